@@ -1,0 +1,416 @@
+/* The contract between the agent (this folder), the tracer (crates/arena mirrors every structure below, field by
+ * field, and a test compares both sides), the compiled handlers (crates/codegen) and the detours (crates/patch).
+ *
+ * Bump NP_VERSION when any offset, size or meaning below changes: an arena of another version is only ever read for
+ * what `nanoprobe restore` needs (struct np_control up to and including `regions`, struct np_site, struct np_region),
+ * whose layout is frozen.
+ *
+ * Three kinds of memory in the target:
+ *
+ *   code      private, r-x, written by the tracer through /proc/PID/mem: the agent image (its first bytes are struct
+ *             np_image), the redirect table, the handlers, and, near each module, the detours. A forked child inherits
+ *             it by copy, so it keeps working there whatever becomes of the parent's tracing.
+ *   table     private, rw-, MADV_WIPEONFORK: struct np_thread_table. A child finds zeros, so it never finds a context.
+ *   arena     shared with the tracer, rw-: struct np_control, descriptors, strings, variables, one context a thread.
+ *
+ * Addresses are the target's unless a field says `offset` (bytes from the start of the arena).
+ */
+#ifndef NANOPROBE_CONTRACT_H
+#define NANOPROBE_CONTRACT_H
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long u64;
+typedef int i32;
+typedef long i64;
+
+#define NP_MAGIC 0x424f52504f4e414eUL /* "NANOPROB", little endian */
+#define NP_VERSION 1
+
+/* ---- the arena's head: control block ------------------------------------------------------------------------- */
+
+enum np_state {
+	NP_STATE_BUILDING = 0, /* nothing in the text is changed yet */
+	NP_STATE_ARMED = 1,    /* the site table is published; any of its sites may be patched */
+	NP_STATE_RESTORED = 2, /* every site holds its original bytes again */
+};
+
+/* A kernel sigaction (not libc's): what rt_sigaction takes on x86-64. */
+struct np_sigaction {
+	u64 handler;
+	u64 flags;
+	u64 restorer;
+	u64 mask;
+};
+
+struct np_control {
+	/* 0: frozen part, read by `restore` of any version */
+	u64 magic;
+	u32 version;
+	u32 control_bytes;      /* sizeof(struct np_control) */
+	u64 arena_address;      /* where the target has the arena */
+	u64 arena_bytes;
+	u32 tracer_pid;         /* as the tracer sees itself */
+	u32 state;              /* enum np_state */
+	u32 site_count;
+	u32 site_capacity;
+	u64 sites_offset;       /* struct np_site[site_capacity] */
+	u32 region_count;
+	u32 region_capacity;
+	u64 regions_offset;     /* struct np_region[region_capacity]: every mapping that we made in the target */
+	u32 action_mask;        /* bit k set: actions[k] was replaced and must be put back */
+	u32 reserved0;
+	struct np_sigaction actions[4]; /* the program's own, in the order of enum np_signal_slot */
+	struct np_sigaction installed[4]; /* ours; put back only where the target still has this one */
+
+	/* counters and switches */
+	u64 missed_without_context; /* hits of threads for which there was no context; atomic */
+	u32 exit_requested;     /* a clause ran exit() */
+	i32 exit_status;
+	u32 library_event;      /* counts calls of the dynamic linker's debugger hook */
+	u32 library_ack;        /* the tracer's answer: the last event that it has dealt with */
+	u64 tracer_heartbeat;   /* TSC of the tracer's last sign of life; 0: do not wait for it */
+	u64 heartbeat_limit;    /* TSC ticks after which the tracer counts as gone */
+
+	/* clock: ns = clock_ns + (((tsc - clock_tsc) * clock_mult) >> 32), 128-bit product, since boot */
+	u64 clock_tsc;
+	u64 clock_ns;
+	u64 clock_mult;         /* ns per tick, 32.32 fixed point */
+	u64 wall_ns;            /* add to the above for ns since the epoch */
+
+	/* contexts */
+	u64 contexts_offset;
+	u64 context_stride;     /* bytes a context, a multiple of 4096 */
+	u32 context_capacity;
+	u32 context_count;      /* claimed so far; atomic */
+	u32 tid_offset;         /* offset of the thread's id from its thread pointer in this libc, 0: unknown */
+	u32 target_pid;         /* in the target's own pid namespace */
+
+	/* dynamic variables: struct np_dynamic_table at dynamic_offset, 0 when the program has none */
+	u64 dynamic_offset;
+	u64 dynamic_drops;      /* stores for which there was no room; atomic */
+
+	/* unwinding: struct np_unwind_table at unwind_offset, 0 when no clause asks for stacks. The tracer publishes a new
+	 * table by storing the new offset; the old one stays where it is. */
+	u64 unwind_offset;
+
+	/* readable memory: sorted, disjoint struct np_range[range_count] at ranges_offset, a snapshot of the target's map;
+	 * published by storing ranges (offset << 24 | count) in one go. Outside of it memory is read by a system call. */
+	u64 ranges;
+	u32 strsize;            /* bytes of a string variable, the final NUL included */
+	u32 ustackframes;
+	u64 reserved[8];
+};
+
+enum np_signal_slot { NP_SLOT_TRAP = 0, NP_SLOT_SEGV = 1, NP_SLOT_BUS = 2, NP_SLOT_ILL = 3 };
+
+/* One patched place. Published before the text is touched; `length` bytes at `address`. Frozen. */
+struct np_site {
+	u64 address;
+	u32 length;
+	u32 tactic;             /* for people; arena::TACTIC_* */
+	u8 original[16];
+	u8 patched[16];
+};
+
+/* One mapping that we made. Frozen. */
+struct np_region {
+	u64 address;
+	u64 bytes;
+	u32 kind;               /* enum np_region_kind */
+	u32 reserved;
+};
+enum np_region_kind { NP_REGION_CODE = 1, NP_REGION_TABLE = 2, NP_REGION_ARENA = 3 };
+
+struct np_range {
+	u64 start;
+	u64 end;
+};
+
+/* ---- the agent image ----------------------------------------------------------------------------------------- */
+
+/* The first bytes of the agent's image; the tracer fills it in before writing the image. Never written later, but for
+ * `redirects` and `redirect_count` (one aligned 8-byte store each, count last when growing). */
+struct np_image {
+	u64 magic;
+	u64 control;            /* address of struct np_control */
+	u64 table;              /* address of struct np_thread_table */
+	u64 redirects;          /* address of struct np_redirect[redirect_count], sorted by `from` */
+	u64 redirect_count;
+	u64 thread_key_mode;    /* enum np_thread_key */
+	u64 code_start;         /* [code_start, code_end): the image and the handlers, not the detours */
+	u64 code_end;
+	u64 allow_syscalls;     /* 0: the target is under seccomp; the agent makes no system call but gettid */
+	u64 reserved[7];
+};
+
+enum np_thread_key {
+	NP_KEY_TLS_SELF = 0,    /* mov %fs:0: the thread control block begins with its own address (glibc, musl) */
+	NP_KEY_FSBASE = 1,      /* rdfsbase */
+};
+
+/* Where a trap sends the thread: boundaries of runs, and `trap` sites. */
+struct np_redirect {
+	u64 from;
+	u64 to;
+};
+
+/* ---- finding a thread's context ------------------------------------------------------------------------------ */
+
+#define NP_TABLE_BITS 12
+#define NP_TABLE_SLOTS (1u << NP_TABLE_BITS)
+#define NP_TABLE_FACTOR 0x9e3779b97f4a7c15UL /* slot = (key * factor) >> (64 - NP_TABLE_BITS) */
+
+struct np_thread_slot {
+	u64 key;                /* thread pointer; 0: free */
+	u64 context;            /* 0: no context (hits are missed) */
+};
+struct np_thread_table {
+	struct np_thread_slot slots[NP_TABLE_SLOTS]; /* first, so that a detour indexes it from the table's address */
+	u64 magic;              /* NP_MAGIC; 0 in a forked child: no tracing there */
+	u64 reserved[7];
+};
+
+/* ---- a thread's context -------------------------------------------------------------------------------------- */
+
+#define NP_CONTEXT_SLOTS 4096 /* offset of the static aggregation slots in a context: the fixed part has one page */
+
+struct np_context {
+	/* 0: written by the detours */
+	u64 busy;               /* 1 while handlers run: a hit meanwhile is missed */
+	u64 frame;              /* address of the detour's frame (struct np_frame's `flags`) */
+	u64 target_rsp;         /* the stack pointer at the site */
+	u64 enabling;           /* address of the struct np_enabling being served */
+	u64 missed;             /* hits that found `busy` set */
+	/* 40: results of agent functions (they return nothing, so that a call clobbers nothing) */
+	u64 result;
+	u64 fault;              /* enum np_fault, 0: none */
+	u64 fault_address;
+	/* 64: identity */
+	u64 control;            /* address of struct np_control */
+	u64 tid_address;        /* of a u32 that holds the id of the thread that runs here now; own `tid` when unknown */
+	u32 tid;
+	u32 index;
+	u64 thread_key;
+	/* 96: scratch: bump-allocated by copyin and copyinstr, reset by every clause */
+	u64 scratch;            /* address */
+	u64 scratch_bytes;
+	u64 scratch_used;
+	/* 120: aggregation keys are put together here */
+	u64 key;                /* address of a buffer of key_capacity bytes */
+	u64 key_bytes;
+	u64 key_capacity;
+	/* 144: the hash aggregation of this thread: struct np_aggregate_table */
+	u64 aggregates;         /* address, 0: none */
+	u64 aggregate_drops;
+	/* 160: the ring */
+	u64 ring;               /* address of ring_bytes bytes, 0: none */
+	u64 ring_bytes;         /* a power of two */
+	u64 ring_head;          /* bytes written since the beginning; the owner's */
+	u64 ring_drops;         /* records that found no room */
+	u64 ring_policy;        /* enum np_ring_policy */
+	u64 ring_overwritten;   /* NP_RING_OVERWRITE: bytes given up at the tail; the owner's */
+	u64 errors;             /* faults of handlers */
+	u64 reserved0[11];
+	u64 locals;             /* 304: address of the thread-local variables' storage */
+	u64 locals_bytes;
+	u64 clause_locals;      /* 320: address of the clause-local variables' storage */
+	u64 reserved1[23];
+	/* 512: a cache line of the tracer's */
+	u64 ring_tail;          /* bytes consumed; the tracer's */
+	u64 reserved2[7];
+	/* 576 .. 4095: free; static slots (u64 each) from NP_CONTEXT_SLOTS */
+};
+
+enum np_ring_policy { NP_RING_SWITCH = 0, NP_RING_FILL = 1, NP_RING_OVERWRITE = 2 };
+
+/* What a detour pushes, from the lowest address up. `flags` is what context->frame points at. A light frame has only
+ * the last three words; a full one has all. The stack pointer at the site is context->target_rsp. */
+struct np_frame_below {
+	u64 r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx; /* frame - 104 .. frame - 8 */
+};
+struct np_frame {
+	u64 flags;              /* lahf in ah, seto in al */
+	u64 r15;
+	u64 rax;
+};
+
+/* ---- enablings (DTrace's ECB: one clause at one probe) ---------------------------------------------------------- */
+
+struct np_enabling {
+	u32 epid;               /* what records carry */
+	u32 probe_id;
+	u64 site;               /* address of the probed instruction */
+	u64 offset;             /* of the site in its function: arg0 of a return probe */
+	u64 provider, module, function, name; /* addresses of NUL-terminated strings of at most strsize bytes */
+	u64 slot_base;          /* bytes from the context to this enabling's static aggregation slots */
+	u64 reserved;
+};
+
+/* ---- records --------------------------------------------------------------------------------------------------- */
+
+struct np_record {
+	u32 epid;               /* 0: filler up to the end of the ring; bit 31 set: struct np_error follows */
+	u32 bytes;              /* header included, a multiple of 8 */
+	u64 tsc;
+	u32 cpu;
+	u32 tid;
+	/* payload: laid out by lang::layout */
+};
+#define NP_RECORD_ERROR 0x80000000u
+
+enum np_fault {
+	NP_FAULT_NONE = 0,
+	NP_FAULT_BAD_ADDRESS = 1,   /* invalid address */
+	NP_FAULT_DIVIDE = 2,        /* divide by zero */
+	NP_FAULT_SCRATCH = 3,       /* out of scratch space */
+	NP_FAULT_KEY_TOO_LONG = 4,
+	NP_FAULT_BAD_SIZE = 5,      /* invalid size or alignment */
+	NP_FAULT_ILLEGAL = 6,       /* illegal operation */
+};
+struct np_error {
+	u32 fault;
+	u32 action;             /* index of the statement in the clause, from 1; 0: the predicate */
+	u64 value;              /* the address, where there is one */
+};
+
+/* ---- hash aggregations: one table a thread, never shrinks; the tracer reads it while it grows -------------------- */
+
+/* Open addressing over u32 indices (byte offset of the entry / 8, 0: free); entries are bump-allocated behind it and
+ * published by the store of their index. Linear probing, at most NP_AGGREGATE_PROBES, then a drop. */
+#define NP_AGGREGATE_PROBES 64
+struct np_aggregate_table {
+	u64 bytes;              /* of the whole table with this header */
+	u64 used;               /* bytes used so far, from the start of the table */
+	u64 bucket_mask;        /* number of buckets - 1 */
+	u64 reserved;
+	/* u32 buckets[bucket_mask + 1]; then entries, each aligned to 8 */
+};
+struct np_aggregate_entry {
+	u32 hash;
+	u32 aggregation;        /* id of the aggregation variable */
+	u32 key_bytes;          /* a multiple of 8 */
+	u32 value_words;        /* u64 words of value */
+	/* key, then value words */
+};
+/* Key elements, each padded with zeros to a multiple of 8: integer: 8 bytes (sign- or zero-extended by its type);
+ * string: its bytes with the NUL; stack: u64 number of frames, then the frames, innermost first.
+ *
+ * Value words: count: 1 [count]; sum: 2 [sum, updates]; min, max: 2 [value, updates]; avg: 2 [count, sum];
+ * stddev: 4 [count, sum, sum of squares low, high]; quantize: 128 buckets, index as arena::quantize_bucket says;
+ * lquantize: levels + 2; llquantize: as arena::llquantize_buckets says. Buckets hold signed weights. */
+
+/* ---- dynamic variables: associative arrays, and self-> arrays (the tid is then the first key element) ------------- */
+
+#define NP_DYNAMIC_SPINS 1000
+struct np_dynamic_table {
+	u64 bytes;
+	u64 used;               /* atomic */
+	u64 bucket_mask;
+	u64 reserved;
+	/* struct np_dynamic_bucket { u32 lock; u32 first; } [bucket_mask + 1]; entries: */
+};
+struct np_dynamic_entry {
+	u32 next;               /* offset in the table / 8, 0: end */
+	u32 hash;
+	u32 variable;           /* id; bit 31: thread-local */
+	u32 key_bytes;
+	u32 value_bytes;        /* 8, or strsize rounded up to 8 */
+	u32 live;               /* 0: was assigned zero; the entry is reused by the same key or one of the same sizes */
+	/* key, then value */
+};
+
+/* ---- unwinding ------------------------------------------------------------------------------------------------- */
+
+struct np_unwind_table {
+	u64 module_count;
+	u64 reserved;
+	/* struct np_unwind_module modules[module_count], sorted by start */
+};
+struct np_unwind_module {
+	u64 start, end;         /* of the executable mapping in the target */
+	u64 base;               /* what row.pc counts from */
+	u64 rows_offset;        /* in the arena: struct np_unwind_row[row_count], sorted by pc */
+	u64 row_count;
+};
+struct np_unwind_row {
+	u32 pc;                 /* the row holds from base + pc to the next row */
+	u8 cfa;                 /* enum np_cfa */
+	u8 rbp;                 /* 0: unchanged; 1: at cfa + rbp_offset; 2: undefined */
+	short rbp_offset;
+	i32 cfa_offset;
+};
+enum np_cfa {
+	NP_CFA_END = 0,         /* no unwinding beyond here: _start, clone, or a gap between functions */
+	NP_CFA_RSP = 1,         /* cfa = rsp + cfa_offset; the return address is at cfa - 8 */
+	NP_CFA_RBP = 2,         /* cfa = rbp + cfa_offset */
+	NP_CFA_PLT = 3,         /* cfa = rsp + 8 + ((rip & 15) >= 11 ? 8 : 0) */
+	NP_CFA_SIGNAL = 4,      /* a signal frame: rip, rsp, rbp from the ucontext at rsp */
+	NP_CFA_RBP_DEREF = 5,   /* cfa = *(rbp + cfa_offset): main with a realigned stack */
+};
+
+/* ---- the agent's functions -------------------------------------------------------------------------------------
+ *
+ * All but np_enter return nothing and clobber no register and no SIMD state (no_caller_saved_registers,
+ * -mgeneral-regs-only). All may be called only from a handler, with `context` the calling thread's. Those that may
+ * fail set context->fault (never cleared by them: a clause starts with 0) and leave a harmless result. */
+struct np_context;
+
+/* rax = the calling thread's context, or 0 (a forked child, no room, stopped). Called by detours on a table miss. */
+u64 np_enter(void);
+/* The thread behind this context changed: its id is read again, thread-local variables are zeroed. */
+void np_thread_changed(struct np_context *context);
+/* result = address of a scratch copy of `bytes` bytes at `address`. */
+void np_copyin(struct np_context *context, u64 address, u64 bytes);
+/* result = address of a NUL-terminated scratch copy of at most `limit` bytes, the NUL included; limit 0: strsize. */
+void np_copyinstr(struct np_context *context, u64 address, u64 limit);
+/* result = the integer of 1, 2, 4 or 8 bytes at `address`, zero-extended. */
+void np_load(struct np_context *context, u64 address, u64 bytes);
+/* result = length of the string at `string` (arena or scratch memory), at most strsize. */
+void np_strlen(struct np_context *context, u64 string);
+/* result = <0, 0, >0, as strcmp over at most strsize bytes. */
+void np_strcmp(struct np_context *context, u64 left, u64 right);
+/* Copies a string into a variable of `capacity` bytes, cut there, NUL-terminated, the rest zeroed. */
+void np_strcpy(struct np_context *context, u64 destination, u64 source, u64 capacity);
+/* Key building: key_bytes is reset by the clause (a store of 0) and advanced by these. */
+void np_key_integer(struct np_context *context, u64 value);
+void np_key_string(struct np_context *context, u64 string);
+void np_key_stack(struct np_context *context, u64 frames);
+/* result = address of the value words of (aggregation, key), made zero when new; 0 when there is no room (counted). */
+void np_aggregate(struct np_context *context, u64 aggregation, u64 value_words);
+/* Updates at the value words found before (context->result of np_aggregate, or a static slot). */
+void np_quantize(struct np_context *context, u64 words, u64 value, u64 weight);
+void np_lquantize(struct np_context *context, u64 words, u64 value, u64 weight, u64 parameters);
+void np_llquantize(struct np_context *context, u64 words, u64 value, u64 weight, u64 parameters);
+void np_stddev(struct np_context *context, u64 words, u64 value);
+/* Dynamic variables; the key is in context->key. get: result = address of the value or 0; value_bytes as declared.
+ * store: writes `value` (an integer, or the address of a string when value_bytes > 8); zero or NULL deletes. */
+void np_dynamic_get(struct np_context *context, u64 variable, u64 value_bytes);
+void np_dynamic_store(struct np_context *context, u64 variable, u64 value_bytes, u64 value);
+/* result = address of the header of a record of `bytes` bytes in the ring, header filled in (epid, bytes, tsc, cpu,
+ * tid), or 0 when there is no room (a drop, counted). np_commit publishes it; a clause that fails just does not. */
+void np_reserve(struct np_context *context, u64 epid, u64 bytes);
+void np_commit(struct np_context *context);
+/* Writes at `destination` (in a reserved record): u64 number of frames, then at most `frames` frames. */
+void np_ustack(struct np_context *context, u64 destination, u64 frames);
+/* result = the caller's address, by the same unwinding. */
+void np_ucaller(struct np_context *context);
+/* result = ns since boot; CPU time of the thread in ns; ns since the epoch; the number of the CPU. */
+void np_timestamp(struct np_context *context);
+void np_vtimestamp(struct np_context *context);
+void np_walltimestamp(struct np_context *context);
+void np_cpu(struct np_context *context);
+/* Ends a clause that failed: an error record with context->fault; busy stays as it is. */
+void np_error(struct np_context *context, u64 action);
+/* exit(status): no handler runs any more, in any thread. */
+void np_exit(struct np_context *context, u64 status);
+/* The dynamic linker changed its list: counts the event and waits, at most 100 ms and only for a living tracer. Called
+ * by an internal detour as a handler. */
+void np_library_event(struct np_context *context);
+/* Signal handlers (SA_SIGINFO), and their restorer. */
+void np_on_trap(i32 signal, void *information, void *ucontext);
+void np_on_fault(i32 signal, void *information, void *ucontext);
+void np_restorer(void);
+
+#endif

@@ -1,0 +1,1 @@
+//! The memory that target and tracer share: its layout, and readers that trust none of it.

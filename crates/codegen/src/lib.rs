@@ -1,0 +1,1 @@
+//! D programs to machine code.

@@ -1,0 +1,1 @@
+//! What was recorded, in the formats people use.

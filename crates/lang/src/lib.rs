@@ -1,0 +1,1 @@
+//! The D language: text to typed program.

@@ -1,0 +1,1 @@
+//! One tracing session: resolve, place, consume, take back.

@@ -1,0 +1,1 @@
+//! What a program's files and memory say about its code: modules, functions, unwinding tables.

@@ -1,0 +1,1 @@
+//! A live process: its map, its threads, its memory, system calls made in it.
