@@ -1,0 +1,194 @@
+//! Where values lie: the storage of variables, and the payload of records.
+//!
+//! One description for three readers: the code generator writes values at these offsets in the target, the interpreter
+//! writes the same bytes in the tracer, and the printer reads them back. Everything is aligned to 8 bytes.
+//!
+//! ```text
+//! a record    0          8          16        24                           bytes
+//!             +----------+----------+---------+---------+---------+-----+
+//!             | epid len | tsc      | cpu tid | field 0 | field 1 | ... |
+//!             +----------+----------+---------+---------+---------+-----+
+//!             |<--------- struct np_record -->|<---- RecordLayout::fields
+//!
+//! a field     Integer   8 bytes, sign- or zero-extended from its type
+//!             String    strsize bytes: the text, a NUL, then anything
+//!             Stack     u64 count of frames, then room for `frames` of them, innermost first
+//!             Bytes     as many bytes as the value has; the gap up to the next multiple of 8 holds anything
+//! ```
+
+use crate::program::{Clause, Expression, IntegerType, Program, RecordKind, Statement, Type, Variable};
+
+/// The options that decide sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Bytes of a string with its NUL (option `strsize`); taken as rounded up to a multiple of 8, at least 8.
+    pub strsize: u32,
+    /// Frames of a `ustack()` that does not say how many (option `ustackframes`).
+    pub ustackframes: u32,
+}
+
+impl Limits {
+    /// Bytes that a string takes up in storage and in records: `strsize` rounded up to a multiple of 8, at least 8.
+    pub fn string_bytes(self) -> u32 {
+        round_up(self.strsize).max(8)
+    }
+
+    /// The number of frames that `ustack(frames)` records: 0 stands for the option `ustackframes`.
+    pub fn stack_frames(self, frames: u32) -> u32 {
+        if frames == 0 { self.ustackframes } else { frames }
+    }
+}
+
+impl Default for Limits {
+    /// DTrace's: 256 bytes a string, 100 frames a stack.
+    fn default() -> Limits {
+        Limits { strsize: 256, ustackframes: 100 }
+    }
+}
+
+/// The offset of a variable that has no fixed place: an associative array.
+pub const NO_OFFSET: u32 = u32::MAX;
+
+/// Byte offsets of scalar variables, indexed by `VariableId`; [`NO_OFFSET`] for associative arrays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Storage {
+    /// Offsets of global variables.
+    pub globals: Vec<u32>,
+    /// Bytes of all global scalars.
+    pub globals_bytes: u32,
+    /// Offsets of `self->` variables in a thread's block.
+    pub thread_locals: Vec<u32>,
+    /// Bytes of all `self->` scalars of one thread.
+    pub thread_locals_bytes: u32,
+    /// Offsets of `this->` variables.
+    pub clause_locals: Vec<u32>,
+    /// Bytes of all `this->` scalars.
+    pub clause_locals_bytes: u32,
+}
+
+impl Storage {
+    /// Gives every scalar variable of `program` its place.
+    pub fn new(program: &Program, limits: Limits) -> Storage {
+        let (globals, globals_bytes) = place(&program.globals, limits);
+        let (thread_locals, thread_locals_bytes) = place(&program.thread_locals, limits);
+        let (clause_locals, clause_locals_bytes) = place(&program.clause_locals, limits);
+        Storage { globals, globals_bytes, thread_locals, thread_locals_bytes, clause_locals, clause_locals_bytes }
+    }
+}
+
+fn place(variables: &[Variable], limits: Limits) -> (Vec<u32>, u32) {
+    let mut end = 0u32;
+    let offsets = variables
+        .iter()
+        .map(|variable| {
+            if variable.keys.is_some() {
+                return NO_OFFSET;
+            }
+            let offset = end;
+            end = end.saturating_add(value_bytes(&variable.value_type, limits));
+            offset
+        })
+        .collect();
+    (offsets, end)
+}
+
+/// Bytes that a value of this type takes up in storage: 8 for an integer, a pointer and bytes of unknown size (held as
+/// their address); `strsize` rounded up for a string; the size rounded up for bytes of a known size; 0 for void.
+/// Always a multiple of 8.
+pub fn value_bytes(value_type: &Type, limits: Limits) -> u32 {
+    match value_type {
+        Type::Void => 0,
+        Type::Integer(_) | Type::Pointer(_) | Type::Bytes { size: None } => 8,
+        Type::String => limits.string_bytes(),
+        Type::Bytes { size: Some(size) } => round_up(*size),
+    }
+}
+
+/// `struct np_record`: what precedes a record's fields.
+pub const RECORD_HEADER_BYTES: u32 = 24;
+
+/// What the record of a clause looks like.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordLayout {
+    /// In the order of the statements, and of the arguments within a statement.
+    pub fields: Vec<RecordField>,
+    /// The whole record with its header, a multiple of 8.
+    pub bytes: u32,
+}
+
+/// One recorded value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordField {
+    /// Index of the recording action in [`Clause::statements`].
+    pub statement: usize,
+    /// Index among the values that this action records.
+    pub argument: usize,
+    /// From the record's start (so at least [`RECORD_HEADER_BYTES`]), a multiple of 8.
+    pub offset: u32,
+    /// A multiple of 8, but for [`FieldKind::Bytes`], which has the value's own size.
+    pub bytes: u32,
+    /// How to read it.
+    pub kind: FieldKind,
+}
+
+/// How a field's bytes are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldKind {
+    /// 8 bytes, extended from this type. A pointer is an unsigned integer of 8 bytes.
+    Integer(IntegerType),
+    /// A NUL-terminated string in `strsize` bytes.
+    String,
+    /// u64 count of frames, then at most `frames` return addresses.
+    Stack {
+        /// Room for so many.
+        frames: u32,
+    },
+    /// Bytes of the target's memory.
+    Bytes,
+}
+
+/// The layout of the record that `clause` writes. Also defined (header only) where [`Clause::records`] is false.
+pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
+    let mut layout = RecordLayout { fields: Vec::new(), bytes: RECORD_HEADER_BYTES };
+    for (statement, action) in clause.statements.iter().enumerate() {
+        let Statement::Record(action) = action else { continue };
+        let values: Vec<(FieldKind, u32)> = match &action.kind {
+            RecordKind::Trace(value) | RecordKind::Exit(value) => vec![value_field(value, limits)],
+            RecordKind::Printf { arguments, .. } => arguments.iter().map(|value| value_field(value, limits)).collect(),
+            RecordKind::UserStack { frames } => {
+                let frames = limits.stack_frames(*frames);
+                vec![(FieldKind::Stack { frames }, frames.saturating_add(1).saturating_mul(8))]
+            }
+            RecordKind::Truncate { count: Some(value), .. } | RecordKind::Normalize { factor: value, .. } => {
+                vec![value_field(value, limits)]
+            }
+            RecordKind::Truncate { count: None, .. }
+            | RecordKind::Printa { .. }
+            | RecordKind::Clear(_)
+            | RecordKind::Denormalize(_) => Vec::new(),
+        };
+        for (argument, (kind, bytes)) in values.into_iter().enumerate() {
+            layout.fields.push(RecordField { statement, argument, offset: layout.bytes, bytes, kind });
+            layout.bytes = layout.bytes.saturating_add(round_up(bytes));
+        }
+    }
+    layout
+}
+
+/// How a recorded expression's value is kept, and in how many bytes.
+fn value_field(value: &Expression, limits: Limits) -> (FieldKind, u32) {
+    match &value.value_type {
+        Type::Integer(integer) => (FieldKind::Integer(*integer), 8),
+        Type::String => (FieldKind::String, limits.string_bytes()),
+        Type::Bytes { size: Some(size) } => (FieldKind::Bytes, *size),
+        // Refused by the type checker for void; an address for bytes of unknown size.
+        Type::Pointer(_) | Type::Void | Type::Bytes { size: None } => {
+            (FieldKind::Integer(IntegerType { bytes: 8, signed: false }), 8)
+        }
+    }
+}
+
+/// To a multiple of 8; sizes near 4 GiB stay below it.
+fn round_up(bytes: u32) -> u32 {
+    bytes.saturating_add(7) & !7
+}
