@@ -1,1 +1,58 @@
-//! Whole-program tests.
+//! Whole-program tests: what the integration tests in `tests/tests/` share.
+//!
+//! A test has three parts. A *program* of `tests/programs/`, compiled on first use ([`program`]), which verifies its own
+//! results, prints what it did and ends with `OK`. A *tracer*: the nanoprobe command under test, always run with a time
+//! limit ([`tracer`]). And an *expectation* about three things: the program's output is that of the unprobed run, the
+//! tracer's results are exact ([`results`]), and afterwards the program's text and memory map are what they were
+//! ([`text`]).
+//!
+//! To have exact counts although a tracer attaches to a running program, programs started with `--wait` print `ready`
+//! and wait for a line; the test gives it once the tracer has armed its probes ([`tracer::wait_until_armed`]). No test
+//! depends on how long anything takes, but for the limit after which it counts as hung.
+//!
+//! Tests of live programs are registered in two forms by [`live_tests!`]: with the tactics that nanoprobe chooses, and
+//! with `-x tactic=trap`. What cannot run on a machine is left out with its reason on stderr, past the test runner's
+//! capture, and in a summary when the test binary ends ([`left_out`]).
+//!
+//! Environment: `NANOPROBE` the command under test; `NANOPROBE_CYCLES` attach/detach cycles (default 100);
+//! `NANOPROBE_KILLS` kill points a phase (default 20).
+
+pub mod command;
+pub mod left_out;
+pub mod program;
+pub mod results;
+pub mod text;
+pub mod tracer;
+
+/// The time after which any one command of a test counts as hung. Generous: the machine may be busy.
+pub const LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
+
+/// An integer from the environment.
+///
+/// # Panics
+/// When the variable is set and is no number.
+pub fn number_from_environment(name: &str, default: u64) -> u64 {
+    match std::env::var(name) {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")),
+        Err(_) => default,
+    }
+}
+
+/// Registers each test twice: `NAME::by_default` and `NAME::by_traps`; the body gets the [`tracer::Form`].
+#[macro_export]
+macro_rules! live_tests {
+    ($($(#[$attribute:meta])* fn $name:ident($form:ident) $body:block)*) => {
+        $(
+            mod $name {
+                #[allow(unused_imports, reason = "not every body needs what its file imports")]
+                use super::*;
+                $(#[$attribute])*
+                fn body($form: $crate::tracer::Form) $body
+                #[test]
+                fn by_default() { body($crate::tracer::Form::Default) }
+                #[test]
+                fn by_traps() { body($crate::tracer::Form::Trap) }
+            }
+        )*
+    };
+}

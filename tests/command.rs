@@ -1,0 +1,262 @@
+//! Commands with a time limit, and children that never outlive their test.
+//!
+//! Output goes to unnamed temporary files, not pipes: a grandchild that keeps its stdout open cannot hang a test, and a
+//! killed program's output up to then is there to be read.
+
+use std::fs::File;
+use std::io::{Read, Seek, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+
+/// What a command left when it ended.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// All of its standard output.
+    pub stdout: String,
+    /// All of its standard error.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// The exit code, or `128 + signal` as a shell gives it.
+    pub fn code(&self) -> i32 {
+        self.status
+            .code()
+            .unwrap_or_else(|| 128 + self.status.signal().unwrap_or(0))
+    }
+
+    /// Asserts exit status 0 and hands itself on.
+    ///
+    /// # Panics
+    /// With both outputs when the command failed.
+    #[track_caller]
+    pub fn success(self) -> Self {
+        assert!(
+            self.status.success(),
+            "{}\n--- stdout\n{}\n--- stderr\n{}",
+            self.status,
+            self.stdout,
+            self.stderr
+        );
+        self
+    }
+}
+
+/// A child process in a process group of its own, killed with its group when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: File,
+    stderr: File,
+    what: String,
+    reaped: bool,
+}
+
+impl Running {
+    /// Starts a command with its outputs captured and its input a pipe.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(command: &mut Command) -> Running {
+        let what = format!("{command:?}");
+        let stdout = tempfile::tempfile().expect("a temporary file");
+        let stderr = tempfile::tempfile().expect("a temporary file");
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(stdout.try_clone().expect("a second handle"))
+            .stderr(stderr.try_clone().expect("a second handle"))
+            .process_group(0)
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {what}: {error}"));
+        let stdin = child.stdin.take();
+        Running {
+            child,
+            stdin,
+            stdout,
+            stderr,
+            what,
+            reaped: false,
+        }
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// What it has written to standard output so far.
+    pub fn stdout(&self) -> String {
+        read_all(&self.stdout)
+    }
+
+    /// What it has written to standard error so far.
+    pub fn stderr(&self) -> String {
+        read_all(&self.stderr)
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&mut self) -> bool {
+        !self.reaped && matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Writes a line to its input: the `go` of a program started with `--wait`.
+    ///
+    /// # Panics
+    /// When it has ended.
+    pub fn go(&mut self) {
+        self.write("go\n");
+    }
+
+    /// Writes to its input.
+    ///
+    /// # Panics
+    /// When it has ended or its input is closed.
+    pub fn write(&mut self, text: &str) {
+        let stdin = self.stdin.as_mut().expect("the input is open");
+        stdin
+            .write_all(text.as_bytes())
+            .unwrap_or_else(|error| panic!("writing to {}: {error}", self.what));
+        stdin.flush().expect("a flush of a pipe");
+    }
+
+    /// Closes its input.
+    pub fn close_input(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Sends it a signal; a process that has ended is no error.
+    pub fn signal(&self, signal: Signal) {
+        let _ = kill(Pid::from_raw(self.pid()), signal);
+    }
+
+    /// Waits until a condition on the process holds.
+    ///
+    /// # Panics
+    /// When it does not within [`crate::LIMIT`], or the process has ended without it.
+    #[track_caller]
+    pub fn wait_until(&mut self, what: &str, mut condition: impl FnMut(&Running) -> bool) {
+        let start = Instant::now();
+        loop {
+            let ended = !self.is_running();
+            if condition(self) {
+                return;
+            }
+            let report = || {
+                format!(
+                    "{}\n--- stdout\n{}\n--- stderr\n{}",
+                    self.what,
+                    self.stdout(),
+                    self.stderr()
+                )
+            };
+            assert!(!ended, "ended before {what}: {}", report());
+            assert!(start.elapsed() < crate::LIMIT, "hung before {what}: {}", report());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Waits until its standard output contains a text.
+    ///
+    /// # Panics
+    /// As [`Running::wait_until`].
+    #[track_caller]
+    pub fn wait_for(&mut self, text: &str) {
+        self.wait_until(&format!("printing {text:?}"), |running| running.stdout().contains(text));
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it has not ended within the limit; it is killed then.
+    #[track_caller]
+    pub fn finish_within(mut self, limit: Duration) -> Finished {
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("waiting for a child") {
+                break status;
+            }
+            if start.elapsed() > limit {
+                let state = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+                let state = state
+                    .lines()
+                    .find(|line| line.starts_with("State"))
+                    .unwrap_or("State: ?")
+                    .to_owned();
+                panic!(
+                    "hung for {limit:?}: {} ({state})\n--- stdout\n{}\n--- stderr\n{}",
+                    self.what,
+                    self.stdout(),
+                    self.stderr()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        self.reaped = true;
+        Finished {
+            status,
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+        }
+    }
+
+    /// [`Running::finish_within`] [`crate::LIMIT`].
+    #[track_caller]
+    pub fn finish(self) -> Finished {
+        self.finish_within(crate::LIMIT)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The group: nanoprobe's -c child dies with it. The leader may be reaped already while others live on.
+        let _ = killpg(Pid::from_raw(self.pid()), Signal::SIGKILL);
+        if !self.reaped {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Runs a command to its end within [`crate::LIMIT`].
+///
+/// # Panics
+/// When it cannot be started or hangs.
+#[track_caller]
+pub fn run(command: &mut Command) -> Finished {
+    let mut running = Running::start(command);
+    running.close_input();
+    running.finish()
+}
+
+/// The same command as an ordinary user (uid 65534, no groups) when we are root; unchanged otherwise.
+pub fn as_ordinary_user(command: &Command) -> Command {
+    if !nix::unistd::geteuid().is_root() {
+        let mut same = Command::new(command.get_program());
+        same.args(command.get_args());
+        return same;
+    }
+    let mut wrapped = Command::new("setpriv");
+    wrapped.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
+    wrapped.arg(command.get_program()).args(command.get_args());
+    // HOME and the like of root would mislead shells and servers.
+    wrapped.env("HOME", "/tmp").current_dir("/tmp");
+    wrapped
+}
+
+fn read_all(file: &File) -> String {
+    // A handle of our own offset: the child writes through the same open file description, so ours must not move it.
+    let mut text = Vec::new();
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+    if let Ok(mut reader) = File::open(path) {
+        let _ = reader.rewind();
+        let _ = reader.read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}

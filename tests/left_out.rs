@@ -1,0 +1,53 @@
+//! Tests that cannot run here are left out aloud.
+//!
+//! The test runner hides what a passing test prints with `print!`; these lines go straight to the standard error, and
+//! once more, all together, when the test binary ends.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Mutex, Once};
+
+static REASONS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static AT_EXIT: Once = Once::new();
+
+/// Reports that the calling test, or a part of it, is left out, and why.
+pub fn left_out(what: &str, reason: &str) {
+    AT_EXIT.call_once(|| {
+        // SAFETY: `summary` is an `extern "C" fn()` that does not unwind; atexit only stores the pointer.
+        unsafe { libc::atexit(summary) };
+    });
+    let line = format!("{what}: {reason}");
+    let _ = writeln!(std::io::stderr(), "LEFT OUT {line}");
+    if let Ok(mut reasons) = REASONS.lock() {
+        reasons.push(line);
+    }
+}
+
+extern "C" fn summary() {
+    if let Ok(reasons) = REASONS.lock() {
+        let mut stderr = std::io::stderr();
+        let _ = writeln!(stderr, "left out here: {}", reasons.len());
+        for reason in reasons.iter() {
+            let _ = writeln!(stderr, "  {reason}");
+        }
+    }
+}
+
+/// A command's full path, searched in `PATH` and the system's folders of servers.
+pub fn find_command(name: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    // The system's own first: a shim earlier in PATH would be a script, and scripts have no functions to probe.
+    let system = ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"].map(str::to_owned);
+    let all = system.into_iter().chain(path.split(':').map(str::to_owned));
+    all.map(|folder| PathBuf::from(folder).join(name))
+        .find(|candidate| candidate.is_file())
+}
+
+/// A command's full path, or `None` with the reason reported for `what`.
+pub fn need_command(what: &str, name: &str) -> Option<PathBuf> {
+    let found = find_command(name);
+    if found.is_none() {
+        left_out(what, &format!("{name} is not installed"));
+    }
+    found
+}

@@ -1,0 +1,157 @@
+//! The test programs of `tests/programs/`, compiled on first use.
+//!
+//! They land in `test-programs/` beside the test executables' profile folder, under a name that carries a hash of the
+//! sources and flags: a changed program is compiled anew, and an unchanged one once, whoever comes first.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+
+use crate::left_out;
+
+/// How a program is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Build {
+    /// Dynamically linked, position-independent where that is the compiler's default, optimised.
+    Usual,
+    /// `Usual` without symbol table.
+    Stripped,
+    /// Not position-independent.
+    FixedAddress,
+    /// With a fast unwinder's friend, the frame pointer, left out explicitly.
+    NoFramePointer,
+    /// Statically linked, fixed address.
+    Static,
+    /// Statically linked, position-independent.
+    StaticPie,
+    /// Against musl, dynamically or statically as `musl-gcc` does it by default.
+    Musl,
+    /// Against musl, statically.
+    MuslStatic,
+    /// A shared library.
+    Library,
+}
+
+impl Build {
+    fn compiler(self, source: &Path) -> &'static str {
+        match (self, source.extension().and_then(|extension| extension.to_str())) {
+            (Build::Musl | Build::MuslStatic, _) => "musl-gcc",
+            (_, Some("cpp")) => "g++",
+            _ => "cc",
+        }
+    }
+
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Build::Usual | Build::Musl => &[],
+            Build::Stripped => &["-s"],
+            Build::FixedAddress => &["-no-pie", "-fno-pie"],
+            Build::NoFramePointer => &["-fomit-frame-pointer"],
+            Build::Static | Build::MuslStatic => &["-static"],
+            Build::StaticPie => &["-static-pie", "-fPIE"],
+            Build::Library => &["-shared", "-fPIC"],
+        }
+    }
+}
+
+/// Flags of every program. The tests count calls, so the compiler may not fold a call away: what is counted is marked
+/// `PROBED` (noipa) in the sources.
+const FLAGS: [&str; 7] = [
+    "-O2",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-pthread",
+    "-fno-stack-protector",
+];
+
+/// The folder of the sources.
+pub fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
+}
+
+/// The folder with the profile of this build (`target/debug`).
+///
+/// # Panics
+/// When the running executable's path is unknown.
+pub fn profile_folder() -> PathBuf {
+    let executable = std::env::current_exe().expect("the path of the test executable");
+    let folder = executable.parent().expect("a folder").to_owned();
+    if folder.ends_with("deps") {
+        folder.parent().expect("a folder above deps").to_owned()
+    } else {
+        folder
+    }
+}
+
+/// The path of a compiled program, or why it cannot be built here.
+///
+/// # Panics
+/// When the compiler exists but refuses the program: that is a defect of ours.
+pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+
+    let source = sources().join(name);
+    let compiler = build.compiler(&source);
+    if left_out::find_command(compiler).is_none() {
+        return Err(format!("{compiler} is not installed"));
+    }
+    let mut hasher = DefaultHasher::new();
+    (std::fs::read(&source).expect("the program's source"), build, FLAGS).hash(&mut hasher);
+    std::fs::read(sources().join("check.h"))
+        .expect("check.h")
+        .hash(&mut hasher);
+    let stem = source.file_stem().expect("a name").to_string_lossy().into_owned();
+    let extension = if build == Build::Library { ".so" } else { "" };
+    let folder = profile_folder()
+        .parent()
+        .expect("a target folder")
+        .join("test-programs");
+    let folder = folder.join(format!("{build:?}-{:016x}", hasher.finish()));
+    let path = folder.join(format!("{stem}{extension}"));
+    if path.is_file() {
+        return Ok(path);
+    }
+
+    std::fs::create_dir_all(&folder).expect("the folder of test programs");
+    let unfinished = folder.join(format!(".{stem}.{}", std::process::id()));
+    let mut command = Command::new(compiler);
+    command
+        .args(FLAGS)
+        .args(build.flags())
+        .arg("-o")
+        .arg(&unfinished)
+        .arg(&source)
+        .args(["-ldl", "-lm", "-lrt"]);
+    let output = command.output().expect("running the compiler");
+    if !output.status.success() {
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        // A distribution may leave the static libraries or the PIE start file out.
+        let absent = ["cannot find -l", "rcrt1.o", "static PIE"]
+            .iter()
+            .any(|sign| text.contains(sign));
+        assert!(absent, "{command:?}\n{text}");
+        return Err(format!("this machine cannot link {build:?} programs"));
+    }
+    std::fs::rename(&unfinished, &path).expect("naming the program");
+    Ok(path)
+}
+
+/// The path of a program built as usual.
+///
+/// # Panics
+/// When there is no C compiler: without it nothing here can be tested.
+pub fn program(name: &str) -> PathBuf {
+    try_program(name, Build::Usual).unwrap_or_else(|reason| panic!("{name}: {reason}"))
+}
+
+/// The path of a program, or `None` with the reason reported.
+pub fn need_program(name: &str, build: Build) -> Option<PathBuf> {
+    try_program(name, build)
+        .map_err(|reason| left_out::left_out(&format!("{name} built {build:?}"), &reason))
+        .ok()
+}

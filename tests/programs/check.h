@@ -1,0 +1,68 @@
+/* What the test programs share: marking, checking, waiting, ending.
+ *
+ * A program prints what it did as `name number` lines, a checksum, and OK. It exits 1 at the first wrong result, with
+ * the place: a test that sees no OK has found a target that noticed its probes. */
+#ifndef CHECK_H
+#define CHECK_H
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A function whose calls are counted: never inlined, cloned, merged or evaluated by the compiler. */
+#define PROBED __attribute__((noipa))
+
+#define CHECK(condition)                                                                                     \
+	do {                                                                                                     \
+		if (!(condition))                                                                                    \
+			check_failed(__FILE__, __LINE__, #condition);                                                    \
+	} while (0)
+
+static inline void check_failed(const char *file, int line, const char *condition)
+{
+	printf("FAILED %s:%d: %s\n", file, line, condition);
+	fflush(stdout);
+	_exit(1);
+}
+
+/* FNV-1a, a step of 8 bytes. */
+static inline uint64_t mix(uint64_t checksum, uint64_t value)
+{
+	for (int byte = 0; byte < 8; byte++)
+		checksum = (checksum ^ ((value >> (8 * byte)) & 0xff)) * 0x100000001b3UL;
+	return checksum;
+}
+#define MIX_START 0xcbf29ce484222325UL
+
+/* Call first in main: takes `--wait` off the arguments; with it the program says that it is ready and waits for a line
+ * (so that a tracer can attach before the first call). Threads and timers are started after this. */
+static inline void begin(int *argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (*argc < 2 || strcmp(argv[1], "--wait") != 0)
+		return;
+	memmove(&argv[1], &argv[2], sizeof(char *) * (size_t)(*argc - 1));
+	*argc -= 1;
+	printf("ready\n");
+	fflush(stdout);
+	char byte;
+	while (read(0, &byte, 1) == 1 && byte != '\n')
+		;
+}
+
+/* The argument as a number, or its default. */
+static inline long number(int argc, char **argv, int index, long otherwise)
+{
+	return index < argc ? strtol(argv[index], NULL, 0) : otherwise;
+}
+
+static inline int finish(uint64_t checksum)
+{
+	printf("checksum %016lx\nOK\n", (unsigned long)checksum);
+	fflush(stdout);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,291 @@
+//! Running the nanoprobe under test.
+
+use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use nix::sys::signal::Signal;
+
+use crate::command::{Finished, Running, as_ordinary_user};
+use crate::{program, text};
+
+/// Which tactics a test runs with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// As nanoprobe chooses: jumps where they fit.
+    Default,
+    /// `-x tactic=trap`.
+    Trap,
+}
+
+impl Form {
+    /// One of two numbers: a trap costs a thousand times a jump, so counts that only have to be large are scaled.
+    pub fn scale(self, by_default: u64, by_traps: u64) -> u64 {
+        match self {
+            Form::Default => by_default,
+            Form::Trap => by_traps,
+        }
+    }
+}
+
+/// The path of the command: `NANOPROBE`, or built from this workspace in this profile.
+///
+/// # Panics
+/// When it cannot be built.
+pub fn nanoprobe() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| {
+        if let Some(path) = std::env::var_os("NANOPROBE") {
+            return PathBuf::from(path);
+        }
+        let path = program::profile_folder().join("nanoprobe");
+        if !path.is_file() {
+            let folder = program::profile_folder();
+            let target = folder.parent().expect("a target folder");
+            let mut build = Command::new(env!("CARGO"));
+            build.args(["build", "-p", "nanoprobe", "--target-dir"]).arg(target);
+            if folder.ends_with("release") {
+                build.arg("--release");
+            }
+            let status = build
+                .current_dir(env!("CARGO_MANIFEST_DIR"))
+                .status()
+                .expect("running cargo");
+            assert!(status.success() && path.is_file(), "building nanoprobe failed");
+        }
+        path
+    })
+}
+
+/// A nanoprobe command line in the making. Results go to a file by `-o`, so that they do not mix with the target's
+/// output.
+#[derive(Debug)]
+pub struct Tracer {
+    arguments: Vec<OsString>,
+    results: tempfile::NamedTempFile,
+    ordinary_user: bool,
+}
+
+/// What a run of nanoprobe left.
+#[derive(Debug)]
+pub struct Traced {
+    /// Exit status, standard output (with `-c` the target's too), standard error.
+    pub finished: Finished,
+    /// What it wrote by `-o`.
+    pub results: String,
+}
+
+/// A nanoprobe that runs.
+#[derive(Debug)]
+pub struct Tracing {
+    /// The process.
+    pub running: Running,
+    results: tempfile::NamedTempFile,
+}
+
+impl Tracer {
+    /// With the options of a form.
+    ///
+    /// # Panics
+    /// When there is no room for temporary files.
+    pub fn new(form: Form) -> Tracer {
+        let results = tempfile::Builder::new()
+            .prefix("nanoprobe-test")
+            .tempfile()
+            .expect("a temporary file");
+        // The ordinary user writes it too.
+        std::fs::set_permissions(results.path(), std::fs::Permissions::from_mode(0o666)).expect("its permissions");
+        let mut arguments = vec![OsString::from("-o"), results.path().as_os_str().to_owned()];
+        if form == Form::Trap {
+            arguments.extend(["-x".into(), "tactic=trap".into()]);
+        }
+        Tracer {
+            arguments,
+            results,
+            ordinary_user: false,
+        }
+    }
+
+    /// Adds an argument as it is.
+    pub fn argument(mut self, argument: impl Into<OsString>) -> Tracer {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Adds `-n CLAUSE`.
+    pub fn clause(self, clause: &str) -> Tracer {
+        self.argument("-n").argument(clause)
+    }
+
+    /// Adds `-c "PROGRAM ARGUMENTS"`.
+    pub fn command(self, program: &Path, arguments: &str) -> Tracer {
+        let line = format!("{} {arguments}", program.display());
+        self.argument("-c").argument(line.trim())
+    }
+
+    /// Adds `-p PID`.
+    pub fn process(self, pid: i32) -> Tracer {
+        self.argument("-p").argument(pid.to_string())
+    }
+
+    /// Runs as an ordinary user when we are root.
+    pub fn as_ordinary_user(mut self) -> Tracer {
+        self.ordinary_user = true;
+        self
+    }
+
+    /// Starts it.
+    pub fn start(self) -> Tracing {
+        let mut command = Command::new(nanoprobe());
+        command.args(&self.arguments);
+        if self.ordinary_user {
+            command = as_ordinary_user(&command);
+        }
+        Tracing {
+            running: Running::start(&mut command),
+            results: self.results,
+        }
+    }
+
+    /// Starts it on a running process and returns when its probes are in place.
+    ///
+    /// # Panics
+    /// When it ends first.
+    #[track_caller]
+    pub fn attach(self, pid: i32) -> Tracing {
+        let mut tracing = self.process(pid).start();
+        wait_until_armed(&mut tracing.running, pid);
+        tracing
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Panics
+    /// When it hangs.
+    #[track_caller]
+    pub fn run(self) -> Traced {
+        let mut tracing = self.start();
+        tracing.running.close_input();
+        tracing.finish()
+    }
+}
+
+impl Tracing {
+    /// Results so far.
+    pub fn results(&self) -> String {
+        std::fs::read_to_string(self.results.path()).unwrap_or_default()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it hangs.
+    #[track_caller]
+    pub fn finish(self) -> Traced {
+        let finished = self.running.finish();
+        let results = std::fs::read_to_string(self.results.path()).unwrap_or_default();
+        Traced { finished, results }
+    }
+
+    /// Ctrl-C, and waits for its end.
+    ///
+    /// # Panics
+    /// When it hangs, or exits with an error.
+    #[track_caller]
+    pub fn interrupt(self) -> Traced {
+        self.running.signal(Signal::SIGINT);
+        let traced = self.finish();
+        assert_eq!(
+            traced.finished.code(),
+            0,
+            "after an interrupt: {}",
+            traced.finished.stderr
+        );
+        traced
+    }
+}
+
+impl Traced {
+    /// Asserts exit status 0 and hands itself on.
+    ///
+    /// # Panics
+    /// With the outputs.
+    #[track_caller]
+    pub fn success(self) -> Traced {
+        let Finished { status, stdout, stderr } = &self.finished;
+        assert!(
+            status.success(),
+            "{status}\n--- stdout\n{stdout}\n--- stderr\n{stderr}\n--- results\n{}",
+            self.results
+        );
+        self
+    }
+
+    /// Asserts besides that the target of `-c` verified itself, and that nanoprobe reported nothing lost.
+    ///
+    /// # Panics
+    /// With the outputs.
+    #[track_caller]
+    pub fn complete(self) -> Traced {
+        let traced = self.success();
+        let Finished { stdout, stderr, .. } = &traced.finished;
+        assert!(
+            stdout.lines().any(|line| line == "OK"),
+            "the target did not end well:\n{stdout}\n{stderr}"
+        );
+        assert_nothing_lost(stderr);
+        traced
+    }
+}
+
+/// Asserts that no drop, miss or error was reported.
+///
+/// # Panics
+/// With the report.
+#[track_caller]
+pub fn assert_nothing_lost(stderr: &str) {
+    for sign in ["drop", "missed", "error on enabled probe"] {
+        assert!(!stderr.contains(sign), "nanoprobe reports losses:\n{stderr}");
+    }
+}
+
+/// Waits until a tracer has changed the text of a process and let go of it.
+///
+/// The text is changed while the process is held by ptrace, so a changed text seen before a zero tracer means that all
+/// of it is changed.
+///
+/// # Panics
+/// When the tracer ends first, or neither happens.
+#[track_caller]
+pub fn wait_until_armed(tracer: &mut Running, pid: i32) {
+    tracer.wait_until("arming its probes", |_| {
+        text::is_patched(pid) && text::ptracer(pid) == Some(0)
+    });
+}
+
+/// A test program started with `--wait`, up to its `ready`.
+///
+/// # Panics
+/// When it does not get ready.
+#[track_caller]
+pub fn start_waiting(program: &Path, arguments: &str) -> Running {
+    start_waiting_as(program, arguments, false)
+}
+
+/// [`start_waiting`], as an ordinary user when asked and we are root.
+///
+/// # Panics
+/// When it does not get ready.
+#[track_caller]
+pub fn start_waiting_as(program: &Path, arguments: &str, ordinary_user: bool) -> Running {
+    let mut command = Command::new(program);
+    command.arg("--wait").args(arguments.split_whitespace());
+    if ordinary_user {
+        command = as_ordinary_user(&command);
+    }
+    let mut running = Running::start(&mut command);
+    running.wait_for("ready\n");
+    running
+}
