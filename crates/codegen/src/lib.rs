@@ -1,1 +1,100 @@
-//! D programs to machine code.
+//! D programs to machine code: one handler per clause, compiled by Cranelift, placed as bytes.
+//!
+//! # Theory of operation
+//!
+//! A handler runs in the target, in the thread that hit the probe, called by a detour:
+//!
+//! ```text
+//!    r15                      the thread's struct np_context (Cranelift's pinned register)
+//!    rdi rsi rdx rcx r8 r9    as they are at the site, that is: the probed function's first six arguments
+//!    everything else          the target's, and to be left alone
+//! ```
+//!
+//! Its calling convention is Cranelift's `preserve_all`: every register that the handler changes it saves first, so a
+//! handler that changes two registers costs two pushes. The flags are the detour's business (it knows whether they are
+//! live). Only integer instructions are generated: SIMD registers are never touched (I2), which the tests check by
+//! disassembly. The agent's functions follow the same convention; they return nothing, and leave their result in
+//! `context->result`.
+//!
+//! A clause becomes one function, once, however many sites it is enabled at. What differs between sites is read through
+//! `context->enabling`; what differs between threads through `context`:
+//!
+//! ```text
+//!    predicate                          false: return
+//!    tid check                          when self-> or tid is used: the thread behind a context may have changed
+//!    np_reserve(epid, bytes)            when the clause records; no room: return (the agent has counted the drop)
+//!    statement 1 ... n                  record fields are written in place
+//!    np_commit, then np_exit            when the clause records; when it has an exit()
+//!    return
+//!
+//!    fault (cold):                      np_error(context, number of the action), return
+//! ```
+//!
+//! A fault (bad address, division by zero, ...) in any statement ends the clause: a reserved record is not committed,
+//! an error record takes its place. What a clause costs in the worst case is bounded (I10): there are no loops but over
+//! constant sizes, expressions nest at most [`MAX_EXPRESSION_DEPTH`] deep, and a handler's stack frame is at most
+//! [`MAX_STACK_BYTES`], else it is refused.
+//!
+//! An aggregation whose key is the same at every hit of one enabling (`@ = count()`, `@[probefunc] = sum(arg0)`) needs
+//! no hashing: its value words are *static slots* of the enabling in each context ([`static_slots`]), updated inline.
+//! A clause that does nothing but count needs not even a handler ([`inline_counts`]).
+#![forbid(unsafe_code)]
+
+mod agent;
+mod compiler;
+mod contract;
+mod emit;
+mod error;
+mod handler;
+mod scan;
+mod slots;
+
+pub use agent::AgentFunction;
+pub use compiler::Compiler;
+pub use error::Error;
+pub use handler::{Handler, Relocation, RelocationTarget};
+pub use slots::{ProbeNames, StaticSlots, inline_counts, static_key, static_slots, value_words};
+
+/// How deep expressions may nest; deeper ones are refused with [`Error::TooDeep`].
+pub const MAX_EXPRESSION_DEPTH: usize = 256;
+
+/// The largest stack frame of a handler in bytes, its return address included; a clause that needs more is refused with
+/// [`Error::TooMuchStack`]. Calls of the agent's functions come on top.
+pub const MAX_STACK_BYTES: u32 = 2048;
+
+/// What kind of probe a handler is for: it decides what `arg0` to `arg9` mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProbeKind {
+    /// A function's first instruction: `arg0`-`arg5` are the integer arguments from registers, `arg6`-`arg9` those on
+    /// the stack, above the return address.
+    Entry,
+    /// A way out of a function: `arg0` is the offset of the instruction in the function, `arg1` the value returned
+    /// (rax), `arg2` its second half (rdx); the others are 0.
+    Return,
+    /// Any other instruction: as [`ProbeKind::Entry`], whatever the registers hold there.
+    Offset,
+}
+
+/// What stays the same for a session's whole life, so that handlers carry it as constants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionConstants {
+    /// `pid` and `$target`.
+    pub pid: u32,
+    /// `ppid`.
+    pub ppid: u32,
+    /// `uid`: the real user id.
+    pub uid: u32,
+    /// `gid`: the real group id.
+    pub gid: u32,
+    /// `execname`.
+    pub execname: String,
+}
+
+/// Where a session keeps what handlers use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArenaLayout {
+    /// Offset of the global variables' storage from the arena's start (which is what `context->control` points at).
+    pub globals_offset: u32,
+    /// Values known when the clause is compiled.
+    pub constants: SessionConstants,
+}

@@ -1,0 +1,131 @@
+//! From a clause to a [`Handler`]: sets Cranelift up, runs it, and takes its result apart.
+
+use cranelift_codegen::control::ControlPlane;
+use cranelift_codegen::ir::{AbiParam, ExternalName, Function, Signature, UserFuncName, types};
+use cranelift_codegen::isa::{self, CallConv, OwnedTargetIsa};
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_codegen::{Context, FinalizedRelocTarget, binemit::Reloc};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use nanoprobe_lang::layout::{Limits, Storage};
+use nanoprobe_lang::program::Program;
+
+use crate::emit::{self, Symbols};
+use crate::error::Error;
+use crate::handler::{Handler, Relocation, RelocationTarget};
+use crate::scan::Needs;
+use crate::{ArenaLayout, MAX_STACK_BYTES, ProbeKind, static_slots};
+
+/// The six integer registers in which the ABI passes arguments.
+pub(crate) const REGISTER_PARAMETERS: usize = 6;
+
+/// Compiles clauses. Keeps what can be used again (the machine's description, allocations) from one to the next.
+pub struct Compiler {
+    isa: OwnedTargetIsa,
+    context: Context,
+    builder_context: FunctionBuilderContext,
+}
+
+impl Compiler {
+    /// A compiler for x86-64 without extensions: what it generates runs on every such processor, and leaves SIMD alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setup`] when Cranelift was built without what this needs.
+    pub fn new() -> Result<Compiler, Error> {
+        let mut flags = settings::builder();
+        for (name, value) in [
+            ("opt_level", "speed"),
+            ("enable_pinned_reg", "true"),
+            ("is_pic", "false"),
+            ("unwind_info", "false"),
+            ("preserve_frame_pointers", "false"),
+            ("enable_probestack", "false"),
+            ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
+        ] {
+            flags.set(name, value).map_err(|error| Error::Setup(format!("{name}={value}: {error}")))?;
+        }
+        let isa = isa::lookup_by_name("x86_64-unknown-linux-gnu")
+            .map_err(|error| Error::Setup(error.to_string()))?
+            .finish(settings::Flags::new(flags))
+            .map_err(|error| Error::Setup(error.to_string()))?;
+        Ok(Compiler { isa, context: Context::new(), builder_context: FunctionBuilderContext::new() })
+    }
+
+    /// Compiles clause number `clause` of `program` for probes of one kind.
+    ///
+    /// `storage` and `limits` must be those of the whole session: every clause must agree on where variables are.
+    ///
+    /// # Errors
+    ///
+    /// See [`Error`]; after an error the compiler can be used on.
+    pub fn compile(
+        &mut self,
+        program: &Program,
+        clause: usize,
+        kind: ProbeKind,
+        storage: &Storage,
+        limits: Limits,
+        arena: &ArenaLayout,
+    ) -> Result<Handler, Error> {
+        let count = program.clauses.len();
+        let found = program.clauses.get(clause).ok_or(Error::NoSuchClause { clause, count })?;
+        let needs = Needs::of(found, kind)?;
+        let slots = static_slots(program, clause);
+        let slot_bytes = slots.bytes;
+
+        // Whatever an earlier, failed compilation left behind.
+        self.context.clear();
+        self.builder_context = FunctionBuilderContext::new();
+        self.context.func = Function::with_name_signature(UserFuncName::default(), handler_signature());
+        let builder = FunctionBuilder::new(&mut self.context.func, &mut self.builder_context);
+        let source = emit::Source { program, clause: found, kind, storage, limits, arena, slots, needs };
+        let symbols = emit::emit(builder, &source, self.isa.frontend_config())?;
+
+        let code = self
+            .context
+            .compile(self.isa.as_ref(), &mut ControlPlane::default())
+            .map_err(|error| Error::Generator(error.inner.to_string()))?;
+        let stack_bytes = code.buffer.frame_layout().map_or(0, |layout| layout.frame_to_fp_offset).saturating_add(16);
+        if stack_bytes > MAX_STACK_BYTES {
+            return Err(Error::TooMuchStack { bytes: stack_bytes, limit: MAX_STACK_BYTES });
+        }
+        let bytes = code.buffer.data().to_vec();
+        let relocations = code
+            .buffer
+            .relocs()
+            .iter()
+            .map(|relocation| {
+                let target = match &relocation.target {
+                    FinalizedRelocTarget::ExternalName(ExternalName::User(name)) => symbols.target(*name),
+                    _ => None,
+                };
+                match (relocation.kind, target) {
+                    (Reloc::Abs8, Some(target)) => {
+                        Ok(Relocation { offset: relocation.offset, target, addend: relocation.addend })
+                    }
+                    _ => Err(Error::Generator(format!("unexpected relocation {:?}", relocation.kind))),
+                }
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(Handler {
+            code: bytes,
+            relocations,
+            constants: symbols.constants,
+            full_frame: source.needs.full_frame,
+            slot_bytes,
+            stack_bytes,
+        })
+    }
+
+    /// Cranelift's intermediate form of the clause compiled last, after its optimisations: for people.
+    pub fn intermediate_form(&self) -> String {
+        self.context.func.display().to_string()
+    }
+}
+
+/// The six register parameters; nothing is returned (`preserve_all` has no way to).
+fn handler_signature() -> Signature {
+    let mut signature = Signature::new(CallConv::PreserveAll);
+    signature.params.extend([AbiParam::new(types::I64); REGISTER_PARAMETERS]);
+    signature
+}

@@ -1,0 +1,60 @@
+//! Why a clause could not be compiled.
+
+use nanoprobe_lang::Span;
+
+/// Why a clause could not be compiled. None of these says that the D text is wrong: the front end has checked it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Cranelift does not know the machine or a setting: a defect of this build.
+    #[error("the code generator cannot be set up: {0}")]
+    Setup(String),
+    /// The program has no clause of this index.
+    #[error("the program has {count} clauses, there is no clause number {clause}")]
+    NoSuchClause {
+        /// The index asked for.
+        clause: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// An expression nests deeper than [`crate::MAX_EXPRESSION_DEPTH`].
+    #[error("an expression nests more than {limit} deep; split it over several assignments")]
+    TooDeep {
+        /// The limit.
+        limit: usize,
+        /// Where.
+        span: Span,
+    },
+    /// The handler would take too much of the target's stack.
+    #[error("the clause needs {bytes} bytes of stack in the target, {limit} are allowed; split it into several clauses")]
+    TooMuchStack {
+        /// Bytes needed, the return address included.
+        bytes: u32,
+        /// [`crate::MAX_STACK_BYTES`].
+        limit: u32,
+    },
+    /// A record, a variable or a key is larger than offsets can say.
+    #[error("{what} is too large")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+    },
+    /// A construct that has no machine code yet.
+    #[error("not supported: {what}")]
+    Unsupported {
+        /// What.
+        what: &'static str,
+        /// Where.
+        span: Span,
+    },
+    /// The program form breaks its own rules: a defect of the front end.
+    #[error("malformed program: {what}")]
+    Malformed {
+        /// What is wrong with it.
+        what: &'static str,
+        /// Where.
+        span: Span,
+    },
+    /// Cranelift refused the function: a defect of this crate.
+    #[error("the code generator failed: {0}")]
+    Generator(String),
+}

@@ -1,0 +1,193 @@
+//! Static aggregation slots: aggregations whose key an enabling knows in advance.
+//!
+//! Most aggregations of a script have the same key at every hit of one enabling: none at all, or the probe's names.
+//! Their value words then lie at a fixed place in each thread's context:
+//!
+//! ```text
+//!    context + enabling->slot_base + 0        words of the clause's first static statement
+//!                                  + 8 * n    words of the second ...
+//! ```
+//!
+//! The tracer adds these words up over all contexts and enablings under [`static_key`], together with the entries of
+//! the hash tables that have the same key.
+
+use nanoprobe_lang::layout::Limits;
+use nanoprobe_lang::program::{
+    AggregatingFunction, Builtin, Expression, ExpressionKind, IntegerType, KeyExpression, Program, Statement, Type,
+};
+
+/// Which `@` statements of a clause are static, and where their words are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StaticSlots {
+    /// By index of statement: the byte offset in the enabling's slots and the number of u64 words; `None` for a
+    /// statement that is no aggregation, or whose key is made at run time.
+    pub statements: Vec<Option<(u32, u32)>>,
+    /// Bytes of all slots of one enabling.
+    pub bytes: u32,
+}
+
+/// What an enabling knows of its probe: the values that a static key may be made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeNames {
+    /// `probeprov`.
+    pub provider: String,
+    /// `probemod`.
+    pub module: String,
+    /// `probefunc`.
+    pub function: String,
+    /// `probename`.
+    pub name: String,
+    /// `epid`.
+    pub epid: u32,
+    /// `id`.
+    pub probe_id: u32,
+    /// `pid` and `$target`.
+    pub pid: u32,
+}
+
+/// The u64 words that one value of an aggregating function takes up (`agent/contract.h`, "Value words").
+pub fn value_words(function: AggregatingFunction) -> u32 {
+    match function {
+        AggregatingFunction::Count => 1,
+        AggregatingFunction::Sum
+        | AggregatingFunction::Average
+        | AggregatingFunction::Minimum
+        | AggregatingFunction::Maximum => 2,
+        AggregatingFunction::StandardDeviation => 4,
+        AggregatingFunction::Quantize => 128,
+        AggregatingFunction::LinearQuantize { .. } => u32::from(function.levels()) + 2,
+        AggregatingFunction::LogLinearQuantize { factor, low, high, steps } => {
+            log_linear_buckets(factor, low, high, steps)
+        }
+    }
+}
+
+/// One bucket for what is below factor^low; then, for each magnitude up to factor^high, `steps` buckets less those
+/// that the magnitude below has already covered; and one for what is above.
+fn log_linear_buckets(factor: u16, low: u16, high: u16, steps: u16) -> u32 {
+    let (factor, steps) = (u32::from(factor.max(1)), u32::from(steps));
+    let per_magnitude = steps - steps / factor;
+    (u32::from(high).saturating_sub(u32::from(low)) + 1).saturating_mul(per_magnitude).saturating_add(2)
+}
+
+/// Finds the static statements of clause number `clause`; empty when there is no such clause.
+pub fn static_slots(program: &Program, clause: usize) -> StaticSlots {
+    let mut slots = StaticSlots::default();
+    let statements = program.clauses.get(clause).map_or(&[][..], |clause| &clause.statements);
+    for statement in statements {
+        let words = match statement {
+            Statement::Aggregate { aggregation, keys, .. } if keys.iter().all(is_static) => {
+                program.aggregations.get(aggregation.0 as usize).map(|found| value_words(found.function))
+            }
+            _ => None,
+        };
+        slots.statements.push(words.map(|words| (slots.bytes, words)));
+        slots.bytes = slots.bytes.saturating_add(words.unwrap_or(0).saturating_mul(8));
+    }
+    slots
+}
+
+/// The key (struct np_aggregate_entry's encoding) of a static statement at a probe of these names; empty for an
+/// aggregation without keys. `None` when the statement is not static.
+pub fn static_key(
+    program: &Program,
+    clause: usize,
+    statement: usize,
+    names: &ProbeNames,
+    limits: Limits,
+) -> Option<Vec<u8>> {
+    let Statement::Aggregate { keys, .. } = program.clauses.get(clause)?.statements.get(statement)? else {
+        return None;
+    };
+    let mut bytes = Vec::new();
+    for key in keys {
+        let KeyExpression::Value(expression) = key else { return None };
+        match static_value(expression, names)? {
+            StaticValue::Integer(value) => bytes.extend_from_slice(&value.to_le_bytes()),
+            StaticValue::String(text) => push_string(&mut bytes, text, limits),
+        }
+    }
+    Some(bytes)
+}
+
+/// The byte offsets in the enabling's static slots that one hit increments, when that is all the clause does: only
+/// `count()` with static keys, no predicate, nothing recorded. The detour then needs no handler. An offset that appears
+/// twice is incremented twice.
+pub fn inline_counts(program: &Program, clause: usize) -> Option<Vec<u32>> {
+    let found = program.clauses.get(clause)?;
+    if found.predicate.is_some() || found.statements.is_empty() {
+        return None;
+    }
+    let slots = static_slots(program, clause);
+    found
+        .statements
+        .iter()
+        .zip(&slots.statements)
+        .map(|(statement, slot)| match statement {
+            Statement::Aggregate { aggregation, .. } => {
+                let function = program.aggregations.get(aggregation.0 as usize)?.function;
+                slot.filter(|_| function == AggregatingFunction::Count).map(|(offset, _)| offset)
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// A key element known in advance.
+enum StaticValue<'a> {
+    Integer(i64),
+    String(&'a str),
+}
+
+fn is_static(key: &KeyExpression) -> bool {
+    match key {
+        KeyExpression::Value(expression) => static_value(expression, &ProbeNames::default()).is_some(),
+        KeyExpression::UserStack { .. } => false,
+    }
+}
+
+fn static_value<'a>(expression: &'a Expression, names: &'a ProbeNames) -> Option<StaticValue<'a>> {
+    let integer = |value: u32| Some(StaticValue::Integer(i64::from(value)));
+    match &expression.kind {
+        ExpressionKind::Integer(value) => Some(StaticValue::Integer(*value)),
+        ExpressionKind::String(text) => Some(StaticValue::String(text)),
+        ExpressionKind::Builtin(builtin) => match builtin {
+            Builtin::ProbeProvider => Some(StaticValue::String(&names.provider)),
+            Builtin::ProbeModule => Some(StaticValue::String(&names.module)),
+            Builtin::ProbeFunction => Some(StaticValue::String(&names.function)),
+            Builtin::ProbeName => Some(StaticValue::String(&names.name)),
+            Builtin::EnabledProbeId => integer(names.epid),
+            Builtin::ProbeId => integer(names.probe_id),
+            Builtin::Pid | Builtin::TargetPid => integer(names.pid),
+            _ => None,
+        },
+        ExpressionKind::Cast(operand) => match (static_value(operand, names)?, &expression.value_type) {
+            (StaticValue::Integer(value), Type::Integer(to)) => Some(StaticValue::Integer(normalise(value, *to))),
+            (StaticValue::String(text), Type::String) => Some(StaticValue::String(text)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Truncates to the type's width and extends by its sign.
+pub(crate) fn normalise(value: i64, to: IntegerType) -> i64 {
+    match (to.bytes, to.signed) {
+        (1, true) => i64::from(value as i8),
+        (1, false) => i64::from(value as u8),
+        (2, true) => i64::from(value as i16),
+        (2, false) => i64::from(value as u16),
+        (4, true) => i64::from(value as i32),
+        (4, false) => i64::from(value as u32),
+        _ => value,
+    }
+}
+
+/// A string as the agent puts it into a key: at most `strsize` bytes with its NUL, padded to a multiple of 8.
+fn push_string(bytes: &mut Vec<u8>, text: &str, limits: Limits) {
+    let text = text.split('\0').next().unwrap_or_default().as_bytes();
+    let room = (limits.string_bytes() as usize).saturating_sub(1);
+    bytes.extend_from_slice(text.get(..room).unwrap_or(text));
+    bytes.push(0);
+    bytes.resize(bytes.len().next_multiple_of(8), 0);
+}
