@@ -1,0 +1,75 @@
+//! What the front end says about a program that it does not accept.
+//!
+//! Every diagnostic has a stable tag: DTrace's own (`D_SYNTAX`, `D_IDENT_UNDEF`, ...: its manual and its test suite name
+//! them) where DTrace has one, and one of ours, beginning with `N_`, for what exists in D and is not there yet, and for
+//! our own limits. Nothing is dropped or guessed: what is not supported is refused by name.
+
+use crate::source::{Source, Span};
+use std::fmt;
+
+/// One thing wrong with a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Diagnostic {
+    /// Stable, for tests and scripts: `D_...` as in DTrace, `N_...` ours.
+    pub tag: &'static str,
+    /// What is wrong: one sentence without a full stop.
+    pub message: String,
+    /// Where; knows its source.
+    pub span: Span,
+    /// What to do about it.
+    pub help: Option<String>,
+    /// Other places that explain it ("first used here").
+    pub related: Vec<(Span, String)>,
+}
+
+impl Diagnostic {
+    /// A diagnostic without help or related places.
+    pub fn new(tag: &'static str, span: Span, message: impl Into<String>) -> Diagnostic {
+        Diagnostic { tag, message: message.into(), span, help: None, related: Vec::new() }
+    }
+
+    /// The same with a remedy.
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<String>) -> Diagnostic {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// The same with a place that explains it.
+    #[must_use]
+    pub fn with_related(mut self, span: Span, message: impl Into<String>) -> Diagnostic {
+        self.related.push((span, message.into()));
+        self
+    }
+
+    /// `name:line:column: [TAG] message`, with help and related places on lines of their own.
+    #[must_use]
+    pub fn render(&self, sources: &[Source]) -> String {
+        let mut text = format!("{}: [{}] {}", place(sources, self.span), self.tag, self.message);
+        for (span, message) in &self.related {
+            text.push_str(&format!("\n  {}: {message}", place(sources, *span)));
+        }
+        if let Some(help) = &self.help {
+            text.push_str(&format!("\n  help: {help}"));
+        }
+        text
+    }
+}
+
+fn place(sources: &[Source], span: Span) -> String {
+    match sources.get(span.source as usize) {
+        Some(source) => {
+            let (line, column) = source.line_column(span.start);
+            format!("{}:{line}:{column}", source.name)
+        }
+        None => "<unknown>".to_owned(),
+    }
+}
+
+impl fmt::Display for Diagnostic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {}", self.tag, self.message)
+    }
+}
+
+impl std::error::Error for Diagnostic {}

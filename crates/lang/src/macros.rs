@@ -1,0 +1,58 @@
+//! Macro arguments: `$target`, `$pid`, `$1`, `$$1`, ... (the Scripting chapter of the DTrace guide).
+//!
+//! The values are the caller's; the front end only replaces. A script argument `$1` is replaced by what its text is (an
+//! integer, or an identifier in a probe description); `$$1` is always its text as a string.
+
+/// What the macro arguments stand for. `None`: not known, and a program that uses it is refused (`D_MACRO_UNDEF`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MacroValues {
+    /// `$target`: the process given by `-p` or `-c`.
+    pub target: Option<i64>,
+    /// `$pid` of the tracer.
+    pub pid: Option<i64>,
+    /// `$ppid` of the tracer.
+    pub ppid: Option<i64>,
+    /// `$pgid`.
+    pub pgid: Option<i64>,
+    /// `$sid`.
+    pub sid: Option<i64>,
+    /// `$uid`.
+    pub uid: Option<i64>,
+    /// `$euid`.
+    pub euid: Option<i64>,
+    /// `$gid`.
+    pub gid: Option<i64>,
+    /// `$egid`.
+    pub egid: Option<i64>,
+    /// `$projid` and `$taskid` have no meaning on Linux; the caller may still give them one.
+    pub projid: Option<i64>,
+    /// See [`MacroValues::projid`].
+    pub taskid: Option<i64>,
+    /// `$0`: the name of the script.
+    pub script: Option<String>,
+    /// `$1` .. : the script's arguments.
+    pub arguments: Vec<String>,
+    /// `-x defaultargs`: a missing `$n` is 0 and a missing `$$n` is "" instead of an error. The pragma does the same.
+    pub default_arguments: bool,
+}
+
+impl MacroValues {
+    /// The value of `$name`, when it is one of the named integers.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<Option<i64>> {
+        Some(match name {
+            "target" => self.target,
+            "pid" => self.pid,
+            "ppid" => self.ppid,
+            "pgid" => self.pgid,
+            "sid" => self.sid,
+            "uid" => self.uid,
+            "euid" => self.euid,
+            "gid" => self.gid,
+            "egid" => self.egid,
+            "projid" => self.projid,
+            "taskid" => self.taskid,
+            _ => return None,
+        })
+    }
+}
