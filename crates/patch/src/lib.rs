@@ -1,1 +1,56 @@
-//! x86-64 patching as a pure function: decode, choose a tactic, relocate, build detours.
+//! x86-64 patching as a pure function: bytes in, bytes out. No process, no I/O, no unsafe.
+//!
+//! # Theory of operation
+//!
+//! A probe is placed by writing a 5-byte `jmp rel32` over a *run* of whole instructions. The jump leads to a *detour*:
+//! generated code that fires the handlers, executes a relocated copy of the run, and jumps back behind it.
+//!
+//! ```text
+//!   before                        after
+//!   f:   55        push rbp       f:   e9 37 d1 c6 06   jmp detour     detour: fire the handlers of f
+//!   f+1: 48 89 e5  mov rbp,rsp    f+5: 53               (unchanged)            push rbp
+//!   f+4: 41 54     push r12                                                    mov rbp,rsp
+//!   f+6: 53        push rbx                                                    push r12
+//!                                                                              jmp f+6
+//! ```
+//!
+//! The bytes of the jump fall onto places at which instructions used to start: the *boundaries*, here f+1 and f+4.
+//! Somebody may still arrive there: a branch through a table that nobody analysed, a thread that stood there when the
+//! patch was written, a signal frame, a return address. So the detour's address is *chosen* such that the displacement
+//! byte at every boundary (0x37 and 0x06 above) is one that traps - `int3` or an opcode that is invalid in 64-bit mode -
+//! and the trap is redirected to the relocated copy of the very instruction that used to start there. Correctness
+//! rests on that alone (invariant I1); known branch targets are used only to keep hot paths off the trap.
+//!
+//! The steps, each its own type so that each can be tested alone:
+//!
+//! 1. [`analyze`]: bytes of one function -> [`FunctionMap`]: where instructions start, which direct branches there are,
+//!    where the function is left ([`FunctionMap::exits`]).
+//! 2. [`plan()`]: map and [`Point`]s -> [`FunctionPlan`]: a [`RunPlan`] for each patch, a [`Refusal`] for each point that
+//!    cannot be had.
+//! 3. [`NearSpace::place`]: a run -> the address of its detour, in a hole of the target's address space, such that all
+//!    constraints hold.
+//! 4. [`build`]: run and address -> [`Built`]: the bytes to write, and the tables that say which original address
+//!    corresponds to which relocated one.
+#![forbid(unsafe_code)]
+
+mod address;
+mod assemble;
+mod constraint;
+mod detour;
+mod function;
+mod near;
+mod plan;
+mod point;
+mod refusal;
+mod relocate;
+mod tactic;
+
+pub use address::{ParseAddressError, TargetAddress};
+pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
+pub use detour::{Built, Move, Redirect, Runtime, ThreadKey, build};
+pub use function::{CodeView, Exit, FunctionExtent, FunctionMap, analyze};
+pub use near::NearSpace;
+pub use plan::{Displaced, FunctionPlan, PlanOptions, RunPlan, plan};
+pub use point::{Fire, FireCondition, Point, Position};
+pub use refusal::Refusal;
+pub use tactic::Tactic;

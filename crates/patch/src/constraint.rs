@@ -1,0 +1,184 @@
+//! Which displacements a jump may have: the bytes that fall onto boundaries must trap.
+//!
+//! ```text
+//!   start  +1  +2  +3  +4
+//!    e9    d0  d1  d2  d3      displacement = detour - (start + 5), little endian
+//!          ^           ^
+//!          a boundary at start+1 and start+4: d0 and d3 must be trapping bytes
+//! ```
+//!
+//! With N trapping bytes a constraint on d3 leaves N windows of 16 MiB, one on d3 and d2 leaves N*N windows of 64 KiB,
+//! and so on down to single addresses, of which four constrained bytes leave N^4.
+
+/// The bytes that trap whatever follows them, in 64-bit mode, on every processor: `int3`, and the one-byte opcodes that
+/// 64-bit mode made invalid.
+///
+/// | bytes | were |
+/// |---|---|
+/// | 06 07 0E 16 17 1E 1F | push and pop of es, cs, ss, ds |
+/// | 27 2F 37 3F | daa das aaa aas |
+/// | 60 61 | pusha popa |
+/// | 9A EA | far call and jump with an immediate address |
+/// | CE | into |
+/// | D4 | aam |
+/// | D6 | salc; documented as UDB, undefined for good |
+/// | CC | `int3` itself |
+///
+/// Left out, since they found or may find another meaning: 62 (bound: EVEX), C4 and C5 (les, lds: VEX), D5 (aad: REX2 of
+/// APX), 82 (an alias of 80 in 32-bit mode, free space in 64-bit mode), 40-4F (REX).
+pub const TRAPPING_BYTES: [u8; 19] = [
+    0x06, 0x07, 0x0e, 0x16, 0x17, 0x1e, 0x1f, 0x27, 0x2f, 0x37, 0x3f, 0x60, 0x61, 0x9a, 0xcc, 0xce, 0xd4, 0xd6, 0xea,
+];
+
+/// Whether executing this byte as an opcode traps: see [`TRAPPING_BYTES`].
+pub const fn is_trapping_byte(byte: u8) -> bool {
+    let mut index = 0;
+    while index < TRAPPING_BYTES.len() {
+        if TRAPPING_BYTES[index] == byte {
+            return true;
+        }
+        index += 1;
+    }
+    false
+}
+
+/// Which of the four displacement bytes of a jump must be trapping bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct JumpConstraint {
+    /// Bit k: byte k of the displacement, which is the byte at offset k + 1 of the jump.
+    mask: u8,
+}
+
+/// Above every biased byte: no successor.
+const NONE: u16 = 256;
+
+/// `SUCCESSOR[0][b]`: the smallest trapping byte >= b; `[1]`: the same in the order of signed bytes, biased by 0x80, for
+/// the topmost byte of the displacement.
+static SUCCESSOR: [[u16; 256]; 2] = [successors(0), successors(0x80)];
+
+const fn successors(bias: u8) -> [u16; 256] {
+    let mut table = [NONE; 256];
+    let mut next = NONE;
+    let mut index = 256;
+    while index > 0 {
+        index -= 1;
+        if is_trapping_byte(index as u8 ^ bias) {
+            next = index as u16;
+        }
+        table[index] = next;
+    }
+    table
+}
+
+impl JumpConstraint {
+    /// No constraint.
+    pub const FREE: Self = Self { mask: 0 };
+
+    /// Demands a trapping byte at `offset` of the jump; offsets other than 1..=4 change nothing.
+    #[must_use]
+    pub const fn with_boundary_at(self, offset: usize) -> Self {
+        match offset {
+            1..=4 => Self { mask: self.mask | 1 << (offset - 1) },
+            _ => self,
+        }
+    }
+
+    /// Whether the byte at `offset` of the jump must trap.
+    pub const fn has_boundary_at(self, offset: usize) -> bool {
+        matches!(offset, 1..=4) && self.mask & 1 << (offset - 1) != 0
+    }
+
+    /// How many of the four bytes are constrained.
+    pub const fn count(self) -> u32 {
+        self.mask.count_ones()
+    }
+
+    /// Whether a jump with this displacement has trapping bytes wherever they are demanded.
+    pub fn allows(self, displacement: i32) -> bool {
+        self.next(i64::from(displacement)) == Some(displacement)
+    }
+
+    /// The smallest allowed displacement that is not below `from`.
+    pub fn next(self, from: i64) -> Option<i32> {
+        // In the order of unsigned numbers after adding 2^31; only the topmost byte changes by that.
+        let mut value = u64::try_from(from.max(i64::from(i32::MIN)) + (1 << 31)).ok()?;
+        'again: loop {
+            if value >> 32 != 0 {
+                return None;
+            }
+            for digit in (0..4).rev() {
+                if self.mask & 1 << digit == 0 {
+                    continue;
+                }
+                let shift = 8 * digit;
+                let byte = (value >> shift) as u8;
+                let successor = u64::from(SUCCESSOR[usize::from(digit == 3)][usize::from(byte)]);
+                if successor == u64::from(byte) {
+                    continue;
+                }
+                // Raise this byte (when it has no successor: carry into the next one) and clear those below.
+                let above = value >> (shift + 8);
+                value = if successor < u64::from(NONE) {
+                    (above << 8 | successor) << shift
+                } else {
+                    (above + 1) << (shift + 8)
+                };
+                continue 'again;
+            }
+            return i32::try_from(value as i64 - (1 << 31)).ok();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn naive(mask: u8, displacement: i32) -> bool {
+        displacement.to_le_bytes().iter().enumerate().all(|(k, byte)| mask & 1 << k == 0 || is_trapping_byte(*byte))
+    }
+
+    #[test]
+    fn the_free_constraint_allows_all() {
+        assert_eq!(JumpConstraint::FREE.next(-5), Some(-5));
+        assert_eq!(JumpConstraint::FREE.next(i64::MIN), Some(i32::MIN));
+        assert_eq!(JumpConstraint::FREE.next(1 << 31), None);
+    }
+
+    #[test]
+    fn the_topmost_byte_is_signed() {
+        let constraint = JumpConstraint::FREE.with_boundary_at(4);
+        assert_eq!(constraint.next(0), Some(0x0600_0000));
+        assert_eq!(constraint.next(i64::MIN), Some(0x9a00_0000_u32 as i32));
+        assert_eq!(constraint.next(-1), Some(0x0600_0000));
+        assert_eq!(constraint.next(0x6200_0000), None);
+    }
+
+    proptest! {
+        #[test]
+        fn next_is_the_smallest_allowed(mask in 0_u8..16, from in any::<i32>(), gap in 0_i64..0x2_0000) {
+            let constraint = JumpConstraint { mask };
+            match constraint.next(i64::from(from)) {
+                Some(found) => {
+                    prop_assert!(found >= from);
+                    prop_assert!(naive(mask, found));
+                    prop_assert!(constraint.allows(found));
+                    // Nothing allowed lies between, looked for from both ends.
+                    for between in (i64::from(from)..i64::from(found)).take(0x2_0000) {
+                        prop_assert!(!naive(mask, between as i32));
+                    }
+                    let below = (i64::from(found) - 1 - gap).max(i64::from(from))..i64::from(found);
+                    for between in below {
+                        prop_assert!(!naive(mask, between as i32));
+                    }
+                }
+                None => {
+                    for above in (i64::from(from)..=i64::from(i32::MAX)).take(0x2_0000) {
+                        prop_assert!(!naive(mask, above as i32));
+                    }
+                }
+            }
+        }
+    }
+}

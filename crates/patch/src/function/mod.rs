@@ -1,0 +1,170 @@
+//! Analysis of one function: instruction starts, direct branches, ways out.
+
+mod decode;
+mod exits;
+mod kind;
+
+use std::ops::Range;
+
+use crate::TargetAddress;
+
+pub use decode::analyze;
+pub use exits::Exit;
+pub(crate) use kind::Kind;
+
+/// The bytes of a function *and* the padding behind it, up to the next function's start or the section's end.
+#[derive(Clone, Copy, Debug)]
+pub struct CodeView<'a> {
+    /// Address of the first byte.
+    pub start: TargetAddress,
+    /// The original bytes: with no patches in them.
+    pub bytes: &'a [u8],
+}
+
+/// Where a function lies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctionExtent {
+    /// Its first instruction; the same as the view's start.
+    pub start: TargetAddress,
+    /// Its size in bytes, without padding.
+    pub size: u64,
+    /// Further ranges that count as inside: its `.cold` parts (and for a cold part: the function it belongs to).
+    pub fragments: Vec<Range<TargetAddress>>,
+}
+
+/// One function, decoded. Made by [`analyze`]; owns a copy of the bytes.
+#[derive(Clone, Debug)]
+pub struct FunctionMap {
+    start: TargetAddress,
+    bytes: Vec<u8>,
+    /// Bytes that belong to the function; what follows is padding.
+    size: u32,
+    fragments: Vec<Range<TargetAddress>>,
+    /// Instructions of the function, then those of the nop padding directly behind it, ascending.
+    instructions: Vec<Instruction>,
+    /// One bit a byte: a known branch leads there.
+    branch_targets: Vec<u64>,
+    /// Direct branch targets outside of the view.
+    outgoing: Vec<TargetAddress>,
+    undecodable: Option<TargetAddress>,
+    /// End of what a run may use: the instructions, then padding of nops, int3 or zeros.
+    usable: u32,
+}
+
+/// One decoded instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Instruction {
+    /// Bytes from the view's start.
+    pub offset: u32,
+    /// Length in bytes, 1..=15.
+    pub length: u8,
+    pub kind: Kind,
+}
+
+impl Instruction {
+    pub fn end(self) -> u32 {
+        self.offset + u32::from(self.length)
+    }
+}
+
+impl FunctionMap {
+    /// Address of the first instruction.
+    pub fn start(&self) -> TargetAddress {
+        self.start
+    }
+
+    /// Size of the function in bytes, without padding.
+    pub fn size(&self) -> u64 {
+        u64::from(self.size)
+    }
+
+    /// The first byte inside of the function that is no known instruction, if any: nothing from there on is probed.
+    pub fn undecodable(&self) -> Option<TargetAddress> {
+        self.undecodable
+    }
+
+    /// The starts of the function's instructions (padding excluded), ascending, with their lengths.
+    pub fn instructions(&self) -> impl Iterator<Item = (TargetAddress, usize)> + '_ {
+        self.instructions
+            .iter()
+            .take_while(|instruction| instruction.offset < self.size)
+            .map(|instruction| (self.address(instruction.offset), usize::from(instruction.length)))
+    }
+
+    /// Targets of direct branches and calls that lie outside of this view: feed them to the maps of the functions they
+    /// lie in.
+    pub fn outgoing_branch_targets(&self) -> &[TargetAddress] {
+        &self.outgoing
+    }
+
+    /// Adds branch targets that are known from elsewhere: other functions' branches, jump tables, landing pads. Those
+    /// outside of this function are ignored.
+    pub fn add_branch_targets(&mut self, targets: impl IntoIterator<Item = TargetAddress>) {
+        for target in targets {
+            self.mark_branch_target(target);
+        }
+    }
+
+    /// Whether a known branch leads to this address.
+    pub fn is_branch_target(&self, address: TargetAddress) -> bool {
+        self.offset(address).is_some_and(|offset| self.is_target_at(offset))
+    }
+
+    /// Every way out of the function, ascending: see [`Exit`].
+    pub fn exits(&self) -> Vec<Exit> {
+        exits::exits(self)
+    }
+
+    /// Whether an address lies in the function or one of its fragments.
+    pub fn is_inside(&self, address: TargetAddress) -> bool {
+        self.ranges().any(|range| range.contains(&address))
+    }
+
+    /// The function's own range and its fragments.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<TargetAddress>> + '_ {
+        std::iter::once(self.start..self.address(self.size)).chain(self.fragments.iter().cloned())
+    }
+
+    /// Returns whether the target lies in this view.
+    fn mark_branch_target(&mut self, target: TargetAddress) -> bool {
+        let Some(offset) = self.offset(target) else { return false };
+        if let Some(word) = self.branch_targets.get_mut(offset as usize / 64) {
+            *word |= 1 << (offset % 64);
+        }
+        true
+    }
+
+    pub(crate) fn is_target_at(&self, offset: u32) -> bool {
+        self.branch_targets.get(offset as usize / 64).is_some_and(|word| word & 1 << (offset % 64) != 0)
+    }
+
+    pub(crate) fn address(&self, offset: u32) -> TargetAddress {
+        TargetAddress(self.start.0.saturating_add(u64::from(offset)))
+    }
+
+    /// Offset in the view, `None` outside of it.
+    pub(crate) fn offset(&self, address: TargetAddress) -> Option<u32> {
+        let offset = address.offset_from(self.start)?;
+        u32::try_from(offset).ok().filter(|offset| (*offset as usize) < self.bytes.len())
+    }
+
+    pub(crate) fn code(&self) -> &[Instruction] {
+        &self.instructions
+    }
+
+    pub(crate) fn code_size(&self) -> u32 {
+        self.size
+    }
+
+    pub(crate) fn usable(&self) -> u32 {
+        self.usable
+    }
+
+    pub(crate) fn bytes_of(&self, instruction: Instruction) -> &[u8] {
+        self.bytes.get(instruction.offset as usize..instruction.end() as usize).unwrap_or_default()
+    }
+
+    pub(crate) fn bytes_at(&self, range: Range<u32>) -> &[u8] {
+        self.bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
+    }
+}

@@ -1,0 +1,66 @@
+//! From points to runs: which bytes are displaced, by which tactic, and what their detour must satisfy.
+
+mod run;
+
+use std::ops::Range;
+
+use crate::{FunctionMap, JumpConstraint, Point, Refusal, Tactic, TargetAddress};
+
+/// Choices of the user.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PlanOptions {
+    /// Use this tactic only; points for which it does not fit are refused.
+    pub force: Option<Tactic>,
+}
+
+/// What to do to one function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FunctionPlan {
+    /// The patches, ascending, disjoint.
+    pub runs: Vec<RunPlan>,
+    /// The points that cannot be had: site and reason.
+    pub refusals: Vec<(TargetAddress, Refusal)>,
+}
+
+/// One patch: the instructions it displaces and what their detour must satisfy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunPlan {
+    /// The first displaced instruction; the patch is written here.
+    pub start: TargetAddress,
+    /// How.
+    pub tactic: Tactic,
+    /// The displaced instructions in order, each with the points in front of it.
+    pub instructions: Vec<Displaced>,
+    /// Bytes from `start` to where the detour jumps back: the instructions and, behind a final unconditional transfer,
+    /// the padding that the patch needs.
+    pub length: usize,
+    /// The text that the patch replaces: [`Tactic::patch_length`] bytes.
+    pub original: Vec<u8>,
+    /// Which bytes of the jump must be trapping bytes.
+    pub constraint: JumpConstraint,
+    /// Starts of padding nops inside the patch. They are not copied: who arrives there goes on behind the patch.
+    pub padding_boundaries: Vec<TargetAddress>,
+    /// The detour's length in bytes, at most.
+    pub detour_length: usize,
+    /// The addresses from which everything that the detour refers to can be reached: all of it must lie inside. Empty
+    /// when there is no such address.
+    pub reach: Range<TargetAddress>,
+    /// The function's ranges: a jump into them is no exit ([`crate::FireCondition::IfLeaves`]).
+    pub inside: Vec<Range<TargetAddress>>,
+}
+
+/// One displaced instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Displaced {
+    /// Its original address.
+    pub address: TargetAddress,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// What fires in front of it (or on its taken edge).
+    pub points: Vec<Point>,
+}
+
+/// Plans the patches for `points` in one function. Every point is either in exactly one run or refused.
+pub fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -> FunctionPlan {
+    run::plan(map, points, options)
+}

@@ -1,0 +1,60 @@
+//! What is to happen where: the input of planning.
+
+use crate::TargetAddress;
+
+/// One place at which handlers fire. Several points may name the same site; they fire in the order in which they are
+/// given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// The probed instruction.
+    pub site: TargetAddress,
+    /// When reaching the site is a hit.
+    pub condition: FireCondition,
+    /// What may be live below the stack pointer.
+    pub position: Position,
+    /// Save all general registers in the frame (`struct np_frame_below`), for handlers that read them. Only of use when
+    /// there is a [`Fire::Call`].
+    pub full_frame: bool,
+    /// What to do on a hit, in this order.
+    pub fires: Vec<Fire>,
+}
+
+/// When reaching the site is a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FireCondition {
+    /// Always.
+    Always,
+    /// Only when the conditional branch at the site is taken.
+    IfTaken,
+    /// Only when the indirect jump at the site leaves the function: its target is compared with the function's ranges
+    /// at run time.
+    IfLeaves,
+}
+
+/// Where in a function a point lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Position {
+    /// At the function's entry: the stack pointer points at the return address and nothing below it is live.
+    Entry,
+    /// Anywhere: the 128 bytes below the stack pointer (the red zone, System V ABI 3.2.2) may be live and are skipped.
+    Inside,
+}
+
+/// One thing to do on a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fire {
+    /// `inc qword [context + context_offset]`: a counter in the thread's context. Also done when handlers are running
+    /// already.
+    Count {
+        /// Bytes from the start of the context.
+        context_offset: u32,
+    },
+    /// Call a compiled handler (Cranelift's `preserve_all`, context in r15). Counted as missed when handlers are running
+    /// already in this thread.
+    Call {
+        /// The handler's entry.
+        handler: TargetAddress,
+        /// Its `struct np_enabling`, stored in the context before the call.
+        enabling: TargetAddress,
+    },
+}

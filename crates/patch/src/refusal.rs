@@ -1,0 +1,83 @@
+//! Why a site cannot be patched. Every variant says what, where and why, for the user.
+
+use crate::{Tactic, TargetAddress};
+
+/// A typed reason why a point cannot be had. Never a panic, never a silent skip.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The site lies outside of the function's bytes.
+    #[error("{site} lies outside of the function")]
+    OutsideFunction {
+        /// The site asked for.
+        site: TargetAddress,
+    },
+    /// No instruction starts at the site.
+    #[error("{site} is not the start of an instruction (the one around it starts at {start})")]
+    NotAnInstruction {
+        /// The site asked for.
+        site: TargetAddress,
+        /// Start of the instruction that covers it.
+        start: TargetAddress,
+    },
+    /// The bytes from `at` on are no instruction we know, so nothing behind them can be trusted.
+    #[error("{site} lies at or behind bytes that are no known instruction, at {at}")]
+    Undecodable {
+        /// The site asked for.
+        site: TargetAddress,
+        /// The first byte that could not be decoded.
+        at: TargetAddress,
+    },
+    /// The instruction is an `int3` already: the program's own or a debugger's breakpoint.
+    #[error("there is a breakpoint at {site} already")]
+    Breakpoint {
+        /// The site asked for.
+        site: TargetAddress,
+    },
+    /// The instruction cannot be executed anywhere but in place.
+    #[error("the instruction at {address} cannot be executed out of line: {reason}")]
+    Unmovable {
+        /// Address of the instruction.
+        address: TargetAddress,
+        /// What it is that cannot be moved.
+        reason: &'static str,
+    },
+    /// [`crate::FireCondition::IfTaken`] or [`crate::FireCondition::IfLeaves`] on an instruction that has no such edge.
+    #[error("the instruction at {site} has no {edge} edge to fire on")]
+    NoSuchEdge {
+        /// The site asked for.
+        site: TargetAddress,
+        /// `taken` or `leaving`.
+        edge: &'static str,
+    },
+    /// The tactic that was forced does not fit.
+    #[error("the tactic `{tactic}` does not fit at {site}")]
+    TacticUnavailable {
+        /// The site asked for.
+        site: TargetAddress,
+        /// The forced tactic.
+        tactic: Tactic,
+    },
+    /// The detour does not reach what the displaced code refers to, or the site does not reach the detour.
+    #[error("{target} cannot be reached from the detour at {from} (further than 2 GiB)")]
+    OutOfReach {
+        /// Where the reference is made.
+        from: TargetAddress,
+        /// What it refers to.
+        target: TargetAddress,
+    },
+    /// The address chosen for the detour does not spell trapping bytes where the run has boundaries.
+    #[error("a jump from {start} to {detour} would leave a boundary without a trapping byte")]
+    BoundaryUnprotected {
+        /// Start of the run.
+        start: TargetAddress,
+        /// The address that was asked for.
+        detour: TargetAddress,
+    },
+    /// A structure's limit was exceeded: a detour longer than 2 GiB, a function larger than 4 GiB.
+    #[error("too large: {what}")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+    },
+}
