@@ -212,7 +212,14 @@ struct np_context {
 	u64 ring_policy;        /* enum np_ring_policy */
 	u64 ring_overwritten;   /* NP_RING_OVERWRITE: bytes given up at the tail; the owner's */
 	u64 errors;             /* faults of handlers */
-	u64 reserved0[11];
+	u64 ring_pending;       /* what ring_head becomes at np_commit; 0: nothing is reserved */
+	u64 ring_records;       /* records committed since the beginning */
+	/* 232: what is known to be readable, so that a copyin need not search: one range of the snapshot (good while
+	 * control->ranges is still range_publication), and pages of this thread's stack that the snapshot lacks */
+	u64 range_publication;
+	u64 range_start, range_end;
+	u64 stack_start, stack_end;
+	u64 reserved0[4];
 	u64 locals;             /* 304: address of the thread-local variables' storage */
 	u64 locals_bytes;
 	u64 clause_locals;      /* 320: address of the clause-local variables' storage */
@@ -309,7 +316,11 @@ struct np_dynamic_table {
 	u64 used;               /* atomic */
 	u64 bucket_mask;
 	u64 reserved;
-	/* struct np_dynamic_bucket { u32 lock; u32 first; } [bucket_mask + 1]; entries: */
+	/* struct np_dynamic_bucket buckets[bucket_mask + 1]; entries, each aligned to 8 */
+};
+struct np_dynamic_bucket {
+	u32 lock;               /* 1 while somebody is in it */
+	u32 first;              /* offset of the first entry in the table / 8, 0: none */
 };
 struct np_dynamic_entry {
 	u32 next;               /* offset in the table / 8, 0: end */
@@ -337,17 +348,18 @@ struct np_unwind_module {
 struct np_unwind_row {
 	u32 pc;                 /* the row holds from base + pc to the next row */
 	u8 cfa;                 /* enum np_cfa */
-	u8 rbp;                 /* 0: unchanged; 1: at cfa + rbp_offset; 2: undefined */
+	u8 rbp;                 /* 0: unchanged; 1: at cfa + rbp_offset; 2: undefined; 3: at rbp + rbp_offset */
 	short rbp_offset;
 	i32 cfa_offset;
 };
 enum np_cfa {
-	NP_CFA_END = 0,         /* no unwinding beyond here: _start, clone, or a gap between functions */
+	NP_CFA_END = 0,         /* no unwinding beyond here: _start, clone */
 	NP_CFA_RSP = 1,         /* cfa = rsp + cfa_offset; the return address is at cfa - 8 */
 	NP_CFA_RBP = 2,         /* cfa = rbp + cfa_offset */
 	NP_CFA_PLT = 3,         /* cfa = rsp + 8 + ((rip & 15) >= 11 ? 8 : 0) */
 	NP_CFA_SIGNAL = 4,      /* a signal frame: rip, rsp, rbp from the ucontext at rsp */
 	NP_CFA_RBP_DEREF = 5,   /* cfa = *(rbp + cfa_offset): main with a realigned stack */
+	NP_CFA_UNKNOWN = 6,     /* nothing is said about this code, or nothing that fits a row: follow the rbp chain */
 };
 
 /* ---- the agent's functions -------------------------------------------------------------------------------------
@@ -408,6 +420,8 @@ void np_exit(struct np_context *context, u64 status);
 /* The dynamic linker changed its list: counts the event and waits, at most 100 ms and only for a living tracer. Called
  * by an internal detour as a handler. */
 void np_library_event(struct np_context *context);
+/* The same as a handler's entry: the context is in r15. */
+void np_library_event_handler(void);
 /* Signal handlers (SA_SIGINFO), and their restorer. */
 void np_on_trap(i32 signal, void *information, void *ucontext);
 void np_on_fault(i32 signal, void *information, void *ucontext);

@@ -1,1 +1,159 @@
-//! The agent image.
+//! The agent: a freestanding C runtime, carried as bytes, that runs inside the target.
+//!
+//! The C beside this file is compiled and linked at build time into one flat image, position independent and without
+//! any writable byte; `agent.h` states its rules. The image begins with `struct np_image`, which the tracer fills in
+//! ([`image_with`]) before it writes the image to executable memory of the target. [`Function::offset`] says where each
+//! function of `contract.h` lies in it.
+
+/// The image as compiled, its header still empty but for the magic.
+pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
+
+mod symbols {
+    include!(concat!(env!("OUT_DIR"), "/symbols.rs"));
+}
+
+macro_rules! functions {
+    ($($(#[$meta:meta])* $name:ident = $symbol:ident,)*) => {
+        /// A function of the agent. What each does is in `contract.h`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Function {
+            $( $(#[$meta])* $name, )*
+        }
+
+        impl Function {
+            /// All of them.
+            pub const ALL: &'static [Function] = &[$(Function::$name,)*];
+
+            /// Its name in `contract.h`.
+            pub const fn symbol(self) -> &'static str {
+                match self {
+                    $( Function::$name => stringify!($symbol), )*
+                }
+            }
+
+            /// Bytes from the start of the image.
+            pub const fn offset(self) -> u32 {
+                match self {
+                    $( Function::$name => symbols::$symbol, )*
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    /// `u64 np_enter(void)`; the only one with a return value.
+    Enter = np_enter,
+    /// `np_thread_changed(context)`
+    ThreadChanged = np_thread_changed,
+    /// `np_copyin(context, address, bytes)`
+    CopyIn = np_copyin,
+    /// `np_copyinstr(context, address, limit)`
+    CopyInString = np_copyinstr,
+    /// `np_load(context, address, bytes)`
+    Load = np_load,
+    /// `np_strlen(context, string)`
+    StringLength = np_strlen,
+    /// `np_strcmp(context, left, right)`
+    StringCompare = np_strcmp,
+    /// `np_strcpy(context, destination, source, capacity)`
+    StringCopy = np_strcpy,
+    /// `np_key_integer(context, value)`
+    KeyInteger = np_key_integer,
+    /// `np_key_string(context, string)`
+    KeyString = np_key_string,
+    /// `np_key_stack(context, frames)`
+    KeyStack = np_key_stack,
+    /// `np_aggregate(context, aggregation, value_words)`
+    Aggregate = np_aggregate,
+    /// `np_quantize(context, words, value, weight)`
+    Quantize = np_quantize,
+    /// `np_lquantize(context, words, value, weight, parameters)`
+    LinearQuantize = np_lquantize,
+    /// `np_llquantize(context, words, value, weight, parameters)`
+    LogLinearQuantize = np_llquantize,
+    /// `np_stddev(context, words, value)`
+    StandardDeviation = np_stddev,
+    /// `np_dynamic_get(context, variable, value_bytes)`
+    DynamicGet = np_dynamic_get,
+    /// `np_dynamic_store(context, variable, value_bytes, value)`
+    DynamicStore = np_dynamic_store,
+    /// `np_reserve(context, epid, bytes)`
+    Reserve = np_reserve,
+    /// `np_commit(context)`
+    Commit = np_commit,
+    /// `np_ustack(context, destination, frames)`
+    UserStack = np_ustack,
+    /// `np_ucaller(context)`
+    UserCaller = np_ucaller,
+    /// `np_timestamp(context)`
+    Timestamp = np_timestamp,
+    /// `np_vtimestamp(context)`
+    VirtualTimestamp = np_vtimestamp,
+    /// `np_walltimestamp(context)`
+    WallTimestamp = np_walltimestamp,
+    /// `np_cpu(context)`
+    Cpu = np_cpu,
+    /// `np_error(context, action)`
+    Error = np_error,
+    /// `np_exit(context, status)`
+    Exit = np_exit,
+    /// `np_library_event(context)`
+    LibraryEvent = np_library_event,
+    /// A handler's entry: the context is in r15.
+    LibraryEventHandler = np_library_event_handler,
+    /// `SA_SIGINFO` handler of SIGTRAP and SIGILL.
+    OnTrap = np_on_trap,
+    /// `SA_SIGINFO` handler of SIGSEGV and SIGBUS.
+    OnFault = np_on_fault,
+    /// `sa_restorer` of both.
+    Restorer = np_restorer,
+}
+
+/// `struct np_image` without its magic: what the tracer tells the agent. Addresses are the target's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ImageHeader {
+    /// Address of the control block.
+    pub control: u64,
+    /// Address of the thread table.
+    pub table: u64,
+    /// Address of the redirects, sorted by `from`.
+    pub redirects: u64,
+    /// Their number.
+    pub redirect_count: u64,
+    /// `KEY_*`.
+    pub thread_key_mode: u64,
+    /// Where image and handlers begin.
+    pub code_start: u64,
+    /// First byte behind them.
+    pub code_end: u64,
+    /// Whether the agent may make system calls other than `gettid`.
+    pub allow_syscalls: bool,
+}
+
+/// Offset of `redirects` in the image, for the tracer's later stores; the count is the word behind it.
+pub const REDIRECTS_OFFSET: u32 = 24;
+
+/// The image with its header filled in.
+pub fn image_with(header: ImageHeader) -> Vec<u8> {
+    let words = [
+        header.control,
+        header.table,
+        header.redirects,
+        header.redirect_count,
+        header.thread_key_mode,
+        header.code_start,
+        header.code_end,
+        u64::from(header.allow_syscalls),
+    ];
+    let mut image = IMAGE.to_vec();
+    // The magic stays; the words follow it.
+    for (to, from) in image
+        .iter_mut()
+        .skip(8)
+        .zip(words.iter().flat_map(|word| word.to_le_bytes()))
+    {
+        *to = from;
+    }
+    image
+}

@@ -1,1 +1,27 @@
 //! The memory that target and tracer share: its layout, and readers that trust none of it.
+//!
+//! The target runs our code and everybody else's in one address space; whatever lies in the arena may have been written
+//! by a stray pointer. So the readers here take every byte as hostile: sizes and offsets are checked before they are
+//! used, every loop has a bound that does not come from the arena, a structure that is nonsense is reported as
+//! [`Corrupt`], and no byte makes them panic, hang or read outside.
+//!
+//! * [`layout`] mirrors `agent/contract.h`; [`ContextPlan`] says where things lie in a thread's context.
+//! * [`Memory`] is access to an arena, [`Mapping`] a shared mapping, [`Bytes`] plain bytes.
+//! * [`ControlBlock`] reads and writes the arena's head, [`RingReader`] takes records, [`AggregateReader`] and
+//!   [`slots`] read aggregations, [`DynamicVariables`] and [`variables`] serve the tracer's own clauses.
+//! * [`buckets`] are the bucket functions of `quantize`, `lquantize` and `llquantize`, and their inverse.
+//!
+//! One file, [`Mapping`]'s, contains unsafe code.
+
+#![deny(unsafe_code)]
+
+pub mod layout;
+mod mapping;
+mod memory;
+mod plan;
+mod structure;
+
+pub use mapping::Mapping;
+pub use memory::{Bytes, Memory, OutOfBounds};
+pub use plan::{ContextPlan, PlanError};
+pub use structure::{Field, Structure};

@@ -1,0 +1,139 @@
+//! Plain structures that are read from bytes and written to bytes, field by field.
+//!
+//! The structures of the contract hold nothing but integers and arrays of integers, so a value can be made of any
+//! bytes: reading needs no validity check and no `unsafe`, and what comes out may be nonsense but is never undefined.
+
+/// One field of a mirrored structure, for the test that compares this crate with `contract.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name, the same on both sides.
+    pub name: &'static str,
+    /// Bytes from the start of the structure.
+    pub offset: usize,
+    /// Its size in bytes.
+    pub bytes: usize,
+}
+
+/// A structure that target and tracer share.
+pub trait Structure: Sized {
+    /// What `contract.h` calls it, without `struct`.
+    const C_NAME: &'static str;
+    /// Its size in bytes.
+    const BYTES: usize;
+    /// Its fields in order, padding and arrays named `reserved` included.
+    const FIELDS: &'static [Field];
+
+    /// The structure at the start of `bytes`; `None` when they are too few.
+    fn from_bytes(bytes: &[u8]) -> Option<Self>;
+
+    /// Its [`Structure::BYTES`] bytes, as they lie in memory.
+    fn to_bytes(&self) -> Vec<u8>;
+}
+
+/// An integer, or an array of integers, that any bytes are valid for.
+pub(crate) trait Plain: Copy + Default {
+    /// Reads from the start of `bytes`; zero where they end.
+    fn get(bytes: &[u8]) -> Self;
+    /// Appends its bytes.
+    fn put(&self, out: &mut Vec<u8>);
+}
+
+macro_rules! plain_integers {
+    ($($type:ty),*) => { $(
+        impl Plain for $type {
+            fn get(bytes: &[u8]) -> Self {
+                let mut raw = [0; size_of::<$type>()];
+                for (to, from) in raw.iter_mut().zip(bytes) {
+                    *to = *from;
+                }
+                <$type>::from_le_bytes(raw)
+            }
+
+            fn put(&self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )* };
+}
+plain_integers!(u8, u16, i16, u32, i32, u64);
+
+impl<T: Plain, const N: usize> Plain for [T; N]
+where
+    [T; N]: Default,
+{
+    fn get(bytes: &[u8]) -> Self {
+        let mut out = Self::default();
+        for (element, raw) in out.iter_mut().zip(bytes.chunks(size_of::<T>())) {
+            *element = T::get(raw);
+        }
+        out
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        for element in self {
+            element.put(out);
+        }
+    }
+}
+
+/// Declares a `repr(C)` structure of integers with its [`Structure`] mirror.
+macro_rules! structure {
+    (
+        $(#[$meta:meta])*
+        $name:ident = $c_name:literal {
+            $( $(#[$field_meta:meta])* $field:ident: $type:ty, )*
+        }
+    ) => {
+        $(#[$meta])*
+        #[repr(C)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name {
+            $( $(#[$field_meta])* pub $field: $type, )*
+        }
+
+        impl $crate::structure::Structure for $name {
+            const C_NAME: &'static str = $c_name;
+            const BYTES: usize = size_of::<$name>();
+            const FIELDS: &'static [$crate::structure::Field] = &[
+                $( $crate::structure::Field {
+                    name: stringify!($field),
+                    offset: core::mem::offset_of!($name, $field),
+                    bytes: size_of::<$type>(),
+                }, )*
+            ];
+
+            fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                if bytes.len() < Self::BYTES {
+                    return None;
+                }
+                Some(<Self as $crate::structure::Plain>::get(bytes))
+            }
+
+            fn to_bytes(&self) -> Vec<u8> {
+                let mut out = Vec::with_capacity(Self::BYTES);
+                $crate::structure::Plain::put(self, &mut out);
+                out
+            }
+        }
+
+        impl $crate::structure::Plain for $name {
+            fn get(bytes: &[u8]) -> Self {
+                Self {
+                    $( $field: $crate::structure::Plain::get(
+                        bytes.get(core::mem::offset_of!($name, $field)..).unwrap_or(&[]),
+                    ), )*
+                }
+            }
+
+            fn put(&self, out: &mut Vec<u8>) {
+                let start = out.len();
+                $(
+                    out.resize(start + core::mem::offset_of!($name, $field), 0);
+                    $crate::structure::Plain::put(&self.$field, out);
+                )*
+                out.resize(start + size_of::<$name>(), 0);
+            }
+        }
+    };
+}
+pub(crate) use structure;
