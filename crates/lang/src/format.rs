@@ -3,30 +3,36 @@
 //! A format is text with conversions, `%[flags][width][.precision][size]conversion`:
 //!
 //! ```text
-//! flags       # + - 0 space ' @ ?       @: the value of an aggregation; ?: the width of a pointer (0x and 16 digits)
+//! flags       # + - 0 space ' @ ?   in any order; @: the value of an aggregation; ?: width 16, a pointer's
 //! width       digits, or *: an integer argument
-//! precision   . and digits, or * likewise
-//! size        h hh l ll L: taken, and checked where DTrace checks them; integers are 64 bits wide anyway
-//! conversion  a A c C d D i e E f F g G k o O p s S u U wc ws x X Y %
+//! precision   . and digits, or *: likewise
+//! size        h l ll L: says how wide the argument must be; nothing needs it, integers print at their own width
+//! conversion  a A c C d i e E f g G k o p s S T u wc ws x X Y %
 //! ```
 //!
 //! Parsing finds what is wrong with the text; [`Format::check`] what is wrong with the arguments. Both answer with
-//! DTrace's tags (`D_PRINTF_...`), which the manual's chapter "Output Formatting" and the error catalogue share.
-//! Rendering is the business of `export`.
+//! DTrace's tags. Rendering is the business of `export`. Manual: "Output Formatting".
+//!
+//! As in DTrace a precision of 0 is no precision: `%.0s` prints the whole string.
 
-use crate::program::{Aggregation, Type};
+mod check;
+
+pub use check::check_joined;
+
+/// The widest field: more is a mistake, not a wish.
+pub const WIDTH_MAX: u32 = 65_535;
 
 /// A parsed format.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
     /// As written, escapes already replaced.
     pub text: String,
-    /// Literal text and conversions, in order; adjacent literals are joined.
+    /// Literal text and conversions, in order; adjacent literals are joined, so that two never follow each other.
     pub pieces: Vec<Piece>,
 }
 
 /// Part of a format.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// Copied as it is (`%%` has become `%`).
     Literal(String),
@@ -35,18 +41,29 @@ pub enum Piece {
 }
 
 /// A conversion with its modifiers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Directive {
+    /// Which conversion of the format this is, from 1, `%%` counted: what messages call it.
+    pub number: u32,
     /// Which flags are set.
     pub flags: Flags,
     /// The minimum width.
     pub width: Dimension,
     /// The precision.
     pub precision: Dimension,
-    /// The size prefix, as written; empty when there is none.
-    pub size: String,
+    /// The size prefix.
+    pub size: Size,
+    /// The conversion as written: `d`, `x`, ...
+    pub letter: char,
     /// What is converted, and how.
     pub conversion: Conversion,
+}
+
+impl Directive {
+    /// Size and letter, as messages write it: `lld`.
+    pub fn name(&self) -> String {
+        format!("{}{}", self.size.text(), self.letter)
+    }
 }
 
 /// A width or a precision.
@@ -55,20 +72,20 @@ pub enum Dimension {
     /// Not given.
     #[default]
     Unset,
-    /// Given as a number.
+    /// Given as a number, at most [`WIDTH_MAX`].
     Fixed(u32),
     /// `*`: the next argument, an integer.
     Argument,
 }
 
-/// The flags between `%` and the width.
+/// The flags between `%` and the conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Flags {
     /// `#`: alternate form.
     pub alternate: bool,
     /// `+`: a sign in front of positive numbers.
     pub plus: bool,
-    /// `-`: to the left.
+    /// `-`: to the left. Of `-` and `0` the last one counts.
     pub left: bool,
     /// `0`: padded with zeros.
     pub zero: bool,
@@ -78,33 +95,61 @@ pub struct Flags {
     pub group: bool,
     /// `@`: the value of an aggregation rather than an element of its key.
     pub aggregation: bool,
-    /// `?`: as wide as a pointer.
-    pub pointer: bool,
 }
 
-/// A conversion character of the manual.
+/// What stands between the width and the conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Size {
+    /// Nothing: any width.
+    #[default]
+    Any,
+    /// `h`: 2 bytes.
+    Short,
+    /// `l`: 8 bytes; `lc` and `ls` are wide characters.
+    Long,
+    /// `ll`: 8 bytes.
+    LongLong,
+    /// `L`: long double.
+    LongDouble,
+    /// `w`: wide characters.
+    Wide,
+}
+
+impl Size {
+    fn text(self) -> &'static str {
+        match self {
+            Size::Any => "",
+            Size::Short => "h",
+            Size::Long => "l",
+            Size::LongLong => "ll",
+            Size::LongDouble => "L",
+            Size::Wide => "w",
+        }
+    }
+}
+
+/// What a conversion does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "each is what its character says")]
 pub enum Conversion {
-    /// `%a`, `%A`: an address as symbol (`module`symbol+offset`).
+    /// `%a`, `%A`: an address as symbol (``module`symbol+offset``).
     Address,
     /// `%c`: a byte as a character.
     Character,
     /// `%C`: a byte as a character, or its escape.
     EscapedCharacter,
-    /// `%d`, `%D`, `%i`: decimal, signed or not as the argument's type is.
+    /// `%d`, `%i`: decimal, signed or not as the argument's type is.
     Decimal,
-    /// `%u`, `%U`: decimal, unsigned.
+    /// `%u`: decimal, unsigned.
     Unsigned,
-    /// `%o`, `%O`.
+    /// `%o`: octal, unsigned.
     Octal,
-    /// `%x`.
+    /// `%x`: hexadecimal, unsigned.
     Hexadecimal,
-    /// `%X`.
+    /// `%X`: the same with capitals.
     HexadecimalUpper,
-    /// `%p`: an address in hexadecimal.
+    /// `%p`: an address as `%x` does it.
     Pointer,
-    /// `%e`, `%E`, `%f`, `%F`, `%g`, `%G`: floating point, which no D expression has.
+    /// `%e`, `%E`, `%f`, `%g`, `%G`: floating point, which no D expression here has.
     Float,
     /// `%k`: a stack.
     Stack,
@@ -112,43 +157,209 @@ pub enum Conversion {
     String,
     /// `%S`: a string with its unprintable bytes escaped.
     EscapedString,
-    /// `%wc`: a wide character.
+    /// `%wc`, `%lc`: a wide character.
     WideCharacter,
-    /// `%ws`: a wide string.
+    /// `%ws`, `%ls`: a wide string.
     WideString,
     /// `%Y`: ns since the epoch as `1990 Jan  1 00:00:00`.
     Date,
+    /// `%T`: ns since the epoch as `Mon, 01 Jan 1990 00:00:00 UTC` (RFC 822).
+    MailDate,
+}
+
+impl Conversion {
+    /// The conversion of a size and a letter, as DTrace's dictionary pairs them.
+    fn find(size: Size, letter: char) -> Option<Conversion> {
+        let conversion = match (size, letter) {
+            (Size::Any | Size::Short | Size::Long | Size::LongLong, 'd' | 'i') => Conversion::Decimal,
+            (Size::Any | Size::Short | Size::Long | Size::LongLong, 'u') => Conversion::Unsigned,
+            (Size::Any | Size::Short | Size::Long | Size::LongLong, 'o') => Conversion::Octal,
+            (Size::Any | Size::Short | Size::Long | Size::LongLong, 'x') => Conversion::Hexadecimal,
+            (Size::Any | Size::Short | Size::Long | Size::LongLong, 'X') => Conversion::HexadecimalUpper,
+            (Size::Any | Size::LongDouble, 'e' | 'E' | 'f' | 'g' | 'G') => Conversion::Float,
+            (Size::Wide | Size::Long, 'c') => Conversion::WideCharacter,
+            (Size::Wide | Size::Long, 's') => Conversion::WideString,
+            (Size::Any, 'a' | 'A') => Conversion::Address,
+            (Size::Any, 'c') => Conversion::Character,
+            (Size::Any, 'C') => Conversion::EscapedCharacter,
+            (Size::Any, 'k') => Conversion::Stack,
+            (Size::Any, 'p') => Conversion::Pointer,
+            (Size::Any, 's') => Conversion::String,
+            (Size::Any, 'S') => Conversion::EscapedString,
+            (Size::Any, 'T') => Conversion::MailDate,
+            (Size::Any, 'Y') => Conversion::Date,
+            _ => return None,
+        };
+        Some(conversion)
+    }
 }
 
 /// What is wrong with a format or its arguments.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FormatError {
-    /// DTrace's tag: `D_PRINTF_...`.
+    /// DTrace's tag: `D_PRINTF_...`, or `D_SYNTAX` for a malformed conversion (which DTrace leaves untagged).
     pub tag: &'static str,
     /// For people; without the tag and the place.
     pub message: String,
+}
+
+impl FormatError {
+    fn new(tag: &'static str, message: String) -> FormatError {
+        FormatError { tag, message }
+    }
+
+    fn syntax(number: u32, what: &str) -> FormatError {
+        FormatError::new("D_SYNTAX", format!("format conversion #{number} {what}"))
+    }
 }
 
 impl Format {
     /// Parses the text of a format.
     ///
     /// # Errors
-    /// `D_PRINTF_FMT`-like tags: an unknown conversion, a conversion cut short, a width out of range.
+    /// `D_PRINTF_FMT_EMPTY` for an empty text; `D_SYNTAX` for a conversion that is unknown, cut short, says something
+    /// twice, or is wider than [`WIDTH_MAX`].
     pub fn parse(text: &str) -> Result<Format, FormatError> {
-        let _ = text;
-        todo!()
+        if text.is_empty() {
+            return Err(FormatError::new(
+                "D_PRINTF_FMT_EMPTY",
+                "format string is empty".to_owned(),
+            ));
+        }
+        let mut format = Format {
+            text: text.to_owned(),
+            pieces: Vec::new(),
+        };
+        let mut number = 0;
+        let mut rest = text;
+        while let Some(at) = rest.find('%') {
+            let (literal, directive) = rest.split_at(at);
+            format.push_literal(literal);
+            number += 1;
+            let directive = directive.strip_prefix('%').unwrap_or_default();
+            if let Some(after) = directive.strip_prefix('%') {
+                format.push_literal("%");
+                rest = after;
+            } else {
+                let (directive, after) = parse_directive(number, directive)?;
+                format.pieces.push(Piece::Directive(directive));
+                rest = after;
+            }
+        }
+        format.push_literal(rest);
+        Ok(format)
     }
 
-    /// Checks the arguments of a `printf`: their number and types.
-    pub fn check(&self, arguments: &[Type]) -> Result<(), FormatError> {
-        let _ = arguments;
-        todo!()
+    /// The conversions, in order.
+    pub fn directives(&self) -> impl Iterator<Item = &Directive> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Directive(directive) => Some(directive),
+            Piece::Literal(_) => None,
+        })
     }
 
-    /// Checks the aggregations of a `printa`: keys against conversions, `%@` against their number.
-    pub fn check_aggregations(&self, aggregations: &[&Aggregation]) -> Result<(), FormatError> {
-        let _ = aggregations;
-        todo!()
+    fn push_literal(&mut self, text: &str) {
+        match self.pieces.last_mut() {
+            _ if text.is_empty() => {}
+            Some(Piece::Literal(literal)) => literal.push_str(text),
+            _ => self.pieces.push(Piece::Literal(text.to_owned())),
+        }
     }
 }
+
+/// Parses what follows a `%`; yields the conversion and what follows it.
+fn parse_directive(number: u32, text: &str) -> Result<(Directive, &str), FormatError> {
+    let mut flags = Flags::default();
+    let mut dimensions = [Dimension::Unset; 2]; // width, precision
+    let mut pointer = false;
+    let mut after_dot = false;
+    let mut prefix = String::new();
+    let mut rest = text;
+    loop {
+        let Some(character) = rest.chars().next() else {
+            return Err(FormatError::syntax(number, "name expected before end of format string"));
+        };
+        let here = rest;
+        rest = here.get(character.len_utf8()..).unwrap_or_default();
+        let dimension = &mut dimensions[usize::from(after_dot)];
+        match character {
+            '0' if !after_dot && *dimension == Dimension::Unset => {
+                flags.zero = true;
+                flags.left = false;
+            }
+            '0'..='9' => {
+                let digits = here.len() - here.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+                let (digits, after) = here.split_at(digits);
+                let value = digits.parse().ok().filter(|value| *value <= WIDTH_MAX);
+                let value = value.ok_or_else(|| {
+                    FormatError::syntax(
+                        number,
+                        &format!("has a width or precision beyond {WIDTH_MAX}: {digits}"),
+                    )
+                })?;
+                *dimension = Dimension::Fixed(value);
+                rest = after;
+            }
+            '*' if *dimension == Dimension::Argument => {
+                let which = if after_dot { "precision" } else { "width" };
+                let what = format!("has more than one '*' specified for the output {which}");
+                return Err(FormatError::syntax(number, &what));
+            }
+            '*' => *dimension = Dimension::Argument,
+            '.' if after_dot => return Err(FormatError::syntax(number, "has more than one '.' specified")),
+            '.' => after_dot = true,
+            '#' => flags.alternate = true,
+            '+' => flags.plus = true,
+            '-' => {
+                flags.left = true;
+                flags.zero = false;
+            }
+            ' ' => flags.space = true,
+            '\'' => flags.group = true,
+            '@' => flags.aggregation = true,
+            '?' => pointer = true,
+            'h' | 'l' | 'L' | 'w' => prefix.push(character),
+            '$' => return Err(FormatError::syntax(number, "uses unsupported positional format (%n$)")),
+            '%' => {
+                return Err(FormatError::syntax(
+                    number,
+                    "cannot be combined with other format flags: %%",
+                ));
+            }
+            letter => {
+                let size = match prefix.as_str() {
+                    "" => Some(Size::Any),
+                    "h" => Some(Size::Short),
+                    "l" => Some(Size::Long),
+                    "ll" => Some(Size::LongLong),
+                    "L" => Some(Size::LongDouble),
+                    "w" => Some(Size::Wide),
+                    _ => None,
+                };
+                let found = size.and_then(|size| Some((size, Conversion::find(size, letter)?)));
+                let (size, conversion) =
+                    found.ok_or_else(|| FormatError::syntax(number, &format!("is undefined: %{prefix}{letter}")))?;
+                let [mut width, precision] = dimensions;
+                if pointer {
+                    width = Dimension::Fixed(16);
+                }
+                return Ok((
+                    Directive {
+                        number,
+                        flags,
+                        width,
+                        precision,
+                        size,
+                        letter,
+                        conversion,
+                    },
+                    rest,
+                ));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

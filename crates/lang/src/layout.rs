@@ -40,9 +40,12 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// DTrace's: 256 bytes a string, 100 frames a stack.
+    /// 256 bytes a string; 100 frames a stack.
     fn default() -> Limits {
-        Limits { strsize: 256, ustackframes: 100 }
+        Limits {
+            strsize: 256,
+            ustackframes: 100,
+        }
     }
 }
 
@@ -72,7 +75,14 @@ impl Storage {
         let (globals, globals_bytes) = place(&program.globals, limits);
         let (thread_locals, thread_locals_bytes) = place(&program.thread_locals, limits);
         let (clause_locals, clause_locals_bytes) = place(&program.clause_locals, limits);
-        Storage { globals, globals_bytes, thread_locals, thread_locals_bytes, clause_locals, clause_locals_bytes }
+        Storage {
+            globals,
+            globals_bytes,
+            thread_locals,
+            thread_locals_bytes,
+            clause_locals,
+            clause_locals_bytes,
+        }
     }
 }
 
@@ -149,7 +159,10 @@ pub enum FieldKind {
 
 /// The layout of the record that `clause` writes. Also defined (header only) where [`Clause::records`] is false.
 pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
-    let mut layout = RecordLayout { fields: Vec::new(), bytes: RECORD_HEADER_BYTES };
+    let mut layout = RecordLayout {
+        fields: Vec::new(),
+        bytes: RECORD_HEADER_BYTES,
+    };
     for (statement, action) in clause.statements.iter().enumerate() {
         let Statement::Record(action) = action else { continue };
         let values: Vec<(FieldKind, u32)> = match &action.kind {
@@ -168,7 +181,13 @@ pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
             | RecordKind::Denormalize(_) => Vec::new(),
         };
         for (argument, (kind, bytes)) in values.into_iter().enumerate() {
-            layout.fields.push(RecordField { statement, argument, offset: layout.bytes, bytes, kind });
+            layout.fields.push(RecordField {
+                statement,
+                argument,
+                offset: layout.bytes,
+                bytes,
+                kind,
+            });
             layout.bytes = layout.bytes.saturating_add(round_up(bytes));
         }
     }
@@ -182,13 +201,165 @@ fn value_field(value: &Expression, limits: Limits) -> (FieldKind, u32) {
         Type::String => (FieldKind::String, limits.string_bytes()),
         Type::Bytes { size: Some(size) } => (FieldKind::Bytes, *size),
         // Refused by the type checker for void; an address for bytes of unknown size.
-        Type::Pointer(_) | Type::Void | Type::Bytes { size: None } => {
-            (FieldKind::Integer(IntegerType { bytes: 8, signed: false }), 8)
-        }
+        Type::Pointer(_) | Type::Void | Type::Bytes { size: None } => (
+            FieldKind::Integer(IntegerType {
+                bytes: 8,
+                signed: false,
+            }),
+            8,
+        ),
     }
 }
 
 /// To a multiple of 8; sizes near 4 GiB stay below it.
 fn round_up(bytes: u32) -> u32 {
     bytes.saturating_add(7) & !7
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::{AggregationId, ExpressionKind, RecordAction};
+    use crate::source::Span;
+
+    const LIMITS: Limits = Limits {
+        strsize: 250,
+        ustackframes: 5,
+    };
+
+    fn expression(value_type: Type) -> Expression {
+        Expression {
+            kind: ExpressionKind::Integer(0),
+            value_type,
+            span: Span::default(),
+        }
+    }
+
+    fn record(kind: RecordKind) -> Statement {
+        Statement::Record(RecordAction {
+            kind,
+            span: Span::default(),
+        })
+    }
+
+    fn clause(statements: Vec<Statement>) -> Clause {
+        Clause {
+            probes: Vec::new(),
+            predicate: None,
+            statements,
+            span: Span::default(),
+        }
+    }
+
+    #[test]
+    fn values_are_words_but_for_strings_and_bytes() {
+        assert_eq!(
+            value_bytes(&Type::Integer(IntegerType { bytes: 1, signed: true }), LIMITS),
+            8
+        );
+        assert_eq!(value_bytes(&Type::Pointer(None), LIMITS), 8);
+        assert_eq!(value_bytes(&Type::String, LIMITS), 256);
+        assert_eq!(
+            value_bytes(
+                &Type::String,
+                Limits {
+                    strsize: 0,
+                    ustackframes: 1
+                }
+            ),
+            8
+        );
+        assert_eq!(value_bytes(&Type::Bytes { size: Some(9) }, LIMITS), 16);
+        assert_eq!(value_bytes(&Type::Bytes { size: None }, LIMITS), 8);
+        assert_eq!(value_bytes(&Type::Void, LIMITS), 0);
+    }
+
+    #[test]
+    fn scalars_follow_each_other_and_arrays_have_no_place() {
+        let variable = |value_type: Type, keys: Option<Vec<Type>>| Variable {
+            name: String::new(),
+            value_type,
+            keys,
+        };
+        let program = Program {
+            globals: vec![
+                variable(Type::I32, None),
+                variable(Type::String, None),
+                variable(Type::I64, Some(vec![Type::String])),
+                variable(Type::I64, None),
+            ],
+            thread_locals: vec![
+                variable(Type::I64, None),
+                variable(Type::Bytes { size: Some(20) }, None),
+            ],
+            ..Program::default()
+        };
+        let storage = Storage::new(&program, LIMITS);
+        assert_eq!(storage.globals, [0, 8, NO_OFFSET, 264]);
+        assert_eq!(storage.globals_bytes, 272);
+        assert_eq!((storage.thread_locals, storage.thread_locals_bytes), (vec![0, 8], 32));
+        assert_eq!((storage.clause_locals, storage.clause_locals_bytes), (vec![], 0));
+    }
+
+    #[test]
+    fn a_record_has_a_field_for_every_value() {
+        let format = crate::format::Format::parse("%d %s").unwrap();
+        let arguments = vec![expression(Type::I32), expression(Type::String)];
+        let layout = record_layout(
+            &clause(vec![
+                record(RecordKind::Trace(expression(Type::Pointer(None)))),
+                Statement::Expression(expression(Type::I64)),
+                record(RecordKind::Printf { format, arguments }),
+                record(RecordKind::Clear(AggregationId(0))),
+                record(RecordKind::Trace(expression(Type::Bytes { size: Some(5) }))),
+                record(RecordKind::UserStack { frames: 0 }),
+                record(RecordKind::UserStack { frames: 2 }),
+                record(RecordKind::Exit(expression(Type::I32))),
+            ]),
+            LIMITS,
+        );
+        let fields: Vec<(usize, usize, u32, u32)> = layout
+            .fields
+            .iter()
+            .map(|field| (field.statement, field.argument, field.offset, field.bytes))
+            .collect();
+        assert_eq!(
+            fields,
+            [
+                (0, 0, 24, 8),
+                (2, 0, 32, 8),
+                (2, 1, 40, 256),
+                (4, 0, 296, 5),
+                (5, 0, 304, 48),
+                (6, 0, 352, 24),
+                (7, 0, 376, 8)
+            ]
+        );
+        assert_eq!(layout.bytes, 384);
+        assert_eq!(
+            layout.fields[0].kind,
+            FieldKind::Integer(IntegerType {
+                bytes: 8,
+                signed: false
+            })
+        );
+        assert_eq!(
+            layout.fields[1].kind,
+            FieldKind::Integer(IntegerType { bytes: 4, signed: true })
+        );
+        assert_eq!(layout.fields[4].kind, FieldKind::Stack { frames: 5 });
+    }
+
+    #[test]
+    fn an_empty_clause_has_a_bare_record() {
+        let empty = clause(Vec::new());
+        assert!(empty.records());
+        assert_eq!(
+            record_layout(&empty, LIMITS),
+            RecordLayout {
+                fields: Vec::new(),
+                bytes: RECORD_HEADER_BYTES
+            }
+        );
+    }
 }

@@ -1,1 +1,395 @@
-//! Options.
+//! Options: `-x name[=value]` on the command line, `#pragma D option name[=value]` in a program.
+//!
+//! One table of names ([`NAMES`]) and one typed result ([`Options`]); the same rules for both ways in. Values are of
+//! five kinds:
+//!
+//! ```text
+//! switch   nothing, yes/no, enable/disable, enabled/disabled, true/false, on/off, set/unset; a number is "on"
+//! size     bytes: digits with a suffix k, m, g or t (powers of 1024)
+//! rate     digits with a suffix: ns us ms s m h d (and nsec usec msec sec min hour day), or hz; none is hz
+//! number   decimal, 0octal or 0xhexadecimal
+//! word     one of a few
+//! ```
+//!
+//! Defaults are DTrace's, but for `bufsize`, which is a thread's here and a CPU's there (1m instead of 4m), `aggsize`
+//! likewise, and `ustackframes` (100, as DTrace on Linux; 20 elsewhere). A rate without a unit is in hz, as the manual
+//! says; illumos takes it for ns. Options of DTrace that mean nothing here are taken and ignored when they cannot
+//! change a result (`cleanrate`, `bufresize`), refused otherwise. Manual: "Options and Tunables".
+
+mod interval;
+
+pub use interval::{Interval, IntervalKind, parse_interval};
+
+use crate::layout::Limits;
+
+/// What to do when a thread's ring is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BufferPolicy {
+    /// Drop the record and count it; the tracer empties the ring all the time.
+    #[default]
+    Switch,
+    /// The first record without room ends the recording of that thread.
+    Fill,
+    /// Overwrite the oldest records; the ring is read once, at the end.
+    Ring,
+}
+
+/// When a started program (`-c`) is stopped to be instrumented.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EvaluationTime {
+    /// Right after exec.
+    Exec,
+    /// Before the libraries' initialisers.
+    #[default]
+    PreInitialization,
+    /// After them.
+    PostInitialization,
+    /// At main.
+    Main,
+}
+
+/// The options of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// No header, no columns, no messages but the program's own output (`-q`).
+    pub quiet: bool,
+    /// Entries and returns indented (`-F`).
+    pub flow_indent: bool,
+    /// Destructive actions allowed (`-w`).
+    pub destructive: bool,
+    /// Always dump bytes, even when they look like a string.
+    pub raw_bytes: bool,
+    /// Unmatched probe descriptions are no error (`-Z`).
+    pub allow_unmatched: bool,
+    /// Missing macro arguments are 0 or "".
+    pub default_arguments: bool,
+    /// Error messages carry their tags.
+    pub error_tags: bool,
+    /// Aggregations sorted by key instead of value.
+    pub sort_by_key: bool,
+    /// Aggregations sorted in reverse.
+    pub sort_reversed: bool,
+    /// Index of the aggregation by whose values a `printa` of several is sorted.
+    pub sort_position: usize,
+    /// Index of the key element by which sorting starts.
+    pub sort_key_position: usize,
+    /// Bytes of a thread's ring.
+    pub buffer_bytes: u64,
+    /// What to do when it is full.
+    pub buffer_policy: BufferPolicy,
+    /// Bytes of a thread's table of aggregations.
+    pub aggregation_bytes: u64,
+    /// Bytes for associative arrays.
+    pub dynamic_bytes: u64,
+    /// Bytes of a string with its NUL.
+    pub string_bytes: u32,
+    /// Frames of a `ustack()`.
+    pub stack_frames: u32,
+    /// Spaces in front of a frame.
+    pub stack_indent: u32,
+    /// How often records are read, in ns.
+    pub switch_ns: u64,
+    /// How often aggregations are read, in ns.
+    pub aggregation_ns: u64,
+    /// How often drops are looked for, in ns.
+    pub status_ns: u64,
+    /// Taken and ignored: dynamic variables are never cleaned here.
+    pub clean_ns: u64,
+    /// When a started program is instrumented.
+    pub evaluation_time: EvaluationTime,
+    /// The tactic of patching that is forced, by name; `patch` knows the names.
+    pub tactic: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        const SECOND: u64 = 1_000_000_000;
+        Options {
+            quiet: false,
+            flow_indent: false,
+            destructive: false,
+            raw_bytes: false,
+            allow_unmatched: false,
+            default_arguments: false,
+            error_tags: false,
+            sort_by_key: false,
+            sort_reversed: false,
+            sort_position: 0,
+            sort_key_position: 0,
+            buffer_bytes: 1 << 20,
+            buffer_policy: BufferPolicy::Switch,
+            aggregation_bytes: 1 << 20,
+            dynamic_bytes: 1 << 20,
+            string_bytes: 256,
+            stack_frames: 100,
+            stack_indent: 14,
+            switch_ns: SECOND,
+            aggregation_ns: SECOND,
+            status_ns: SECOND,
+            clean_ns: SECOND / 101,
+            evaluation_time: EvaluationTime::PreInitialization,
+            tactic: None,
+        }
+    }
+}
+
+/// Why an option was not set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// No such option.
+    #[error("unknown option: {name}")]
+    Unknown {
+        /// As given.
+        name: String,
+    },
+    /// It needs a value.
+    #[error("option {name} needs a value: {expected}")]
+    Missing {
+        /// The option.
+        name: String,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// The value is not one.
+    #[error("invalid value for option {name}: {value}: expected {expected}")]
+    Invalid {
+        /// The option.
+        name: String,
+        /// As given.
+        value: String,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// The value is too small or too large.
+    #[error("value for option {name} out of range: {value}: from {minimum} to {maximum} is possible")]
+    OutOfRange {
+        /// The option.
+        name: String,
+        /// As given.
+        value: String,
+        /// The smallest possible.
+        minimum: u64,
+        /// The largest possible.
+        maximum: u64,
+    },
+}
+
+impl OptionError {
+    /// DTrace's tag of an option that a `#pragma` could not set.
+    pub fn tag(&self) -> &'static str {
+        "D_PRAGMA_OPTSET"
+    }
+}
+
+/// The names of all options, for messages and completions.
+pub const NAMES: &[&str] = &[
+    "aggrate",
+    "aggsize",
+    "aggsortkey",
+    "aggsortkeypos",
+    "aggsortpos",
+    "aggsortrev",
+    "bufpolicy",
+    "bufresize",
+    "bufsize",
+    "cleanrate",
+    "defaultargs",
+    "destructive",
+    "dynvarsize",
+    "errtags",
+    "evaltime",
+    "flowindent",
+    "quiet",
+    "rawbytes",
+    "stackindent",
+    "statusrate",
+    "strsize",
+    "switchrate",
+    "tactic",
+    "ustackframes",
+    "zdefs",
+];
+
+const MEBIBYTE: u64 = 1 << 20;
+const DAY_NS: u64 = 24 * 60 * 60 * 1_000_000_000;
+
+impl Options {
+    /// Sets one option.
+    ///
+    /// # Errors
+    /// An unknown name, a missing or malformed value, a value out of range; the options are then as before.
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), OptionError> {
+        let given = Given { name, value };
+        match name {
+            "quiet" => self.quiet = given.switch()?,
+            "flowindent" => self.flow_indent = given.switch()?,
+            "destructive" => self.destructive = given.switch()?,
+            "rawbytes" => self.raw_bytes = given.switch()?,
+            "zdefs" => self.allow_unmatched = given.switch()?,
+            "defaultargs" => self.default_arguments = given.switch()?,
+            "errtags" => self.error_tags = given.switch()?,
+            "aggsortkey" => self.sort_by_key = given.switch()?,
+            "aggsortrev" => self.sort_reversed = given.switch()?,
+            "aggsortpos" => self.sort_position = given.number(0, 1 << 16)? as usize,
+            "aggsortkeypos" => self.sort_key_position = given.number(0, 1 << 16)? as usize,
+            "ustackframes" => self.stack_frames = given.number(1, 2048)? as u32,
+            "stackindent" => self.stack_indent = given.number(0, 1024)? as u32,
+            "bufsize" => self.buffer_bytes = given.size(4096, 4096 * MEBIBYTE)?,
+            "aggsize" => self.aggregation_bytes = given.size(4096, 4096 * MEBIBYTE)?,
+            "dynvarsize" => self.dynamic_bytes = given.size(4096, 4096 * MEBIBYTE)?,
+            "strsize" => self.string_bytes = given.size(8, 65_536)? as u32,
+            "switchrate" => self.switch_ns = given.rate(1_000_000, DAY_NS)?,
+            "aggrate" => self.aggregation_ns = given.rate(1_000_000, DAY_NS)?,
+            "statusrate" => self.status_ns = given.rate(1_000_000, DAY_NS)?,
+            "cleanrate" => self.clean_ns = given.rate(1, DAY_NS)?,
+            "bufpolicy" => {
+                self.buffer_policy = given.word(
+                    "switch, fill or ring",
+                    &[
+                        ("switch", BufferPolicy::Switch),
+                        ("fill", BufferPolicy::Fill),
+                        ("ring", BufferPolicy::Ring),
+                    ],
+                )?;
+            }
+            "bufresize" => given.word("auto or manual", &[("auto", ()), ("manual", ())])?,
+            "evaltime" => {
+                self.evaluation_time = given.word(
+                    "exec, preinit, postinit or main",
+                    &[
+                        ("exec", EvaluationTime::Exec),
+                        ("preinit", EvaluationTime::PreInitialization),
+                        ("postinit", EvaluationTime::PostInitialization),
+                        ("main", EvaluationTime::Main),
+                    ],
+                )?;
+            }
+            "tactic" => self.tactic = Some(given.required("the name of a tactic")?.to_owned()),
+            _ => return Err(OptionError::Unknown { name: name.to_owned() }),
+        }
+        Ok(())
+    }
+
+    /// Sets an option given as `name` or `name=value`.
+    ///
+    /// # Errors
+    /// As [`Options::set`].
+    pub fn set_text(&mut self, text: &str) -> Result<(), OptionError> {
+        match text.split_once('=') {
+            Some((name, value)) => self.set(name, Some(value)),
+            None => self.set(text, None),
+        }
+    }
+
+    /// What the layout of values depends on.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            strsize: self.string_bytes,
+            ustackframes: self.stack_frames,
+        }
+    }
+}
+
+/// An option as it was given.
+struct Given<'a> {
+    name: &'a str,
+    value: Option<&'a str>,
+}
+
+impl<'a> Given<'a> {
+    fn required(&self, expected: &'static str) -> Result<&'a str, OptionError> {
+        match self.value {
+            Some(value) if !value.is_empty() => Ok(value),
+            _ => Err(OptionError::Missing {
+                name: self.name.to_owned(),
+                expected,
+            }),
+        }
+    }
+
+    fn invalid(&self, expected: &'static str) -> OptionError {
+        let value = self.value.unwrap_or_default().to_owned();
+        OptionError::Invalid {
+            name: self.name.to_owned(),
+            value,
+            expected,
+        }
+    }
+
+    fn in_range(&self, value: u64, minimum: u64, maximum: u64) -> Result<u64, OptionError> {
+        if (minimum..=maximum).contains(&value) {
+            return Ok(value);
+        }
+        let text = self.value.unwrap_or_default().to_owned();
+        Err(OptionError::OutOfRange {
+            name: self.name.to_owned(),
+            value: text,
+            minimum,
+            maximum,
+        })
+    }
+
+    /// Nothing is on; so is a number, even 0 (as in DTrace); the empty value is off.
+    fn switch(&self) -> Result<bool, OptionError> {
+        let Some(value) = self.value else { return Ok(true) };
+        match value.to_ascii_lowercase().as_str() {
+            "yes" | "enable" | "enabled" | "true" | "on" | "set" => Ok(true),
+            "" | "no" | "disable" | "disabled" | "false" | "off" | "unset" => Ok(false),
+            number => parse_number(number)
+                .map(|_| true)
+                .ok_or_else(|| self.invalid("yes or no")),
+        }
+    }
+
+    fn number(&self, minimum: u64, maximum: u64) -> Result<u64, OptionError> {
+        let expected = "a number";
+        let value = parse_number(self.required(expected)?).ok_or_else(|| self.invalid(expected))?;
+        self.in_range(value, minimum, maximum)
+    }
+
+    fn size(&self, minimum: u64, maximum: u64) -> Result<u64, OptionError> {
+        let expected = "a number of bytes, with k, m, g or t for powers of 1024";
+        let value = parse_size(self.required(expected)?).ok_or_else(|| self.invalid(expected))?;
+        self.in_range(value, minimum, maximum)
+    }
+
+    fn rate(&self, minimum: u64, maximum: u64) -> Result<u64, OptionError> {
+        let expected = "a time with ns, us, ms, s, m, h or d, or a frequency in hz";
+        let value = interval::parse_period(self.required(expected)?).ok_or_else(|| self.invalid(expected))?;
+        self.in_range(value, minimum, maximum)
+    }
+
+    fn word<T: Copy>(&self, expected: &'static str, words: &[(&str, T)]) -> Result<T, OptionError> {
+        let value = self.required(expected)?;
+        let found = words.iter().find(|(word, _)| *word == value);
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| self.invalid(expected))
+    }
+}
+
+/// A number as C writes it: decimal, `0` octal, `0x` hexadecimal.
+fn parse_number(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (text.get(2..)?, 16),
+        [b'0', _, ..] => (text.get(1..)?, 8),
+        _ => (text, 10),
+    };
+    // from_str_radix also takes a sign.
+    let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    plain.then(|| u64::from_str_radix(digits, radix).ok()).flatten()
+}
+
+/// A number of bytes with a suffix.
+fn parse_size(text: &str) -> Option<u64> {
+    let shift = match text.bytes().last()?.to_ascii_lowercase() {
+        b'k' => 10,
+        b'm' => 20,
+        b'g' => 30,
+        b't' => 40,
+        _ => return parse_number(text),
+    };
+    let digits = text.get(..text.len() - 1)?;
+    parse_number(digits)?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+//! Whether a format and its arguments fit.
+
+use super::{Conversion, Dimension, Directive, Format, FormatError, Size};
+use crate::program::{AggregatingFunction, Aggregation, IntegerType, KeyType, Type};
+
+impl Format {
+    /// Checks the arguments of a `printf`: their number and types. Arguments are counted from 2: the format is the
+    /// first.
+    ///
+    /// # Errors
+    /// `D_PRINTF_ARG_PROTO` (too few), `D_PRINTF_ARG_EXTRA` (too many), `D_PRINTF_ARG_TYPE`, `D_PRINTF_DYN_PROTO` and
+    /// `D_PRINTF_DYN_TYPE` (a `*` without an integer), `D_PRINTF_AGG_CONV` (`%@` in a `printf`).
+    pub fn check(&self, arguments: &[Type]) -> Result<(), FormatError> {
+        let arguments: Vec<Argument> = arguments.iter().map(Argument::of_type).collect();
+        let used = self.check_conversions("printf", &arguments, None)?;
+        if used < arguments.len() {
+            let message = format!("printf( ) prototype mismatch: only {used} arguments required by this format string");
+            return Err(FormatError::new("D_PRINTF_ARG_EXTRA", message));
+        }
+        Ok(())
+    }
+
+    /// Checks the aggregations of a `printa`: their keys against each other and against the conversions. Elements of
+    /// the key that no conversion asks for are left out, as in DTrace; so are aggregations without a `%@`.
+    ///
+    /// # Errors
+    /// As [`Format::check`] and [`check_joined`].
+    pub fn check_aggregations(&self, aggregations: &[&Aggregation]) -> Result<(), FormatError> {
+        check_joined(aggregations)?;
+        let Some(first) = aggregations.first() else {
+            return Err(FormatError::new(
+                "D_PRINTA_PROTO",
+                "printa( ) requires an aggregation argument".to_owned(),
+            ));
+        };
+        let keys: Vec<Argument> = first.keys.iter().map(Argument::of_key).collect();
+        let value = Argument::Integer(IntegerType {
+            bytes: 8,
+            signed: first.function != AggregatingFunction::Count,
+        });
+        self.check_conversions("printa", &keys, Some(value))?;
+        Ok(())
+    }
+
+    /// Walks the conversions along the arguments; yields how many arguments they take.
+    fn check_conversions(
+        &self,
+        function: &str,
+        arguments: &[Argument],
+        aggregation: Option<Argument>,
+    ) -> Result<usize, FormatError> {
+        let mut next = 0;
+        for directive in self.directives() {
+            let number = directive.number;
+            let name = directive.name();
+            for (dimension, text) in [(directive.width, "*"), (directive.precision, ".*")] {
+                if dimension != Dimension::Argument {
+                    continue;
+                }
+                let Some(argument) = arguments.get(next) else {
+                    let message = format!(
+                        "{function}( ) prototype mismatch: conversion #{number} (%{name}) is missing a corresponding \
+                         \"{text}\" argument"
+                    );
+                    return Err(FormatError::new("D_PRINTF_DYN_PROTO", message));
+                };
+                next += 1;
+                if !matches!(argument, Argument::Integer(_)) {
+                    let message = format!(
+                        "{function}( ) argument #{} is incompatible with conversion #{number} prototype:\n\
+                         \tconversion: % {text} {name}\n\t prototype: int\n\t  argument: {}",
+                        next + 1,
+                        argument.name()
+                    );
+                    return Err(FormatError::new("D_PRINTF_DYN_TYPE", message));
+                }
+            }
+            let (argument, what) = if directive.flags.aggregation {
+                let Some(value) = aggregation else {
+                    let message =
+                        format!("%@ conversion requires an aggregation and is not for use with {function}( )");
+                    return Err(FormatError::new("D_PRINTF_AGG_CONV", message));
+                };
+                (value, "aggregating action".to_owned())
+            } else {
+                let Some(argument) = arguments.get(next) else {
+                    let message = format!(
+                        "{function}( ) prototype mismatch: conversion #{number} (%{name}) is missing a corresponding \
+                         value argument"
+                    );
+                    return Err(FormatError::new("D_PRINTF_ARG_PROTO", message));
+                };
+                next += 1;
+                (*argument, format!("argument #{}", next + 1))
+            };
+            if !argument.fits(directive) {
+                let message = format!(
+                    "{function}( ) {what} is incompatible with conversion #{number} prototype:\n\
+                     \tconversion: %{name}\n\t prototype: {}\n\t  argument: {}",
+                    prototype(directive),
+                    argument.name()
+                );
+                return Err(FormatError::new("D_PRINTF_ARG_TYPE", message));
+            }
+        }
+        Ok(next)
+    }
+}
+
+/// Checks that the aggregations of one `printa`, with a format or without, have the same kinds of keys.
+///
+/// # Errors
+/// `D_PRINTA_AGGKEY` (not as many), `D_PRINTA_AGGPROTO` (of another kind).
+pub fn check_joined(aggregations: &[&Aggregation]) -> Result<(), FormatError> {
+    let [first, others @ ..] = aggregations else {
+        return Ok(());
+    };
+    let plural = |count: usize| if count == 1 { "key" } else { "keys" };
+    for other in others {
+        let (left, right) = (first.keys.len(), other.keys.len());
+        if left != right {
+            let message = format!(
+                "printa( ): {0} and {1} do not have matching key signatures: {0} has {left} {2}, {1} has {right} {3}",
+                first.name,
+                other.name,
+                plural(left),
+                plural(right)
+            );
+            return Err(FormatError::new("D_PRINTA_AGGKEY", message));
+        }
+        for (index, (left, right)) in first.keys.iter().zip(&other.keys).enumerate() {
+            let (left, right) = (Argument::of_key(left), Argument::of_key(right));
+            if std::mem::discriminant(&left) != std::mem::discriminant(&right) {
+                let message = format!(
+                    "printa( ): {1}[ ] key #{number} is incompatible with {0}:\n\
+                     {0:>9} key #{number}: {2}\n{1:>9} key #{number}: {3}",
+                    first.name,
+                    other.name,
+                    left.name(),
+                    right.name(),
+                    number = index + 1
+                );
+                return Err(FormatError::new("D_PRINTA_AGGPROTO", message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What there is to print.
+#[derive(Clone, Copy)]
+enum Argument {
+    Integer(IntegerType),
+    Pointer,
+    String,
+    Bytes,
+    Stack,
+    /// Nothing that can be printed.
+    Other,
+}
+
+impl Argument {
+    fn of_type(value_type: &Type) -> Argument {
+        match value_type {
+            Type::Integer(integer) => Argument::Integer(*integer),
+            Type::String => Argument::String,
+            Type::Bytes { size: Some(_) } => Argument::Bytes,
+            Type::Pointer(_) | Type::Bytes { size: None } => Argument::Pointer,
+            Type::Void => Argument::Other,
+        }
+    }
+
+    fn of_key(key: &KeyType) -> Argument {
+        match key {
+            KeyType::Integer(integer) => Argument::Integer(*integer),
+            KeyType::String => Argument::String,
+            KeyType::UserStack { .. } => Argument::Stack,
+            KeyType::Symbol => Argument::Pointer,
+        }
+    }
+
+    fn fits(self, directive: &Directive) -> bool {
+        match directive.conversion {
+            Conversion::Address | Conversion::Pointer => matches!(self, Argument::Integer(_) | Argument::Pointer),
+            Conversion::Character | Conversion::EscapedCharacter | Conversion::WideCharacter => {
+                matches!(self, Argument::Integer(integer) if integer.bytes <= 4)
+            }
+            Conversion::Decimal
+            | Conversion::Unsigned
+            | Conversion::Octal
+            | Conversion::Hexadecimal
+            | Conversion::HexadecimalUpper => match (self, directive.size) {
+                (Argument::Integer(integer), Size::Short) => integer.bytes == 2,
+                (Argument::Integer(integer), Size::Long | Size::LongLong) => integer.bytes == 8,
+                (Argument::Integer(_), _) => true,
+                _ => false,
+            },
+            Conversion::Date | Conversion::MailDate => matches!(self, Argument::Integer(integer) if integer.bytes == 8),
+            Conversion::String | Conversion::EscapedString => matches!(self, Argument::String | Argument::Bytes),
+            Conversion::WideString => matches!(self, Argument::Bytes),
+            Conversion::Stack => matches!(self, Argument::Stack),
+            Conversion::Float => false,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Argument::Integer(IntegerType { bytes: 1, signed: true }) => "int8_t",
+            Argument::Integer(IntegerType {
+                bytes: 1,
+                signed: false,
+            }) => "uint8_t",
+            Argument::Integer(IntegerType { bytes: 2, signed: true }) => "int16_t",
+            Argument::Integer(IntegerType {
+                bytes: 2,
+                signed: false,
+            }) => "uint16_t",
+            Argument::Integer(IntegerType { bytes: 4, signed: true }) => "int",
+            Argument::Integer(IntegerType {
+                bytes: 4,
+                signed: false,
+            }) => "unsigned int",
+            Argument::Integer(IntegerType { signed: true, .. }) => "int64_t",
+            Argument::Integer(IntegerType { signed: false, .. }) => "uint64_t",
+            Argument::Pointer => "pointer",
+            Argument::String => "string",
+            Argument::Bytes => "char []",
+            Argument::Stack => "stack",
+            Argument::Other => "void",
+        }
+    }
+}
+
+/// What a conversion wants, in the words of DTrace's messages.
+fn prototype(directive: &Directive) -> &'static str {
+    match (directive.conversion, directive.size) {
+        (Conversion::Address | Conversion::Pointer, _) => "pointer or integer",
+        (Conversion::Character | Conversion::EscapedCharacter, _) => "char, short, or int",
+        (Conversion::WideCharacter, _) => "int",
+        (Conversion::Float, Size::LongDouble) => "long double",
+        (Conversion::Float, _) => "float, double, or long double",
+        (Conversion::Stack, _) => "stack",
+        (Conversion::String | Conversion::EscapedString, _) => "char [] or string (or use stringof)",
+        (Conversion::WideString, _) => "wchar_t []",
+        (Conversion::Date | Conversion::MailDate, _) => "int64_t",
+        (_, Size::Short) => "short",
+        (_, Size::Long) => "long",
+        (_, Size::LongLong) => "long long",
+        _ => "char, short, int, long, or long long",
+    }
+}

@@ -1,0 +1,54 @@
+//! Periods: the rates of options, and the names of the profile provider's probes.
+//!
+//! Both are digits and a unit. `tick-5s` fires every five seconds on one CPU, `profile-97` 97 times a second; without a
+//! unit the number is a frequency. Manual: "profile Provider".
+
+/// The shortest period of a probe, in ns (DTrace: 5000 hz).
+pub const PERIOD_MIN_NS: u64 = 200_000;
+
+/// Which probe of the profile provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IntervalKind {
+    /// `profile-N`: on every CPU; here: for every running thread of the target.
+    Profile,
+    /// `tick-N`: once.
+    Tick,
+}
+
+/// A probe of the profile provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Interval {
+    /// Which.
+    pub kind: IntervalKind,
+    /// How often, in ns.
+    pub period_ns: u64,
+}
+
+/// What the name of a probe of the profile provider means: `tick-100ms`, `profile-97`. `None` for anything else, for a
+/// period of 0 or shorter than [`PERIOD_MIN_NS`], and for one that does not fit.
+pub fn parse_interval(name: &str) -> Option<Interval> {
+    let (kind, period) = match name.strip_prefix("tick-") {
+        Some(period) => (IntervalKind::Tick, period),
+        None => (IntervalKind::Profile, name.strip_prefix("profile-")?),
+    };
+    let period_ns = parse_period(period)?;
+    (period_ns >= PERIOD_MIN_NS).then_some(Interval { kind, period_ns })
+}
+
+/// A period in ns from digits and a unit, in either case; without a unit it is a frequency.
+pub(super) fn parse_period(text: &str) -> Option<u64> {
+    let unit = text.trim_start_matches(|character: char| character.is_ascii_digit());
+    let number: u64 = text.get(..text.len() - unit.len())?.parse().ok()?;
+    let ns = match unit.to_ascii_lowercase().as_str() {
+        "" | "hz" => return 1_000_000_000u64.checked_div(number),
+        "ns" | "nsec" => 1,
+        "us" | "usec" => 1_000,
+        "ms" | "msec" => 1_000_000,
+        "s" | "sec" => 1_000_000_000,
+        "m" | "min" => 60 * 1_000_000_000,
+        "h" | "hour" => 60 * 60 * 1_000_000_000,
+        "d" | "day" => 24 * 60 * 60 * 1_000_000_000,
+        _ => return None,
+    };
+    number.checked_mul(ns)
+}

@@ -1,0 +1,147 @@
+use super::*;
+
+fn set(text: &str) -> Result<Options, OptionError> {
+    let mut options = Options::default();
+    options.set_text(text).map(|()| options)
+}
+
+#[test]
+fn sizes_have_binary_suffixes() {
+    for (text, bytes) in [
+        ("bufsize=4k", 4096),
+        ("bufsize=2M", 2 << 20),
+        ("bufsize=0x10000", 65536),
+        ("bufsize=1g", 1 << 30),
+    ] {
+        assert_eq!(set(text).unwrap().buffer_bytes, bytes, "{text}");
+    }
+    assert_eq!(set("strsize=4096").unwrap().limits().strsize, 4096);
+    for text in [
+        "bufsize=k",
+        "bufsize=4kk",
+        "bufsize=-4k",
+        "bufsize=+4k",
+        "bufsize=4.5m",
+        "bufsize=0x",
+        "bufsize=4é",
+    ] {
+        assert!(matches!(set(text), Err(OptionError::Invalid { .. })), "{text}");
+    }
+    for text in ["bufsize=0", "bufsize=5t", "strsize=7", "strsize=1m"] {
+        assert!(matches!(set(text), Err(OptionError::OutOfRange { .. })), "{text}");
+    }
+    // 2^64 in all: overflow is no small number
+    assert!(matches!(set("bufsize=16777216t"), Err(OptionError::Invalid { .. })));
+    assert!(matches!(set("bufsize"), Err(OptionError::Missing { .. })));
+    assert!(matches!(set("bufsize="), Err(OptionError::Missing { .. })));
+}
+
+#[test]
+fn rates_are_periods_or_frequencies() {
+    for (text, ns) in [
+        ("switchrate=10hz", 100_000_000),
+        ("switchrate=10", 100_000_000),
+        ("switchrate=10ms", 10_000_000),
+        ("switchrate=5SEC", 5_000_000_000),
+        ("switchrate=1m", 60_000_000_000),
+        ("switchrate=2hour", 7_200_000_000_000),
+        ("switchrate=1d", DAY_NS),
+    ] {
+        assert_eq!(set(text).unwrap().switch_ns, ns, "{text}");
+    }
+    for text in [
+        "switchrate=ms",
+        "switchrate=0hz",
+        "switchrate=5furlongs",
+        "switchrate=-1s",
+    ] {
+        assert!(matches!(set(text), Err(OptionError::Invalid { .. })), "{text}");
+    }
+    assert!(matches!(set("switchrate=5ns"), Err(OptionError::OutOfRange { .. })));
+}
+
+#[test]
+fn switches_have_many_words() {
+    for (text, expected) in [
+        ("quiet", true),
+        ("quiet=yes", true),
+        ("quiet=Enabled", true),
+        ("quiet=1", true),
+        ("quiet=0", true),
+    ] {
+        assert_eq!(set(text).unwrap().quiet, expected, "{text}");
+    }
+    let mut options = set("quiet").unwrap();
+    for text in ["quiet=no", "quiet=", "quiet=unset", "quiet=OFF"] {
+        options.quiet = true;
+        options.set_text(text).unwrap();
+        assert!(!options.quiet, "{text}");
+    }
+    let error = options.set_text("quiet=perhaps").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "invalid value for option quiet: perhaps: expected yes or no"
+    );
+}
+
+#[test]
+fn words_are_few() {
+    assert_eq!(set("bufpolicy=ring").unwrap().buffer_policy, BufferPolicy::Ring);
+    assert_eq!(set("evaltime=main").unwrap().evaluation_time, EvaluationTime::Main);
+    assert_eq!(set("tactic=trap").unwrap().tactic.as_deref(), Some("trap"));
+    assert_eq!(
+        set("bufpolicy=maybe").unwrap_err().to_string(),
+        "invalid value for option bufpolicy: maybe: expected switch, fill or ring"
+    );
+    assert_eq!(set("wings").unwrap_err().to_string(), "unknown option: wings");
+}
+
+#[test]
+fn every_name_is_known_and_no_other() {
+    for name in NAMES {
+        let result = Options::default().set(name, Some("5\u{0}nonsense"));
+        assert!(!matches!(result, Err(OptionError::Unknown { .. })), "{name}");
+    }
+    assert!(NAMES.is_sorted());
+}
+
+#[test]
+fn a_refused_value_changes_nothing() {
+    let mut options = set("ustackframes=7").unwrap();
+    assert!(options.set("ustackframes", Some("100000")).is_err());
+    assert_eq!(options.stack_frames, 7);
+}
+
+#[test]
+fn names_of_timed_probes() {
+    let tick = |period_ns| {
+        Some(Interval {
+            kind: IntervalKind::Tick,
+            period_ns,
+        })
+    };
+    assert_eq!(parse_interval("tick-100ms"), tick(100_000_000));
+    assert_eq!(parse_interval("tick-5"), tick(200_000_000));
+    assert_eq!(parse_interval("tick-1sec"), tick(1_000_000_000));
+    assert_eq!(parse_interval("tick-5000hz"), tick(200_000));
+    assert_eq!(
+        parse_interval("profile-97"),
+        Some(Interval {
+            kind: IntervalKind::Profile,
+            period_ns: 10_309_278
+        })
+    );
+    for name in [
+        "tick-",
+        "tick-0",
+        "tick-0s",
+        "tick-5001hz",
+        "tick-1ns",
+        "tick-s",
+        "tick",
+        "tock-1s",
+        "tick-99999999999d",
+    ] {
+        assert_eq!(parse_interval(name), None, "{name}");
+    }
+}
