@@ -9,9 +9,9 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use nanoprobe_lang::layout::{Limits, Storage};
 use nanoprobe_lang::program::Program;
 
-use crate::emit::{self, Symbols};
+use crate::emit;
 use crate::error::Error;
-use crate::handler::{Handler, Relocation, RelocationTarget};
+use crate::handler::{Handler, Relocation};
 use crate::scan::Needs;
 use crate::{ArenaLayout, MAX_STACK_BYTES, ProbeKind, static_slots};
 
@@ -42,13 +42,19 @@ impl Compiler {
             ("enable_probestack", "false"),
             ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
         ] {
-            flags.set(name, value).map_err(|error| Error::Setup(format!("{name}={value}: {error}")))?;
+            flags
+                .set(name, value)
+                .map_err(|error| Error::Setup(format!("{name}={value}: {error}")))?;
         }
         let isa = isa::lookup_by_name("x86_64-unknown-linux-gnu")
             .map_err(|error| Error::Setup(error.to_string()))?
             .finish(settings::Flags::new(flags))
             .map_err(|error| Error::Setup(error.to_string()))?;
-        Ok(Compiler { isa, context: Context::new(), builder_context: FunctionBuilderContext::new() })
+        Ok(Compiler {
+            isa,
+            context: Context::new(),
+            builder_context: FunctionBuilderContext::new(),
+        })
     }
 
     /// Compiles clause number `clause` of `program` for probes of one kind.
@@ -68,9 +74,12 @@ impl Compiler {
         arena: &ArenaLayout,
     ) -> Result<Handler, Error> {
         let count = program.clauses.len();
-        let found = program.clauses.get(clause).ok_or(Error::NoSuchClause { clause, count })?;
-        let needs = Needs::of(found, kind)?;
+        let found = program
+            .clauses
+            .get(clause)
+            .ok_or(Error::NoSuchClause { clause, count })?;
         let slots = static_slots(program, clause);
+        let needs = Needs::of(found, kind, &slots)?;
         let slot_bytes = slots.bytes;
 
         // Whatever an earlier, failed compilation left behind.
@@ -78,16 +87,32 @@ impl Compiler {
         self.builder_context = FunctionBuilderContext::new();
         self.context.func = Function::with_name_signature(UserFuncName::default(), handler_signature());
         let builder = FunctionBuilder::new(&mut self.context.func, &mut self.builder_context);
-        let source = emit::Source { program, clause: found, kind, storage, limits, arena, slots, needs };
+        let source = emit::Source {
+            program,
+            clause: found,
+            kind,
+            storage,
+            limits,
+            arena,
+            slots,
+            needs,
+        };
         let symbols = emit::emit(builder, &source, self.isa.frontend_config())?;
 
         let code = self
             .context
             .compile(self.isa.as_ref(), &mut ControlPlane::default())
             .map_err(|error| Error::Generator(error.inner.to_string()))?;
-        let stack_bytes = code.buffer.frame_layout().map_or(0, |layout| layout.frame_to_fp_offset).saturating_add(16);
+        let stack_bytes = code
+            .buffer
+            .frame_layout()
+            .map_or(0, |layout| layout.frame_to_fp_offset)
+            .saturating_add(16);
         if stack_bytes > MAX_STACK_BYTES {
-            return Err(Error::TooMuchStack { bytes: stack_bytes, limit: MAX_STACK_BYTES });
+            return Err(Error::TooMuchStack {
+                bytes: stack_bytes,
+                limit: MAX_STACK_BYTES,
+            });
         }
         let bytes = code.buffer.data().to_vec();
         let relocations = code
@@ -100,9 +125,11 @@ impl Compiler {
                     _ => None,
                 };
                 match (relocation.kind, target) {
-                    (Reloc::Abs8, Some(target)) => {
-                        Ok(Relocation { offset: relocation.offset, target, addend: relocation.addend })
-                    }
+                    (Reloc::Abs8, Some(target)) => Ok(Relocation {
+                        offset: relocation.offset,
+                        target,
+                        addend: relocation.addend,
+                    }),
                     _ => Err(Error::Generator(format!("unexpected relocation {:?}", relocation.kind))),
                 }
             })
@@ -126,6 +153,8 @@ impl Compiler {
 /// The six register parameters; nothing is returned (`preserve_all` has no way to).
 fn handler_signature() -> Signature {
     let mut signature = Signature::new(CallConv::PreserveAll);
-    signature.params.extend([AbiParam::new(types::I64); REGISTER_PARAMETERS]);
+    signature
+        .params
+        .extend([AbiParam::new(types::I64); REGISTER_PARAMETERS]);
     signature
 }

@@ -25,7 +25,9 @@ pub enum Error {
         span: Span,
     },
     /// The handler would take too much of the target's stack.
-    #[error("the clause needs {bytes} bytes of stack in the target, {limit} are allowed; split it into several clauses")]
+    #[error(
+        "the clause needs {bytes} bytes of stack in the target, {limit} are allowed; split it into several clauses"
+    )]
     TooMuchStack {
         /// Bytes needed, the return address included.
         bytes: u32,

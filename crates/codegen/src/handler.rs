@@ -45,7 +45,11 @@ pub struct Handler {
 impl Handler {
     /// Bytes that [`Handler::place`] yields, wherever the handler is placed.
     pub fn placed_bytes(&self) -> usize {
-        if self.constants.is_empty() { self.code.len() } else { self.constants_offset() + self.constants.len() }
+        if self.constants.is_empty() {
+            self.code.len()
+        } else {
+            self.constants_offset() + self.constants.len()
+        }
     }
 
     /// The final bytes for this address (a multiple of 16, for speed only): the code with its relocations resolved,
@@ -55,9 +59,9 @@ impl Handler {
         for relocation in &self.relocations {
             let target = match relocation.target {
                 RelocationTarget::Agent(function) => agent(function),
-                RelocationTarget::Constant(offset) => {
-                    address.wrapping_add(self.constants_offset() as u64).wrapping_add(u64::from(offset))
-                }
+                RelocationTarget::Constant(offset) => address
+                    .wrapping_add(self.constants_offset() as u64)
+                    .wrapping_add(u64::from(offset)),
             };
             let value = target.wrapping_add_signed(relocation.addend).to_le_bytes();
             let start = relocation.offset as usize;

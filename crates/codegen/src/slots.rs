@@ -56,9 +56,12 @@ pub fn value_words(function: AggregatingFunction) -> u32 {
         AggregatingFunction::StandardDeviation => 4,
         AggregatingFunction::Quantize => 128,
         AggregatingFunction::LinearQuantize { .. } => u32::from(function.levels()) + 2,
-        AggregatingFunction::LogLinearQuantize { factor, low, high, steps } => {
-            log_linear_buckets(factor, low, high, steps)
-        }
+        AggregatingFunction::LogLinearQuantize {
+            factor,
+            low,
+            high,
+            steps,
+        } => log_linear_buckets(factor, low, high, steps),
     }
 }
 
@@ -67,7 +70,9 @@ pub fn value_words(function: AggregatingFunction) -> u32 {
 fn log_linear_buckets(factor: u16, low: u16, high: u16, steps: u16) -> u32 {
     let (factor, steps) = (u32::from(factor.max(1)), u32::from(steps));
     let per_magnitude = steps - steps / factor;
-    (u32::from(high).saturating_sub(u32::from(low)) + 1).saturating_mul(per_magnitude).saturating_add(2)
+    (u32::from(high).saturating_sub(u32::from(low)) + 1)
+        .saturating_mul(per_magnitude)
+        .saturating_add(2)
 }
 
 /// Finds the static statements of clause number `clause`; empty when there is no such clause.
@@ -76,9 +81,10 @@ pub fn static_slots(program: &Program, clause: usize) -> StaticSlots {
     let statements = program.clauses.get(clause).map_or(&[][..], |clause| &clause.statements);
     for statement in statements {
         let words = match statement {
-            Statement::Aggregate { aggregation, keys, .. } if keys.iter().all(is_static) => {
-                program.aggregations.get(aggregation.0 as usize).map(|found| value_words(found.function))
-            }
+            Statement::Aggregate { aggregation, keys, .. } if keys.iter().all(is_static) => program
+                .aggregations
+                .get(aggregation.0 as usize)
+                .map(|found| value_words(found.function)),
             _ => None,
         };
         slots.statements.push(words.map(|words| (slots.bytes, words)));
@@ -101,7 +107,9 @@ pub fn static_key(
     };
     let mut bytes = Vec::new();
     for key in keys {
-        let KeyExpression::Value(expression) = key else { return None };
+        let KeyExpression::Value(expression) = key else {
+            return None;
+        };
         match static_value(expression, names)? {
             StaticValue::Integer(value) => bytes.extend_from_slice(&value.to_le_bytes()),
             StaticValue::String(text) => push_string(&mut bytes, text, limits),
@@ -126,7 +134,8 @@ pub fn inline_counts(program: &Program, clause: usize) -> Option<Vec<u32>> {
         .map(|(statement, slot)| match statement {
             Statement::Aggregate { aggregation, .. } => {
                 let function = program.aggregations.get(aggregation.0 as usize)?.function;
-                slot.filter(|_| function == AggregatingFunction::Count).map(|(offset, _)| offset)
+                slot.filter(|_| function == AggregatingFunction::Count)
+                    .map(|(offset, _)| offset)
             }
             _ => None,
         })

@@ -1,0 +1,164 @@
+//! Integer arithmetic, as `lang::program` defines it: wrapping, in 64 bits, normalised to the result's type.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+use nanoprobe_lang::program::{BinaryOperator, Expression, ExpressionKind, IntegerType, Type};
+
+use super::Emitter;
+use crate::contract::fault;
+use crate::slots::normalise;
+
+const ADDRESS: IntegerType = IntegerType {
+    bytes: 8,
+    signed: false,
+};
+const INT: IntegerType = IntegerType { bytes: 4, signed: true };
+
+/// The integer that a value of this type is at run time; for all but integers an address.
+pub(super) fn integer_type(value_type: &Type) -> IntegerType {
+    match value_type {
+        Type::Integer(integer) => *integer,
+        _ => ADDRESS,
+    }
+}
+
+/// C's usual arithmetic conversions.
+pub(super) fn common_type(left: IntegerType, right: IntegerType) -> IntegerType {
+    let (left, right) = (promoted(left), promoted(right));
+    match left.bytes.cmp(&right.bytes) {
+        std::cmp::Ordering::Less => right,
+        std::cmp::Ordering::Greater => left,
+        std::cmp::Ordering::Equal => IntegerType {
+            bytes: left.bytes,
+            signed: left.signed && right.signed,
+        },
+    }
+}
+
+/// C's integer promotion: whatever is narrower than `int` becomes one.
+pub(super) fn promoted(integer: IntegerType) -> IntegerType {
+    if integer.bytes < INT.bytes { INT } else { integer }
+}
+
+/// The condition for a comparison operator; equality for what is none.
+pub(super) fn comparison(operator: BinaryOperator, signed: bool) -> IntCC {
+    let condition = match operator {
+        BinaryOperator::NotEqual => IntCC::NotEqual,
+        BinaryOperator::Less => IntCC::SignedLessThan,
+        BinaryOperator::LessOrEqual => IntCC::SignedLessThanOrEqual,
+        BinaryOperator::Greater => IntCC::SignedGreaterThan,
+        BinaryOperator::GreaterOrEqual => IntCC::SignedGreaterThanOrEqual,
+        _ => IntCC::Equal,
+    };
+    if signed { condition } else { condition.unsigned() }
+}
+
+/// The value of a literal, converted or not.
+pub(super) fn literal(expression: &Expression) -> Option<i64> {
+    match (&expression.kind, &expression.value_type) {
+        (ExpressionKind::Integer(value), _) => Some(*value),
+        (ExpressionKind::Cast(operand), Type::Integer(to)) => literal(operand).map(|value| normalise(value, *to)),
+        _ => None,
+    }
+}
+
+impl Emitter<'_, '_> {
+    /// Truncates to the type's width and extends by its sign.
+    pub(super) fn normalise(&mut self, value: Value, to: IntegerType) -> Value {
+        let narrow = match to.bytes {
+            1 => types::I8,
+            2 => types::I16,
+            4 => types::I32,
+            _ => return value,
+        };
+        let reduced = self.builder.ins().ireduce(narrow, value);
+        if to.signed {
+            self.builder.ins().sextend(types::I64, reduced)
+        } else {
+            self.builder.ins().uextend(types::I64, reduced)
+        }
+    }
+
+    /// `left operator right` for all operators but comparisons. Both operands are of type `operands` (the right one of a
+    /// shift may be of any); `divisor` is the right one's value where it is a literal.
+    pub(super) fn arithmetic(
+        &mut self,
+        operator: BinaryOperator,
+        left: Value,
+        right: Value,
+        operands: IntegerType,
+        result: IntegerType,
+        divisor: Option<i64>,
+    ) -> Value {
+        let value = match operator {
+            BinaryOperator::Add => self.builder.ins().iadd(left, right),
+            BinaryOperator::Subtract => self.builder.ins().isub(left, right),
+            BinaryOperator::Multiply => self.builder.ins().imul(left, right),
+            BinaryOperator::Divide | BinaryOperator::Remainder => {
+                self.divide(operator == BinaryOperator::Remainder, left, right, operands, divisor)
+            }
+            BinaryOperator::And => self.builder.ins().band(left, right),
+            BinaryOperator::Or => self.builder.ins().bor(left, right),
+            BinaryOperator::Xor => self.builder.ins().bxor(left, right),
+            BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight => {
+                // 64-bit shifts use six bits of the count by themselves.
+                let count = if operands.bytes == 8 {
+                    right
+                } else {
+                    self.builder.ins().band_imm_u(right, 31)
+                };
+                match (operator, operands.signed) {
+                    (BinaryOperator::ShiftLeft, _) => self.builder.ins().ishl(left, count),
+                    (_, true) => self.builder.ins().sshr(left, count),
+                    (_, false) => self.builder.ins().ushr(left, count),
+                }
+            }
+            BinaryOperator::Equal
+            | BinaryOperator::NotEqual
+            | BinaryOperator::Less
+            | BinaryOperator::LessOrEqual
+            | BinaryOperator::Greater
+            | BinaryOperator::GreaterOrEqual => {
+                let byte = self
+                    .builder
+                    .ins()
+                    .icmp(comparison(operator, operands.signed), left, right);
+                self.builder.ins().uextend(types::I64, byte)
+            }
+        };
+        self.normalise(value, result)
+    }
+
+    /// Division without the processor's traps: by zero is a fault of the clause, and MIN / -1 wraps to MIN.
+    fn divide(
+        &mut self,
+        remainder: bool,
+        left: Value,
+        right: Value,
+        operands: IntegerType,
+        divisor: Option<i64>,
+    ) -> Value {
+        if divisor.is_none_or(|divisor| divisor == 0) {
+            let zero = self.is_zero(right);
+            self.fault_if(zero, fault::DIVIDE);
+        }
+        match (operands.signed, remainder) {
+            (false, false) => self.builder.ins().udiv(left, right),
+            (false, true) => self.builder.ins().urem(left, right),
+            // Cranelift defines MIN % -1 as 0.
+            (true, true) => self.builder.ins().srem(left, right),
+            (true, false) => {
+                // Narrower operands cannot overflow in 64 bits.
+                if operands.bytes < 8 || divisor.is_some_and(|divisor| divisor != 0 && divisor != -1) {
+                    return self.builder.ins().sdiv(left, right);
+                }
+                let minus_one = self.builder.ins().icmp_imm_s(IntCC::Equal, right, -1);
+                let one = self.constant(1);
+                let safe = self.builder.ins().select(minus_one, one, right);
+                let quotient = self.builder.ins().sdiv(left, safe);
+                let negated = self.builder.ins().ineg(left);
+                self.builder.ins().select(minus_one, negated, quotient)
+            }
+        }
+    }
+}

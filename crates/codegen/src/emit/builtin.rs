@@ -1,0 +1,163 @@
+//! The variables that the tracer provides.
+
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+use cranelift_frontend::{FunctionBuilder, Variable};
+use nanoprobe_lang::program::Builtin;
+
+use super::Emitter;
+use crate::contract::{context, enabling, frame};
+use crate::error::Error;
+use crate::{AgentFunction, ProbeKind};
+
+/// How many builtins are read at most once in a clause (see [`Cached`]).
+pub(super) const CACHED_COUNT: usize = 4;
+
+/// A builtin that has one value throughout a clause (DTrace: "timestamp" does not advance within it) and is expensive:
+/// it is read where it is first used.
+#[derive(Clone, Copy)]
+pub(super) struct Cached {
+    /// Holds the value; 0: not read yet.
+    variable: Variable,
+    state: CacheState,
+}
+
+/// What is known, at the place being emitted, about whether the value has been read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum CacheState {
+    Unread,
+    Read,
+    /// Depends on the path taken: found out at run time.
+    Maybe,
+}
+
+/// The states of all cached builtins at one place in the code.
+pub(super) type CacheStates = [CacheState; CACHED_COUNT];
+
+impl Cached {
+    pub(super) fn new(builder: &mut FunctionBuilder<'_>) -> Cached {
+        let variable = builder.declare_var(types::I64);
+        let unread = builder.ins().iconst(types::I64, 0);
+        builder.def_var(variable, unread);
+        Cached {
+            variable,
+            state: CacheState::Unread,
+        }
+    }
+}
+
+impl Emitter<'_, '_> {
+    pub(super) fn builtin(&mut self, builtin: Builtin) -> Result<Value, Error> {
+        let constants = &self.source.arena.constants;
+        Ok(match builtin {
+            Builtin::Argument(index) => self.argument(index),
+            Builtin::Pid | Builtin::TargetPid => self.constant(i64::from(constants.pid)),
+            Builtin::Ppid => self.constant(i64::from(constants.ppid)),
+            Builtin::Uid => self.constant(i64::from(constants.uid)),
+            Builtin::Gid => self.constant(i64::from(constants.gid)),
+            Builtin::ExecName => self.string_constant(&constants.execname),
+            Builtin::Tid => self.load_u32(self.context, context::TID),
+            Builtin::Cpu => self.call_for_result(AgentFunction::Cpu, &[]),
+            Builtin::ProbeProvider => self.enabling_load(enabling::PROVIDER),
+            Builtin::ProbeModule => self.enabling_load(enabling::MODULE),
+            Builtin::ProbeFunction => self.enabling_load(enabling::FUNCTION),
+            Builtin::ProbeName => self.enabling_load(enabling::NAME),
+            Builtin::Timestamp => self.read_once(0, AgentFunction::Timestamp),
+            Builtin::VirtualTimestamp => self.read_once(1, AgentFunction::VirtualTimestamp),
+            Builtin::WallTimestamp => self.read_once(2, AgentFunction::WallTimestamp),
+            Builtin::UserCaller => self.read_once(3, AgentFunction::UserCaller),
+            Builtin::EnabledProbeId => self.epid(),
+            Builtin::ProbeId => {
+                let address = self.context_load(context::ENABLING);
+                self.load_u32(address, enabling::PROBE_ID)
+            }
+        })
+    }
+
+    pub(super) fn epid(&mut self) -> Value {
+        let address = self.context_load(context::ENABLING);
+        self.load_u32(address, enabling::EPID)
+    }
+
+    /// The address of a string in the handler's constants.
+    pub(super) fn string_constant(&mut self, text: &str) -> Value {
+        let symbol = self.symbols.string(&mut self.builder, text);
+        self.builder.ins().symbol_value(types::I64, symbol)
+    }
+
+    fn enabling_load(&mut self, offset: i32) -> Value {
+        let address = self.context_load(context::ENABLING);
+        self.load(address, offset)
+    }
+
+    fn argument(&mut self, index: u8) -> Value {
+        let [_, _, rdx, ..] = self.parameters;
+        match (self.source.kind, index) {
+            (ProbeKind::Return, 0) => self.enabling_load(enabling::OFFSET),
+            (ProbeKind::Return, 1) => {
+                let address = self.context_load(context::FRAME);
+                self.load(address, frame::RAX)
+            }
+            (ProbeKind::Return, 2) => rdx,
+            (ProbeKind::Return, _) => self.constant(0),
+            (ProbeKind::Entry | ProbeKind::Offset, _) => match self.parameters.get(usize::from(index)) {
+                Some(value) => *value,
+                // The return address is at rsp, the seventh argument above it.
+                None => {
+                    let stack = self.context_load(context::TARGET_RSP);
+                    let address = self.address_plus(stack, 8 * (u32::from(index) - 5));
+                    let bytes = self.constant(8);
+                    self.call_fallible(AgentFunction::Load, &[address, bytes])
+                }
+            },
+        }
+    }
+
+    fn read_once(&mut self, index: usize, function: AgentFunction) -> Value {
+        let Some(&Cached { variable, state }) = self.cached.get(index) else {
+            return self.call_for_result(function, &[]);
+        };
+        match state {
+            CacheState::Read => {}
+            CacheState::Unread => {
+                let value = self.call_for_result(function, &[]);
+                self.builder.def_var(variable, value);
+            }
+            CacheState::Maybe => {
+                let read = self.builder.create_block();
+                let on = self.builder.create_block();
+                let known = self.builder.use_var(variable);
+                self.branch(known, on, read);
+                self.enter(read);
+                let value = self.call_for_result(function, &[]);
+                self.builder.def_var(variable, value);
+                self.jump(on);
+                self.enter(on);
+            }
+        }
+        if let Some(cached) = self.cached.get_mut(index) {
+            cached.state = CacheState::Read;
+        }
+        self.builder.use_var(variable)
+    }
+
+    /// What is known here; to be given to [`Emitter::join`] where a conditional path meets this one again.
+    pub(super) fn cache_states(&self) -> CacheStates {
+        self.cached.map(|cached| cached.state)
+    }
+
+    /// Goes back to what was known at the start of a branch.
+    pub(super) fn restore_cache_states(&mut self, states: CacheStates) {
+        for (cached, state) in self.cached.iter_mut().zip(states) {
+            cached.state = state;
+        }
+    }
+
+    /// Two paths meet: what was known on one of them, and what is known on the other (the current one).
+    pub(super) fn join(&mut self, other: CacheStates) {
+        for (cached, other) in self.cached.iter_mut().zip(other) {
+            if cached.state != other {
+                cached.state = CacheState::Maybe;
+            }
+        }
+    }
+}

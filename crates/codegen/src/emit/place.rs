@@ -1,0 +1,305 @@
+//! Variables: scalars at fixed places in memory, elements of associative arrays by way of the agent.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+use nanoprobe_lang::Span;
+use nanoprobe_lang::layout::{NO_OFFSET, value_bytes};
+use nanoprobe_lang::program::{BinaryOperator, Expression, Place, Scope, Type, Variable, VariableId};
+
+use super::Emitter;
+use super::arithmetic::{common_type, integer_type, literal, promoted};
+use crate::AgentFunction;
+use crate::contract::{THREAD_LOCAL_VARIABLE, context};
+use crate::error::Error;
+
+/// One element of a key, evaluated.
+pub(super) struct KeyValue {
+    pub value: Value,
+    pub is_string: bool,
+}
+
+/// A place whose parts are evaluated: it can be read and written without any side effect but its own.
+pub(super) struct Slot<'a> {
+    value_type: &'a Type,
+    location: Location,
+    span: Span,
+}
+
+enum Location {
+    /// The variable's address.
+    Memory(Value),
+    Element {
+        variable: u32,
+        keys: Vec<KeyValue>,
+    },
+}
+
+impl<'a> Emitter<'a, '_> {
+    /// Evaluates what a place needs: the address of a scalar, the keys of an element.
+    pub(super) fn slot(&mut self, place: &Place, span: Span) -> Result<Slot<'a>, Error> {
+        match place {
+            Place::Scalar { scope, variable } => {
+                let found = self.variable(*scope, *variable, span)?;
+                let address = self.variable_address(*scope, *variable, span)?;
+                Ok(Slot {
+                    value_type: &found.value_type,
+                    location: Location::Memory(address),
+                    span,
+                })
+            }
+            Place::Element { scope, variable, keys } => {
+                let found = self.variable(*scope, *variable, span)?;
+                let mut values = Vec::new();
+                let mut id = variable.0;
+                if *scope == Scope::ThreadLocal {
+                    // The thread's id in front of the key makes one table do for all threads.
+                    id |= THREAD_LOCAL_VARIABLE;
+                    let tid = self.load_u32(self.context, context::TID);
+                    values.push(KeyValue {
+                        value: tid,
+                        is_string: false,
+                    });
+                }
+                for key in keys {
+                    let value = self.value(key)?;
+                    values.push(KeyValue {
+                        value,
+                        is_string: key.value_type == Type::String,
+                    });
+                }
+                let location = Location::Element {
+                    variable: id,
+                    keys: values,
+                };
+                Ok(Slot {
+                    value_type: &found.value_type,
+                    location,
+                    span,
+                })
+            }
+        }
+    }
+
+    fn variable(&self, scope: Scope, variable: VariableId, span: Span) -> Result<&'a Variable, Error> {
+        let program = self.source.program;
+        let list = match scope {
+            Scope::Global => &program.globals,
+            Scope::ThreadLocal => &program.thread_locals,
+            Scope::ClauseLocal => &program.clause_locals,
+        };
+        list.get(variable.0 as usize).ok_or(Error::Malformed {
+            what: "a variable that is not declared",
+            span,
+        })
+    }
+
+    fn variable_address(&mut self, scope: Scope, variable: VariableId, span: Span) -> Result<Value, Error> {
+        let storage = self.source.storage;
+        let (base, base_offset, offsets) = match scope {
+            Scope::Global => (context::CONTROL, self.source.arena.globals_offset, &storage.globals),
+            Scope::ThreadLocal => (context::LOCALS, 0, &storage.thread_locals),
+            Scope::ClauseLocal => (context::CLAUSE_LOCALS, 0, &storage.clause_locals),
+        };
+        let offset = offsets
+            .get(variable.0 as usize)
+            .filter(|offset| **offset != NO_OFFSET)
+            .ok_or(Error::Malformed {
+                what: "a variable without a place",
+                span,
+            })?;
+        let offset = base_offset.checked_add(*offset).ok_or(Error::TooLarge {
+            what: "the variables' storage",
+        })?;
+        let base = self.context_load(base);
+        Ok(self.address_plus(base, offset))
+    }
+
+    /// The value of a place.
+    pub(super) fn read(&mut self, slot: &Slot<'_>) -> Result<Value, Error> {
+        match &slot.location {
+            Location::Memory(address) => Ok(match slot.value_type {
+                Type::String | Type::Bytes { size: Some(_) } => *address,
+                _ => self.load(*address, 0),
+            }),
+            Location::Element { variable, keys } => {
+                let absent = self.absent_value(slot)?;
+                self.build_key(keys);
+                let (variable, bytes) = self.dynamic_identity(*variable, slot);
+                let address = self.call_for_result(AgentFunction::DynamicGet, &[variable, bytes]);
+                if *slot.value_type == Type::String {
+                    return Ok(self.builder.ins().select(address, address, absent));
+                }
+                let (found, end) = (self.builder.create_block(), self.builder.create_block());
+                let result = self.builder.append_block_param(end, types::I64);
+                self.builder.ins().brif(address, found, &[], end, &[absent.into()]);
+                self.enter(found);
+                let value = self.load(address, 0);
+                self.builder.ins().jump(end, &[value.into()]);
+                self.enter(end);
+                Ok(result)
+            }
+        }
+    }
+
+    /// What an element is worth that was never assigned: 0, or the empty string.
+    fn absent_value(&mut self, slot: &Slot<'_>) -> Result<Value, Error> {
+        match slot.value_type {
+            Type::String => Ok(self.string_constant("")),
+            Type::Bytes { .. } => Err(Error::Unsupported {
+                what: "an associative array of copied-in bytes",
+                span: slot.span,
+            }),
+            _ => Ok(self.constant(0)),
+        }
+    }
+
+    /// Stores a value of the place's type; yields what the place then holds.
+    fn write(&mut self, slot: &Slot<'_>, value: Value) -> Result<Value, Error> {
+        match &slot.location {
+            Location::Memory(address) => match slot.value_type {
+                Type::String => {
+                    let capacity = self.constant(i64::from(self.string_bytes()));
+                    self.call(AgentFunction::StringCopy, &[*address, value, capacity]);
+                    Ok(*address)
+                }
+                Type::Bytes { size: Some(size) } => {
+                    self.copy_bytes(*address, value, *size);
+                    Ok(*address)
+                }
+                _ => {
+                    self.store(value, *address, 0);
+                    Ok(value)
+                }
+            },
+            Location::Element { variable, keys } => {
+                self.absent_value(slot)?;
+                self.build_key(keys);
+                let (variable, bytes) = self.dynamic_identity(*variable, slot);
+                self.call(AgentFunction::DynamicStore, &[variable, bytes, value]);
+                Ok(value)
+            }
+        }
+    }
+
+    fn dynamic_identity(&mut self, variable: u32, slot: &Slot<'_>) -> (Value, Value) {
+        let bytes = value_bytes(slot.value_type, self.source.limits);
+        (self.constant(i64::from(variable)), self.constant(i64::from(bytes)))
+    }
+
+    /// `place = value`.
+    pub(super) fn assign(&mut self, place: &Place, value: &Expression, span: Span) -> Result<Value, Error> {
+        let new = self.value(value)?;
+        let slot = self.slot(place, span)?;
+        // Zero deletes an element; for a string that is NULL, not the empty string.
+        let deletes = literal(value).is_some() && *slot.value_type == Type::String;
+        if deletes && matches!(slot.location, Location::Element { .. }) {
+            let null = self.constant(0);
+            self.write(&slot, null)?;
+            return Ok(new);
+        }
+        self.write(&slot, new)
+    }
+
+    /// `place operator= value`.
+    pub(super) fn assign_operator(
+        &mut self,
+        place: &Place,
+        operator: BinaryOperator,
+        value: &Expression,
+        span: Span,
+    ) -> Result<Value, Error> {
+        let right = self.value(value)?;
+        let slot = self.slot(place, span)?;
+        let left = self.read(&slot)?;
+        let (place_type, right_type) = (integer_type(slot.value_type), integer_type(&value.value_type));
+        let is_shift = matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
+        let operands = if is_shift {
+            promoted(place_type)
+        } else {
+            common_type(place_type, right_type)
+        };
+        let left = self.normalise(left, operands);
+        let right = if is_shift {
+            right
+        } else {
+            self.normalise(right, operands)
+        };
+        let result = self.arithmetic(operator, left, right, operands, operands, literal(value));
+        let new = self.normalise(result, place_type);
+        self.write(&slot, new)
+    }
+
+    /// `++` and `--`.
+    pub(super) fn increment(&mut self, place: &Place, delta: i64, post: bool, span: Span) -> Result<Value, Error> {
+        let slot = self.slot(place, span)?;
+        let old = self.read(&slot)?;
+        let sum = self.builder.ins().iadd_imm_s(old, delta);
+        let new = self.normalise(sum, integer_type(slot.value_type));
+        self.write(&slot, new)?;
+        Ok(if post { old } else { new })
+    }
+
+    /// Puts evaluated key elements together in `context->key`. Nothing may be evaluated between this and the key's use:
+    /// there is one key buffer per thread.
+    ///
+    /// Integers in front are stored here, after one look at the capacity; the agent appends the rest.
+    pub(super) fn build_key(&mut self, keys: &[KeyValue]) {
+        let integers = keys.iter().take_while(|key| !key.is_string).count();
+        let bytes = 8 * integers as i64;
+        if integers > 0 {
+            let capacity = self.context_load(context::KEY_CAPACITY);
+            let short = self.builder.ins().icmp_imm_s(IntCC::UnsignedLessThan, capacity, bytes);
+            self.fault_if(short, crate::contract::fault::KEY_TOO_LONG);
+            let buffer = self.context_load(context::KEY);
+            for (index, key) in keys.iter().take(integers).enumerate() {
+                self.store(key.value, buffer, 8 * index as i32);
+            }
+        }
+        let bytes = self.constant(bytes);
+        self.context_store(bytes, context::KEY_BYTES);
+        for key in keys.iter().skip(integers) {
+            let function = if key.is_string {
+                AgentFunction::KeyString
+            } else {
+                AgentFunction::KeyInteger
+            };
+            self.call(function, &[key.value]);
+        }
+        if integers < keys.len() {
+            self.check_fault();
+        }
+    }
+
+    /// Copies bytes between two places of ours; a multiple of 8 and a rest, in a loop when there are many.
+    pub(super) fn copy_bytes(&mut self, to: Value, from: Value, bytes: u32) {
+        const UNROLLED_WORDS: u32 = 8;
+        let words = bytes / 8;
+        let mut offset = 0;
+        if words > UNROLLED_WORDS {
+            let (head, end) = (self.builder.create_block(), self.builder.create_block());
+            let position = self.builder.append_block_param(head, types::I64);
+            let start = self.constant(0);
+            self.builder.ins().jump(head, &[start.into()]);
+            self.enter(head);
+            let source = self.builder.ins().iadd(from, position);
+            let word = self.load(source, 0);
+            let destination = self.builder.ins().iadd(to, position);
+            self.store(word, destination, 0);
+            let next = self.builder.ins().iadd_imm_s(position, 8);
+            let done = self.builder.ins().icmp_imm_s(IntCC::Equal, next, i64::from(words) * 8);
+            self.builder.ins().brif(done, end, &[], head, &[next.into()]);
+            self.enter(end);
+            offset = words * 8;
+        }
+        let rest_from = self.address_plus(from, offset);
+        let rest_to = self.address_plus(to, offset);
+        let mut done = 0;
+        for (value_type, width) in [(types::I64, 8), (types::I32, 4), (types::I16, 2), (types::I8, 1)] {
+            while bytes - offset - done >= width {
+                let value = self.load_type(value_type, rest_from, done as i32);
+                self.store(value, rest_to, done as i32);
+                done += width;
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Records: room in the ring is reserved right after the predicate, fields are written in place.
+
+use cranelift_codegen::ir::Value;
+use nanoprobe_lang::layout::{FieldKind, RecordField, RecordLayout, record_layout};
+use nanoprobe_lang::program::{RecordAction, RecordKind};
+
+use super::Emitter;
+use crate::AgentFunction;
+use crate::error::Error;
+use crate::scan::recorded_values;
+
+/// The record being written.
+pub(super) struct Record {
+    /// Of its header. A value of its own: the agent's results overwrite each other.
+    address: Value,
+    layout: RecordLayout,
+}
+
+impl Emitter<'_, '_> {
+    /// Reserves the clause's record; without room the clause ends, as in DTrace.
+    pub(super) fn reserve(&mut self) -> Result<Record, Error> {
+        let layout = record_layout(self.source.clause, self.source.limits);
+        let is_possible = layout.bytes <= i32::MAX as u32;
+        if !is_possible {
+            return Err(Error::TooLarge {
+                what: "the clause's record",
+            });
+        }
+        let epid = self.epid();
+        let bytes = self.constant(i64::from(layout.bytes));
+        let address = self.call_for_result(AgentFunction::Reserve, &[epid, bytes]);
+        let room = self.builder.create_block();
+        self.branch(address, room, self.return_block);
+        self.enter(room);
+        Ok(Record { address, layout })
+    }
+
+    /// Writes the fields of one action; yields the status of an `exit()`.
+    pub(super) fn record_action(
+        &mut self,
+        record: &Record,
+        statement: usize,
+        action: &RecordAction,
+    ) -> Result<Option<Value>, Error> {
+        let values = recorded_values(&action.kind);
+        let mut last = None;
+        for field in record.layout.fields.iter().filter(|field| field.statement == statement) {
+            if let FieldKind::Stack { frames } = field.kind {
+                let destination = self.address_plus(record.address, field.offset);
+                let frames = self.constant(i64::from(frames));
+                self.call(AgentFunction::UserStack, &[destination, frames]);
+                continue;
+            }
+            let expression = values.get(field.argument).ok_or(Error::Malformed {
+                what: "a recorded value without an expression",
+                span: action.span,
+            })?;
+            let value = self.value(expression)?;
+            self.write_field(record, field, value);
+            last = Some(value);
+        }
+        Ok(if matches!(action.kind, RecordKind::Exit(_)) {
+            last
+        } else {
+            None
+        })
+    }
+
+    fn write_field(&mut self, record: &Record, field: &RecordField, value: Value) {
+        match field.kind {
+            FieldKind::Integer(_) => self.store(value, record.address, field.offset as i32),
+            FieldKind::String => {
+                let destination = self.address_plus(record.address, field.offset);
+                let capacity = self.constant(i64::from(field.bytes));
+                self.call(AgentFunction::StringCopy, &[destination, value, capacity]);
+            }
+            FieldKind::Bytes => {
+                let destination = self.address_plus(record.address, field.offset);
+                self.copy_bytes(destination, value, field.bytes);
+            }
+            FieldKind::Stack { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `uregs[]`: the registers at the site, by illumos's numbers for x86-64 (`<sys/regset.h>`).
+
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+use cranelift_frontend::Switch;
+use nanoprobe_lang::program::{Expression, ExpressionKind};
+
+use super::Emitter;
+use crate::contract::{context, enabling, fault, frame};
+use crate::error::Error;
+
+/// One past the last register.
+const REGISTER_COUNT: i64 = 28;
+
+/// Where a register's value comes from.
+#[derive(Clone, Copy)]
+enum Source {
+    Frame(i32),
+    Context(i32),
+    Site,
+    Flags,
+    Fixed(i64),
+}
+
+/// `R_R15` = 0 ... `R_GSBASE` = 27.
+fn source(number: i64) -> Option<Source> {
+    Some(match number {
+        0 => Source::Frame(frame::R15),
+        1 => Source::Frame(frame::R14),
+        2 => Source::Frame(frame::R13),
+        3 => Source::Frame(frame::R12),
+        4 => Source::Frame(frame::R11),
+        5 => Source::Frame(frame::R10),
+        6 => Source::Frame(frame::R9),
+        7 => Source::Frame(frame::R8),
+        8 => Source::Frame(frame::RDI),
+        9 => Source::Frame(frame::RSI),
+        10 => Source::Frame(frame::RBP),
+        11 => Source::Frame(frame::RBX),
+        12 => Source::Frame(frame::RDX),
+        13 => Source::Frame(frame::RCX),
+        14 => Source::Frame(frame::RAX),
+        // No trap has happened: number and error code are 0.
+        15 | 16 => Source::Fixed(0),
+        17 => Source::Site,
+        // Linux's user code and stack segments; the data segments are null.
+        18 => Source::Fixed(0x33),
+        19 => Source::Flags,
+        20 => Source::Context(context::TARGET_RSP),
+        21 => Source::Fixed(0x2b),
+        22..=25 => Source::Fixed(0),
+        // The thread pointer; GS is not used in user space.
+        26 => Source::Context(context::THREAD_KEY),
+        27 => Source::Fixed(0),
+        _ => return None,
+    })
+}
+
+impl Emitter<'_, '_> {
+    pub(super) fn register(&mut self, index: &Expression) -> Result<Value, Error> {
+        if let ExpressionKind::Integer(number) = index.kind {
+            return Ok(match source(number) {
+                Some(source) => self.register_value(source),
+                None => {
+                    self.raise(fault::ILLEGAL);
+                    let unreachable = self.builder.create_block();
+                    self.enter(unreachable);
+                    self.constant(0)
+                }
+            });
+        }
+        let number = self.value(index)?;
+        let bad = self.builder.create_block();
+        self.builder.set_cold_block(bad);
+        let found = self.builder.create_block();
+        let result = self.builder.append_block_param(found, types::I64);
+        let mut switch = Switch::new();
+        let mut cases = Vec::new();
+        for number in 0..REGISTER_COUNT {
+            let Some(source) = source(number) else { continue };
+            let block = self.builder.create_block();
+            switch.set_entry(number.unsigned_abs().into(), block);
+            cases.push((block, source));
+        }
+        switch.emit(&mut self.builder, number, bad);
+        for (block, source) in cases {
+            self.enter(block);
+            let value = self.register_value(source);
+            self.builder.ins().jump(found, &[value.into()]);
+        }
+        self.enter(bad);
+        self.raise(fault::ILLEGAL);
+        self.enter(found);
+        Ok(result)
+    }
+
+    fn register_value(&mut self, source: Source) -> Value {
+        match source {
+            Source::Frame(offset) => {
+                let address = self.context_load(context::FRAME);
+                self.load(address, offset)
+            }
+            Source::Context(offset) => self.context_load(offset),
+            Source::Fixed(value) => self.constant(value),
+            Source::Site => {
+                let address = self.context_load(context::ENABLING);
+                self.load(address, enabling::SITE)
+            }
+            Source::Flags => self.flags(),
+        }
+    }
+
+    /// The frame has `lahf` in ah (SF ZF AF PF CF, and bit 1, which is always set) and `seto` in al; with OF at bit 11
+    /// and IF, which is always set in user space, they make up rflags.
+    fn flags(&mut self) -> Value {
+        let address = self.context_load(context::FRAME);
+        let saved = self.load(address, frame::FLAGS);
+        let low = self.builder.ins().ushr_imm_u(saved, 8);
+        let low = self.builder.ins().band_imm_u(low, 0xff);
+        let overflow = self.builder.ins().band_imm_u(saved, 1);
+        let overflow = self.builder.ins().ishl_imm_u(overflow, 11);
+        let flags = self.builder.ins().bor(low, overflow);
+        self.builder.ins().bor_imm_u(flags, 0x200)
+    }
+}

@@ -1,0 +1,84 @@
+//! What the code refers to by absolute address: the agent's functions, and constants.
+
+use std::collections::HashMap;
+
+use cranelift_codegen::ir::{
+    AbiParam, ExtFuncData, ExternalName, FuncRef, GlobalValue, GlobalValueData, Signature, UserExternalName,
+    UserExternalNameRef, types,
+};
+use cranelift_codegen::isa::CallConv;
+use cranelift_frontend::FunctionBuilder;
+
+use crate::AgentFunction;
+use crate::handler::RelocationTarget;
+
+/// The symbols of one function.
+#[derive(Default)]
+pub(crate) struct Symbols {
+    /// The constants' bytes.
+    pub constants: Vec<u8>,
+    functions: HashMap<AgentFunction, FuncRef>,
+    strings: HashMap<String, GlobalValue>,
+    targets: HashMap<UserExternalNameRef, RelocationTarget>,
+}
+
+impl Symbols {
+    /// What a relocation's name stands for.
+    pub(crate) fn target(&self, name: UserExternalNameRef) -> Option<RelocationTarget> {
+        self.targets.get(&name).copied()
+    }
+
+    /// A function of the agent with so many parameters, the context included.
+    pub(super) fn function(
+        &mut self,
+        builder: &mut FunctionBuilder<'_>,
+        function: AgentFunction,
+        parameters: usize,
+    ) -> FuncRef {
+        if let Some(known) = self.functions.get(&function) {
+            return *known;
+        }
+        let mut signature = Signature::new(CallConv::PreserveAll);
+        signature
+            .params
+            .extend(std::iter::repeat_n(AbiParam::new(types::I64), parameters));
+        let signature = builder.import_signature(signature);
+        let name = self.declare(builder, RelocationTarget::Agent(function));
+        let found = builder.import_function(ExtFuncData {
+            name,
+            signature,
+            colocated: false,
+            patchable: false,
+        });
+        self.functions.insert(function, found);
+        found
+    }
+
+    /// The address of a string constant; up to its first NUL, as everywhere.
+    pub(super) fn string(&mut self, builder: &mut FunctionBuilder<'_>, text: &str) -> GlobalValue {
+        let text = text.split('\0').next().unwrap_or_default();
+        if let Some(known) = self.strings.get(text) {
+            return *known;
+        }
+        let offset = self.constants.len() as u32;
+        self.constants.extend_from_slice(text.as_bytes());
+        self.constants.push(0);
+        let name = self.declare(builder, RelocationTarget::Constant(offset));
+        let found = builder.create_global_value(GlobalValueData::Symbol {
+            name,
+            offset: 0.into(),
+            colocated: false,
+            tls: false,
+        });
+        self.strings.insert(text.to_owned(), found);
+        found
+    }
+
+    /// A name for a target; its number means nothing but that it is new.
+    fn declare(&mut self, builder: &mut FunctionBuilder<'_>, target: RelocationTarget) -> ExternalName {
+        let name = UserExternalName::new(0, self.targets.len() as u32);
+        let reference = builder.func.declare_imported_user_function(name);
+        self.targets.insert(reference, target);
+        ExternalName::user(reference)
+    }
+}

@@ -1,0 +1,175 @@
+//! What a clause needs before its first statement, found by looking through it once.
+
+use nanoprobe_lang::program::{
+    Builtin, Clause, Expression, ExpressionKind, Function, KeyExpression, Place, RecordKind, Scope, Statement, Type,
+};
+
+use crate::error::Error;
+use crate::{MAX_EXPRESSION_DEPTH, ProbeKind, StaticSlots};
+
+/// What the code of a clause must prepare.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// `context->fault` must be 0 at the start: something may fail.
+    pub fault: bool,
+    /// The scratch area must be empty at the start.
+    pub scratch: bool,
+    /// The thread's id must be right: before the predicate.
+    pub tid_in_predicate: bool,
+    /// The same, but only after the predicate.
+    pub tid_in_body: bool,
+    /// All registers, or the stack: the detour's full frame.
+    pub full_frame: bool,
+}
+
+impl Needs {
+    /// Looks through a clause; also makes sure that nothing in it nests too deep for the recursive code that follows.
+    pub(crate) fn of(clause: &Clause, kind: ProbeKind, slots: &StaticSlots) -> Result<Needs, Error> {
+        let mut needs = Needs::default();
+        if let Some(predicate) = &clause.predicate {
+            needs.expression(predicate, kind)?;
+        }
+        needs.tid_in_predicate = std::mem::take(&mut needs.tid_in_body);
+        for (index, statement) in clause.statements.iter().enumerate() {
+            match statement {
+                Statement::Expression(expression) => needs.expression(expression, kind)?,
+                Statement::Aggregate {
+                    keys, value, weight, ..
+                } => {
+                    let is_static = slots.statements.get(index).is_some_and(Option::is_some);
+                    // Keys may be too long for their buffer.
+                    needs.fault |= !is_static;
+                    for key in keys {
+                        match key {
+                            KeyExpression::Value(expression) => needs.expression(expression, kind)?,
+                            KeyExpression::UserStack { .. } => needs.full_frame = true,
+                        }
+                    }
+                    for expression in value.iter().chain(weight) {
+                        needs.expression(expression, kind)?;
+                    }
+                }
+                Statement::Record(action) => {
+                    needs.full_frame |= matches!(action.kind, RecordKind::UserStack { .. });
+                    for expression in recorded_values(&action.kind) {
+                        needs.expression(expression, kind)?;
+                    }
+                }
+            }
+        }
+        // The header of a record carries the thread's id.
+        needs.tid_in_body |= clause.records();
+        Ok(needs)
+    }
+
+    /// Without recursion: the depth is not yet known to be bounded.
+    fn expression(&mut self, root: &Expression, kind: ProbeKind) -> Result<(), Error> {
+        let mut pending = vec![(root, 1)];
+        while let Some((expression, depth)) = pending.pop() {
+            if depth > MAX_EXPRESSION_DEPTH {
+                return Err(Error::TooDeep {
+                    limit: MAX_EXPRESSION_DEPTH,
+                    span: expression.span,
+                });
+            }
+            self.node(expression, kind);
+            children(expression, &mut |child| pending.push((child, depth + 1)));
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, expression: &Expression, kind: ProbeKind) {
+        match &expression.kind {
+            ExpressionKind::Builtin(Builtin::Tid) => self.tid_in_body = true,
+            ExpressionKind::Builtin(Builtin::UserCaller) => self.full_frame = true,
+            // Arguments on the stack are read from memory.
+            ExpressionKind::Builtin(Builtin::Argument(6..)) => self.fault |= kind != ProbeKind::Return,
+            ExpressionKind::Register(_) => {
+                self.full_frame = true;
+                self.fault = true;
+            }
+            ExpressionKind::Variable(place)
+            | ExpressionKind::Assign { place, .. }
+            | ExpressionKind::AssignOperator { place, .. }
+            | ExpressionKind::Increment { place, .. } => match place {
+                Place::Scalar { scope, .. } => self.tid_in_body |= *scope == Scope::ThreadLocal,
+                Place::Element { scope, .. } => {
+                    self.tid_in_body |= *scope == Scope::ThreadLocal;
+                    self.fault = true;
+                }
+            },
+            ExpressionKind::Load(_) => self.fault = true,
+            ExpressionKind::Call { function, .. } => match function {
+                Function::CopyIn | Function::CopyInString => {
+                    self.fault = true;
+                    self.scratch = true;
+                }
+                Function::StringLength => {}
+            },
+            // stringof() of an address copies a string in.
+            ExpressionKind::Cast(operand) if expression.value_type == Type::String => {
+                let copies = operand.value_type != Type::String;
+                self.fault |= copies;
+                self.scratch |= copies;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The expressions whose values an action records, in the order of the record layout's `argument`.
+pub(crate) fn recorded_values(kind: &RecordKind) -> &[Expression] {
+    match kind {
+        RecordKind::Trace(value)
+        | RecordKind::Exit(value)
+        | RecordKind::Truncate { count: Some(value), .. }
+        | RecordKind::Normalize { factor: value, .. } => std::slice::from_ref(value),
+        RecordKind::Printf { arguments, .. } => arguments,
+        RecordKind::Truncate { count: None, .. }
+        | RecordKind::Printa { .. }
+        | RecordKind::UserStack { .. }
+        | RecordKind::Clear(_)
+        | RecordKind::Denormalize(_) => &[],
+    }
+}
+
+/// Calls `visit` with every direct operand of an expression.
+fn children<'a>(expression: &'a Expression, visit: &mut dyn FnMut(&'a Expression)) {
+    match &expression.kind {
+        ExpressionKind::Integer(_) | ExpressionKind::String(_) | ExpressionKind::Builtin(_) => {}
+        ExpressionKind::Register(operand)
+        | ExpressionKind::Unary { operand, .. }
+        | ExpressionKind::Cast(operand)
+        | ExpressionKind::Load(operand) => visit(operand),
+        ExpressionKind::Binary { left, right, .. } | ExpressionKind::Logical { left, right, .. } => {
+            visit(left);
+            visit(right);
+        }
+        ExpressionKind::Conditional {
+            condition,
+            then,
+            otherwise,
+        } => {
+            visit(condition);
+            visit(then);
+            visit(otherwise);
+        }
+        ExpressionKind::Comma { first, second } => {
+            visit(first);
+            visit(second);
+        }
+        ExpressionKind::Call { arguments, .. } => arguments.iter().for_each(visit),
+        ExpressionKind::Variable(place) | ExpressionKind::Increment { place, .. } => keys(place).iter().for_each(visit),
+        ExpressionKind::Assign { place, value } | ExpressionKind::AssignOperator { place, value, .. } => {
+            keys(place).iter().for_each(&mut *visit);
+            visit(value);
+        }
+    }
+}
+
+fn keys(place: &Place) -> &[Expression] {
+    match place {
+        Place::Scalar { .. } => &[],
+        Place::Element { keys, .. } => keys,
+    }
+}
