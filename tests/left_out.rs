@@ -37,7 +37,15 @@ extern "C" fn summary() {
 pub fn find_command(name: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     // The system's own first: a shim earlier in PATH would be a script, and scripts have no functions to probe.
-    let system = ["/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"].map(str::to_owned);
+    let system = [
+        "/usr/bin",
+        "/usr/sbin",
+        "/bin",
+        "/sbin",
+        "/usr/local/bin",
+        "/usr/local/go/bin",
+    ]
+    .map(str::to_owned);
     let all = system.into_iter().chain(path.split(':').map(str::to_owned));
     all.map(|folder| PathBuf::from(folder).join(name))
         .find(|candidate| candidate.is_file())

@@ -20,8 +20,6 @@ pub enum Build {
     Stripped,
     /// Not position-independent.
     FixedAddress,
-    /// With a fast unwinder's friend, the frame pointer, left out explicitly.
-    NoFramePointer,
     /// Statically linked, fixed address.
     Static,
     /// Statically linked, position-independent.
@@ -32,12 +30,15 @@ pub enum Build {
     MuslStatic,
     /// A shared library.
     Library,
+    /// A Go program.
+    Go,
 }
 
 impl Build {
     fn compiler(self, source: &Path) -> &'static str {
         match (self, source.extension().and_then(|extension| extension.to_str())) {
             (Build::Musl | Build::MuslStatic, _) => "musl-gcc",
+            (Build::Go, _) => "go",
             (_, Some("cpp")) => "g++",
             _ => "cc",
         }
@@ -45,10 +46,9 @@ impl Build {
 
     fn flags(self) -> &'static [&'static str] {
         match self {
-            Build::Usual | Build::Musl => &[],
+            Build::Usual | Build::Musl | Build::Go => &[],
             Build::Stripped => &["-s"],
             Build::FixedAddress => &["-no-pie", "-fno-pie"],
-            Build::NoFramePointer => &["-fomit-frame-pointer"],
             Build::Static | Build::MuslStatic => &["-static"],
             Build::StaticPie => &["-static-pie", "-fPIE"],
             Build::Library => &["-shared", "-fPIC"],
@@ -58,7 +58,8 @@ impl Build {
 
 /// Flags of every program. The tests count calls, so the compiler may not fold a call away: what is counted is marked
 /// `PROBED` (noipa) in the sources.
-const FLAGS: [&str; 7] = [
+const FLAGS: [&str; 8] = [
+    "-D_GNU_SOURCE",
     "-O2",
     "-g",
     "-Wall",
@@ -97,9 +98,9 @@ pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
 
     let source = sources().join(name);
     let compiler = build.compiler(&source);
-    if left_out::find_command(compiler).is_none() {
+    let Some(compiler) = left_out::find_command(compiler) else {
         return Err(format!("{compiler} is not installed"));
-    }
+    };
     let mut hasher = DefaultHasher::new();
     (std::fs::read(&source).expect("the program's source"), build, FLAGS).hash(&mut hasher);
     std::fs::read(sources().join("check.h"))
@@ -120,13 +121,18 @@ pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
     std::fs::create_dir_all(&folder).expect("the folder of test programs");
     let unfinished = folder.join(format!(".{stem}.{}", std::process::id()));
     let mut command = Command::new(compiler);
-    command
-        .args(FLAGS)
-        .args(build.flags())
-        .arg("-o")
-        .arg(&unfinished)
-        .arg(&source)
-        .args(["-ldl", "-lm", "-lrt"]);
+    if build == Build::Go {
+        command.env("GO111MODULE", "off").env("GOCACHE", folder.join("cache"));
+        command.args(["build", "-o"]).arg(&unfinished).arg(&source);
+    } else {
+        command
+            .args(FLAGS)
+            .args(build.flags())
+            .arg("-o")
+            .arg(&unfinished)
+            .arg(&source);
+        command.args(["-ldl", "-lm", "-lrt"]);
+    }
     let output = command.output().expect("running the compiler");
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -36,20 +36,42 @@ static inline uint64_t mix(uint64_t checksum, uint64_t value)
 }
 #define MIX_START 0xcbf29ce484222325UL
 
-/* Call first in main: takes `--wait` off the arguments; with it the program says that it is ready and waits for a line
- * (so that a tracer can attach before the first call). Threads and timers are started after this. */
-static inline void begin(int *argc, char **argv)
+static int check_wait;
+
+/* Call first in main: takes `--wait` off the arguments. */
+static inline void take_arguments(int *argc, char **argv)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	if (*argc < 2 || strcmp(argv[1], "--wait") != 0)
 		return;
 	memmove(&argv[1], &argv[2], sizeof(char *) * (size_t)(*argc - 1));
 	*argc -= 1;
-	printf("ready\n");
-	fflush(stdout);
+	check_wait = 1;
+}
+
+/* Waits for a line of input; what ends the waiting is its newline or the end of the input. */
+static inline void wait_for_line(void)
+{
 	char byte;
 	while (read(0, &byte, 1) == 1 && byte != '\n')
 		;
+}
+
+/* After `--wait` the program says that it is ready and waits for a line, so that a tracer can attach before the first
+ * call. */
+static inline void wait_for_go(void)
+{
+	if (!check_wait)
+		return;
+	printf("ready\n");
+	fflush(stdout);
+	wait_for_line();
+}
+
+static inline void begin(int *argc, char **argv)
+{
+	take_arguments(argc, argv);
+	wait_for_go();
 }
 
 /* The argument as a number, or its default. */

@@ -1,0 +1,66 @@
+/* A call chain that a stack shows whole: own functions without frame pointers, a callback from the C library, a signal
+ * frame, recursion, variable-length arrays.
+ * stacks [rounds]
+ * stack_deepest is reached by: main, stack_outer, qsort (libc), stack_compare, stack_inner, raise (libc), the signal
+ * frame, stack_handler, stack_deepest. And stack_leaf by: main, stack_recursive eleven times. */
+#include <signal.h>
+#include "check.h"
+
+static long reached, leaves;
+
+PROBED void stack_deepest(void) { reached++; }
+
+PROBED void stack_handler(int signal)
+{
+	CHECK(signal == SIGUSR1);
+	stack_deepest();
+	__asm__ volatile("");
+}
+
+PROBED int stack_inner(int value)
+{
+	char space[value + 16]; /* its frame needs a base register */
+	memset(space, value, sizeof space);
+	__asm__ volatile("" : : "r"(space) : "memory");
+	CHECK(raise(SIGUSR1) == 0);
+	return space[0];
+}
+
+PROBED int stack_compare(const void *left, const void *right)
+{
+	int value = stack_inner(*(const char *)left);
+	return value - *(const char *)right;
+}
+
+PROBED void stack_outer(void)
+{
+	char two[2] = {2, 1};
+	qsort(two, 2, 1, stack_compare);
+	CHECK(two[0] == 1 && two[1] == 2);
+}
+
+PROBED void stack_leaf(void) { leaves++; }
+
+PROBED long stack_recursive(long depth)
+{
+	if (depth == 0) {
+		stack_leaf();
+		return 0;
+	}
+	return stack_recursive(depth - 1) + depth;
+}
+
+int main(int argc, char **argv)
+{
+	begin(&argc, argv);
+	long rounds = number(argc, argv, 1, 10);
+	struct sigaction sa = {.sa_handler = stack_handler};
+	CHECK(sigaction(SIGUSR1, &sa, NULL) == 0);
+	for (long round = 0; round < rounds; round++) {
+		stack_outer();
+		CHECK(stack_recursive(10) == 55);
+	}
+	CHECK(reached == rounds && leaves == rounds);
+	printf("rounds %ld\n", rounds);
+	return finish(mix(MIX_START, (uint64_t)reached));
+}
