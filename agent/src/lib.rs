@@ -8,6 +8,7 @@
 /// The image as compiled, its header still empty but for the magic.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
 
+#[allow(non_upper_case_globals, dead_code)]
 mod symbols {
     include!(concat!(env!("OUT_DIR"), "/symbols.rs"));
 }

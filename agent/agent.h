@@ -1,0 +1,68 @@
+/* The agent: what runs inside the target besides the compiled handlers. contract.h says what; here is how.
+ *
+ * The agent is a guest in a stranger's process, at a stranger's instruction. Its rules:
+ *
+ *   1. No libc, nothing of the target's: no symbol is undefined when the image is linked.
+ *   2. No TLS, no writable byte of its own: one flat r-x image; what changes lies in the arena or the thread table. The
+ *      header, struct np_image, is written by the tracer before anyone runs here.
+ *   3. No relocation: everything is reached relative to rip, so the image runs wherever it is written.
+ *   4. General registers only, and no string instruction (the direction flag may be set). Whatever a handler calls is
+ *      declared NP_ENTRY and preserves every register. Flags are the detour's to keep.
+ *   5. Bounded stack: no frame exceeds 256 bytes (the compiler checks it) and no call chain is deeper than four, so
+ *      the agent stays below 1 KiB and, with a handler, below 2 KiB. No recursion, no alloca.
+ *   6. Bounded time: every loop has a bound that is a constant, a limit that the tracer set, or a size that was checked.
+ *   7. No lock but the bucket locks of dynamic variables, and these give up.
+ *   8. Memory of the target is only read by the guarded loads of guard.h, from ranges known to be readable, or by a
+ *      system call. A bad pointer is a fault of the clause, never of the target.
+ *   9. In a forked child nothing of the arena is written.
+ *
+ * Ordering: x86 keeps stores in order and loads in order, so publication needs only that the compiler does too:
+ * np_store and np_load_once below.
+ */
+#ifndef NANOPROBE_AGENT_H
+#define NANOPROBE_AGENT_H
+
+#include "contract.h"
+
+/* Called from handlers and detours. */
+#define NP_ENTRY __attribute__((visibility("default"), no_caller_saved_registers, used))
+/* A rare path of an NP_ENTRY. It preserves registers itself, so that the usual path need not. */
+#define NP_COLD __attribute__((noinline, cold, no_caller_saved_registers))
+/* Called by the kernel, with the ordinary calling convention. */
+#define NP_SIGNAL __attribute__((visibility("default"), used))
+#define NP_INLINE static inline __attribute__((always_inline))
+
+#define np_likely(condition) __builtin_expect(!!(condition), 1)
+#define np_unlikely(condition) __builtin_expect(!!(condition), 0)
+
+/* One load, one store, in program order with all others; what another thread or the tracer sees. */
+#define np_load_once(object) __extension__({ \
+	__typeof__(object) np_value = __atomic_load_n(&(object), __ATOMIC_ACQUIRE); np_value; })
+#define np_store(object, value) __atomic_store_n(&(object), (value), __ATOMIC_RELEASE)
+
+/* The image's first bytes. In a file of its own, so that no compiler folds what the tracer will write. */
+extern const struct np_image np_header;
+
+NP_INLINE struct np_control *np_control_block(const struct np_context *context)
+{
+	return (struct np_control *)context->control;
+}
+
+NP_INLINE u64 np_minimum(u64 left, u64 right)
+{
+	return left < right ? left : right;
+}
+
+/* A fault of the clause; its first one is the one reported. */
+NP_INLINE void np_fault(struct np_context *context, u64 fault, u64 address)
+{
+	if (!context->fault) {
+		context->fault = fault;
+		context->fault_address = address;
+	}
+}
+
+/* What a function that failed hands out as an address: zeros, an empty string. */
+extern const u64 np_zeros[8];
+
+#endif

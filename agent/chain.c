@@ -1,0 +1,90 @@
+/* Handing a signal on to the program, as if we had not been there.
+ *
+ * The program's own action is in control->actions. What we cannot do as the kernel does:
+ *
+ *   - the signal frame already lies where our own action put it (the tracer installs ours with the program's SA_ONSTACK
+ *     for that reason);
+ *   - SA_RESETHAND is carried out in our record of the action, and not at all in a forked child, which must not write
+ *     there;
+ *   - where system calls are not allowed, the action's mask is not blocked while its handler runs.
+ *
+ * A program that must die does so by the very signal: the default action is put back and the same siginfo queued again,
+ * so the kernel delivers it when we return, with the interrupted registers as they were. Should the kernel refuse, the
+ * same fault is caused here, where the signal is blocked, and the kernel then kills without asking anybody.
+ */
+#include "chain.h"
+#include "syscalls.h"
+
+enum { NP_SIG_DFL = 0, NP_SIG_IGN = 1, NP_SIG_BLOCK = 0, NP_SIG_UNBLOCK = 1 };
+#define NP_SA_RESTORER 0x04000000UL
+#define NP_SA_NODEFER 0x40000000UL
+#define NP_SA_RESETHAND 0x80000000UL
+
+/* A fault address in a detour only means something in the part where relocated instructions are. Looking for it costs a
+ * walk over all redirects, so first see whether the address is in a mapping of ours at all. */
+static int is_ours(const struct np_control *control, u64 address)
+{
+	u64 count = np_minimum(np_load_once(control->region_count), control->region_capacity);
+	const struct np_region *regions = (const struct np_region *)((u64)control + control->regions_offset);
+	for (u64 region = 0; region < count; region++)
+		if (regions[region].kind == NP_REGION_CODE && address - regions[region].address < regions[region].bytes)
+			return 1;
+	return 0;
+}
+
+u64 np_original_address(u64 address)
+{
+	if (!is_ours((const struct np_control *)np_header.control, address))
+		return address;
+	u64 count = np_redirect_count();
+	const struct np_redirect *redirects = np_redirect_table();
+	for (u64 redirect = 0; redirect < count; redirect++)
+		if (redirects[redirect].to == address)
+			return redirects[redirect].from;
+	return address;
+}
+
+static void die(enum np_signal_slot slot, i32 signal, struct np_siginfo *information)
+{
+	struct np_sigaction action = { NP_SIG_DFL, NP_SA_RESTORER, (u64)np_restorer, 0 };
+	i64 installed = np_syscall4(NP_SYS_RT_SIGACTION, (u64)signal, (u64)&action, 0, 8);
+	i64 process = np_syscall4(NP_SYS_GETPID, 0, 0, 0, 0), thread = np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0);
+	if (installed == 0 && np_syscall4(NP_SYS_RT_TGSIGQUEUEINFO, (u64)process, (u64)thread, (u64)signal,
+	                                  (u64)information) == 0)
+		return;
+	if (slot == NP_SLOT_TRAP)
+		__asm__ volatile("int3");
+	else if (slot == NP_SLOT_ILL)
+		__asm__ volatile("ud2");
+	else
+		__asm__ volatile("hlt");
+}
+
+void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext)
+{
+	struct np_control *control = (struct np_control *)np_header.control;
+	struct np_sigaction *action = &control->actions[slot];
+	u64 handler = action->handler, flags = action->flags, mask = action->mask;
+	int sent = information->code <= 0;
+	if (handler == NP_SIG_IGN && sent)
+		return;
+	if (handler == NP_SIG_DFL || handler == NP_SIG_IGN) {
+		die(slot, signal, information);
+		return;
+	}
+	if (flags & NP_SA_RESETHAND) {
+		const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
+		if (np_load_once(table->magic) == NP_MAGIC)
+			np_store(action->handler, NP_SIG_DFL);
+	}
+	/* Our own signal is blocked already, and all of this ends with the return from the signal. */
+	u64 own = 1UL << (signal - 1);
+	if (np_may_call()) {
+		mask &= ~own;
+		if (mask)
+			np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_BLOCK, (u64)&mask, 0, 8);
+		if (flags & NP_SA_NODEFER && !(action->mask & own))
+			np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_UNBLOCK, (u64)&own, 0, 8);
+	}
+	((void (*)(i32, void *, void *))handler)(signal, information, ucontext);
+}

@@ -1,0 +1,36 @@
+/* Signals that are not ours: see chain.c. */
+#ifndef NANOPROBE_CHAIN_H
+#define NANOPROBE_CHAIN_H
+
+#include "agent.h"
+
+/* The kernel's siginfo and ucontext, as far as we look. */
+struct np_siginfo {
+	i32 signal;
+	i32 error;
+	i32 code;               /* > 0: raised by an instruction or the kernel; else sent by somebody */
+	i32 padding;
+	u64 address;
+};
+struct np_ucontext {
+	u64 before[5];
+	u64 r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip;
+};
+
+NP_INLINE u32 np_redirect_count(void)
+{
+	return (u32)np_load_once(*(u64 *)&np_header.redirect_count);
+}
+
+NP_INLINE const struct np_redirect *np_redirect_table(void)
+{
+	return (const struct np_redirect *)np_load_once(*(u64 *)&np_header.redirects);
+}
+
+/* The original address of the instruction whose relocated copy is at `address`; `address` itself when unknown. */
+u64 np_original_address(u64 address);
+
+/* Does for `signal` what the program's own action says. */
+void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext);
+
+#endif

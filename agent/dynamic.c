@@ -1,0 +1,168 @@
+/* Dynamic variables: one table for all threads and the tracer, chained hashing.
+ *
+ * Every bucket has a lock that its users only try, NP_DYNAMIC_SPINS times: the owner may have been stopped, or be the
+ * tracer and dead. Who does not get it drops the access, counted. Under the lock a chain's entries are read and written;
+ * entries are never unlinked. One that was assigned zero is dead, and the next new key of the same sizes in its bucket
+ * takes it over. Strings are copied to scratch memory under the lock, so a value is never seen half written; an integer
+ * is one word.
+ */
+#include "hash.h"
+#include "strings.h"
+
+/* More entries than this in one bucket are not looked at. */
+#define NP_DYNAMIC_CHAIN 4096
+
+struct lookup {
+	struct np_dynamic_table *table;
+	struct np_dynamic_bucket *bucket;
+	const u64 *key;
+	u64 key_words;
+	u32 hash;
+};
+
+NP_INLINE void dropped(struct np_context *context)
+{
+	__atomic_fetch_add(&np_control_block(context)->dynamic_drops, 1, __ATOMIC_RELAXED);
+}
+
+/* Finds the bucket and takes its lock; yields whether it has it. */
+static int open_bucket(struct np_context *context, u64 variable, struct lookup *lookup)
+{
+	struct np_control *control = np_control_block(context);
+	if (!control->dynamic_offset)
+		return 0;
+	lookup->table = (struct np_dynamic_table *)((u64)control + control->dynamic_offset);
+	lookup->key = (const u64 *)context->key;
+	lookup->key_words = np_minimum(context->key_bytes, context->key_capacity) / 8;
+	lookup->hash = np_hash_key(variable, lookup->key, lookup->key_words);
+	lookup->bucket = (struct np_dynamic_bucket *)(lookup->table + 1) + (lookup->hash & lookup->table->bucket_mask);
+	for (u32 spin = 0; spin < NP_DYNAMIC_SPINS; spin++) {
+		u32 unlocked = 0;
+		if (__atomic_compare_exchange_n(&lookup->bucket->lock, &unlocked, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+			return 1;
+		__builtin_ia32_pause();
+	}
+	return 0;
+}
+
+NP_INLINE void close_bucket(const struct lookup *lookup)
+{
+	np_store(lookup->bucket->lock, 0);
+}
+
+/* The key's entry, live or dead; else 0, and `*spare` is a dead entry of the same sizes, or 0. */
+static struct np_dynamic_entry *find_entry(const struct lookup *lookup, u64 variable, u64 value_bytes,
+                                           struct np_dynamic_entry **spare)
+{
+	struct np_dynamic_table *table = lookup->table;
+	u64 limit = table->bytes, key_bytes = lookup->key_words * 8;
+	u32 next = lookup->bucket->first;
+	*spare = 0;
+	for (u32 step = 0; next && step < NP_DYNAMIC_CHAIN; step++) {
+		u64 offset = next * 8UL;
+		if (offset > limit || limit - offset < sizeof(struct np_dynamic_entry) + key_bytes + value_bytes)
+			return 0;
+		struct np_dynamic_entry *entry = (struct np_dynamic_entry *)((u64)table + offset);
+		if (entry->key_bytes == key_bytes && entry->value_bytes == value_bytes) {
+			if (entry->hash == lookup->hash && entry->variable == (u32)variable &&
+			    np_same_words((const u64 *)(entry + 1), lookup->key, lookup->key_words))
+				return entry;
+			if (!entry->live)
+				*spare = entry;
+		}
+		next = entry->next;
+	}
+	return 0;
+}
+
+NP_INLINE u64 value_of(const struct np_dynamic_entry *entry)
+{
+	return (u64)(entry + 1) + entry->key_bytes;
+}
+
+static struct np_dynamic_entry *new_entry(struct lookup *lookup, u64 variable, u64 value_bytes,
+                                          struct np_dynamic_entry *entry)
+{
+	struct np_dynamic_table *table = lookup->table;
+	u64 bytes = sizeof(struct np_dynamic_entry) + lookup->key_words * 8 + value_bytes;
+	if (!entry) {
+		/* Other buckets allocate at the same time. */
+		u64 used = np_load_once(table->used);
+		for (u32 spin = 0;; spin++) {
+			if (used > table->bytes || bytes > table->bytes - used || spin == NP_DYNAMIC_SPINS)
+				return 0;
+			if (__atomic_compare_exchange_n(&table->used, &used, used + bytes, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+				break;
+		}
+		entry = (struct np_dynamic_entry *)((u64)table + used);
+		entry->live = 0;
+		entry->key_bytes = (u32)(lookup->key_words * 8);
+		entry->value_bytes = (u32)value_bytes;
+		entry->next = lookup->bucket->first;
+		np_store(lookup->bucket->first, (u32)(used / 8));
+	}
+	entry->hash = lookup->hash;
+	entry->variable = (u32)variable;
+	volatile u64 *key = (volatile u64 *)(entry + 1);
+	for (u64 word = 0; word < lookup->key_words; word++)
+		key[word] = lookup->key[word];
+	return entry;
+}
+
+/* A string value's copy in scratch memory, where it stays as it is while the clause runs. */
+static u64 copy_out(struct np_context *context, u64 value, u64 value_bytes)
+{
+	u64 used = np_minimum(context->scratch_used, context->scratch_bytes);
+	if (value_bytes > context->scratch_bytes - used) {
+		np_fault(context, NP_FAULT_SCRATCH, value_bytes);
+		return 0;
+	}
+	for (u64 done = 0; done < value_bytes; done += 8)
+		*(volatile u64 *)(context->scratch + used + done) = *(volatile u64 *)(value + done);
+	context->scratch_used = used + value_bytes;
+	return context->scratch + used;
+}
+
+NP_ENTRY void np_dynamic_get(struct np_context *context, u64 variable, u64 value_bytes)
+{
+	struct lookup lookup;
+	struct np_dynamic_entry *spare;
+	context->result = 0;
+	value_bytes = (value_bytes + 7) & ~7UL;
+	if (!open_bucket(context, variable, &lookup)) {
+		dropped(context);
+		return;
+	}
+	struct np_dynamic_entry *entry = find_entry(&lookup, variable, value_bytes, &spare);
+	if (entry && entry->live)
+		context->result = value_bytes > 8 ? copy_out(context, value_of(entry), value_bytes) : value_of(entry);
+	close_bucket(&lookup);
+}
+
+NP_ENTRY void np_dynamic_store(struct np_context *context, u64 variable, u64 value_bytes, u64 value)
+{
+	struct lookup lookup;
+	struct np_dynamic_entry *spare;
+	value_bytes = (value_bytes + 7) & ~7UL;
+	if (!open_bucket(context, variable, &lookup)) {
+		dropped(context);
+		return;
+	}
+	struct np_dynamic_entry *entry = find_entry(&lookup, variable, value_bytes, &spare);
+	if (!value) {
+		if (entry)
+			entry->live = 0;
+	} else {
+		if (!entry)
+			entry = new_entry(&lookup, variable, value_bytes, spare);
+		if (!entry)
+			dropped(context);
+		else if (value_bytes > 8)
+			np_strcpy(context, value_of(entry), value, value_bytes);
+		else
+			*(volatile u64 *)value_of(entry) = value;
+		if (entry)
+			entry->live = 1;
+	}
+	close_bucket(&lookup);
+}

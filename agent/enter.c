@@ -1,0 +1,117 @@
+/* Finding a thread's context when the detour's one look into the thread table has failed.
+ *
+ * The table is open addressing over thread pointers, linear probing from the slot that the detour has looked at. Slots
+ * are never freed: a thread pointer that is used again (a new thread on a dead one's stack) finds the old context, and
+ * handlers see from the id in the thread control block that the thread has changed.
+ *
+ *     1. claim a slot: compare-and-swap its key from 0 to ours. From here a nested hit of ours, in a signal handler,
+ *        finds the key with no context, and is missed.
+ *     2. claim a context: count it in the control block.
+ *     3. write its identity, then publish it in the slot.
+ *     4. exit() may have passed over the table between 1 and 3: look again, and take it back.
+ */
+#include "guard.h"
+#include "syscalls.h"
+
+#define NP_TABLE_PROBES 128
+
+NP_INLINE u64 thread_key(void)
+{
+	u64 key;
+	if (np_header.thread_key_mode == NP_KEY_FSBASE) {
+		__asm__ volatile("rdfsbase %0" : "=r"(key));
+		return key;
+	}
+	return np_guarded_tls_self(&key) ? key : 0;
+}
+
+/* Full barrier: the store before it is seen before the load after it is made. */
+NP_INLINE void full_barrier(void)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+NP_INLINE u64 missed(struct np_control *control)
+{
+	if (!np_load_once(control->exit_requested))
+		__atomic_fetch_add(&control->missed_without_context, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
+NP_INLINE u32 read_tid(const struct np_context *context)
+{
+	if (context->tid_address != (u64)&context->tid)
+		return *(volatile u32 *)context->tid_address;
+	return (u32)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0);
+}
+
+static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_slot *slot, u64 key)
+{
+	if (np_load_once(control->context_count) >= control->context_capacity)
+		return missed(control);
+	u32 index = __atomic_fetch_add(&control->context_count, 1, __ATOMIC_RELAXED);
+	if (index >= control->context_capacity) {
+		__atomic_fetch_sub(&control->context_count, 1, __ATOMIC_RELAXED);
+		return missed(control);
+	}
+	struct np_context *context =
+		(struct np_context *)((u64)control + control->contexts_offset + index * control->context_stride);
+	context->tid_address = control->tid_offset ? key + control->tid_offset : (u64)&context->tid;
+	context->tid = read_tid(context);
+	context->thread_key = key;
+	np_store(slot->context, (u64)context);
+	full_barrier();
+	if (np_load_once(control->exit_requested)) {
+		np_store(slot->context, 0);
+		return 0;
+	}
+	return (u64)context;
+}
+
+NP_ENTRY u64 np_enter(void)
+{
+	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
+	if (np_load_once(table->magic) != NP_MAGIC)
+		return 0; /* a forked child: the arena is its parent's */
+	struct np_control *control = (struct np_control *)np_header.control;
+	if (np_load_once(control->exit_requested))
+		return 0;
+	u64 key = thread_key();
+	if (!key)
+		return missed(control);
+	u32 first = (u32)(key * NP_TABLE_FACTOR >> (64 - NP_TABLE_BITS));
+	for (u32 probe = 0; probe < NP_TABLE_PROBES; probe++) {
+		struct np_thread_slot *slot = &table->slots[(first + probe) & (NP_TABLE_SLOTS - 1)];
+		u64 found = np_load_once(slot->key);
+		if (found == 0) {
+			if (__atomic_compare_exchange_n(&slot->key, &found, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+				return claim_context(control, slot, key);
+		}
+		if (found == key) {
+			u64 context = np_load_once(slot->context);
+			return context ? context : missed(control);
+		}
+	}
+	return missed(control);
+}
+
+NP_ENTRY void np_thread_changed(struct np_context *context)
+{
+	context->tid = read_tid(context);
+	context->stack_start = 0;
+	context->stack_end = 0;
+	u64 *locals = (u64 *)context->locals;
+	for (u64 word = 0; word < context->locals_bytes / 8; word++)
+		((volatile u64 *)locals)[word] = 0;
+}
+
+NP_ENTRY void np_exit(struct np_context *context, u64 status)
+{
+	struct np_control *control = np_control_block(context);
+	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
+	control->exit_status = (i32)status;
+	np_store(control->exit_requested, 1);
+	full_barrier();
+	for (u32 slot = 0; slot < NP_TABLE_SLOTS; slot++)
+		np_store(table->slots[slot].context, 0);
+}

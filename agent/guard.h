@@ -1,0 +1,58 @@
+/* Guarded loads: the only instructions of the agent that touch the target's memory.
+ *
+ * Each is listed in the section .np_guards with the place to go on at when it faults. np_on_fault finds the faulting rip
+ * there, stores the place as the interrupted rip, and returns: the load has become a jump to its error path.
+ *
+ *     .np_guards:   i32 instruction - .     i32 recovery - .     (relative, so the image needs no relocation)
+ *
+ * Limits: the kernel kills a process whose SIGSEGV cannot be delivered, that is, when the thread blocks it, or when the
+ * program replaced our action. Hence ranges.h: a guarded load is for addresses that were readable a moment ago, and the
+ * guard is for the unmapping in between.
+ */
+#ifndef NANOPROBE_GUARD_H
+#define NANOPROBE_GUARD_H
+
+#include "agent.h"
+
+struct np_guard {
+	i32 instruction;
+	i32 recovery;
+};
+extern const struct np_guard np_guards_start[], np_guards_end[];
+
+#define NP_GUARDED(instruction) \
+	"1: " instruction "\n" \
+	".pushsection .np_guards, \"a\"\n" \
+	".balign 4\n" \
+	".long 1b - .\n" \
+	".long %l[fault] - .\n" \
+	".popsection\n"
+
+/* Each yields whether it succeeded. */
+#define NP_GUARDED_LOAD(name, type, instruction) \
+	NP_INLINE int name(u64 address, u64 *value) \
+	{ \
+		u64 loaded; \
+		__asm__ goto(NP_GUARDED(instruction) : "=r"(loaded) : "r"(address) : "memory" : fault); \
+		*value = loaded; \
+		return 1; \
+	fault: \
+		return 0; \
+	}
+NP_GUARDED_LOAD(np_guarded_u64, u64, "movq (%1), %0")
+NP_GUARDED_LOAD(np_guarded_u32, u32, "movl (%1), %k0")
+NP_GUARDED_LOAD(np_guarded_u16, u16, "movzwl (%1), %k0")
+NP_GUARDED_LOAD(np_guarded_u8, u8, "movzbl (%1), %k0")
+
+/* The thread control block's own address, by the thread pointer; fails before there is one. */
+NP_INLINE int np_guarded_tls_self(u64 *value)
+{
+	u64 loaded;
+	__asm__ goto(NP_GUARDED("movq %%fs:0, %0") : "=r"(loaded) : : "memory" : fault);
+	*value = loaded;
+	return 1;
+fault:
+	return 0;
+}
+
+#endif

@@ -1,0 +1,7 @@
+/* The image's head, which the tracer fills in. Alone in its file: the agent's other code must load these at run time. */
+#include "agent.h"
+
+__attribute__((section(".image"), used, aligned(64)))
+const struct np_image np_header = { .magic = NP_MAGIC };
+
+const u64 np_zeros[8] = { 0 };

@@ -1,0 +1,226 @@
+/* Reading the target's memory: copyin, copyinstr, load.
+ *
+ * Three ways, the first that applies:
+ *
+ *   1. The address lies in the snapshot of readable ranges that the tracer publishes: read directly, by guarded loads
+ *      (about 1 ns a word). The range found last is remembered in the context; otherwise a binary search.
+ *   2. process_vm_readv of ourselves (about 370 ns): the kernel tells a bad address by an errno, with no signal.
+ *   3. Where system calls are not allowed, or this one is not: guarded loads of an unknown address. Needs SIGSEGV to be
+ *      deliverable; see guard.h.
+ */
+#include "ranges.h"
+#include "strings.h"
+#include "syscalls.h"
+
+struct np_vector {
+	u64 base;
+	u64 bytes;
+};
+
+NP_COLD u64 np_find_range(struct np_context *context, u64 publication, u64 address)
+{
+	struct np_control *control = np_control_block(context);
+	u64 offset = publication >> 24, low = 0, high = publication & 0xffffff;
+	if (offset > control->arena_bytes || high * sizeof(struct np_range) > control->arena_bytes - offset)
+		return 0;
+	struct np_range *ranges = (struct np_range *)((u64)control + offset);
+	while (low < high) {
+		u64 middle = low + (high - low) / 2;
+		u64 start = ranges[middle].start, end = ranges[middle].end;
+		if (address < start) {
+			high = middle;
+		} else if (address >= end) {
+			low = middle + 1;
+		} else {
+			context->range_publication = publication;
+			context->range_start = start;
+			context->range_end = end;
+			return end;
+		}
+	}
+	return 0;
+}
+
+/* By guarded loads, whatever is known of the address. */
+static int fetch_directly(u64 destination, u64 address, u64 bytes)
+{
+	u64 done = 0, value;
+	for (; done + 8 <= bytes; done += 8) {
+		if (!np_guarded_u64(address + done, &value))
+			return 0;
+		*(volatile u64 *)(destination + done) = value;
+	}
+	for (; done < bytes; done++) {
+		if (!np_guarded_u8(address + done, &value))
+			return 0;
+		*(volatile u8 *)(destination + done) = (u8)value;
+	}
+	return 1;
+}
+
+/* Yields whether all was read, or a negative errno when the system call itself is not to be had. */
+static i64 fetch_by_kernel(struct np_context *context, u64 destination, u64 address, u64 bytes)
+{
+	struct np_vector local = { destination, bytes }, remote = { address, bytes };
+	i64 result = np_syscall6(NP_SYS_PROCESS_VM_READV, np_control_block(context)->target_pid, (u64)&local, 1,
+	                         (u64)&remote, 1, 0);
+	if (result == -NP_ENOSYS || result == -NP_EPERM)
+		return result;
+	return result == (i64)bytes;
+}
+
+NP_COLD int np_fetch(struct np_context *context, u64 destination, u64 address, u64 bytes)
+{
+	if (address < NP_LOWEST_ADDRESS || address > NP_HIGHEST_ADDRESS || bytes > NP_HIGHEST_ADDRESS - address)
+		return 0;
+	u64 end = np_readable_end(context, address);
+	if (end && bytes <= end - address)
+		return fetch_directly(destination, address, bytes);
+	if (np_may_call()) {
+		i64 result = fetch_by_kernel(context, destination, address, bytes);
+		if (result >= 0)
+			return result != 0;
+	}
+	return fetch_directly(destination, address, bytes);
+}
+
+int np_stack_word(struct np_context *context, u64 address, u64 *word)
+{
+	if (address < NP_LOWEST_ADDRESS || address > NP_HIGHEST_ADDRESS || address % 8)
+		return 0;
+	if (address - context->stack_start < context->stack_end - context->stack_start)
+		return np_guarded_u64(address, word);
+	u64 end = np_readable_end(context, address);
+	if (end && end - address >= 8)
+		return np_guarded_u64(address, word);
+	u64 value = 0;
+	if (!np_fetch(context, (u64)&value, address, 8))
+		return 0;
+	/* A thread's stack above its stack pointer stays while the thread runs: remember the page. */
+	u64 page = address & ~4095UL;
+	if (page == context->stack_end) {
+		context->stack_end = page + 4096;
+	} else {
+		context->stack_start = page;
+		context->stack_end = page + 4096;
+	}
+	*word = value;
+	return 1;
+}
+
+NP_ENTRY void np_load(struct np_context *context, u64 address, u64 bytes)
+{
+	u64 value = 0, end = np_readable_end(context, address);
+	int good = 0;
+	if (np_likely(end && bytes <= end - address)) {
+		if (bytes == 8)
+			good = np_guarded_u64(address, &value);
+		else if (bytes == 4)
+			good = np_guarded_u32(address, &value);
+		else if (bytes == 2)
+			good = np_guarded_u16(address, &value);
+		else if (bytes == 1)
+			good = np_guarded_u8(address, &value);
+	} else if (bytes <= 8) {
+		u64 buffer = 0;
+		good = np_fetch(context, (u64)&buffer, address, bytes);
+		value = buffer;
+	}
+	if (np_unlikely(bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8)) {
+		np_fault(context, NP_FAULT_BAD_SIZE, bytes);
+		value = 0;
+	} else if (np_unlikely(!good)) {
+		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
+		value = 0;
+	}
+	context->result = value;
+}
+
+/* The next free scratch address, aligned, and how much there is behind it. */
+NP_INLINE u64 scratch_next(const struct np_context *context, u64 *room)
+{
+	u64 used = np_minimum(context->scratch_used, context->scratch_bytes);
+	*room = context->scratch_bytes - used;
+	return context->scratch + used;
+}
+
+NP_INLINE void scratch_take(struct np_context *context, u64 bytes)
+{
+	context->scratch_used += (bytes + 7) & ~7UL;
+}
+
+NP_ENTRY void np_copyin(struct np_context *context, u64 address, u64 bytes)
+{
+	u64 room, destination = scratch_next(context, &room);
+	context->result = (u64)np_zeros;
+	if (np_unlikely(bytes > room)) {
+		np_fault(context, NP_FAULT_SCRATCH, bytes);
+	} else if (np_unlikely(!np_fetch(context, destination, address, bytes))) {
+		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
+	} else {
+		scratch_take(context, bytes);
+		context->result = destination;
+	}
+}
+
+/* The string from `done` on, page by page. Yields its length with the NUL, at most `limit`; 0: a bad address. */
+static NP_COLD u64 copy_string_by_pages(struct np_context *context, u64 destination, u64 address, u64 done, u64 limit)
+{
+	while (done < limit) {
+		u64 chunk = np_minimum(limit - done, 4096 - ((address + done) & 4095));
+		if (!np_fetch(context, destination + done, address + done, chunk))
+			return 0;
+		for (u64 end = done + chunk; done < end; done++) {
+			volatile u8 *byte = (volatile u8 *)(destination + done);
+			if (!*byte) {
+				/* Zeros up to the word's end, as the fast path leaves them. */
+				*(volatile u64 *)(destination + (done & ~7UL)) &= (1UL << (done % 8 * 8)) - 1;
+				return done + 1;
+			}
+		}
+	}
+	return limit;
+}
+
+NP_ENTRY void np_copyinstr(struct np_context *context, u64 address, u64 limit)
+{
+	u64 strsize = np_control_block(context)->strsize;
+	u64 room, destination = scratch_next(context, &room), done = 0, word, length = 0;
+	if (limit == 0 || limit > strsize)
+		limit = strsize;
+	u64 capacity = np_minimum(limit, room);
+	u64 end = np_readable_end(context, address);
+	/* Words that lie wholly inside the range and begin below the capacity; behind scratch there are 8 bytes more. */
+	while (np_likely(done < capacity && end - address >= done + 8 && end)) {
+		if (np_unlikely(!np_guarded_u64(address + done, &word)))
+			break; /* unmapped since the snapshot, or an unaligned access trapped: the pages tell */
+		u64 zero = np_zero_bytes(word);
+		if (zero) {
+			u32 bits = (u32)__builtin_ctzl(zero) & ~7u;
+			*(volatile u64 *)(destination + done) = word & ((1UL << bits) - 1);
+			length = done + bits / 8 + 1;
+			break;
+		}
+		*(volatile u64 *)(destination + done) = word;
+		done += 8;
+	}
+	if (np_unlikely(length == 0 && done < capacity))
+		length = copy_string_by_pages(context, destination, address, done, capacity);
+	else if (length == 0 || length > capacity)
+		length = capacity;
+	if (np_unlikely(length == 0)) {
+		context->result = (u64)np_zeros;
+		np_fault(context, capacity ? NP_FAULT_BAD_ADDRESS : NP_FAULT_SCRATCH, address);
+		return;
+	}
+	if (np_unlikely(length == capacity)) {
+		if (capacity < limit && *(volatile u8 *)(destination + length - 1)) {
+			context->result = (u64)np_zeros;
+			np_fault(context, NP_FAULT_SCRATCH, limit);
+			return;
+		}
+		*(volatile u8 *)(destination + length - 1) = 0;
+	}
+	scratch_take(context, length);
+	context->result = destination;
+}

@@ -1,0 +1,104 @@
+/* The ring of a thread: one writer, this thread; one reader, the tracer. Positions count bytes since the beginning and
+ * only grow; a position's place is its remainder by the size, a power of two.
+ *
+ *     tail                      head        pending
+ *     v                         v           v
+ *     | record | record | ...   | reserved  | free ...
+ *
+ * A record is contiguous. One that would cross the ring's end is preceded by a filler (epid 0) up to the end, which
+ * may be as short as eight bytes: epid and size only. Filler and record are published by one store of head, so a clause
+ * that fails between reserve and commit leaves nothing behind.
+ *
+ * No room: policies switch and fill drop the record. Policy overwrite gives up the oldest records: it moves
+ * ring_overwritten over them first and writes then, so that a reader that has copied a record and finds ring_overwritten
+ * still at or before it knows the copy to be whole.
+ */
+#include "ring.h"
+
+/* Moves ring_overwritten until `need` bytes fit behind head. */
+static void make_room(struct np_context *context, u64 head, u64 tail, u64 need)
+{
+	u64 size = context->ring_bytes, oldest = context->ring_overwritten;
+	if (head - tail < head - oldest)
+		oldest = tail; /* what was read need not be kept */
+	if (head - oldest > size)
+		oldest = head;
+	while (head + need - oldest > size) {
+		u64 bytes = ((struct np_record *)(context->ring + (oldest & (size - 1))))->bytes;
+		if (bytes < 8 || bytes % 8 || bytes > head - oldest) {
+			oldest = head; /* somebody scribbled over the ring: give up all of it */
+			break;
+		}
+		oldest += bytes;
+	}
+	np_store(context->ring_overwritten, oldest);
+}
+
+NP_INLINE struct np_record *reserve(struct np_context *context, u32 epid, u64 bytes)
+{
+	u64 size = context->ring_bytes, head = context->ring_head, tail = np_load_once(context->ring_tail);
+	context->ring_pending = 0;
+	if (np_unlikely(!context->ring || bytes > size))
+		goto drop;
+	bytes = (bytes + 7) & ~7UL;
+	if (np_unlikely(bytes < sizeof(struct np_record)))
+		bytes = sizeof(struct np_record);
+	u64 to_end = size - (head & (size - 1));
+	u64 need = np_likely(bytes <= to_end) ? bytes : bytes + to_end;
+	if (np_unlikely(need > size))
+		goto drop;
+	if (context->ring_policy == NP_RING_OVERWRITE) {
+		u64 oldest = context->ring_overwritten;
+		if (head + need - oldest > size)
+			make_room(context, head, tail, need);
+	} else if (np_unlikely(head - tail > size - need)) {
+		goto drop;
+	}
+	struct np_record *record = (struct np_record *)(context->ring + (head & (size - 1)));
+	if (np_unlikely(bytes > to_end)) {
+		record->epid = 0;
+		record->bytes = (u32)to_end;
+		record = (struct np_record *)context->ring;
+	}
+	u32 cpu;
+	record->tsc = np_tsc_and_cpu(&cpu);
+	record->cpu = cpu;
+	record->epid = epid;
+	record->bytes = (u32)bytes;
+	record->tid = context->tid;
+	context->ring_pending = head + need;
+	return record;
+drop:
+	context->ring_drops++;
+	return 0;
+}
+
+struct np_record *np_ring_reserve(struct np_context *context, u32 epid, u64 bytes)
+{
+	return reserve(context, epid, bytes);
+}
+
+NP_ENTRY void np_reserve(struct np_context *context, u64 epid, u64 bytes)
+{
+	context->result = (u64)reserve(context, (u32)epid, bytes);
+}
+
+NP_ENTRY void np_commit(struct np_context *context)
+{
+	np_ring_commit(context);
+}
+
+NP_ENTRY void np_error(struct np_context *context, u64 action)
+{
+	const struct np_enabling *enabling = (const struct np_enabling *)context->enabling;
+	context->errors++;
+	struct np_record *record = reserve(context, enabling->epid | NP_RECORD_ERROR,
+	                                   sizeof(struct np_record) + sizeof(struct np_error));
+	if (!record)
+		return;
+	struct np_error *error = (struct np_error *)(record + 1);
+	error->fault = (u32)context->fault;
+	error->action = (u32)action;
+	error->value = context->fault == NP_FAULT_BAD_ADDRESS ? context->fault_address : 0;
+	np_ring_commit(context);
+}

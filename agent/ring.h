@@ -1,0 +1,36 @@
+/* Records: see ring.c. */
+#ifndef NANOPROBE_RING_H
+#define NANOPROBE_RING_H
+
+#include "agent.h"
+
+/* The header of a new record, or 0 when there is no room (counted). */
+struct np_record *np_ring_reserve(struct np_context *context, u32 epid, u64 bytes);
+
+/* Time stamp counter and CPU in one instruction; Linux keeps the CPU's number in the low 12 bits. */
+NP_INLINE u64 np_tsc_and_cpu(u32 *cpu)
+{
+	u32 low, high, auxiliary;
+	__asm__ volatile("rdtscp" : "=a"(low), "=d"(high), "=c"(auxiliary));
+	*cpu = auxiliary & 0xfff;
+	return (u64)high << 32 | low;
+}
+
+NP_INLINE u64 np_tsc(void)
+{
+	u32 low, high;
+	__asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
+	return (u64)high << 32 | low;
+}
+
+NP_INLINE void np_ring_commit(struct np_context *context)
+{
+	u64 pending = context->ring_pending;
+	if (!pending)
+		return;
+	np_store(context->ring_records, context->ring_records + 1);
+	np_store(context->ring_head, pending);
+	context->ring_pending = 0;
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* The few system calls that the agent makes. Each returns the kernel's value: a negative errno is an error. */
+#ifndef NANOPROBE_SYSCALLS_H
+#define NANOPROBE_SYSCALLS_H
+
+#include "agent.h"
+
+enum {
+	NP_SYS_RT_SIGACTION = 13,
+	NP_SYS_RT_SIGPROCMASK = 14,
+	NP_SYS_GETPID = 39,
+	NP_SYS_GETTID = 186,
+	NP_SYS_FUTEX = 202,
+	NP_SYS_CLOCK_GETTIME = 228,
+	NP_SYS_RT_TGSIGQUEUEINFO = 297,
+	NP_SYS_PROCESS_VM_READV = 310,
+};
+enum { NP_EPERM = 1, NP_ENOSYS = 38 };
+
+NP_INLINE i64 np_syscall6(i64 number, u64 a, u64 b, u64 c, u64 d, u64 e, u64 f)
+{
+	i64 result;
+	register u64 r10 __asm__("r10") = d;
+	register u64 r8 __asm__("r8") = e;
+	register u64 r9 __asm__("r9") = f;
+	__asm__ volatile("syscall"
+		: "=a"(result)
+		: "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+		: "rcx", "r11", "memory");
+	return result;
+}
+
+NP_INLINE i64 np_syscall4(i64 number, u64 a, u64 b, u64 c, u64 d)
+{
+	i64 result;
+	register u64 r10 __asm__("r10") = d;
+	__asm__ volatile("syscall"
+		: "=a"(result)
+		: "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
+		: "rcx", "r11", "memory");
+	return result;
+}
+
+NP_INLINE int np_may_call(void)
+{
+	return np_load_once(*(u64 *)&np_header.allow_syscalls) != 0;
+}
+
+#endif

@@ -1,0 +1,172 @@
+/* Walking the target's stack, from the registers at the site.
+ *
+ * The tracer has compiled every module's call frame information into rows (struct np_unwind_row): where the frame's
+ * canonical address is, and where the caller's rbp was saved. That is all of the call frame information that return
+ * addresses need, but for a few odd frames that are marked NP_CFA_END.
+ *
+ *     frame 0      pc = the site, rsp = at the site, rbp = from the detour's frame
+ *     caller       pc = *(cfa - 8), rsp = cfa, rbp = as the row says
+ *
+ * A caller's pc is its return address; the row that holds there is the call's own, so one less is looked up. After a
+ * signal frame the pc is the interrupted instruction itself. Where no module covers the pc (code made at run time) the
+ * chain of rbp is followed. The walk stops at the first thing that makes no sense: a canonical address that does not
+ * rise, one that is not aligned, a word that cannot be read, a return address of no user memory.
+ */
+#include "unwind.h"
+#include "ranges.h"
+
+#define NP_FRAMES_MAX 4096
+
+/* Where rt_sigreturn finds the registers, from the stack pointer that the handler has returned with. */
+enum { NP_UCONTEXT_RBP = 120, NP_UCONTEXT_RSP = 160, NP_UCONTEXT_RIP = 168 };
+
+struct cursor {
+	u64 pc;
+	u64 rsp;
+	u64 rbp;
+	u64 exact; /* pc is an instruction's own address, not a return address */
+};
+
+/* The row that holds at `pc`. Yields whether a module covers it; `*row` may be 0 all the same. */
+static int find_row(const struct np_control *control, u64 pc, const struct np_unwind_row **row)
+{
+	u64 offset = np_load_once(control->unwind_offset), limit = control->arena_bytes;
+	*row = 0;
+	if (!offset || offset % 8 || offset > limit || limit - offset < sizeof(struct np_unwind_table))
+		return 0;
+	const struct np_unwind_table *table = (const struct np_unwind_table *)((u64)control + offset);
+	const struct np_unwind_module *modules = (const struct np_unwind_module *)(table + 1);
+	u64 low = 0, high = table->module_count;
+	if (high > (limit - offset - sizeof(*table)) / sizeof(*modules))
+		return 0;
+	while (low < high) {
+		u64 middle = low + (high - low) / 2;
+		if (pc < modules[middle].start)
+			high = middle;
+		else if (pc >= modules[middle].end)
+			low = middle + 1;
+		else
+			goto covered;
+	}
+	return 0;
+covered:;
+	const struct np_unwind_module *module = &modules[low + (high - low) / 2];
+	u64 relative = pc - module->base;
+	if (module->rows_offset > limit || module->row_count > (limit - module->rows_offset) / sizeof(**row))
+		return 1;
+	const struct np_unwind_row *rows = (const struct np_unwind_row *)((u64)control + module->rows_offset);
+	low = 0;
+	high = module->row_count;
+	while (low < high) { /* the first row behind `relative` */
+		u64 middle = low + (high - low) / 2;
+		if (rows[middle].pc <= relative)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low)
+		*row = &rows[low - 1];
+	return 1;
+}
+
+static int step_signal(struct np_context *context, struct cursor *cursor)
+{
+	u64 rsp = cursor->rsp;
+	cursor->exact = 1;
+	return np_stack_word(context, rsp + NP_UCONTEXT_RIP, &cursor->pc) &&
+	       np_stack_word(context, rsp + NP_UCONTEXT_RBP, &cursor->rbp) &&
+	       np_stack_word(context, rsp + NP_UCONTEXT_RSP, &cursor->rsp);
+}
+
+/* From the canonical address to the caller; `saved_rbp` is where the caller's rbp is, 0: unchanged. */
+static int step_to(struct np_context *context, struct cursor *cursor, u64 cfa, u64 saved_rbp)
+{
+	if (cfa <= cursor->rsp || cfa % 8)
+		return 0;
+	if (saved_rbp && !np_stack_word(context, saved_rbp, &cursor->rbp))
+		return 0;
+	cursor->rsp = cfa;
+	cursor->exact = 0;
+	return np_stack_word(context, cfa - 8, &cursor->pc);
+}
+
+static int step(struct np_context *context, struct cursor *cursor, int first)
+{
+	const struct np_unwind_row *row;
+	u64 cfa;
+	if (!find_row(np_control_block(context), cursor->pc - !cursor->exact, &row)) {
+		const struct np_enabling *enabling = (const struct np_enabling *)context->enabling;
+		if (first && enabling->offset == 0)
+			return step_to(context, cursor, cursor->rsp + 8, 0);
+		if (cursor->rbp < cursor->rsp)
+			return 0;
+		return step_to(context, cursor, cursor->rbp + 16, cursor->rbp);
+	}
+	if (!row)
+		return 0;
+	u64 offset = (u64)(i64)row->cfa_offset;
+	switch (row->cfa) {
+	case NP_CFA_RSP:
+		cfa = cursor->rsp + offset;
+		break;
+	case NP_CFA_RBP:
+		cfa = cursor->rbp + offset;
+		break;
+	case NP_CFA_PLT:
+		cfa = cursor->rsp + 8 + ((cursor->pc & 15) >= 11 ? 8 : 0);
+		break;
+	case NP_CFA_SIGNAL:
+		return step_signal(context, cursor);
+	case NP_CFA_RBP_DEREF:
+		if (!np_stack_word(context, cursor->rbp + offset, &cfa))
+			return 0;
+		break;
+	default:
+		return 0;
+	}
+	return step_to(context, cursor, cfa, row->rbp == 1 ? cfa + (u64)(i64)row->rbp_offset : 0);
+}
+
+NP_INLINE void start(const struct np_context *context, struct cursor *cursor)
+{
+	/* The full frame's registers lie below its flags. */
+	const struct np_frame_below *below = (const struct np_frame_below *)context->frame - 1;
+	cursor->pc = ((const struct np_enabling *)context->enabling)->site;
+	cursor->rsp = context->target_rsp;
+	cursor->rbp = below->rbp;
+	cursor->exact = 1;
+}
+
+NP_INLINE int makes_sense(u64 pc)
+{
+	return pc >= NP_LOWEST_ADDRESS && pc <= NP_HIGHEST_ADDRESS;
+}
+
+u64 np_walk(struct np_context *context, u64 *frames, u64 limit)
+{
+	struct cursor cursor;
+	u64 count = 0;
+	start(context, &cursor);
+	limit = np_minimum(limit, NP_FRAMES_MAX);
+	while (count < limit && makes_sense(cursor.pc)) {
+		((volatile u64 *)frames)[count++] = cursor.pc;
+		if (count == limit || !step(context, &cursor, count == 1))
+			break;
+	}
+	return count;
+}
+
+NP_ENTRY void np_ustack(struct np_context *context, u64 destination, u64 frames)
+{
+	if (!frames)
+		frames = np_control_block(context)->ustackframes;
+	u64 count = np_walk(context, (u64 *)destination + 1, frames);
+	*(volatile u64 *)destination = count;
+}
+
+NP_ENTRY void np_ucaller(struct np_context *context)
+{
+	struct cursor cursor;
+	start(context, &cursor);
+	context->result = step(context, &cursor, 1) && makes_sense(cursor.pc) ? cursor.pc : 0;
+}
