@@ -166,19 +166,14 @@ pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
     for (statement, action) in clause.statements.iter().enumerate() {
         let Statement::Record(action) = action else { continue };
         let values: Vec<(FieldKind, u32)> = match &action.kind {
-            RecordKind::Trace(value) | RecordKind::Exit(value) => vec![value_field(value, limits)],
-            RecordKind::Printf { arguments, .. } => arguments.iter().map(|value| value_field(value, limits)).collect(),
             RecordKind::UserStack { frames } => {
                 let frames = limits.stack_frames(*frames);
                 vec![(FieldKind::Stack { frames }, frames.saturating_add(1).saturating_mul(8))]
             }
-            RecordKind::Truncate { count: Some(value), .. } | RecordKind::Normalize { factor: value, .. } => {
-                vec![value_field(value, limits)]
-            }
-            RecordKind::Truncate { count: None, .. }
-            | RecordKind::Printa { .. }
-            | RecordKind::Clear(_)
-            | RecordKind::Denormalize(_) => Vec::new(),
+            kind => recorded_values(kind)
+                .iter()
+                .map(|value| value_field(value, limits))
+                .collect(),
         };
         for (argument, (kind, bytes)) in values.into_iter().enumerate() {
             layout.fields.push(RecordField {
@@ -192,6 +187,22 @@ pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
         }
     }
     layout
+}
+
+/// The expressions whose values an action records, in the order of its fields. A stack's field has none.
+pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
+    match kind {
+        RecordKind::Trace(value)
+        | RecordKind::Exit(value)
+        | RecordKind::Truncate { count: Some(value), .. }
+        | RecordKind::Normalize { factor: value, .. } => std::slice::from_ref(value),
+        RecordKind::Printf { arguments, .. } => arguments,
+        RecordKind::Truncate { count: None, .. }
+        | RecordKind::Printa { .. }
+        | RecordKind::UserStack { .. }
+        | RecordKind::Clear(_)
+        | RecordKind::Denormalize(_) => &[],
+    }
 }
 
 /// How a recorded expression's value is kept, and in how many bytes.
