@@ -1,6 +1,23 @@
-//! Detours: see [`build`].
+//! Detours: what a patch jumps to.
+//!
+//! ```text
+//!   detour:   for each instruction of the run:
+//!                 [enter, fires, leave]         where points are in front of it        (frame, fires)
+//!                 the relocated instruction                                            (crate::relocate)
+//!             jmp start + length                unless the run ends in a transfer
+//!             the rare paths: fires on taken edges, threads without a context, hits while handlers run
+//!             literals
+//! ```
+//!
+//! The composition does not depend on the address, see [`crate::assemble`].
 
-use crate::{Refusal, RunPlan, TargetAddress};
+mod compose;
+mod fires;
+mod frame;
+
+pub(crate) use compose::{Composed, Content, compose};
+
+use crate::{Refusal, RunPlan, Tactic, TargetAddress};
 
 /// How a thread finds its key into the thread table (`enum np_thread_key` of the agent's contract).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,12 +31,18 @@ pub enum ThreadKey {
 /// What detours need to know of the agent in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runtime {
-    /// `np_enter`.
+    /// `np_enter`: called on a miss in the table; may change rax and flags only.
     pub enter: TargetAddress,
     /// `struct np_thread_table`.
     pub table: TargetAddress,
     /// How threads are told apart.
     pub thread_key: ThreadKey,
+}
+
+impl Runtime {
+    /// Stands in where only the length matters: no other runtime makes a detour longer.
+    pub(crate) const LONGEST: Self =
+        Self { enter: TargetAddress(0), table: TargetAddress(0), thread_key: ThreadKey::TlsSelf };
 }
 
 /// Where a trap sends a thread (`struct np_redirect`).
@@ -31,7 +54,8 @@ pub struct Redirect {
     pub to: TargetAddress,
 }
 
-/// Two addresses between which a stopped thread may be moved, by its instruction pointer alone.
+/// Two places at which a thread does the same from here on, all else being equal: a stopped thread may be moved between
+/// them by its instruction pointer alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Move {
     /// In the original text.
@@ -53,8 +77,12 @@ pub struct Built {
     pub detour: Vec<u8>,
     /// One for every boundary, and for the site of a `trap`; ascending.
     pub redirects: Vec<Redirect>,
-    /// One for every displaced instruction, and one from behind the run to the jump back; ascending.
+    /// One for every displaced instruction, behind the fires in front of it; ascending. Serves in both directions: into
+    /// the detour when a thread stands in the run at attach, out of it at detach.
     pub moves: Vec<Move>,
+    /// Further places from which a thread can be moved out of the detour: in front of the fires, and at the jumps that
+    /// leave. Not for moving in. Ascending by `relocated`.
+    pub departures: Vec<Move>,
 }
 
 /// Builds the patch and the detour of a run at the address that was chosen for it.
@@ -64,5 +92,50 @@ pub struct Built {
 /// [`Refusal::OutOfReach`] and [`Refusal::BoundaryUnprotected`] when `detour` does not satisfy the run's reach or
 /// constraint; addresses from [`crate::NearSpace::place`] do.
 pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<Built, Refusal> {
-    todo!("{run:?} {detour:?} {runtime:?}")
+    let composed = compose(run.content(), runtime)?;
+    let code = composed.code.link(detour)?;
+    let at = |position: u64| TargetAddress(detour.0.saturating_add(position));
+    let entry = |index: usize| composed.entries.get(index).map(|entry| at(*entry));
+
+    let mut redirects = Vec::new();
+    let patched = match run.tactic {
+        Tactic::Trap => {
+            redirects.extend(entry(0).map(|to| Redirect { from: run.start, to }));
+            vec![0xcc]
+        }
+        Tactic::Jump | Tactic::Run => {
+            let patch_end = run.start.checked_add(5);
+            let out_of_reach = Refusal::OutOfReach { from: run.start, target: detour };
+            let displacement = patch_end.and_then(|end| detour.displacement_from(end)).ok_or(out_of_reach)?;
+            if !run.constraint.allows(displacement) {
+                return Err(Refusal::BoundaryUnprotected { start: run.start, detour });
+            }
+            for (index, instruction) in run.instructions.iter().enumerate().skip(1) {
+                redirects.extend(entry(index).map(|to| Redirect { from: instruction.address, to }));
+            }
+            let behind = run.end();
+            redirects.extend(run.padding_boundaries.iter().map(|from| Redirect { from: *from, to: behind }));
+            let mut jump = vec![0xe9];
+            jump.extend_from_slice(&displacement.to_le_bytes());
+            jump
+        }
+    };
+    let moves = run
+        .instructions
+        .iter()
+        .zip(&composed.relocated)
+        .map(|(instruction, position)| Move { original: instruction.address, relocated: at(*position) })
+        .collect();
+    let mut departures: Vec<Move> = run
+        .instructions
+        .iter()
+        .zip(composed.entries.iter().zip(&composed.relocated))
+        .filter(|(_, (entry, relocated))| entry != relocated)
+        .map(|(instruction, (entry, _))| Move { original: instruction.address, relocated: at(*entry) })
+        .collect();
+    departures.extend(
+        composed.leaving.iter().map(|(position, to)| Move { original: *to, relocated: at(*position) }),
+    );
+    departures.sort_unstable_by_key(|departure| departure.relocated);
+    Ok(Built { address: run.start, original: run.original.clone(), patched, detour: code, redirects, moves, departures })
 }

@@ -1,38 +1,205 @@
 //! Where detours live: a pure allocator of near memory.
+//!
+//! A detour must lie within +-2 GiB of its site, and where its run has boundaries, the distance must spell trapping
+//! bytes (see [`crate::JumpConstraint`]). Most runs have a boundary at offset 4 or so, which fixes the distance's top
+//! byte: then the text and its detours must be, say, 0x06xxxxxx apart. So regions are opened in the windows that those
+//! bytes leave, even for runs that do not need it, and in the middle of a window, so that all of the text shares them:
+//!
+//! ```text
+//!   text        +96 MiB              +128 MiB
+//!   |==|          [     window 06, 07     ]          [0e]     [ 16, 17 ]  ...  and below: [ea] [d6] ...
+//!                       ^ region
+//! ```
+//!
+//! A region is 64 KiB (or what the hole leaves of it, in pages). Within regions the first gap that serves is taken, so
+//! detours are packed from the bottom and pages above stay untouched.
+
+mod region;
 
 use std::ops::Range;
 
-use crate::{RunPlan, TargetAddress};
+use crate::{JumpConstraint, RunPlan, Tactic, TargetAddress};
+use region::Region;
+
+/// What is opened at once, where the hole has it.
+const REGION_BYTES: u64 = 64 << 10;
+
+/// Ranges of distances whose top byte is a trapping one, nearest first. A list of its own rather than derived from
+/// `TRAPPING_BYTES`: a test compares them.
+const WINDOWS: [Range<i64>; 15] = [
+    0x0600_0000..0x0800_0000,
+    0x0e00_0000..0x0f00_0000,
+    -0x1600_0000..-0x1500_0000, // ea
+    0x1600_0000..0x1800_0000,
+    0x1e00_0000..0x2000_0000,
+    0x2700_0000..0x2800_0000,
+    -0x2a00_0000..-0x2900_0000, // d6
+    -0x2c00_0000..-0x2b00_0000, // d4
+    0x2f00_0000..0x3000_0000,
+    -0x3200_0000..-0x3100_0000, // ce
+    -0x3400_0000..-0x3300_0000, // cc
+    0x3700_0000..0x3800_0000,
+    0x3f00_0000..0x4000_0000,
+    0x6000_0000..0x6200_0000,
+    -0x6600_0000..-0x6500_0000, // 9a
+];
 
 /// Near memory, to be mapped in holes of the target's address space. Pure: it decides, the caller maps
 /// [`NearSpace::regions`].
 #[derive(Clone, Debug)]
 pub struct NearSpace {
+    /// What is still free, ascending, disjoint, page-aligned.
     holes: Vec<Range<u64>>,
     page: u64,
+    /// In the order in which they were opened.
+    regions: Vec<Region>,
 }
 
 impl NearSpace {
     /// An allocator over the holes of the target's address map. The caller has taken out of them what must stay free:
-    /// where the heap grows (above its end), where stacks grow (below them), the first pages.
-    pub fn new(holes: Vec<Range<u64>>, page_size: u64) -> Self {
-        Self { holes, page: page_size }
+    /// where the heap grows (above its end), where stacks grow (below them), the first pages. `page_size` is a power of
+    /// two.
+    pub fn new(mut holes: Vec<Range<u64>>, page_size: u64) -> Self {
+        let page = page_size.max(1).next_power_of_two();
+        for hole in &mut holes {
+            hole.start = hole.start.checked_next_multiple_of(page).unwrap_or(u64::MAX);
+            hole.end &= !(page - 1);
+        }
+        holes.retain(|hole| hole.start < hole.end);
+        holes.sort_unstable_by_key(|hole| hole.start);
+        let mut merged: Vec<Range<u64>> = Vec::with_capacity(holes.len());
+        for hole in holes {
+            match merged.last_mut() {
+                Some(last) if hole.start <= last.end => last.end = last.end.max(hole.end),
+                _ => merged.push(hole),
+            }
+        }
+        Self { holes: merged, page, regions: Vec::new() }
     }
 
     /// Takes `length` bytes for the detour of `run`, so that its constraint and its reach are satisfied; opens a new
     /// region when none of the open ones serves. `None` when there is no such place.
     pub fn place(&mut self, run: &RunPlan, length: usize) -> Option<TargetAddress> {
-        todo!("{run:?} {length} {:?} {}", self.holes, self.page)
+        let request = Request::of(run, length)?;
+        for region in &mut self.regions {
+            if let Some(address) = region.place(&request) {
+                return Some(TargetAddress(address));
+            }
+        }
+        let address = self.open(&request)?;
+        self.regions.last_mut()?.place_at(address, request.length);
+        Some(TargetAddress(address))
     }
 
-    /// Places many runs (each with its `detour_length`), the most constrained ones first; the answers are in the order
-    /// of the runs.
+    /// Places many runs (each with its `detour_length`), the most constrained ones first, since the others fill what
+    /// those leave; the answers are in the order of the runs.
     pub fn place_all(&mut self, runs: &[&RunPlan]) -> Vec<Option<TargetAddress>> {
-        runs.iter().map(|run| self.place(run, run.detour_length)).collect()
+        let mut order: Vec<(usize, &&RunPlan)> = runs.iter().enumerate().collect();
+        order.sort_by_key(|(_, run)| std::cmp::Reverse(run.constraint.count()));
+        let mut places = vec![None; runs.len()];
+        for (index, run) in order {
+            if let Some(place) = places.get_mut(index) {
+                *place = self.place(run, run.detour_length);
+            }
+        }
+        places
     }
 
     /// What is to be mapped, ascending, disjoint, neighbours merged, whole pages.
     pub fn regions(&self) -> Vec<Range<TargetAddress>> {
-        Vec::new()
+        let mut ranges: Vec<Range<u64>> = self.regions.iter().map(|region| region.range.clone()).collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut merged: Vec<Range<TargetAddress>> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match merged.last_mut() {
+                Some(last) if last.end.0 == range.start => last.end = TargetAddress(range.end),
+                _ => merged.push(TargetAddress(range.start)..TargetAddress(range.end)),
+            }
+        }
+        merged
+    }
+
+    /// Opens a region in which the request can be placed, and says where.
+    fn open(&mut self, request: &Request) -> Option<u64> {
+        let address = self.find(request)?;
+        let end = address.checked_add(request.length)?;
+        let hole = self.holes.iter().position(|hole| hole.start <= address && end <= hole.end)?;
+        let Range { start, end: hole_end } = self.holes.get(hole)?.clone();
+        // The 64 KiB block around it, cut to the hole, and as many pages more as the detour needs.
+        let low = (address & !(REGION_BYTES - 1)).max(start);
+        let needed = end.checked_next_multiple_of(self.page)?;
+        let high = (address & !(REGION_BYTES - 1)).saturating_add(REGION_BYTES).max(needed).min(hole_end);
+        let left = [start..low, high..hole_end].into_iter().filter(|rest| !rest.is_empty());
+        self.holes.splice(hole..=hole, left);
+        self.regions.push(Region::new(low..high));
+        Some(address)
+    }
+
+    fn find(&self, request: &Request) -> Option<u64> {
+        // From the middle of each window upwards, so that sites above and below share it; then its lower half.
+        for window in &WINDOWS {
+            let middle = window.start + (window.end - window.start) / 2;
+            for part in [middle..window.end, window.start..middle] {
+                if let Some(address) = self.find_within(request, part) {
+                    return Some(address);
+                }
+            }
+        }
+        if request.constraint.has_boundary_at(4) {
+            return None;
+        }
+        self.find_within(request, 0..1 << 31).or_else(|| self.find_within(request, -(1 << 31)..0))
+    }
+
+    /// The lowest suitable address in the holes whose distance from the jump lies in `distances`.
+    fn find_within(&self, request: &Request, distances: Range<i64>) -> Option<u64> {
+        let low = request.base.saturating_add_signed(distances.start).max(request.starts.start);
+        let high = request.base.saturating_add_signed(distances.end).min(request.starts.end);
+        let first = self.holes.partition_point(|hole| hole.end <= low);
+        for hole in self.holes.get(first..)?.iter().take_while(|hole| hole.start < high) {
+            let last = hole.end.saturating_sub(request.length).saturating_add(1).min(high);
+            if let Some(address) = request.first_in(hole.start.max(low)..last) {
+                return Some(address);
+            }
+        }
+        None
     }
 }
+
+/// What is asked for.
+pub(crate) struct Request {
+    constraint: JumpConstraint,
+    /// What displacements count from.
+    base: u64,
+    /// Where the detour may begin, as far as its references go.
+    starts: Range<u64>,
+    length: u64,
+}
+
+impl Request {
+    fn of(run: &RunPlan, length: usize) -> Option<Self> {
+        let starts = run.detour_starts(length);
+        Some(Self {
+            constraint: if run.tactic == Tactic::Trap { JumpConstraint::FREE } else { run.constraint },
+            base: run.start.checked_add(5)?.0,
+            starts: starts.start.0..starts.end.0,
+            length: length.max(1) as u64,
+        })
+    }
+
+    /// The lowest address in a range at which the detour may begin.
+    fn first_in(&self, range: Range<u64>) -> Option<u64> {
+        let low = range.start.max(self.starts.start);
+        let high = range.end.min(self.starts.end);
+        if low >= high {
+            return None;
+        }
+        let distance = TargetAddress(low).distance_from(TargetAddress(self.base))?;
+        let distance = self.constraint.next(distance)?;
+        let address = self.base.checked_add_signed(i64::from(distance))?;
+        (low..high).contains(&address).then_some(address)
+    }
+}
+
+#[cfg(test)]
+mod tests;

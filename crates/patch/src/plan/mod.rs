@@ -1,9 +1,11 @@
 //! From points to runs: which bytes are displaced, by which tactic, and what their detour must satisfy.
 
-mod run;
+mod choose;
+mod shape;
 
 use std::ops::Range;
 
+use crate::detour::Content;
 use crate::{FunctionMap, JumpConstraint, Point, Refusal, Tactic, TargetAddress};
 
 /// Choices of the user.
@@ -49,6 +51,23 @@ pub struct RunPlan {
     pub inside: Vec<Range<TargetAddress>>,
 }
 
+impl RunPlan {
+    /// Where the run ends: the detour jumps back to it.
+    pub fn end(&self) -> TargetAddress {
+        TargetAddress(self.start.0.saturating_add(self.length as u64))
+    }
+
+    /// Where the detour may begin such that all of it lies within [`RunPlan::reach`]. May be empty.
+    pub fn detour_starts(&self, detour_length: usize) -> Range<TargetAddress> {
+        let end = self.reach.end.0.saturating_sub(detour_length as u64).saturating_add(1);
+        self.reach.start..TargetAddress(end)
+    }
+
+    pub(crate) fn content(&self) -> Content<'_> {
+        Content { instructions: &self.instructions, end: self.end(), inside: &self.inside }
+    }
+}
+
 /// One displaced instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Displaced {
@@ -62,5 +81,5 @@ pub struct Displaced {
 
 /// Plans the patches for `points` in one function. Every point is either in exactly one run or refused.
 pub fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -> FunctionPlan {
-    run::plan(map, points, options)
+    choose::plan(map, points, options)
 }

@@ -1,0 +1,92 @@
+//! The order of a detour's parts.
+
+use std::ops::Range;
+
+use iced_x86::{Decoder, DecoderOptions};
+
+use super::fires::{Block, emit_block};
+use super::{Runtime, frame};
+use crate::assemble::{Assembled, Assembler, Label};
+use crate::function::Kind;
+use crate::relocate::{Original, relocate};
+use crate::{Displaced, FireCondition, Refusal, TargetAddress};
+
+/// What a detour is made of.
+#[derive(Clone, Copy)]
+pub(crate) struct Content<'a> {
+    pub instructions: &'a [Displaced],
+    /// Where the run ends and the detour jumps back to.
+    pub end: TargetAddress,
+    /// The function's ranges.
+    pub inside: &'a [Range<TargetAddress>],
+}
+
+/// A detour, still movable. All positions are in bytes from its start.
+#[derive(Clone, Debug)]
+pub(crate) struct Composed {
+    pub code: Assembled,
+    /// For each instruction: where it begins with what fires in front of it.
+    pub entries: Vec<u64>,
+    /// For each instruction: where its relocated form begins.
+    pub relocated: Vec<u64>,
+    /// Jumps that leave the detour, and where they lead.
+    pub leaving: Vec<(u64, TargetAddress)>,
+}
+
+/// Something to be laid out behind the hot path.
+pub(super) enum Rare {
+    /// A thread that was not found in the table: ask the agent, go on at `found`, or at `leave` without a context.
+    Miss { here: Label, found: Label, leave: Label },
+    /// A hit while handlers run: counted, goes on at `behind`.
+    Missed { here: Label, behind: Label },
+}
+
+pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Composed, Refusal> {
+    let mut code = Assembler::default();
+    let mut rare = Vec::new();
+    let mut edges = Vec::new();
+    let mut leaving = Vec::new();
+    let (mut entries, mut relocated) = (Vec::new(), Vec::new());
+    let mut goes_on = true;
+    for displaced in content.instructions {
+        let Displaced { address, bytes, points } = displaced;
+        let instruction = Decoder::with_ip(64, bytes, address.0, DecoderOptions::NONE).decode();
+        let original = Original { instruction: &instruction, bytes };
+        let kind = Kind::of(&instruction);
+
+        entries.push(code.here());
+        if let Some(block) = Block::of(points, FireCondition::Always) {
+            emit_block(&mut code, &mut rare, runtime, &block, None)?;
+        }
+        if let Some(block) = Block::of(points, FireCondition::IfLeaves) {
+            if kind != Kind::IndirectJump {
+                return Err(Refusal::NoSuchEdge { site: *address, edge: "leaving" });
+            }
+            emit_block(&mut code, &mut rare, runtime, &block, Some((original, content.inside)))?;
+        }
+        relocated.push(code.here());
+        let taken = Block::of(points, FireCondition::IfTaken).map(|block| (block, code.label()));
+        relocate(&mut code, original, taken.as_ref().map(|(_, label)| *label))?;
+        edges.extend(taken.map(|(block, label)| (block, label, TargetAddress(instruction.near_branch_target()))));
+        goes_on = !kind.is_transfer() && kind != Kind::Call;
+    }
+    if goes_on {
+        leaving.push((code.here(), content.end));
+        code.external(&[0xe9], content.end);
+    }
+    for (block, label, target) in edges {
+        code.bind(label);
+        emit_block(&mut code, &mut rare, runtime, &block, None)?;
+        leaving.push((code.here(), target));
+        code.external(&[0xe9], target);
+    }
+    for path in rare {
+        frame::emit_rare(&mut code, runtime, path);
+    }
+
+    let code = code.finish()?;
+    let positions = |labels: Vec<Label>| labels.into_iter().map(|label| code.position(label)).collect();
+    let (entries, relocated) = (positions(entries), positions(relocated));
+    let leaving = leaving.into_iter().map(|(label, target)| (code.position(label), target)).collect();
+    Ok(Composed { code, entries, relocated, leaving })
+}

@@ -1,0 +1,132 @@
+//! What happens on a hit: counters and handlers.
+
+use std::ops::Range;
+
+use super::Runtime;
+use super::compose::Rare;
+use super::frame::{self, context};
+use crate::assemble::Assembler;
+use crate::relocate::{Original, load_branch_target};
+use crate::{Fire, FireCondition, Point, Position, Refusal, TargetAddress};
+
+/// The fires of all points of one condition in front of one instruction: they share one frame.
+pub(super) struct Block {
+    position: Position,
+    full_frame: bool,
+    fires: Vec<Fire>,
+}
+
+impl Block {
+    /// `None` when nothing fires.
+    pub fn of(points: &[Point], condition: FireCondition) -> Option<Block> {
+        let ours = || points.iter().filter(|point| point.condition == condition);
+        let fires: Vec<Fire> = ours().flat_map(|point| point.fires.iter().copied()).collect();
+        let handlers = fires.iter().any(|fire| matches!(fire, Fire::Call { .. }));
+        let inside = ours().any(|point| point.position == Position::Inside);
+        (!fires.is_empty()).then(|| Block {
+            position: if inside { Position::Inside } else { Position::Entry },
+            full_frame: handlers && ours().any(|point| point.full_frame),
+            fires,
+        })
+    }
+}
+
+/// Enters, finds the context, fires, leaves. With `leaving`: only when that indirect jump goes outside of the ranges.
+pub(super) fn emit_block(
+    code: &mut Assembler,
+    rare: &mut Vec<Rare>,
+    runtime: &Runtime,
+    block: &Block,
+    leaving: Option<(Original<'_>, &[Range<TargetAddress>])>,
+) -> Result<(), Refusal> {
+    let too_large = |fire: &Fire| matches!(fire, Fire::Count { context_offset } if *context_offset > i32::MAX as u32);
+    if block.fires.iter().any(too_large) {
+        return Err(Refusal::TooLarge { what: "offset of a counter in the context" });
+    }
+    let leave = code.label();
+    frame::emit_enter(code, block.position);
+    if let Some((original, _)) = leaving {
+        load_branch_target(code, original, frame::red_zone(block.position) + 16)?;
+    }
+    frame::emit_save_flags(code);
+    if let Some((_, inside)) = leaving {
+        for range in inside {
+            let Some(size) = range.end.offset_from(range.start).and_then(|size| i32::try_from(size).ok()) else {
+                return Err(Refusal::TooLarge { what: "function with an indirect jump" });
+            };
+            code.bytes_u64(&[0x48, 0xb8], range.start.0.wrapping_neg()); // mov rax, -start
+            code.bytes(&[0x4c, 0x01, 0xf8]); // add rax, r15
+            code.bytes_u32(&[0x48, 0x3d], size as u32); // cmp rax, size
+            code.jump_if(2, leave); // jb leave
+        }
+    }
+    frame::emit_find_context(code, rare, runtime, leave);
+    emit_fires(code, rare, block);
+    code.bind(leave);
+    frame::emit_leave(code, block.position);
+    Ok(())
+}
+
+/// The fires in their order; handlers that follow each other are guarded together.
+fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, block: &Block) {
+    let mut first = true;
+    let mut rest = block.fires.as_slice();
+    while let Some(fire) = rest.first() {
+        match *fire {
+            Fire::Count { context_offset } => {
+                code.bytes_u32(&[0x49, 0xff, 0x87], context_offset); // inc qword [r15 + offset]
+                rest = rest.get(1..).unwrap_or_default();
+            }
+            Fire::Call { .. } => {
+                let count = rest.iter().take_while(|fire| matches!(fire, Fire::Call { .. })).count();
+                let (calls, behind) = rest.split_at(count);
+                emit_calls(code, rare, block, calls, first);
+                first = false;
+                rest = behind;
+            }
+        }
+    }
+}
+
+/// ```text
+///   if context->busy: context->missed++          once a hit
+///   else: busy = 1; frame, target_rsp; each: enabling, call; busy = 0
+/// ```
+fn emit_calls(code: &mut Assembler, rare: &mut Vec<Rare>, block: &Block, calls: &[Fire], counts_missed: bool) {
+    let behind = code.label();
+    code.bytes(&[0x41, 0x83, 0x3f, 0]); // cmp dword [r15 + busy], 0
+    if counts_missed {
+        let here = code.label();
+        code.jump_if(5, here); // jne
+        rare.push(Rare::Missed { here, behind });
+    } else {
+        code.jump_if(5, behind);
+    }
+    code.bytes(&[0x41, 0xc7, 0x07, 1, 0, 0, 0]); // mov dword [r15 + busy], 1
+    code.bytes(&[0x49, 0x89, 0x67, context::FRAME]); // mov [r15 + frame], rsp
+    // lea rax, [rsp + distance]
+    let distance = (frame::LIGHT_FRAME + frame::red_zone(block.position)) as u32;
+    match i8::try_from(distance) {
+        Ok(distance) => code.bytes(&[0x48, 0x8d, 0x44, 0x24, distance as u8]),
+        Err(_) => code.bytes_u32(&[0x48, 0x8d, 0x84, 0x24], distance),
+    }
+    code.bytes(&[0x49, 0x89, 0x47, context::TARGET_RSP]); // mov [r15 + target_rsp], rax
+    if block.full_frame {
+        code.bytes(&[0x53, 0x51, 0x52, 0x56, 0x57, 0x55]); // push rbx, rcx, rdx, rsi, rdi, rbp
+        for register in 0..7 {
+            code.bytes(&[0x41, 0x50 + register]); // push r8 .. r14
+        }
+    }
+    for call in calls {
+        let Fire::Call { handler, enabling } = call else { continue };
+        code.bytes_u64(&[0x48, 0xb8], enabling.0); // mov rax, enabling
+        code.bytes(&[0x49, 0x89, 0x47, context::ENABLING]); // mov [r15 + enabling], rax
+        code.bytes_u64(&[0x48, 0xb8], handler.0); // mov rax, handler
+        code.bytes(&[0xff, 0xd0]); // call rax
+    }
+    if block.full_frame {
+        code.bytes(&[0x48, 0x83, 0xc4, 104]); // add rsp, 104: the handlers left all of them alone
+    }
+    code.bytes(&[0x41, 0xc7, 0x07, 0, 0, 0, 0]); // mov dword [r15 + busy], 0
+    code.bind(behind);
+}

@@ -1,0 +1,60 @@
+//! The ways out of a function: where its return probes lie.
+
+use iced_x86::{Decoder, DecoderOptions, OpKind};
+
+use super::{FunctionMap, Instruction, Kind};
+use crate::{FireCondition, TargetAddress};
+
+/// One instruction by which a function is left.
+///
+/// | instruction | leaves |
+/// |---|---|
+/// | `ret`, `ret n`, `rep ret`, `bnd ret`, far and interrupt returns, far jumps | always |
+/// | `jmp` to outside (tail call) | always |
+/// | `jmp [rip + x]` (tail call through the GOT) | always |
+/// | `jcc`, `loop`, `jrcxz` to outside | if taken |
+/// | `jmp reg`, `jmp [memory]` | if its target is outside: a switch, or an indirect tail call |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Exit {
+    /// The instruction.
+    pub site: TargetAddress,
+    /// Bytes from the function's start: `arg0` of a return probe.
+    pub offset: u64,
+    /// When it leaves.
+    pub condition: FireCondition,
+}
+
+pub(super) fn exits(map: &FunctionMap) -> Vec<Exit> {
+    map.code()
+        .iter()
+        .take_while(|instruction| instruction.offset < map.code_size())
+        .filter_map(|instruction| {
+            let condition = leaves(map, *instruction)?;
+            let site = map.address(instruction.offset);
+            Some(Exit { site, offset: u64::from(instruction.offset), condition })
+        })
+        .collect()
+}
+
+fn leaves(map: &FunctionMap, instruction: Instruction) -> Option<FireCondition> {
+    match instruction.kind {
+        Kind::Return | Kind::FarJump => Some(FireCondition::Always),
+        Kind::Jump | Kind::Conditional => {
+            let target = TargetAddress(decode(map, instruction).near_branch_target());
+            let condition =
+                if instruction.kind == Kind::Jump { FireCondition::Always } else { FireCondition::IfTaken };
+            (!map.is_inside(target)).then_some(condition)
+        }
+        Kind::IndirectJump => {
+            let decoded = decode(map, instruction);
+            let through_got = decoded.op0_kind() == OpKind::Memory && decoded.is_ip_rel_memory_operand();
+            Some(if through_got { FireCondition::Always } else { FireCondition::IfLeaves })
+        }
+        Kind::Plain | Kind::Nop | Kind::Call | Kind::System | Kind::Stop | Kind::Breakpoint => None,
+    }
+}
+
+fn decode(map: &FunctionMap, instruction: Instruction) -> iced_x86::Instruction {
+    let address = map.address(instruction.offset).0;
+    Decoder::with_ip(64, map.bytes_of(instruction), address, DecoderOptions::NONE).decode()
+}

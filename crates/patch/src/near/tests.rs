@@ -1,0 +1,104 @@
+use super::*;
+use crate::{TRAPPING_BYTES, is_trapping_byte};
+
+fn run(start: u64, boundaries: &[usize], detour_length: usize) -> RunPlan {
+    let constraint = boundaries.iter().fold(JumpConstraint::FREE, |constraint, offset| constraint.with_boundary_at(*offset));
+    RunPlan {
+        start: TargetAddress(start),
+        tactic: Tactic::Run,
+        instructions: Vec::new(),
+        length: 5,
+        original: vec![0x90; 5],
+        constraint,
+        padding_boundaries: Vec::new(),
+        detour_length,
+        reach: TargetAddress(start.saturating_sub(0x7f00_0000))..TargetAddress(start + 0x7f00_0000),
+        inside: Vec::new(),
+    }
+}
+
+/// The holes around a PIE executable's text of 2 MiB.
+fn holes() -> Vec<Range<u64>> {
+    vec![0x10_0000..0x5555_5555_0000, 0x5555_5575_0000..0x7fff_0000_0000]
+}
+
+#[test]
+fn windows_are_those_of_the_trapping_bytes() {
+    let mut tops: Vec<u8> = WINDOWS
+        .iter()
+        .flat_map(|window| {
+            assert!(window.start % (1 << 24) == 0 && window.end % (1 << 24) == 0);
+            (window.start >> 24..window.end >> 24).map(|top| top as u8)
+        })
+        .collect();
+    tops.sort_unstable();
+    assert_eq!(tops, TRAPPING_BYTES);
+}
+
+#[test]
+fn every_combination_of_boundaries_is_placed_and_spelled() {
+    let mut space = NearSpace::new(holes(), 4096);
+    let mut taken: Vec<Range<u64>> = Vec::new();
+    for mask in 0..16 {
+        for step in 0..40 {
+            let boundaries: Vec<usize> = (1..=4).filter(|offset| mask & 1 << (offset - 1) != 0).collect();
+            let run = run(0x5555_5555_0000 + step * 0x5_0123, &boundaries, 110);
+            let place = space.place(&run, 110).unwrap();
+            let displacement = place.displacement_from(TargetAddress(run.start.0 + 5)).unwrap().to_le_bytes();
+            for offset in boundaries {
+                assert!(is_trapping_byte(displacement[offset - 1]), "{displacement:x?} at {offset}");
+            }
+            taken.push(place.0..place.0 + 110);
+        }
+    }
+    let regions = space.regions();
+    taken.sort_unstable_by_key(|range| range.start);
+    for pair in taken.windows(2) {
+        assert!(pair[0].end <= pair[1].start, "{pair:x?}");
+    }
+    for range in taken {
+        assert!(regions.iter().any(|region| region.start.0 <= range.start && range.end <= region.end.0));
+        assert!(holes().iter().any(|hole| hole.start <= range.start && range.end <= hole.end));
+    }
+    for pair in regions.windows(2) {
+        assert!(pair[0].end < pair[1].start);
+    }
+}
+
+#[test]
+fn nothing_fits_where_no_hole_is_in_reach() {
+    let mut space = NearSpace::new(vec![0x10_0000..0x20_0000], 4096);
+    assert_eq!(space.place(&run(0x5555_5555_0000, &[], 100), 100), None);
+    assert!(space.regions().is_empty());
+}
+
+#[test]
+fn a_hole_of_one_page_is_used_to_its_last_byte_and_no_further() {
+    let mut space = NearSpace::new(vec![0x5555_5565_0001..0x5555_5565_2fff], 4096);
+    let run = run(0x5555_5555_0000, &[], 1024);
+    let places: Vec<u64> = (0..4).map(|_| space.place(&run, 1024).unwrap().0).collect();
+    assert_eq!(places, [0x5555_5565_1000, 0x5555_5565_1400, 0x5555_5565_1800, 0x5555_5565_1c00]);
+    assert_eq!(space.place(&run, 16), None);
+    assert_eq!(space.regions(), vec![TargetAddress(0x5555_5565_1000)..TargetAddress(0x5555_5565_2000)]);
+}
+
+#[test]
+fn many_light_detours_are_packed() {
+    // What bash's function entries look like: a boundary at 4 in most, one more at 1, 2 or 3.
+    let shapes: [&[usize]; 6] = [&[4], &[1, 4], &[2, 4], &[3], &[], &[1, 3]];
+    let runs: Vec<RunPlan> =
+        (0..1700).map(|index| run(0x5555_5555_0000 + index * 613, shapes[index as usize % 6], 116)).collect();
+    let mut space = NearSpace::new(holes(), 4096);
+    let places = space.place_all(&runs.iter().collect::<Vec<_>>());
+    let mut pages: Vec<u64> = places
+        .iter()
+        .flat_map(|place| {
+            let place = place.unwrap().0;
+            [place / 4096, (place + 115) / 4096]
+        })
+        .collect();
+    pages.sort_unstable();
+    pages.dedup();
+    let touched = pages.len() * 4096;
+    assert!(touched <= 400 << 10, "{} KiB", touched >> 10);
+}

@@ -1,0 +1,194 @@
+//! The choice between shapes, and their grouping.
+//!
+//! Points are taken in the order of their sites. For each that no earlier run covers, the shapes that could cover it are
+//! tried: the run that starts at the site first, then those that start before it, nearest first, as far down as the text
+//! is still free. A run is always the shortest from its start, so all its instructions start within the five bytes of
+//! the jump, runs never overlap, and whoever flows into a later site comes through that site's own patch.
+
+use std::ops::Range;
+
+use super::shape::{JUMP, Shape, shape_at};
+use super::{Displaced, FunctionPlan, PlanOptions, RunPlan};
+use crate::detour::{Content, Runtime, compose};
+use crate::function::{FunctionMap, Kind};
+use crate::{JumpConstraint, Point, Refusal, Tactic, TargetAddress};
+
+/// The points at one instruction.
+struct Site {
+    /// Index of the instruction.
+    index: usize,
+    points: Vec<Point>,
+}
+
+pub(super) fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -> FunctionPlan {
+    let mut plan = FunctionPlan::default();
+    // The next site is the last of these.
+    let mut rest = sites(map, points, &mut plan.refusals);
+    rest.reverse();
+    // Text below this offset is taken by the patches so far.
+    let mut floor = 0;
+    while let Some(site) = rest.pop() {
+        let chosen = match options.force {
+            Some(Tactic::Trap) => None,
+            force => choose(map, &site, &rest, floor, force),
+        };
+        if let Some((run, covered)) = chosen {
+            rest.truncate(rest.len() - covered);
+            floor = run.end().offset_from(map.start()).and_then(|end| u32::try_from(end).ok()).unwrap_or(u32::MAX);
+            plan.runs.push(run);
+            continue;
+        }
+        let address = map.code().get(site.index).map_or(map.start(), |instruction| map.address(instruction.offset));
+        let trap = match options.force {
+            None | Some(Tactic::Trap) => trap(map, &site),
+            Some(tactic) => Err(Refusal::TacticUnavailable { site: address, tactic }),
+        };
+        match trap {
+            Ok(run) => {
+                floor = map.code().get(site.index).map_or(floor, |instruction| instruction.end());
+                plan.runs.push(run);
+            }
+            Err(refusal) => plan.refusals.push((address, refusal)),
+        }
+    }
+    plan
+}
+
+/// Groups the points by instruction, ascending; refuses those that name none.
+fn sites(map: &FunctionMap, points: &[Point], refusals: &mut Vec<(TargetAddress, Refusal)>) -> Vec<Site> {
+    let mut sorted: Vec<&Point> = points.iter().collect();
+    sorted.sort_by_key(|point| point.site);
+    let mut sites: Vec<Site> = Vec::new();
+    for point in sorted {
+        match instruction_at(map, point.site) {
+            Ok(index) => match sites.last_mut() {
+                Some(site) if site.index == index => site.points.push(point.clone()),
+                _ => sites.push(Site { index, points: vec![point.clone()] }),
+            },
+            Err(refusal) => refusals.push((point.site, refusal)),
+        }
+    }
+    sites
+}
+
+fn instruction_at(map: &FunctionMap, site: TargetAddress) -> Result<usize, Refusal> {
+    if map.undecodable().is_some_and(|at| site >= at && site < map.address(map.code_size())) {
+        return Err(Refusal::Undecodable { site, at: map.undecodable().unwrap_or(site) });
+    }
+    let offset = map.offset(site).filter(|offset| *offset < map.code_size());
+    let offset = offset.ok_or(Refusal::OutsideFunction { site })?;
+    let code = map.code();
+    match code.binary_search_by_key(&offset, |instruction| instruction.offset) {
+        Ok(index) if code.get(index).is_some_and(|instruction| instruction.kind == Kind::Breakpoint) => {
+            Err(Refusal::Breakpoint { site })
+        }
+        Ok(index) => Ok(index),
+        Err(behind) => {
+            let around = behind.checked_sub(1).and_then(|index| code.get(index));
+            let start = around.map_or(map.start(), |instruction| map.address(instruction.offset));
+            Err(Refusal::NotAnInstruction { site, start })
+        }
+    }
+}
+
+/// The best run over a site, and how many of the following sites (the last ones of `rest`) it covers.
+fn choose(
+    map: &FunctionMap,
+    site: &Site,
+    rest: &[Site],
+    floor: u32,
+    force: Option<Tactic>,
+) -> Option<(RunPlan, usize)> {
+    let offset = map.code().get(site.index)?.offset;
+    let mut second_choice = None;
+    for first in (0..=site.index).rev() {
+        let start = map.code().get(first)?.offset;
+        if start < floor || start + JUMP <= offset {
+            break;
+        }
+        let Some(shape) = shape_at(map, first).filter(|shape| shape.behind > site.index) else { continue };
+        if force.is_some_and(|tactic| tactic != shape.tactic()) {
+            continue;
+        }
+        let covered = rest.iter().rev().take_while(|other| other.index < shape.behind).count();
+        // A padding nop is not executed any more, so it cannot have handlers.
+        let next_site = rest.iter().rev().nth(covered).and_then(|other| map.code().get(other.index));
+        if next_site.is_some_and(|next| next.offset < shape.end) {
+            continue;
+        }
+        let sites: Vec<&Site> = std::iter::once(site).chain(rest.iter().rev().take(covered)).collect();
+        let Ok(run) = displace(map, &shape, &sites) else { continue };
+        if !shape.avoided {
+            return Some((run, covered));
+        }
+        second_choice.get_or_insert((run, covered));
+    }
+    second_choice
+}
+
+fn trap(map: &FunctionMap, site: &Site) -> Result<RunPlan, Refusal> {
+    let end = map.code().get(site.index).map_or(0, |instruction| instruction.end());
+    let shape = Shape {
+        first: site.index,
+        behind: site.index + 1,
+        end,
+        constraint: JumpConstraint::FREE,
+        padding: Vec::new(),
+        padded: false,
+        avoided: false,
+    };
+    let run = displace(map, &shape, &[site])?;
+    Ok(RunPlan { tactic: Tactic::Trap, original: run.original.iter().take(1).copied().collect(), ..run })
+}
+
+/// Composes the run once, to know that all of it can be moved, how long its detour is, and from where it reaches.
+fn displace(map: &FunctionMap, shape: &Shape, sites: &[&Site]) -> Result<RunPlan, Refusal> {
+    let indices = shape.first..shape.behind;
+    let instructions: Vec<Displaced> = map
+        .code()
+        .get(indices.clone())
+        .unwrap_or_default()
+        .iter()
+        .zip(indices)
+        .map(|(instruction, index)| Displaced {
+            address: map.address(instruction.offset),
+            bytes: map.bytes_of(*instruction).to_vec(),
+            points: sites.iter().find(|site| site.index == index).map_or(Vec::new(), |site| site.points.clone()),
+        })
+        .collect();
+    let offset = map.code().get(shape.first).map_or(0, |instruction| instruction.offset);
+    let start = map.address(offset);
+    let end = map.address(shape.end);
+    let inside: Vec<Range<TargetAddress>> = map.ranges().collect();
+    let content = Content { instructions: &instructions, end, inside: &inside };
+    let composed = compose(content, &Runtime::LONGEST)?;
+    let detour_length = composed.code.len();
+    let reach = reach(std::iter::once(start).chain(composed.code.targets()), detour_length);
+    if reach.is_empty() {
+        let target = composed.code.targets().find(|target| target.displacement_from(start).is_none());
+        return Err(Refusal::OutOfReach { from: start, target: target.unwrap_or(end) });
+    }
+    Ok(RunPlan {
+        start,
+        tactic: shape.tactic(),
+        instructions,
+        length: (shape.end - offset) as usize,
+        original: map.bytes_at(offset..shape.end.min(offset + JUMP)).to_vec(),
+        constraint: shape.constraint,
+        padding_boundaries: shape.padding.iter().map(|offset| map.address(*offset)).collect(),
+        detour_length,
+        reach,
+        inside,
+    })
+}
+
+/// The addresses from which all targets are within 2 GiB, with room for the instruction that refers to them.
+fn reach(targets: impl Iterator<Item = TargetAddress>, detour_length: usize) -> Range<TargetAddress> {
+    let distance = (1_u64 << 31) - 64 - (detour_length as u64).min(1 << 30);
+    let mut reach = 0..u64::MAX;
+    for target in targets {
+        reach.start = reach.start.max(target.0.saturating_sub(distance));
+        reach.end = reach.end.min(target.0.saturating_add(distance));
+    }
+    if reach.is_empty() { TargetAddress(0)..TargetAddress(0) } else { TargetAddress(reach.start)..TargetAddress(reach.end) }
+}

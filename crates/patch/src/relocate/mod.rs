@@ -1,0 +1,94 @@
+//! Relocation: the same instruction, executed elsewhere.
+//!
+//! One file per family; each says at its head what becomes of the instruction. The families are told apart by what
+//! depends on the instruction's own address: nothing ([`verbatim`]), an operand ([`verbatim`], with a new displacement),
+//! the target of a branch ([`jump`], [`conditional`], [`counted`], [`transaction`]), the return address ([`call`]).
+//! Registers, flags and memory end up as in place, except that nothing may look below the stack pointer across a call.
+
+mod call;
+mod conditional;
+mod counted;
+mod jump;
+mod operand;
+mod transaction;
+mod verbatim;
+
+use iced_x86::{Instruction, Mnemonic, Register};
+
+use crate::assemble::{Assembler, Label};
+use crate::{Refusal, TargetAddress};
+
+pub(crate) use operand::load_branch_target;
+
+/// An instruction to relocate: decoded at its original address, and its bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct Original<'a> {
+    pub instruction: &'a Instruction,
+    pub bytes: &'a [u8],
+}
+
+impl Original<'_> {
+    fn address(&self) -> TargetAddress {
+        TargetAddress(self.instruction.ip())
+    }
+
+    fn unmovable(&self, reason: &'static str) -> Refusal {
+        Refusal::Unmovable { address: self.address(), reason }
+    }
+
+    /// The target of a direct branch, if its width is beyond doubt.
+    fn branch_target(&self) -> Result<TargetAddress, Refusal> {
+        // Intel ignores an operand-size prefix here, AMD cuts the target to 16 bits. With REX.W both ignore it.
+        let mut ambiguous = false;
+        for byte in self.bytes {
+            match byte {
+                0x66 => ambiguous = true,
+                0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0x67 | 0xf0 | 0xf2 | 0xf3 => {}
+                0x48..=0x4f => {
+                    ambiguous = false;
+                    break;
+                }
+                _ => break,
+            }
+        }
+        if ambiguous {
+            return Err(self.unmovable("a branch with an operand-size prefix means different things to different processors"));
+        }
+        Ok(TargetAddress(self.instruction.near_branch_target()))
+    }
+}
+
+/// Appends the relocated instruction. `taken`: where a conditional branch goes when it is taken, instead of its target.
+pub(crate) fn relocate(code: &mut Assembler, original: Original<'_>, taken: Option<Label>) -> Result<(), Refusal> {
+    let instruction = original.instruction;
+    if instruction.is_ip_rel_memory_operand() && instruction.memory_base() == Register::EIP {
+        return Err(original.unmovable("its operand is relative to the 32-bit instruction pointer"));
+    }
+    if instruction.is_jcc_short_or_near() {
+        return conditional::relocate(code, original, taken);
+    }
+    if instruction.is_loop() || instruction.is_loopcc() || instruction.is_jcx_short() {
+        return counted::relocate(code, original, taken);
+    }
+    if taken.is_some() {
+        return Err(Refusal::NoSuchEdge { site: original.address(), edge: "taken" });
+    }
+    if instruction.is_jmp_short_or_near() {
+        return jump::relocate(code, original);
+    }
+    if instruction.is_call_near() {
+        return call::direct(code, original);
+    }
+    if instruction.is_call_near_indirect() {
+        return call::indirect(code, original);
+    }
+    if instruction.is_call_far() || instruction.is_call_far_indirect() {
+        return Err(original.unmovable("a far call pushes its own address"));
+    }
+    match instruction.mnemonic() {
+        Mnemonic::Xbegin => transaction::relocate(code, original),
+        Mnemonic::Int3 => Err(Refusal::Breakpoint { site: original.address() }),
+        Mnemonic::Sysenter => Err(original.unmovable("the kernel returns from sysenter to a fixed address")),
+        _ => verbatim::relocate(code, original),
+    }
+}
