@@ -1,1 +1,45 @@
-//! What a program's files and memory say about its code: modules, functions, unwinding tables.
+//! What a program's files and memory say about its code: modules, functions, extents, unwinding tables.
+//!
+//! A [`Module`] is one ELF image: the executable, a shared object, the dynamic linker, the vDSO. It is made from bytes
+//! that the caller read, from the file or (for the vDSO) from the target's memory, and answers from then on:
+//!
+//! ```text
+//!   .symtab .dynsym   -> functions(): names, aliases, extents, cold fragments, IFUNCs
+//!   .eh_frame         -> extents where symbols have none; unwind_rows() for the agent's stack walks
+//!   PT_LOAD           -> code_at(): the original text; biases; executable ranges
+//!   PT_DYNAMIC, notes -> linkage(): interpreter, needed libraries, DT_DEBUG, build-id, TLS, Go, libc
+//!   relocations       -> which slot holds the address of which import, or of which IFUNC's choice
+//! ```
+//!
+//! All of it is input that someone else wrote, perhaps to do harm: every offset is checked, every loop is bounded by
+//! the size of the file, and what makes no sense is left out. Nothing here panics on it, and nothing here knows a
+//! process; only [`files`] opens anything, by path.
+
+#![forbid(unsafe_code)]
+
+mod address;
+mod elf;
+mod error;
+pub mod files;
+mod frames;
+mod function;
+mod functions;
+mod linkage;
+mod module;
+mod module_name;
+mod name;
+mod relocations;
+mod resolve;
+mod symbol_table;
+mod unwind;
+
+pub use address::{AddressRange, Bias, FileOffset, ImageAddress};
+pub use elf::ImageBytes;
+pub use error::Error;
+pub use function::{Fragment, Function, FunctionKind};
+pub use linkage::{Libc, Linkage, Linking, ThreadLocalImage};
+pub use module::{Module, ModuleKind};
+pub use name::{Demangled, demangle};
+pub use relocations::{Relocation, RelocationTarget};
+pub use symbol_table::{Symbol, SymbolKind};
+pub use unwind::{RBP_AT_CFA, RBP_AT_RBP, RBP_UNCHANGED, RBP_UNDEFINED, unwind_rows};

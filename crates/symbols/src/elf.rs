@@ -1,0 +1,297 @@
+//! The container: headers of an ELF file, and bytes by offset or by address, all of it bounds-checked.
+//!
+//! Two pictures of one file. The *segments* (program headers) are what the loader obeys, so they decide what lies where
+//! and what is executable; they are always there. The *sections* are the linker's finer picture; a file may lack them,
+//! and where they contradict the segments, the segments hold.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
+use object::endian::LittleEndian;
+use object::pod;
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+
+use crate::address::{AddressRange, ImageAddress};
+use crate::error::Error;
+
+/// The bytes of a file or of a memory image: anything that keeps them alive and unchanging, a `Vec<u8>` for example.
+pub type ImageBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// Program headers beyond these are ignored: linkers make about a dozen.
+const SEGMENTS_MAX: usize = 256;
+/// Sections beyond these are ignored: linkers merge them to a few dozen.
+const SECTIONS_MAX: usize = 4096;
+/// Longer section names are cut: nothing that is looked for by name is longer.
+const SECTION_NAME_BYTES_MAX: usize = 64;
+
+const ENDIAN: LittleEndian = LittleEndian;
+
+/// One PT_LOAD.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Segment {
+    pub address: u64,
+    pub memory_bytes: u64,
+    pub offset: u64,
+    pub file_bytes: u64,
+    pub executable: bool,
+}
+
+/// One section header.
+#[derive(Clone, Debug)]
+pub(crate) struct Section {
+    pub name: String,
+    pub kind: u32,
+    pub address: u64,
+    pub offset: u64,
+    pub bytes: u64,
+    pub link: u32,
+    pub allocated: bool,
+    pub executable: bool,
+    pub compressed: bool,
+}
+
+/// A program header that is not PT_LOAD: where in the file, and where in memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header {
+    pub kind: u32,
+    pub address: u64,
+    pub memory_bytes: u64,
+    pub offset: u64,
+    pub file_bytes: u64,
+    pub alignment: u64,
+}
+
+/// An ELF file with its headers read.
+#[derive(Clone)]
+pub(crate) struct Elf {
+    bytes: ImageBytes,
+    pub elf_type: u16,
+    pub entry: u64,
+    pub segments: Vec<Segment>,
+    pub headers: Vec<Header>,
+    pub sections: Vec<Section>,
+    /// Where instructions are: the executable sections, else (without sections) the executable segments. Sorted,
+    /// disjoint, each inside the file's part of an executable segment.
+    pub executable: Vec<AddressRange>,
+}
+
+impl fmt::Debug for Elf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Elf")
+            .field("type", &self.elf_type)
+            .field("segments", &self.segments)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Elf {
+    /// Reads the headers of a program or shared object.
+    pub fn parse(bytes: ImageBytes, path: &Path) -> Result<Self, Error> {
+        let elf = Self::parse_headers(bytes, path)?;
+        let loadable = elf.elf_type == elf::ET_EXEC.0 || elf.elf_type == elf::ET_DYN.0;
+        if !loadable || elf.segments.is_empty() {
+            return Err(Error::NotLoadable {
+                path: path.into(),
+                elf_type: elf.elf_type,
+            });
+        }
+        Ok(elf)
+    }
+
+    /// Reads the headers of any ELF file for this machine; of a separate debug file, for example.
+    pub fn parse_headers(bytes: ImageBytes, path: &Path) -> Result<Self, Error> {
+        let data: &[u8] = (*bytes).as_ref();
+        if data.get(..4) != Some(b"\x7fELF") {
+            return Err(Error::NotElf { path: path.into() });
+        }
+        if data.get(4..6) != Some(&[2, 1]) {
+            return Err(Error::OtherMachine { path: path.into() });
+        }
+        let header = FileHeader64::<LittleEndian>::parse(data).map_err(|_| Error::NotElf { path: path.into() })?;
+        if header.e_machine(ENDIAN) != elf::EM_X86_64 {
+            return Err(Error::OtherMachine { path: path.into() });
+        }
+        let damaged = |what| Error::Damaged {
+            path: path.into(),
+            what,
+        };
+        let program_headers = header
+            .program_headers(ENDIAN, data)
+            .map_err(|_| damaged("the program header table"))?;
+        let mut segments = Vec::new();
+        let mut headers = Vec::new();
+        for program_header in program_headers.iter().take(SEGMENTS_MAX) {
+            read_program_header(program_header, &mut segments, &mut headers);
+        }
+        // A stripped or half-mapped image may have no sections, or promise some that are not there.
+        let sections = header.section_headers(ENDIAN, data).unwrap_or(&[]);
+        let names = header.section_strings(ENDIAN, data, sections).unwrap_or_default();
+        let sections = sections
+            .iter()
+            .take(SECTIONS_MAX)
+            .map(|section| read_section(section, section.name(ENDIAN, names).unwrap_or(b"")))
+            .collect();
+        let (elf_type, entry) = (header.e_type(ENDIAN).0, header.e_entry(ENDIAN));
+        let mut elf = Self {
+            bytes,
+            elf_type,
+            entry,
+            segments,
+            headers,
+            sections,
+            executable: Vec::new(),
+        };
+        elf.executable = elf.find_executable();
+        Ok(elf)
+    }
+
+    fn find_executable(&self) -> Vec<AddressRange> {
+        let in_segments: Vec<AddressRange> = self
+            .segments
+            .iter()
+            .filter(|segment| segment.executable)
+            .filter(|segment| self.at_offset(segment.offset, segment.file_bytes).is_some())
+            .map(|segment| AddressRange::new(segment.address, segment.address.saturating_add(segment.file_bytes)))
+            .collect();
+        let in_sections: Vec<AddressRange> = self
+            .sections
+            .iter()
+            .filter(|section| section.executable && section.allocated && section.kind != elf::SHT_NOBITS.0)
+            .map(|section| AddressRange::new(section.address, section.address.saturating_add(section.bytes)))
+            .filter(|range| {
+                in_segments
+                    .iter()
+                    .any(|outer| outer.start <= range.start && range.end <= outer.end)
+            })
+            .collect();
+        let mut ranges = if in_sections.is_empty() {
+            in_segments
+        } else {
+            in_sections
+        };
+        ranges.sort();
+        let mut end = ImageAddress(0);
+        for range in &mut ranges {
+            range.start = range.start.max(end);
+            range.end = range.end.max(range.start);
+            end = range.end;
+        }
+        ranges.retain(|range| !range.is_empty());
+        ranges
+    }
+
+    /// The whole file.
+    pub fn data(&self) -> &[u8] {
+        (*self.bytes).as_ref()
+    }
+
+    /// `bytes` bytes of the file from `offset` on.
+    pub fn at_offset(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(usize::try_from(bytes).ok()?)?;
+        self.data().get(start..end)
+    }
+
+    /// `bytes` bytes that the loader maps from the file at `address`.
+    pub fn at_address(&self, address: u64, bytes: u64) -> Option<&[u8]> {
+        let rest = self.rest_at(address)?;
+        rest.get(..usize::try_from(bytes).ok()?)
+    }
+
+    /// What the loader maps from the file at `address`, up to the end of the segment.
+    pub fn rest_at(&self, address: u64) -> Option<&[u8]> {
+        self.segments.iter().find_map(|segment| {
+            let skip = address
+                .checked_sub(segment.address)
+                .filter(|skip| *skip < segment.file_bytes)?;
+            self.at_offset(segment.offset.checked_add(skip)?, segment.file_bytes - skip)
+        })
+    }
+
+    /// The contents of a section; `None` when it has none in the file, or compressed ones.
+    pub fn section_bytes(&self, section: &Section) -> Option<&[u8]> {
+        if section.kind == elf::SHT_NOBITS.0 || section.compressed {
+            return None;
+        }
+        self.at_offset(section.offset, section.bytes)
+    }
+
+    /// The first section of that name.
+    pub fn section(&self, name: &str) -> Option<&Section> {
+        self.sections.iter().find(|section| section.name == name)
+    }
+
+    /// The first program header of that kind.
+    pub fn header(&self, kind: elf::ProgramType) -> Option<&Header> {
+        self.headers.iter().find(|header| header.kind == kind.0)
+    }
+
+    /// The executable range that holds `address`.
+    pub fn executable_at(&self, address: u64) -> Option<AddressRange> {
+        let address = ImageAddress(address);
+        let index = self.executable.partition_point(|range| range.end <= address);
+        self.executable
+            .get(index)
+            .copied()
+            .filter(|range| range.contains(address))
+    }
+}
+
+/// As many `T` as fit into `bytes`: a table's last, incomplete entry is ignored.
+pub(crate) fn table<T: pod::Pod>(bytes: &[u8]) -> &[T] {
+    let count = bytes.len().checked_div(size_of::<T>()).unwrap_or(0);
+    pod::slice_from_bytes(bytes, count).map_or(&[], |(entries, _)| entries)
+}
+
+/// The string that starts at `offset` in a string table: up to its NUL, at most `limit` bytes.
+pub(crate) fn string_at(strings: &[u8], offset: u64, limit: usize) -> Option<&[u8]> {
+    let rest = strings.get(usize::try_from(offset).ok()?..)?;
+    let rest = rest.get(..limit).unwrap_or(rest);
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    rest.get(..end)
+}
+
+fn read_program_header(header: &ProgramHeader64<LittleEndian>, segments: &mut Vec<Segment>, headers: &mut Vec<Header>) {
+    let address = header.p_vaddr(ENDIAN);
+    let memory_bytes = header.p_memsz(ENDIAN);
+    let (offset, file_bytes) = (header.p_offset(ENDIAN), header.p_filesz(ENDIAN));
+    if header.p_type(ENDIAN) == elf::PT_LOAD {
+        let executable = header.p_flags(ENDIAN).0 & elf::PF_X.0 != 0;
+        segments.push(Segment {
+            address,
+            memory_bytes,
+            offset,
+            file_bytes: file_bytes.min(memory_bytes),
+            executable,
+        });
+    } else {
+        let (kind, alignment) = (header.p_type(ENDIAN).0, header.p_align(ENDIAN));
+        headers.push(Header {
+            kind,
+            address,
+            memory_bytes,
+            offset,
+            file_bytes,
+            alignment,
+        });
+    }
+}
+
+fn read_section(section: &SectionHeader64<LittleEndian>, name: &[u8]) -> Section {
+    let flags = section.sh_flags(ENDIAN).0;
+    let has = |flag: u64| flags & flag != 0;
+    let name = name.get(..SECTION_NAME_BYTES_MAX).unwrap_or(name);
+    Section {
+        name: String::from_utf8_lossy(name).into_owned(),
+        kind: section.sh_type(ENDIAN).0,
+        address: section.sh_addr(ENDIAN),
+        offset: section.sh_offset(ENDIAN),
+        bytes: section.sh_size(ENDIAN),
+        link: section.sh_link(ENDIAN),
+        allocated: has(elf::SHF_ALLOC.0),
+        executable: has(elf::SHF_EXECINSTR.0),
+        compressed: has(elf::SHF_COMPRESSED.0),
+    }
+}

@@ -1,0 +1,282 @@
+//! Call frame information: which code each FDE describes.
+//!
+//! An FDE is the compiler's own statement of where one piece of code begins and ends; stripping does not remove it. So
+//! it gives extents to functions whose symbols have none, or that have no symbol at all, and it tells a function from a
+//! cold fragment: at a function's entry the CFA is `rsp + 8`, in a fragment the frame is already built.
+//!
+//! Work is bounded against hostile tables: CIEs are only those met while walking the section once (an FDE may not point
+//! into the middle of other data), and long ones are refused, since every FDE runs its CIE's instructions again.
+
+use std::collections::HashMap;
+
+use gimli::{
+    BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, EhFrameHdr, EndianSlice,
+    FrameDescriptionEntry, LittleEndian, Register, UnwindContext, UnwindOffset, UnwindSection, UnwindTable,
+};
+use object::elf;
+
+use crate::elf::Elf;
+
+/// A CIE's bytes: compilers write 20 to 70.
+const CIE_BYTES_MAX: usize = 512;
+
+pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+/// DWARF's number of the stack pointer on x86-64.
+pub(crate) const RSP: Register = Register(7);
+
+/// The code that one FDE describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub start: u64,
+    pub end: u64,
+    /// Of the FDE in its section.
+    offset: usize,
+}
+
+/// All FDEs' code, sorted by start, no two with the same one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Frames {
+    pub list: Vec<Frame>,
+    source: Option<Source>,
+}
+
+/// Where the call frame information lies in the file.
+#[derive(Clone, Copy, Debug)]
+struct Source {
+    offset: u64,
+    bytes: u64,
+    address: u64,
+    debug_frame: bool,
+}
+
+impl Frames {
+    /// Reads .eh_frame; where there is none, or an empty one, .debug_frame.
+    pub fn of(elf: &Elf) -> Self {
+        for source in [eh_frame(elf), debug_frame(elf)].into_iter().flatten() {
+            let Some(bytes) = elf.at_offset(source.offset, source.bytes) else {
+                continue;
+            };
+            let bases = bases(elf, &source);
+            let list = if source.debug_frame {
+                Walk::new(&DebugFrame::new(bytes, LittleEndian), &bases).frames(elf)
+            } else {
+                Walk::new(&EhFrame::new(bytes, LittleEndian), &bases).frames(elf)
+            };
+            if !list.is_empty() {
+                return Self {
+                    list,
+                    source: Some(source),
+                };
+            }
+        }
+        Self::default()
+    }
+
+    /// The frame that holds `address`.
+    pub fn at(&self, address: u64) -> Option<&Frame> {
+        let index = self
+            .list
+            .partition_point(|frame| frame.start <= address)
+            .checked_sub(1)?;
+        self.list.get(index).filter(|frame| address < frame.end)
+    }
+
+    /// The frame that begins at `address`.
+    pub fn starting_at(&self, address: u64) -> Option<&Frame> {
+        self.at(address).filter(|frame| frame.start == address)
+    }
+
+    /// The first frame that begins at `address` or behind it.
+    pub fn next(&self, address: u64) -> Option<&Frame> {
+        self.list.get(self.list.partition_point(|frame| frame.start < address))
+    }
+
+    /// Whether the CFA at the frame's first instruction is not what a call leaves behind.
+    pub fn begins_with_built_frame(&self, elf: &Elf, frame: &Frame) -> bool {
+        let mut built = false;
+        self.with_descriptions(elf, std::slice::from_ref(frame), &mut FirstRow(&mut built));
+        built
+    }
+
+    /// Hands every one of `frames` with its FDE to `visitor`.
+    pub fn with_descriptions(&self, elf: &Elf, frames: &[Frame], visitor: &mut impl Visitor) {
+        let Some(source) = self.source else { return };
+        let Some(bytes) = elf.at_offset(source.offset, source.bytes) else {
+            return;
+        };
+        let bases = bases(elf, &source);
+        if source.debug_frame {
+            Walk::new(&DebugFrame::new(bytes, LittleEndian), &bases).visit(frames, visitor);
+        } else {
+            Walk::new(&EhFrame::new(bytes, LittleEndian), &bases).visit(frames, visitor);
+        }
+    }
+}
+
+/// Is shown FDEs, whichever kind of section they come from.
+pub(crate) trait Visitor {
+    /// `description` is that of `frames[index]`.
+    fn visit<'a, S: UnwindSection<Slice<'a>>>(
+        &mut self,
+        index: usize,
+        section: &S,
+        bases: &BaseAddresses,
+        description: &FrameDescriptionEntry<Slice<'a>>,
+    );
+}
+
+struct FirstRow<'a>(&'a mut bool);
+
+impl Visitor for FirstRow<'_> {
+    fn visit<'a, S: UnwindSection<Slice<'a>>>(
+        &mut self,
+        _: usize,
+        section: &S,
+        bases: &BaseAddresses,
+        description: &FrameDescriptionEntry<Slice<'a>>,
+    ) {
+        let mut context = UnwindContext::new();
+        let Ok(mut table) = UnwindTable::new(section, bases, &mut context, description) else {
+            return;
+        };
+        let Ok(Some(row)) = table.next_row() else { return };
+        let called = matches!(
+            row.cfa(),
+            CfaRule::RegisterAndOffset {
+                register: RSP,
+                offset: 8
+            }
+        );
+        *self.0 = !called && !description.is_signal_trampoline();
+    }
+}
+
+struct Walk<'s, 'a, S> {
+    section: &'s S,
+    bases: &'s BaseAddresses,
+    common: HashMap<usize, CommonInformationEntry<Slice<'a>>>,
+}
+
+impl<'s, 'a, S: UnwindSection<Slice<'a>>> Walk<'s, 'a, S> {
+    fn new(section: &'s S, bases: &'s BaseAddresses) -> Self {
+        Self {
+            section,
+            bases,
+            common: HashMap::new(),
+        }
+    }
+
+    /// All FDEs that describe executable code; remembers the CIEs. What follows damage in the section is lost.
+    fn frames(&mut self, elf: &Elf) -> Vec<Frame> {
+        let mut list = Vec::new();
+        let mut entries = self.section.entries(self.bases);
+        while let Ok(Some(entry)) = entries.next() {
+            match entry {
+                CieOrFde::Cie(common) => self.remember(common),
+                CieOrFde::Fde(partial) => {
+                    let parsed = partial.parse(|_, _, offset| self.find(UnwindOffset::into(offset)));
+                    let Ok(description) = parsed else { continue };
+                    let start = description.initial_address();
+                    let Some(range) = elf.executable_at(start) else {
+                        continue;
+                    };
+                    let end = start.saturating_add(description.len()).min(range.end.0);
+                    if start < end {
+                        list.push(Frame {
+                            start,
+                            end,
+                            offset: description.offset(),
+                        });
+                    }
+                }
+            }
+        }
+        list.sort_by_key(|frame| (frame.start, std::cmp::Reverse(frame.end), frame.offset));
+        list.dedup_by_key(|frame| frame.start);
+        list
+    }
+
+    fn remember(&mut self, common: CommonInformationEntry<Slice<'a>>) {
+        if common.entry_len() <= CIE_BYTES_MAX {
+            self.common.insert(common.offset(), common);
+        }
+    }
+
+    fn find(&self, offset: usize) -> gimli::Result<CommonInformationEntry<Slice<'a>>> {
+        self.common
+            .get(&offset)
+            .cloned()
+            .ok_or(gimli::Error::NoEntryAtGivenOffset(offset as u64))
+    }
+
+    fn visit(&mut self, frames: &[Frame], visitor: &mut impl Visitor) {
+        for (index, frame) in frames.iter().enumerate() {
+            let offset = frame.offset.into();
+            let Ok(partial) = self.section.partial_fde_from_offset(self.bases, offset) else {
+                continue;
+            };
+            let common_offset: usize = UnwindOffset::into(partial.cie_offset());
+            if !self.common.contains_key(&common_offset) {
+                // The first walk accepted this frame, so its CIE is one of the section's own, and short.
+                let Ok(common) = self.section.cie_from_offset(self.bases, common_offset.into()) else {
+                    continue;
+                };
+                self.remember(common);
+            }
+            let Ok(description) = partial.parse(|_, _, offset| self.find(UnwindOffset::into(offset))) else {
+                continue;
+            };
+            visitor.visit(index, self.section, self.bases, &description);
+        }
+    }
+}
+
+fn bases(elf: &Elf, source: &Source) -> BaseAddresses {
+    let address_of = |name: &str| elf.section(name).map_or(0, |section| section.address);
+    BaseAddresses::default()
+        .set_eh_frame(source.address)
+        .set_text(address_of(".text"))
+        .set_got(address_of(".got"))
+}
+
+fn eh_frame(elf: &Elf) -> Option<Source> {
+    if let Some(section) = elf.section(".eh_frame") {
+        let (offset, bytes, address) = (section.offset, section.bytes, section.address);
+        return elf.section_bytes(section).map(|_| Source {
+            offset,
+            bytes,
+            address,
+            debug_frame: false,
+        });
+    }
+    // Without sections: the loader's own way, by way of .eh_frame_hdr.
+    let header = elf.header(elf::PT_GNU_EH_FRAME)?;
+    let bytes = elf.at_offset(header.offset, header.file_bytes)?;
+    let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);
+    let parsed = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;
+    let address = parsed.eh_frame_ptr().direct().ok()?;
+    let segment = elf
+        .segments
+        .iter()
+        .find(|segment| address.wrapping_sub(segment.address) < segment.file_bytes)?;
+    let skip = address - segment.address;
+    let offset = segment.offset.checked_add(skip)?;
+    Some(Source {
+        offset,
+        bytes: segment.file_bytes - skip,
+        address,
+        debug_frame: false,
+    })
+}
+
+fn debug_frame(elf: &Elf) -> Option<Source> {
+    let section = elf.section(".debug_frame")?;
+    let (offset, bytes) = (section.offset, section.bytes);
+    elf.section_bytes(section).map(|_| Source {
+        offset,
+        bytes,
+        address: 0,
+        debug_frame: true,
+    })
+}

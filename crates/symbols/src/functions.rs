@@ -1,0 +1,240 @@
+//! From symbols to functions: aliases folded, extents found, labels and data left out, cold fragments attached.
+//!
+//! A function is an address in executable code to which a symbol of type FUNC or IFUNC points, or (as assembly code
+//! often lacks types) a global untyped label. Its extent is what its symbol says. Where that says nothing:
+//!
+//! ```text
+//!   an FDE begins there              up to that FDE's end
+//!   it lies inside an FDE, or        not a function but a label inside of one: left out
+//!     inside a sized symbol
+//!   else                             up to the next symbol (of data also), FDE or section end
+//! ```
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use crate::address::AddressRange;
+use crate::elf::Elf;
+use crate::frames::Frames;
+use crate::function::{Fragment, Function, FunctionKind};
+use crate::name::{cold_parent, preference};
+use crate::symbol_table::{self, Symbol, SymbolKind};
+
+/// Functions of one name among which a fragment's parent is looked for.
+const PARENTS_MAX: usize = 64;
+/// Code that is searched for references to fragments, in multiples of all code.
+const SEARCH_BUDGET_FACTOR: u64 = 8;
+/// What linkers define to mark the text's end.
+const MARKERS: [&str; 4] = ["etext", "_etext", "__etext", "runtime.etext"];
+
+/// A module's functions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Functions {
+    /// Sorted by address; of several at one address, IFUNCs last.
+    pub list: Vec<Function>,
+    /// Fragments whose function is not known.
+    pub orphans: Vec<Fragment>,
+    /// Where data symbols lie in the code, sorted.
+    pub data: Vec<u64>,
+}
+
+/// The functions of `elf`, by its own symbols and by those of its separate debug file.
+pub(crate) fn find(elf: &Elf, frames: &Frames, debug: Option<&Elf>) -> Functions {
+    let mut candidates = Vec::new();
+    let mut data = Vec::new();
+    for table in std::iter::once(elf).chain(debug) {
+        symbol_table::for_each(table, |symbol| {
+            if elf.executable_at(symbol.address.0).is_some() {
+                match symbol.kind {
+                    SymbolKind::Object => data.push(symbol.address.0),
+                    SymbolKind::Function | SymbolKind::Ifunc => candidates.push(symbol),
+                    SymbolKind::Label if symbol.global && !MARKERS.contains(&&*symbol.name) => candidates.push(symbol),
+                    SymbolKind::Label | SymbolKind::ThreadLocal => {}
+                }
+            }
+            true
+        });
+    }
+    data.sort_unstable();
+    data.dedup();
+    let mut list = fold(candidates);
+    find_extents(elf, frames, &data, &mut list);
+    let orphans = attach_fragments(elf, &mut list);
+    list.sort_by_key(|function| (function.address, function.kind != FunctionKind::Code));
+    list.shrink_to_fit();
+    Functions { list, orphans, data }
+}
+
+/// One function for each address (and kind) that symbols point to; without extent where no symbol has one.
+fn fold(mut candidates: Vec<Symbol<'_>>) -> Vec<Function> {
+    let is_ifunc = |symbol: &Symbol<'_>| symbol.kind == SymbolKind::Ifunc;
+    candidates.sort_by(|left, right| {
+        let key = |symbol: &Symbol<'_>| (symbol.address, is_ifunc(symbol), !symbol.global);
+        let size = |symbol: &Symbol<'_>| (symbol.size == 0, symbol.size);
+        key(left)
+            .cmp(&key(right))
+            .then_with(|| preference(&left.name, &right.name))
+            .then_with(|| size(left).cmp(&size(right)))
+    });
+    candidates
+        .chunk_by(|left, right| left.address == right.address && is_ifunc(left) == is_ifunc(right))
+        .filter_map(|same| {
+            let first = same.first()?;
+            let mut known = HashSet::new();
+            let distinct = same
+                .iter()
+                .filter(|symbol| same.len() == 1 || known.insert(&*symbol.name));
+            let mut names = distinct.map(|symbol| Box::<str>::from(&*symbol.name));
+            Some(Function {
+                name: names.next()?,
+                aliases: names.collect(),
+                address: first.address,
+                size: same
+                    .iter()
+                    .map(|symbol| symbol.size)
+                    .find(|size| *size > 0)
+                    .unwrap_or(0),
+                kind: match first.kind {
+                    SymbolKind::Ifunc => FunctionKind::Ifunc {
+                        resolver: first.address,
+                    },
+                    _ => FunctionKind::Code,
+                },
+                fragments: Vec::new(),
+                global: first.global,
+            })
+        })
+        .collect()
+}
+
+/// Gives every function of `list` (sorted by address) an extent inside its section, or drops it.
+fn find_extents(elf: &Elf, frames: &Frames, data: &[u64], list: &mut Vec<Function>) {
+    let starts: Vec<u64> = list.iter().map(|function| function.address.0).collect();
+    let mut covered = 0; // the highest end of a sized function so far
+    list.retain_mut(|function| {
+        let start = function.address.0;
+        let Some(range) = elf.executable_at(start) else {
+            return false;
+        };
+        let end = if function.size > 0 {
+            start.saturating_add(function.size)
+        } else if let Some(frame) = frames.starting_at(start) {
+            frame.end
+        } else if frames.at(start).is_some() || start < covered {
+            return false;
+        } else {
+            let next = |sorted: &[u64]| sorted.get(sorted.partition_point(|other| *other <= start)).copied();
+            let next_frame = frames.next(start).map(|frame| frame.start);
+            [next(&starts), next(data), next_frame]
+                .into_iter()
+                .flatten()
+                .min()
+                .unwrap_or(u64::MAX)
+        };
+        let end = end.min(range.end.0);
+        function.size = end - start;
+        covered = covered.max(end);
+        true
+    });
+}
+
+/// Moves the cold fragments out of `list` and into their functions; returns those without one.
+fn attach_fragments(elf: &Elf, list: &mut Vec<Function>) -> Vec<Fragment> {
+    let is_fragment = |function: &Function| function.names().all(|name| cold_parent(name).is_some());
+    let fragments: Vec<Function> = list.extract_if(.., |function| is_fragment(function)).collect();
+    let mut parents: HashMap<Cow<'_, str>, Vec<usize>> = HashMap::new();
+    for fragment in &fragments {
+        parents.extend(cold_parent(&fragment.name).map(|parent| (parent.into(), Vec::new())));
+    }
+    for (index, function) in list.iter().enumerate() {
+        for name in function.names() {
+            if let Some(indices) = parents.get_mut(name).filter(|indices| indices.len() < PARENTS_MAX) {
+                indices.push(index);
+            }
+        }
+    }
+    let all_code: u64 = elf.executable.iter().map(|range| range.len()).sum();
+    let mut budget = all_code.saturating_mul(SEARCH_BUDGET_FACTOR);
+    let mut orphans = Vec::new();
+    let mut called = Vec::new();
+    for fragment in &fragments {
+        let candidates = cold_parent(&fragment.name)
+            .and_then(|parent| parents.get(parent))
+            .map_or(&[][..], |all| all);
+        let parent = match parent_of(elf, list, candidates, fragment.address.0, &mut budget) {
+            Parent::Calls => {
+                called.push(fragment.clone());
+                continue;
+            }
+            Parent::Is(index) => list.get_mut(index),
+            Parent::Unknown => None,
+        };
+        let part = Fragment {
+            name: fragment.name.clone(),
+            range: fragment.extent(),
+        };
+        parent.map_or(&mut orphans, |parent| &mut parent.fragments).push(part);
+    }
+    list.extend(called);
+    orphans
+}
+
+enum Parent {
+    /// The fragment is a part of that function.
+    Is(usize),
+    /// It is not a fragment: LLVM's hot-cold splitter makes functions of cold code, under the same kind of name.
+    Calls,
+    Unknown,
+}
+
+/// Which of the functions of the right name a fragment was cut from: the one that jumps there (static functions of one
+/// name are common); without a visible jump, the only one.
+fn parent_of(elf: &Elf, list: &[Function], candidates: &[usize], fragment: u64, budget: &mut u64) -> Parent {
+    let mut jumping = None;
+    for index in candidates {
+        let Some(function) = list.get(*index) else { continue };
+        let Some(left) = budget.checked_sub(function.size) else {
+            break;
+        };
+        *budget = left;
+        let code = elf.at_address(function.address.0, function.size).unwrap_or(b"");
+        match reference(code, function.extent(), fragment) {
+            Some(Reference::Call) => return Parent::Calls,
+            Some(Reference::Jump) => jumping = jumping.or(Some(*index)),
+            None => {}
+        }
+    }
+    match (jumping, candidates) {
+        (Some(index), _) | (None, &[index]) => Parent::Is(index),
+        _ => Parent::Unknown,
+    }
+}
+
+enum Reference {
+    Call,
+    Jump,
+}
+
+/// How `code`, at `place`, refers to `target`: a `call rel32` (E8), `jmp rel32` (E9) or `jcc rel32` (0F 8x), at any
+/// byte. That four arbitrary bytes spell just that target by chance is out of the question.
+fn reference(code: &[u8], place: AddressRange, target: u64) -> Option<Reference> {
+    let mut found = None;
+    for (index, window) in code.windows(5).enumerate() {
+        let &[opcode, d0, d1, d2, d3] = window else { break };
+        if opcode & 0xfe != 0xe8 && opcode & 0xf0 != 0x80 {
+            continue;
+        }
+        let next = place.start.0.wrapping_add(index as u64 + 5);
+        if next.wrapping_add_signed(i32::from_le_bytes([d0, d1, d2, d3]).into()) != target {
+            continue;
+        }
+        if opcode == 0xe8 {
+            return Some(Reference::Call);
+        }
+        let escaped = index.checked_sub(1).and_then(|before| code.get(before)) == Some(&0x0f);
+        if opcode == 0xe9 || escaped {
+            found = Some(Reference::Jump);
+        }
+    }
+    found
+}

@@ -1,0 +1,329 @@
+//! One ELF image, and what can be asked about it.
+
+use std::path::{Path, PathBuf};
+
+use nanoprobe_patch::TargetAddress;
+
+use crate::address::{AddressRange, Bias, FileOffset, ImageAddress};
+use crate::elf::{Elf, ImageBytes};
+use crate::error::Error;
+use crate::frames::Frames;
+use crate::function::Function;
+use crate::functions::{self, Functions};
+use crate::linkage::{Linkage, Linking};
+use crate::module_name;
+use crate::relocations::{self, Relocation};
+use crate::resolve::Index;
+use crate::symbol_table::{self, Symbol};
+
+/// What part a module plays in its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ModuleKind {
+    /// The program itself: `a.out`.
+    Executable,
+    /// A shared object.
+    Library,
+    /// The dynamic linker.
+    Linker,
+    /// The kernel's own shared object, which lies in no file.
+    Vdso,
+}
+
+/// One ELF image. Immutable but for the bias; cheap to ask, costly to make (see the crate's notes on time).
+#[derive(Debug)]
+pub struct Module {
+    name: String,
+    path: PathBuf,
+    kind: ModuleKind,
+    bias: Bias,
+    pub(crate) elf: Elf,
+    linkage: Linkage,
+    pub(crate) frames: Frames,
+    functions: Functions,
+    index: Index,
+    full_symbols: bool,
+}
+
+impl Module {
+    /// Reads an ELF program or shared object. `path` names it (its base name becomes the module's name) and appears in
+    /// errors; it is not opened. The kind is guessed (see [`Module::with_kind`]), the bias is 0.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are no ELF file that an x86-64 process could have mapped. Damage within is left out instead.
+    pub fn parse(image: ImageBytes, path: impl Into<PathBuf>) -> Result<Self, Error> {
+        let path = path.into();
+        let elf = Elf::parse(image, &path)?;
+        let linkage = Linkage::of(&elf);
+        let frames = Frames::of(&elf);
+        let functions = functions::find(&elf, &frames, None);
+        let index = Index::of(&elf, &frames, &functions);
+        let name = path
+            .file_name()
+            .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let kind = guess_kind(&name, &elf, &linkage);
+        let full_symbols = symbol_table::has_full_table(&elf);
+        Ok(Self {
+            name,
+            path,
+            kind,
+            bias: Bias(0),
+            elf,
+            linkage,
+            frames,
+            functions,
+            index,
+            full_symbols,
+        })
+    }
+
+    /// Reads the vDSO from a copy of the target's memory at AT_SYSINFO_EHDR (the mapping `[vdso]`). Its name is its
+    /// DT_SONAME, `linux-vdso.so.1`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Module::parse`].
+    pub fn parse_vdso(image: ImageBytes) -> Result<Self, Error> {
+        let mut module = Self::parse(image, "[vdso]")?;
+        module.kind = ModuleKind::Vdso;
+        if let Some(soname) = &module.linkage.soname {
+            module.name.clone_from(soname);
+        }
+        Ok(module)
+    }
+
+    /// The same module in the part that the caller knows it to play: what the process executes is the executable, even
+    /// when it is a dynamic linker run as a command.
+    #[must_use]
+    pub fn with_kind(mut self, kind: ModuleKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// The same module as loaded with this bias.
+    #[must_use]
+    pub fn with_bias(mut self, bias: Bias) -> Self {
+        self.bias = bias;
+        self
+    }
+
+    /// Adds the functions of a separate debug file (what `strip` took away); the caller has made sure that the two
+    /// belong together (see [`crate::files::find_debug_file`]).
+    ///
+    /// # Errors
+    ///
+    /// When `debug` is no ELF file for this machine; the module stays as it is.
+    pub fn add_debug_file(&mut self, debug: ImageBytes, path: &Path) -> Result<(), Error> {
+        let debug = Elf::parse_headers(debug, path)?;
+        self.functions = functions::find(&self.elf, &self.frames, Some(&debug));
+        self.index = Index::of(&self.elf, &self.frames, &self.functions);
+        self.full_symbols |= symbol_table::has_full_table(&debug);
+        Ok(())
+    }
+
+    /// The base name, as it is printed in front of the backquote: `` libc.so.6`malloc ``.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// As given to the parser.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What part it plays.
+    pub fn kind(&self) -> ModuleKind {
+        self.kind
+    }
+
+    /// From image addresses to the target's.
+    pub fn bias(&self) -> Bias {
+        self.bias
+    }
+
+    /// The bias that puts this module where a mapping of its file shows it: the mapping's start, and the offset in the
+    /// file that it begins at (the third field of /proc/PID/maps). `None` when no segment has that part of the file.
+    pub fn bias_of_mapping(&self, start: TargetAddress, offset: FileOffset) -> Option<Bias> {
+        // The kernel maps whole pages, so the mapping may begin before the segment does.
+        const PAGE: u64 = 4096;
+        let segment = self.elf.segments.iter().find(|segment| {
+            let first = segment.offset & !(PAGE - 1);
+            first <= offset.0 && offset.0 < segment.offset.saturating_add(segment.file_bytes)
+        })?;
+        let image_address = segment.address.wrapping_add(offset.0).wrapping_sub(segment.offset);
+        Some(Bias(start.0.wrapping_sub(image_address)))
+    }
+
+    /// Where the loader maps that byte of the file; `None` when it does not.
+    pub fn image_address(&self, offset: FileOffset) -> Option<ImageAddress> {
+        self.elf.segments.iter().find_map(|segment| {
+            let skip = offset
+                .0
+                .checked_sub(segment.offset)
+                .filter(|skip| *skip < segment.file_bytes)?;
+            Some(ImageAddress(segment.address.checked_add(skip)?))
+        })
+    }
+
+    /// From the lowest to the highest address that the module occupies.
+    pub fn image_range(&self) -> AddressRange {
+        let start = self
+            .elf
+            .segments
+            .iter()
+            .map(|segment| segment.address)
+            .min()
+            .unwrap_or(0);
+        let ends = self
+            .elf
+            .segments
+            .iter()
+            .map(|segment| segment.address.saturating_add(segment.memory_bytes));
+        AddressRange::new(start, ends.max().unwrap_or(0))
+    }
+
+    /// Whether a pattern for module names means this one: whether `pattern` accepts one of [`Module::names`].
+    pub fn module_matches(&self, mut pattern: impl FnMut(&str) -> bool) -> bool {
+        self.names().iter().any(|name| pattern(name))
+    }
+
+    /// All that it answers to in a probe description: `libc.so.6` also to `libc.so` and `libc`, `libc-2.36.so` also to
+    /// `libc.so` and `libc`, the executable also to `a.out`.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = module_name::names(&self.name, self.linkage.soname.as_deref(), self.kind);
+        if self.kind == ModuleKind::Vdso {
+            names.extend(["[vdso]".to_owned(), "vdso".to_owned()]);
+        }
+        names
+    }
+
+    /// Its functions, sorted by address; of several at one address, IFUNCs last.
+    pub fn functions(&self) -> &[Function] {
+        &self.functions.list
+    }
+
+    /// Whether all functions have names: there is a .symtab, its own or a debug file's. Else only the exported ones do.
+    pub fn has_full_symbols(&self) -> bool {
+        self.full_symbols
+    }
+
+    /// The first defined symbol of that name, of any kind: the default version before others, global before local.
+    /// Searches the whole table.
+    pub fn symbol(&self, name: &str) -> Option<Symbol<'_>> {
+        let mut best: Option<Symbol<'_>> = None;
+        symbol_table::for_each(&self.elf, |symbol| {
+            let rank = |symbol: &Symbol<'_>| (symbol.global, symbol.default_version);
+            if symbol.name == name && best.as_ref().is_none_or(|best| rank(best) < rank(&symbol)) {
+                best = Some(symbol);
+            }
+            best.as_ref().is_none_or(|best| rank(best) != (true, true))
+        });
+        best
+    }
+
+    /// The original bytes of code: `bytes` of them at `address`; `None` when any of them is not in an executable
+    /// segment's part of the file.
+    pub fn code_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
+        let end = address.0.checked_add(bytes)?;
+        let inside = |segment: &&crate::elf::Segment| {
+            let segment_end = segment.address.saturating_add(segment.file_bytes);
+            segment.executable && segment.address <= address.0 && end <= segment_end
+        };
+        let segment = self.elf.segments.iter().find(inside)?;
+        self.elf
+            .at_offset(segment.offset.checked_add(address.0 - segment.address)?, bytes)
+    }
+
+    /// Where the module has instructions: its executable sections, sorted and disjoint.
+    pub fn executable_ranges(&self) -> impl Iterator<Item = AddressRange> + '_ {
+        self.elf.executable.iter().copied()
+    }
+
+    /// The main part of a function, from its entry to its end. For an IFUNC it is the resolver's.
+    pub fn function_extent(&self, function: &Function) -> AddressRange {
+        function.extent()
+    }
+
+    /// The extent of the function that begins at `address`, or has it inside: by symbol, else by FDE. This is how the
+    /// implementation that an IFUNC chose gets its extent, which seldom has a symbol of its own.
+    pub fn extent_at(&self, address: ImageAddress) -> Option<AddressRange> {
+        let named = self.index.span_at(address).filter(|span| span.start == address);
+        let frame = || {
+            self.frames
+                .at(address.0)
+                .map(|frame| AddressRange::new(frame.start, frame.end))
+        };
+        named.or_else(frame).or_else(|| self.index.span_at(address))
+    }
+
+    /// What lies between `end`, the end of some function, and the next thing that anything is known about: a function,
+    /// fragment, FDE, data symbol, or the section's end. Usually the alignment's padding; in a stripped module it may
+    /// also hold assembly code without an FDE, so the caller checks the bytes.
+    pub fn padding_after(&self, end: ImageAddress) -> AddressRange {
+        self.index.padding_after(&self.elf, &self.frames, end)
+    }
+
+    /// The cold fragment that `address` lies in: a part of some function that is entered by jumps, with a frame already
+    /// built. By its symbol (`name.cold`), else as an FDE without a symbol at whose start the CFA is not `rsp + 8`.
+    ///
+    /// Without symbols, a fragment that was cut from a function without any frame looks like a function of its own.
+    pub fn cold_fragment_at(&self, address: ImageAddress) -> Option<AddressRange> {
+        if let Some(fragment) = self.index.fragment_at(address) {
+            return Some(fragment);
+        }
+        let frame = self.frames.at(address.0)?;
+        let named = self.index.is_start(ImageAddress(frame.start));
+        let in_stubs =
+            self.elf.sections.iter().any(|section| {
+                section.name.starts_with(".plt") && address.0.wrapping_sub(section.address) < section.bytes
+            });
+        let built = !named && !in_stubs && self.frames.begins_with_built_frame(&self.elf, frame);
+        built.then(|| AddressRange::new(frame.start, frame.end))
+    }
+
+    /// Whether `address` lies in a cold fragment.
+    pub fn is_cold_fragment(&self, address: ImageAddress) -> bool {
+        self.cold_fragment_at(address).is_some()
+    }
+
+    /// The function that an address belongs to, and how many bytes behind its start it lies: the innermost function or
+    /// fragment whose extent holds it; where nothing has an extent there, the nearest symbol before it. `None` where an
+    /// FDE says that the address belongs to a function without a name (as in most stripped programs): a wrong name is
+    /// worse than none.
+    pub fn resolve(&self, address: ImageAddress) -> Option<(&str, u64)> {
+        self.index.resolve(&self.elf, &self.frames, &self.functions, address)
+    }
+
+    /// The slots that the loader fills with the addresses of symbols and of the IFUNCs' choices.
+    pub fn relocations(&self) -> Vec<Relocation<'_>> {
+        relocations::relocations(&self.elf)
+    }
+
+    /// How it is linked: interpreter, libraries, entry, build-id and more.
+    pub fn linkage(&self) -> &Linkage {
+        &self.linkage
+    }
+
+    /// What the rows of [`crate::unwind_rows`] count their `pc` from.
+    pub fn unwind_base(&self) -> ImageAddress {
+        self.image_range().start
+    }
+}
+
+fn guess_kind(name: &str, elf: &Elf, linkage: &Linkage) -> ModuleKind {
+    let soname = linkage.soname.as_deref().unwrap_or(name);
+    if [name, soname].iter().any(|name| {
+        ["ld-linux", "ld-musl", "ld.so", "ld-2.", "ld64"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    }) {
+        ModuleKind::Linker
+    } else if linkage.interpreter.is_some() && linkage.soname.is_none()
+        || linkage.linking != Linking::Dynamic
+        || elf.elf_type == object::elf::ET_EXEC.0
+    {
+        ModuleKind::Executable
+    } else {
+        ModuleKind::Library
+    }
+}

@@ -1,0 +1,180 @@
+//! Names of functions: versions, cold suffixes, mangling.
+
+use std::fmt::Write;
+
+/// Longer mangled names are not demangled, and demangling stops at [`DEMANGLED_BYTES_MAX`]: a mangled name can refer to
+/// its own parts again and again, and so stand for text exponentially longer than itself.
+const MANGLED_BYTES_MAX: usize = 16 * 1024;
+/// Longer demangled names are cut off, marked by `...`.
+const DEMANGLED_BYTES_MAX: usize = 4 * 1024;
+/// Nested types and expressions, when demangling: enough for real templates, small on the stack.
+const DEMANGLE_DEPTH_MAX: u32 = 128;
+
+/// The source-language forms of a mangled name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Demangled {
+    /// All of it: `ns::area(int, double)`.
+    pub full: Box<str>,
+    /// Without parameters and return type: `ns::area`; what a person types in a probe description.
+    pub short: Box<str>,
+}
+
+/// Demangles a C++ (Itanium) or Rust (legacy and v0) name; `None` when it is not one.
+pub fn demangle(name: &str) -> Option<Demangled> {
+    if name.len() > MANGLED_BYTES_MAX || !is_mangled(name) {
+        return None;
+    }
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        // `{:#}` leaves out the hash. Rust names have no parameters, so both forms are the same.
+        let full = limited(|out| write!(out, "{rust:#}").is_ok())?;
+        return Some(Demangled {
+            short: full.clone(),
+            full,
+        });
+    }
+    let parse = cpp_demangle::ParseOptions::default().recursion_limit(DEMANGLE_DEPTH_MAX);
+    let symbol = cpp_demangle::Symbol::new_with_options(name, &parse).ok()?;
+    let options = cpp_demangle::DemangleOptions::new().recursion_limit(DEMANGLE_DEPTH_MAX);
+    let short = options.no_params().no_return_type();
+    Some(Demangled {
+        full: limited(|out| symbol.structured_demangle(out, &options).is_ok())?,
+        short: limited(|out| symbol.structured_demangle(out, &short).is_ok())?,
+    })
+}
+
+fn is_mangled(name: &str) -> bool {
+    ["_Z", "__Z", "_R"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// What `print` wrote, cut at the limit; `None` when it failed for another reason than the limit, or wrote nothing.
+fn limited(print: impl FnOnce(&mut Limited) -> bool) -> Option<Box<str>> {
+    let mut out = Limited::default();
+    let complete = print(&mut out);
+    match (complete, out.full) {
+        (_, true) => out.text.push_str("..."),
+        (false, false) => return None,
+        (true, false) => {}
+    }
+    (!out.text.is_empty()).then(|| out.text.into_boxed_str())
+}
+
+#[derive(Default)]
+struct Limited {
+    text: String,
+    full: bool,
+}
+
+impl Write for Limited {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        if self.full || self.text.len() + text.len() > DEMANGLED_BYTES_MAX {
+            self.full = true;
+            return Err(std::fmt::Error);
+        }
+        self.text.push_str(text);
+        Ok(())
+    }
+}
+
+/// `memcpy@@GLIBC_2.14` and `memcpy@GLIBC_2.2.5` are `memcpy`. A name may begin with `@`.
+pub(crate) fn strip_version(name: &[u8]) -> &[u8] {
+    let at = name.iter().skip(1).position(|byte| *byte == b'@');
+    at.and_then(|at| name.get(..=at)).unwrap_or(name)
+}
+
+/// The function that a cold fragment's name says it is a part of: `f` for `f.cold` (GCC 9 and later, LLVM's function
+/// splitter) and for `f.cold.17` (GCC 8, LLVM's hot-cold splitter).
+///
+/// `f.part.0`, `f.constprop.0` and `f.isra.0` are not fragments: they are functions of their own, called with a frame
+/// of their own.
+pub(crate) fn cold_parent(name: &str) -> Option<&str> {
+    let digits = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let stem = if digits.len() < name.len() {
+        digits.strip_suffix('.').unwrap_or(name)
+    } else {
+        name
+    };
+    stem.strip_suffix(".cold").filter(|parent| !parent.is_empty())
+}
+
+/// Which of two names at one address the function goes by: the one with fewer leading underscores, then the first in
+/// the alphabet; one that begins with `$` last. This is the order of libproc, which DTrace's names come from.
+pub(crate) fn preference(left: &str, right: &str) -> std::cmp::Ordering {
+    let key = |name: &str| {
+        let underscores = name.bytes().take_while(|byte| *byte == b'_').count();
+        (name.starts_with('$'), underscores)
+    };
+    key(left).cmp(&key(right)).then_with(|| left.cmp(right))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_stripped() {
+        for (full, name) in [
+            ("memcpy@@GLIBC_2.14", "memcpy"),
+            ("memcpy@GLIBC_2.2.5", "memcpy"),
+            ("memcpy", "memcpy"),
+            ("@odd", "@odd"),
+            ("@odd@V1", "@odd"),
+            ("", ""),
+        ] {
+            assert_eq!(strip_version(full.as_bytes()), name.as_bytes());
+        }
+    }
+
+    #[test]
+    fn cold_names_have_parents() {
+        for (name, parent) in [
+            ("f.cold", Some("f")),
+            ("f.cold.1", Some("f")),
+            ("f.part.0.cold", Some("f.part.0")),
+            ("_ZN1a1bEv.cold.123", Some("_ZN1a1bEv")),
+            ("f.part.0", None),
+            ("f.constprop.0", None),
+            ("f.cold.x", None),
+            ("f.cold1", None),
+            (".cold", None),
+            ("scold", None),
+        ] {
+            assert_eq!(cold_parent(name), parent, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_preferred_as_dtrace_does() {
+        let mut names = ["__libc_malloc", "malloc", "_malloc", "$x", "alloc", "__malloc"];
+        names.sort_by(|left, right| preference(left, right));
+        assert_eq!(names, ["alloc", "malloc", "_malloc", "__libc_malloc", "__malloc", "$x"]);
+    }
+
+    #[test]
+    fn both_languages_demangle() {
+        let cpp = demangle("_ZN2ns4areaEid").unwrap();
+        assert_eq!((&*cpp.full, &*cpp.short), ("ns::area(int, double)", "ns::area"));
+        let rust = demangle("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE").unwrap();
+        assert_eq!(&*rust.full, "core::fmt::Formatter::pad");
+        let v0 = demangle("_RNvCs1234_7mycrate3foo").unwrap();
+        assert_eq!(&*v0.short, "mycrate::foo");
+        for plain in ["main", "_start", "_Zzz", "_R", "_Z"] {
+            assert_eq!(demangle(plain), None, "{plain}");
+        }
+    }
+
+    #[test]
+    fn expanding_names_are_cut() {
+        // Each substitution doubles the text: 2^24 times `pair` in full.
+        let mut bomb = String::from("_Z1fSt4pairIiiE");
+        let mut previous = "S_".to_string();
+        for index in 0..24u32 {
+            write!(bomb, "St4pairI{previous}{previous}E").unwrap();
+            previous = format!("S{}_", char::from_digit(index, 36).unwrap().to_ascii_uppercase());
+        }
+        if let Some(name) = demangle(&bomb) {
+            assert!(name.full.len() <= DEMANGLED_BYTES_MAX + 3, "{}", name.full.len());
+        }
+        let deep = format!("_Z1f{}i", "P".repeat(10_000));
+        assert!(demangle(&deep).is_none_or(|name| name.full.len() <= DEMANGLED_BYTES_MAX + 3));
+    }
+}

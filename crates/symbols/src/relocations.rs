@@ -1,0 +1,102 @@
+//! Slots that the loader fills with addresses of code: where imports go, and what an IFUNC's resolver chose.
+//!
+//! ```text
+//!   JUMP_SLOT, GLOB_DAT, 64   slot := address of symbol      (the chosen function's, when the symbol is an IFUNC)
+//!   IRELATIVE                 slot := resolver()             (an IFUNC of the module itself)
+//! ```
+//!
+//! A symbol's slot may still hold the address of its own PLT entry: with lazy binding it is filled at the first call.
+
+use std::borrow::Cow;
+
+use object::elf;
+use object::endian::LittleEndian;
+
+use crate::address::ImageAddress;
+use crate::elf::{Elf, string_at, table};
+use crate::linkage::DynamicEntries;
+use crate::name::strip_version;
+use crate::symbol_table::NAME_BYTES_MAX;
+
+const ENDIAN: LittleEndian = LittleEndian;
+/// Bytes of names read in one walk, in multiples of the string table: several slots may name one symbol.
+const NAME_BUDGET_FACTOR: usize = 64;
+
+/// A word of the module that the loader fills with the address of a function or variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relocation<'a> {
+    /// The word (8 bytes).
+    pub slot: ImageAddress,
+    /// Whose address it gets.
+    pub target: RelocationTarget<'a>,
+}
+
+/// What a slot is filled with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RelocationTarget<'a> {
+    /// The address of the symbol of that name, plus the addend.
+    Symbol {
+        /// Without its version.
+        name: Cow<'a, str>,
+        /// Bytes from the symbol's address; nearly always 0.
+        addend: i64,
+        /// Where this module itself defines it; another module's definition may still win.
+        definition: Option<ImageAddress>,
+    },
+    /// What the resolver returns.
+    Indirect {
+        /// A function of this module that takes no arguments and returns the address of the chosen code.
+        resolver: ImageAddress,
+    },
+}
+
+/// The relocations of the module that carry addresses of symbols or of IFUNCs' choices, .rela.dyn's first.
+pub(crate) fn relocations(elf: &Elf) -> Vec<Relocation<'_>> {
+    let dynamic = DynamicEntries::of(elf);
+    let mut tables = vec![
+        dynamic.table(elf, elf::DT_RELA, elf::DT_RELASZ),
+        dynamic.table(elf, elf::DT_JMPREL, elf::DT_PLTRELSZ),
+    ];
+    if dynamic.entries.is_empty() {
+        // A static program relocates its IFUNCs itself, by the table between __rela_iplt_start and __rela_iplt_end.
+        let allocated = elf
+            .sections
+            .iter()
+            .filter(|section| section.allocated && section.kind == elf::SHT_RELA.0);
+        tables.extend(allocated.filter_map(|section| elf.section_bytes(section)));
+    }
+    let (symbols, strings) = (dynamic.symbols_unbounded(elf), dynamic.strings(elf));
+    let mut budget = strings.len().saturating_mul(NAME_BUDGET_FACTOR);
+    let mut found = Vec::new();
+    for raw in tables.into_iter().flat_map(table::<elf::Rela64<LittleEndian>>) {
+        let slot = ImageAddress(raw.r_offset.get(ENDIAN));
+        let addend = raw.r_addend.get(ENDIAN);
+        let info = raw.r_info.get(ENDIAN);
+        let target = match info as u32 {
+            kind if kind == elf::R_X86_64_IRELATIVE.0 => RelocationTarget::Indirect {
+                resolver: ImageAddress(addend as u64),
+            },
+            kind if [elf::R_X86_64_JUMP_SLOT.0, elf::R_X86_64_GLOB_DAT.0, elf::R_X86_64_64.0].contains(&kind) => {
+                let Some(symbol) = symbols.get((info >> 32) as usize) else {
+                    continue;
+                };
+                let Some(name) = string_at(strings, symbol.st_name.get(ENDIAN).into(), NAME_BYTES_MAX) else {
+                    continue;
+                };
+                let Some(left) = budget.checked_sub(name.len()) else {
+                    break;
+                };
+                budget = left;
+                let defined = symbol.st_shndx.get(ENDIAN) != elf::SHN_UNDEF;
+                RelocationTarget::Symbol {
+                    name: String::from_utf8_lossy(strip_version(name)),
+                    addend,
+                    definition: defined.then(|| ImageAddress(symbol.st_value.get(ENDIAN))),
+                }
+            }
+            _ => continue,
+        };
+        found.push(Relocation { slot, target });
+    }
+    found
+}

@@ -1,0 +1,136 @@
+//! From an address to a name: a sorted index over functions and fragments.
+
+use crate::address::{AddressRange, ImageAddress};
+use crate::elf::Elf;
+use crate::frames::Frames;
+use crate::functions::Functions;
+
+/// How many spans before an address are looked at for one that holds it: functions nest one or two deep.
+const NESTING_MAX: usize = 32;
+
+/// One extent, and whose it is.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    range: AddressRange,
+    owner: Owner,
+    /// The highest end of this span and all before it.
+    reach: ImageAddress,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    Orphan(u32),
+    Fragment(u32, u32),
+    Function(u32),
+}
+
+/// Sorted by start; of several with one start, the most telling last.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    spans: Vec<Span>,
+    /// Where anything begins or data lies, sorted: what ends the padding behind a function.
+    starts: Vec<u64>,
+}
+
+impl Index {
+    pub fn of(elf: &Elf, frames: &Frames, functions: &Functions) -> Self {
+        let mut spans = Vec::with_capacity(functions.list.len());
+        let span = |range, owner| Span {
+            range,
+            owner,
+            reach: ImageAddress(0),
+        };
+        // The list has IFUNCs behind the code at the same address; here the code shall win, so it goes last.
+        for (index, function) in functions.list.iter().enumerate() {
+            spans.push(span(function.extent(), Owner::Function(index as u32)));
+            for (part, fragment) in function.fragments.iter().enumerate() {
+                spans.push(span(fragment.range, Owner::Fragment(index as u32, part as u32)));
+            }
+        }
+        for (index, fragment) in functions.orphans.iter().enumerate() {
+            spans.push(span(fragment.range, Owner::Orphan(index as u32)));
+        }
+        spans.sort_by(|left, right| {
+            let key = |span: &Span| (span.range.start, std::cmp::Reverse(span.range.end));
+            key(left).cmp(&key(right)).then_with(|| right.owner.cmp(&left.owner))
+        });
+        let mut reach = ImageAddress(0);
+        for span in &mut spans {
+            reach = reach.max(span.range.end);
+            span.reach = reach;
+        }
+        let mut starts: Vec<u64> = spans.iter().map(|span| span.range.start.0).collect();
+        starts.extend(frames.list.iter().map(|frame| frame.start));
+        starts.extend(&functions.data);
+        starts.extend(elf.executable.iter().map(|range| range.start.0));
+        starts.sort_unstable();
+        starts.dedup();
+        Self { spans, starts }
+    }
+
+    /// The span with the highest start that holds `address`.
+    fn holding(&self, address: ImageAddress) -> Option<&Span> {
+        let before = self.spans.partition_point(|span| span.range.start <= address);
+        let candidates = self.spans.get(..before)?.iter().rev().take(NESTING_MAX);
+        candidates
+            .take_while(|span| span.reach > address)
+            .find(|span| span.range.contains(address))
+    }
+
+    /// The extent of the innermost function or fragment that holds `address`.
+    pub fn span_at(&self, address: ImageAddress) -> Option<AddressRange> {
+        self.holding(address).map(|span| span.range)
+    }
+
+    /// Whether a function or fragment begins at `address`.
+    pub fn is_start(&self, address: ImageAddress) -> bool {
+        self.spans
+            .binary_search_by_key(&address, |span| span.range.start)
+            .is_ok()
+    }
+
+    /// The range of the named fragment that holds `address`.
+    pub fn fragment_at(&self, address: ImageAddress) -> Option<AddressRange> {
+        let span = self.holding(address)?;
+        (!matches!(span.owner, Owner::Function(_))).then_some(span.range)
+    }
+
+    /// See [`crate::Module::padding_after`].
+    pub fn padding_after(&self, elf: &Elf, frames: &Frames, end: ImageAddress) -> AddressRange {
+        let nothing = AddressRange::new(end.0, end.0);
+        let Some(range) = elf.executable_at(end.0) else {
+            return nothing;
+        };
+        if self.holding(end).is_some() || frames.at(end.0).is_some() {
+            return nothing;
+        }
+        let next = self.starts.get(self.starts.partition_point(|start| *start < end.0));
+        AddressRange::new(end.0, next.map_or(range.end.0, |next| range.end.0.min(*next)))
+    }
+
+    /// See [`crate::Module::resolve`].
+    pub fn resolve<'a>(
+        &self,
+        elf: &Elf,
+        frames: &Frames,
+        functions: &'a Functions,
+        address: ImageAddress,
+    ) -> Option<(&'a str, u64)> {
+        let span = self.holding(address).or_else(|| {
+            let range = elf.executable_at(address.0)?;
+            let before = self
+                .spans
+                .partition_point(|span| span.range.start <= address)
+                .checked_sub(1)?;
+            // An FDE that holds the address speaks of a function that begins with it; no symbol before it does.
+            let lowest = frames.at(address.0).map_or(range.start.0, |frame| frame.start);
+            self.spans.get(before).filter(|span| span.range.start.0 >= lowest)
+        })?;
+        let name = match span.owner {
+            Owner::Function(index) => &functions.list.get(index as usize)?.name,
+            Owner::Fragment(index, part) => &functions.list.get(index as usize)?.fragments.get(part as usize)?.name,
+            Owner::Orphan(index) => &functions.orphans.get(index as usize)?.name,
+        };
+        Some((name, address.0 - span.range.start.0))
+    }
+}

@@ -1,0 +1,278 @@
+//! Unwinding tables for the agent, compiled from call frame information.
+//!
+//! The agent walks stacks inside a handler, so its tables must be plain: sorted rows of 12 bytes, found by binary
+//! search, each saying where the caller's frame is (the CFA) and where the caller's rbp is. That is all that x86-64
+//! code compiled from any language uses, with few exceptions, and each of those has a row of its own kind:
+//!
+//! ```text
+//!   DW_CFA_def_cfa rsp/rbp, n           RSP, RBP     cfa = register + n
+//!   the .plt's expression               PLT          cfa = rsp + 8 or + 16, by the position in the stub
+//!   DW_OP_breg6 n; DW_OP_deref          RBP_DEREF    cfa = *(rbp + n): the stack was realigned
+//!   augmentation 'S'                    SIGNAL       the registers are in the ucontext at rsp
+//!   return address undefined            END          _start, clone: the first frame of a thread
+//!   anything else, or no FDE            UNKNOWN      follow the chain of saved rbp and hope
+//! ```
+//!
+//! Gaps shorter than a function's alignment are given to the function before: the return address of a call that does not
+//! return, at a function's very end, points there. Longer gaps are UNKNOWN, but for what restores the registers after a
+//! signal (`mov $15, %eax; syscall`), which musl and Go have without an FDE: it is recognised by its bytes.
+
+use gimli::{
+    BaseAddresses, CfaRule, FrameDescriptionEntry, Register, RegisterRule, UnwindContext, UnwindExpression,
+    UnwindSection, UnwindTable, UnwindTableRow,
+};
+use nanoprobe_arena::layout::{CFA_END, CFA_PLT, CFA_RBP, CFA_RBP_DEREF, CFA_RSP, CFA_SIGNAL, CFA_UNKNOWN, UnwindRow};
+
+use crate::elf::Elf;
+use crate::frames::{Frame, RSP, Slice, Visitor};
+use crate::module::Module;
+
+/// [`UnwindRow::rbp`]: the caller's rbp is in rbp.
+pub const RBP_UNCHANGED: u8 = 0;
+/// [`UnwindRow::rbp`]: it is at `cfa + rbp_offset`.
+pub const RBP_AT_CFA: u8 = 1;
+/// [`UnwindRow::rbp`]: it is lost.
+pub const RBP_UNDEFINED: u8 = 2;
+/// [`UnwindRow::rbp`]: it is at `rbp + rbp_offset`: the stack was realigned.
+pub const RBP_AT_RBP: u8 = 3;
+
+const RBP: Register = Register(6);
+/// Shorter gaps are padding up to the next function.
+const GAP_BYTES_MIN: u64 = 16;
+/// Lazy-binding stubs that are given rows of their own where their expression is not the usual one.
+const STUBS_MAX: u64 = 16 * 1024;
+/// `mov $15, %rax` or `mov $15, %eax`, and `syscall`: rt_sigreturn.
+const SIGNAL_RETURNS: [&[u8]; 2] = [
+    &[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05],
+    &[0xb8, 15, 0, 0, 0, 0x0f, 0x05],
+];
+
+/// The rows of a module, sorted by `pc`, which counts from [`Module::unwind_base`]. Each holds up to the next; the last
+/// one is UNKNOWN and holds to the end. There is at least one.
+///
+/// Code more than 4 GiB behind the base cannot be expressed, and is left out.
+pub fn unwind_rows(module: &Module) -> Vec<UnwindRow> {
+    let frames = &module.frames.list;
+    let mut compiler = Compiler {
+        elf: &module.elf,
+        frames,
+        base: module.unwind_base().0,
+        end: module.unwind_base().0,
+        rows: Vec::with_capacity(frames.len().saturating_mul(3)),
+        context: UnwindContext::new(),
+    };
+    compiler.push(compiler.base, unknown());
+    module.frames.with_descriptions(&module.elf, frames, &mut compiler);
+    compiler.gap(module.image_range().end.0);
+    compiler.rows.shrink_to_fit();
+    compiler.rows
+}
+
+struct Compiler<'m> {
+    elf: &'m Elf,
+    frames: &'m [Frame],
+    base: u64,
+    /// Up to where the rows speak.
+    end: u64,
+    rows: Vec<UnwindRow>,
+    context: UnwindContext<usize>,
+}
+
+/// What one row of an FDE comes to.
+enum Rule {
+    Row(UnwindRow),
+    /// Stubs of 16 bytes that push a word at this offset.
+    Stubs(u64),
+}
+
+impl Visitor for Compiler<'_> {
+    fn visit<'a, S: UnwindSection<Slice<'a>>>(
+        &mut self,
+        index: usize,
+        section: &S,
+        bases: &BaseAddresses,
+        description: &FrameDescriptionEntry<Slice<'a>>,
+    ) {
+        let Some(frame) = self.frames.get(index) else { return };
+        let next = self.frames.get(index + 1).map_or(u64::MAX, |next| next.start);
+        let end = frame.end.min(next);
+        if self.end == self.base || frame.start.saturating_sub(self.end) >= GAP_BYTES_MIN {
+            self.gap(frame.start);
+        }
+        self.end = end;
+        if description.is_signal_trampoline() {
+            return self.push(frame.start, row(CFA_SIGNAL, 0));
+        }
+        let mut context = std::mem::take(&mut self.context);
+        let mut at = frame.start;
+        if let Ok(mut table) = UnwindTable::new(section, bases, &mut context, description) {
+            while let Ok(Some(row)) = table.next_row() {
+                if row.start_address() >= end {
+                    break;
+                }
+                let row_end = row.end_address().min(end);
+                match convert(section, description, row) {
+                    Rule::Row(row) => self.push(at, row),
+                    Rule::Stubs(pushed_at) => self.push_stubs(at, row_end, pushed_at),
+                }
+                at = row_end;
+            }
+        }
+        self.context = context;
+        // Damaged, or more complicated than it may be: the rest of the function is not described.
+        if at < end {
+            self.push(at, unknown());
+        }
+    }
+}
+
+impl Compiler<'_> {
+    fn push(&mut self, address: u64, rule: UnwindRow) {
+        let Ok(pc) = u32::try_from(address.wrapping_sub(self.base)) else {
+            return;
+        };
+        let rule = UnwindRow { pc, ..rule };
+        self.rows.pop_if(|last| last.pc == pc);
+        if self.rows.last().is_none_or(|last| UnwindRow { pc, ..*last } != rule) {
+            self.rows.push(rule);
+        }
+    }
+
+    /// From the last described address up to `to` there is no FDE.
+    fn gap(&mut self, to: u64) {
+        let from = self.end;
+        self.push(from, unknown());
+        for range in &self.elf.executable {
+            let (start, end) = (range.start.0.max(from), range.end.0.min(to));
+            let Some(code) = end
+                .checked_sub(start)
+                .and_then(|bytes| self.elf.at_address(start, bytes))
+            else {
+                continue;
+            };
+            for (at, bytes) in signal_returns(code) {
+                self.push(start + at, row(CFA_SIGNAL, 0));
+                self.push(start + at + bytes, unknown());
+            }
+        }
+    }
+
+    fn push_stubs(&mut self, start: u64, end: u64, pushed_at: u64) {
+        let first = start & !15;
+        for stub in (first..end).step_by(16).take(STUBS_MAX as usize) {
+            self.push(stub.max(start), row(CFA_RSP, 8));
+            if (start..end).contains(&(stub + pushed_at)) {
+                self.push(stub + pushed_at, row(CFA_RSP, 16));
+            }
+        }
+        let described = first.saturating_add(STUBS_MAX * 16);
+        if described < end {
+            self.push(described, unknown());
+        }
+    }
+}
+
+fn row(cfa: u8, cfa_offset: i32) -> UnwindRow {
+    UnwindRow {
+        cfa,
+        cfa_offset,
+        ..UnwindRow::default()
+    }
+}
+
+fn unknown() -> UnwindRow {
+    row(CFA_UNKNOWN, 0)
+}
+
+fn convert<'a, S: UnwindSection<Slice<'a>>>(
+    section: &S,
+    description: &FrameDescriptionEntry<Slice<'a>>,
+    rules: &UnwindTableRow<usize>,
+) -> Rule {
+    match rules.register(description.cie().return_address_register()) {
+        Some(RegisterRule::Offset(-8)) => {}
+        Some(RegisterRule::Undefined) => return Rule::Row(row(CFA_END, 0)),
+        _ => return Rule::Row(unknown()),
+    }
+    let frame = match rules.cfa() {
+        CfaRule::RegisterAndOffset { register, offset } => match (*register, i32::try_from(*offset)) {
+            (RSP, Ok(offset)) => row(CFA_RSP, offset),
+            (RBP, Ok(offset)) => row(CFA_RBP, offset),
+            _ => return Rule::Row(unknown()),
+        },
+        CfaRule::Expression(expression) => match cfa_expression(bytes_of(section, expression)) {
+            Some(Rule::Row(row)) => row,
+            Some(stubs) => return stubs,
+            None => return Rule::Row(unknown()),
+        },
+    };
+    let (rbp, rbp_offset) = match rules.register(RBP) {
+        None | Some(RegisterRule::SameValue) => (RBP_UNCHANGED, 0),
+        Some(RegisterRule::Offset(offset)) => (RBP_AT_CFA, offset),
+        Some(RegisterRule::Expression(expression)) => match base_register_offset(bytes_of(section, &expression)) {
+            Some((offset, [])) => (RBP_AT_RBP, offset),
+            _ => (RBP_UNDEFINED, 0),
+        },
+        Some(_) => (RBP_UNDEFINED, 0),
+    };
+    let (rbp, rbp_offset) = i16::try_from(rbp_offset).map_or((RBP_UNDEFINED, 0), |offset| (rbp, offset));
+    Rule::Row(UnwindRow {
+        rbp,
+        rbp_offset,
+        ..frame
+    })
+}
+
+fn bytes_of<'a, S: UnwindSection<Slice<'a>>>(section: &S, expression: &UnwindExpression<usize>) -> &'a [u8] {
+    expression.get(section).map_or(&[], |expression| expression.0.slice())
+}
+
+/// The two expressions that define a CFA in practice.
+fn cfa_expression(expression: &[u8]) -> Option<Rule> {
+    // breg7(rsp) 8; breg16(rip) 0; lit15; and; lit(n); ge; lit3; shl; plus: n is 11 in plain stubs, 9 with endbr64.
+    if let &[
+        0x77,
+        8,
+        0x80,
+        0,
+        0x3f,
+        0x1a,
+        literal @ 0x30..=0x3f,
+        0x2a,
+        0x33,
+        0x24,
+        0x22,
+    ] = expression
+    {
+        return Some(match literal - 0x30 {
+            11 => Rule::Row(row(CFA_PLT, 0)),
+            pushed_at => Rule::Stubs(pushed_at.into()),
+        });
+    }
+    match base_register_offset(expression) {
+        Some((offset, [0x06])) => Some(Rule::Row(row(CFA_RBP_DEREF, i32::try_from(offset).ok()?))),
+        _ => None,
+    }
+}
+
+/// `DW_OP_breg6 offset` (rbp), and what follows it.
+fn base_register_offset(expression: &[u8]) -> Option<(i64, &[u8])> {
+    let [0x76, rest @ ..] = expression else { return None };
+    let mut rest = Slice::new(rest, gimli::LittleEndian);
+    let offset = gimli::Reader::read_sleb128(&mut rest).ok()?;
+    Some((offset, rest.slice()))
+}
+
+/// Where `code` has an rt_sigreturn, and how many bytes it is long.
+fn signal_returns(code: &[u8]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    let longest = SIGNAL_RETURNS.iter().map(|pattern| pattern.len()).max().unwrap_or(0);
+    code.iter().enumerate().filter_map(move |(at, first)| {
+        if *first != 0x48 && *first != 0xb8 {
+            return None;
+        }
+        let here = code.get(at..)?;
+        let here = here.get(..longest).unwrap_or(here);
+        let pattern = SIGNAL_RETURNS.iter().find(|pattern| here.starts_with(pattern))?;
+        Some((at as u64, pattern.len() as u64))
+    })
+}
