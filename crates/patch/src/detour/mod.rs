@@ -15,7 +15,7 @@ mod compose;
 mod fires;
 mod frame;
 
-pub(crate) use compose::{Composed, Content, compose};
+pub(crate) use compose::{Content, compose};
 
 use crate::{Refusal, RunPlan, Tactic, TargetAddress};
 

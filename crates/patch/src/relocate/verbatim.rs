@@ -7,6 +7,8 @@
 //!
 //! The bytes are copied, never encoded anew, so prefixes and redundant forms survive.
 
+use iced_x86::{Decoder, DecoderOptions};
+
 use super::Original;
 use crate::assemble::Assembler;
 use crate::{Refusal, TargetAddress};
@@ -17,8 +19,10 @@ pub(super) fn relocate(code: &mut Assembler, original: Original<'_>) -> Result<(
         code.bytes(bytes);
         return Ok(());
     }
-    let offsets = iced_x86::Decoder::with_ip(64, bytes, instruction.ip(), iced_x86::DecoderOptions::NONE)
-        .get_constant_offsets(instruction);
+    // The decoder knows the field's place only of what it decoded last.
+    let mut decoder = Decoder::with_ip(64, bytes, instruction.ip(), DecoderOptions::NONE);
+    let instruction = &decoder.decode();
+    let offsets = decoder.get_constant_offsets(instruction);
     if offsets.displacement_size() != 4 || offsets.displacement_offset() + 4 > bytes.len() {
         return Err(original.unmovable("its displacement was not found"));
     }
