@@ -149,6 +149,11 @@ impl Tracer {
         }
     }
 
+    /// Starts it on a running process.
+    pub fn start_on(self, pid: i32) -> Tracing {
+        self.process(pid).start()
+    }
+
     /// Starts it on a running process and returns when its probes are in place.
     ///
     /// # Panics

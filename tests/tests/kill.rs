@@ -1,0 +1,244 @@
+//! The tracer killed by SIGKILL, at many points of attach, trace and detach: the target runs on unharmed, and
+//! `nanoprobe restore PID` puts everything back.
+//!
+//! Two ways to choose the point. By time: a delay, spread over the length of each phase. By system call: strace kills
+//! the tracer when it enters the Nth ptrace, pwrite64, ... - every step of the protocol exactly, on any machine.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use nanoprobe_tests::command::{Running, run};
+use nanoprobe_tests::left_out::need_command;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::text::{Snapshot, is_patched, ptracer};
+use nanoprobe_tests::tracer::{Tracer, nanoprobe, start_waiting};
+use nanoprobe_tests::{live_tests, number_from_environment};
+use nix::sys::signal::Signal;
+
+const CLAUSE: &str = "pid$target:a.out::entry,pid$target:a.out::return,pid$target:libc:malloc:entry,
+                      pid$target:libc:malloc:return { @[probefunc] = count(); }";
+
+struct Target {
+    busy: Running,
+    snapshot: Snapshot,
+}
+
+impl Target {
+    fn start() -> Target {
+        let mut busy = start_waiting(&program("busy.c"), "3");
+        busy.go();
+        busy.wait_for("working\n");
+        std::thread::sleep(Duration::from_millis(100));
+        let snapshot = Snapshot::take(busy.pid());
+        Target { busy, snapshot }
+    }
+
+    fn pid(&self) -> i32 {
+        self.busy.pid()
+    }
+
+    /// After a kill: alive, let go of, making progress; then restored to the byte.
+    #[track_caller]
+    fn assert_survives_and_restore(&mut self, when: &str) {
+        // The kernel lets go of a dead tracer's threads by itself; that takes a moment.
+        self.busy.wait_until(&format!("being let go of ({when})"), |busy| {
+            ptracer(busy.pid()) == Some(0) && threads_in_state(busy.pid(), &['T', 't']) == 0
+        });
+        assert!(self.busy.is_running(), "the target died: {when}");
+        let before = processor_ticks(self.pid());
+        self.busy.wait_until(&format!("working on ({when})"), |busy| {
+            processor_ticks(busy.pid()) > before
+        });
+        let restored = run(Command::new(nanoprobe()).args(["restore", &self.pid().to_string()]));
+        assert_eq!(
+            restored.code(),
+            0,
+            "restore after {when}: {}{}",
+            restored.stdout,
+            restored.stderr
+        );
+        assert!(self.busy.is_running(), "the target died of restore: {when}");
+        self.snapshot.assert_identical(self.pid());
+    }
+
+    fn finish(mut self) {
+        self.busy.write("stop\n");
+        let finished = self.busy.finish().success();
+        assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
+    }
+}
+
+fn threads_in_state(pid: i32, states: &[char]) -> usize {
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return 0;
+    };
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok())
+        .filter(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(states)))
+        .count()
+}
+
+/// User and system time of a process, in clock ticks.
+fn processor_ticks(pid: i32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> = stat
+        .rsplit_once(") ")
+        .map_or(vec![], |(_, rest)| rest.split(' ').collect());
+    [11, 12]
+        .iter()
+        .filter_map(|&index| fields.get(index)?.parse::<u64>().ok())
+        .sum()
+}
+
+live_tests! {
+    fn killed_during_attach(form) {
+        let mut target = Target::start();
+        let started = Instant::now();
+        Tracer::new(form).clause(CLAUSE).attach(target.pid()).interrupt();
+        let length = started.elapsed();
+        let kills = number_from_environment("NANOPROBE_KILLS", 20);
+        for kill in 0..kills {
+            let delay = length.mul_f64((kill as f64 + 0.5) / kills as f64);
+            let tracing = Tracer::new(form).clause(CLAUSE).process(target.pid()).start();
+            std::thread::sleep(delay);
+            tracing.running.signal(Signal::SIGKILL);
+            tracing.finish();
+            target.assert_survives_and_restore(&format!("kill -9 {delay:?} after the start"));
+        }
+        target.finish();
+    }
+
+    fn killed_while_tracing(form) {
+        let mut target = Target::start();
+        for _ in 0..number_from_environment("NANOPROBE_KILLS", 20).div_ceil(4) {
+            let tracing = Tracer::new(form).clause(CLAUSE).attach(target.pid());
+            std::thread::sleep(Duration::from_millis(20));
+            tracing.running.signal(Signal::SIGKILL);
+            tracing.finish();
+            assert!(is_patched(target.pid()), "a killed tracer cannot have restored the text");
+            target.assert_survives_and_restore("kill -9 while tracing");
+        }
+        target.finish();
+    }
+
+    fn killed_during_detach(form) {
+        let mut target = Target::start();
+        let tracing = Tracer::new(form).clause(CLAUSE).attach(target.pid());
+        let started = Instant::now();
+        tracing.interrupt();
+        let length = started.elapsed();
+        let kills = number_from_environment("NANOPROBE_KILLS", 20);
+        for kill in 0..kills {
+            let delay = length.mul_f64((kill as f64 + 0.5) / kills as f64);
+            let tracing = Tracer::new(form).clause(CLAUSE).attach(target.pid());
+            tracing.running.signal(Signal::SIGINT);
+            std::thread::sleep(delay);
+            tracing.running.signal(Signal::SIGKILL);
+            tracing.finish();
+            target.assert_survives_and_restore(&format!("kill -9 {delay:?} after Ctrl-C"));
+        }
+        target.finish();
+    }
+
+    /// The next attach cleans up too, without `restore`.
+    fn the_next_attach_cleans_up(form) {
+        let mut target = Target::start();
+        for _ in 0..3 {
+            let tracing = Tracer::new(form).clause(CLAUSE).attach(target.pid());
+            tracing.running.signal(Signal::SIGKILL);
+            tracing.finish();
+            let clause = "pid$target:a.out:busy_work:entry { @ = count(); } tick-50ms { exit(0); }";
+            Tracer::new(form).clause(clause).process(target.pid()).run().success();
+            target.snapshot.assert_identical(target.pid());
+        }
+        target.assert_survives_and_restore("an attach that cleaned up");
+        target.finish();
+    }
+
+    /// A target that ends, forks and loads while its tracer is dead: the patches go on working.
+    fn an_orphaned_target_ends_well(form) {
+        let mut target = start_waiting(&program("forkstorm.c"), "10 200");
+        let clause = "pid$target:a.out::entry,pid$target:a.out::return { @[probefunc] = count(); }";
+        let tracing = Tracer::new(form).clause(clause).attach(target.pid());
+        tracing.running.signal(Signal::SIGKILL);
+        tracing.finish();
+        target.go();
+        assert!(target.finish().success().stdout.ends_with("OK\n"));
+    }
+}
+
+/// Kills at the Nth call of every kind of system call that the tracer makes from attach to detach.
+#[test]
+fn killed_at_every_kind_of_system_call() {
+    let Some(strace) = need_command("SIGKILL at exact system calls", "strace") else {
+        return;
+    };
+    let mut target = Target::start();
+    let clause = format!("{CLAUSE} tick-100ms {{ exit(0); }}");
+    let calls =
+        "ptrace,pwrite64,pwritev,process_vm_writev,write,wait4,waitid,kill,tgkill,mmap,munmap,memfd_create,sendmsg";
+    let pid = target.pid().to_string();
+    let strace_nanoprobe = |extra: &[&str], log: &std::path::Path| {
+        let mut command = Command::new(&strace);
+        // Not -f: the injection counts the main thread's calls, and -f would also follow our children.
+        command
+            .args(["-qq", "-e", &format!("trace={calls}")])
+            .args(extra)
+            .arg("-o")
+            .arg(log);
+        command
+            .arg("--")
+            .arg(nanoprobe())
+            .args(["-q", "-n", &clause, "-p", &pid]);
+        command
+    };
+
+    // How many calls of each kind a whole run makes.
+    let log = tempfile::NamedTempFile::new().expect("a temporary file");
+    run(&mut strace_nanoprobe(&[], log.path())).success();
+    let text = std::fs::read_to_string(log.path()).expect("the log");
+    let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
+    for line in text.lines() {
+        if let Some((name, _)) = line.split_once('(') {
+            *totals.entry(name).or_default() += 1;
+        }
+    }
+    assert!(
+        totals.contains_key("ptrace"),
+        "the tracer made no ptrace call:\n{totals:?}"
+    );
+    target.snapshot.assert_identical(target.pid());
+
+    let points = number_from_environment("NANOPROBE_KILLS", 20);
+    let kills: Vec<(&str, u64)> = totals
+        .iter()
+        .flat_map(|(&name, &total)| {
+            let points = points.min(total);
+            (0..points).map(move |point| (name, 1 + point * (total - 1) / points.max(2).saturating_sub(1)))
+        })
+        .filter(|&(name, at)| at <= totals[name])
+        .collect();
+    for (name, at) in kills {
+        let inject = format!("inject={name}:signal=KILL:when={at}");
+        let mut command = strace_nanoprobe(&["-e", &inject], log.path());
+        let mut running = Running::start(&mut command);
+        running.close_input();
+        running.finish();
+        target.assert_survives_and_restore(&format!("kill -9 at {name} number {at} of {}", totals[name]));
+    }
+    target.finish();
+}
+
+/// Nothing to restore is no error; neither is restoring twice.
+#[test]
+fn restore_of_an_untouched_program() {
+    let mut target = Target::start();
+    for _ in 0..2 {
+        target.assert_survives_and_restore("nothing");
+    }
+    target.finish();
+    let gone = run(Command::new(nanoprobe()).args(["restore", "1073741808"]));
+    assert_ne!(gone.code(), 0);
+    assert!(gone.stderr.contains("1073741808"), "{}", gone.stderr);
+}

@@ -1,0 +1,59 @@
+//! C++ exceptions and longjmp through probed frames.
+
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::{said, table};
+use nanoprobe_tests::tracer::Tracer;
+
+use crate::traced_from_start;
+
+live_tests! {
+    /// A frame left by an exception or a longjmp does not return.
+    fn frames_that_are_thrown_through(form) {
+        let clause = "pid$target:a.out:frame_outer:entry,pid$target:a.out:frame_outer:return,
+                      pid$target:a.out:frame_bottom:entry,pid$target:a.out:frame_bottom:return
+                      { @[probefunc, probename] = count(); }";
+        let rounds = form.scale(2000, 100).to_string();
+        let traced = traced_from_start(form, clause, &program("exceptions.cpp"), &rounds);
+        let rows = table(&traced.results);
+        let stdout = &traced.finished.stdout;
+        assert_eq!(rows["frame_outer entry"], said(stdout, "outer_entries"));
+        // frame_outer leaves by a tail call or a return: either way frames left by an exception have left it before or
+        // not at all.
+        let outer_returns = rows["frame_outer return"];
+        assert!(
+            outer_returns == said(stdout, "outer_returns") || outer_returns == said(stdout, "outer_entries"),
+            "{outer_returns} returns"
+        );
+        assert_eq!(rows["frame_bottom entry"], said(stdout, "bottom_entries"));
+        assert_eq!(rows["frame_bottom return"], said(stdout, "bottom_returns"));
+    }
+
+    /// Every function of the program, the C++ library's throwing machinery and the unwinder.
+    fn the_unwinder_itself_is_probed(form) {
+        let clause = "pid$target:a.out::entry,pid$target:a.out::return,
+                      pid$target:libgcc_s::entry,pid$target:libstdc++:__cxa*:entry,pid$target:libstdc++:__cxa*:return
+                      { @[probemod] = count(); }";
+        let program = program("exceptions.cpp");
+        let traced = traced_from_start(form, clause, &program, &form.scale(200, 10).to_string());
+        let rows = table(&traced.results);
+        for library in ["libgcc_s", "libstdc++"] {
+            let hits: i64 = rows.iter().filter(|(name, _)| name.starts_with(library)).map(|(_, hits)| hits).sum();
+            assert!(hits > 0, "no hit in {library}: {rows:?}");
+        }
+    }
+
+    /// A stack taken inside frames that will be thrown through, and handlers that record.
+    fn stacks_before_a_throw(form) {
+        let clause = "pid$target:a.out:frame_bottom:entry { @[ustack()] = count(); }";
+        let program = program("exceptions.cpp");
+        let traced = Tracer::new(form).clause(clause).command(&program, "50").run().complete();
+        let all = nanoprobe_tests::results::stacks(&traced.results);
+        let total: i64 = all.iter().map(|(_, count)| count).sum();
+        assert_eq!(total, said(&traced.finished.stdout, "bottom_entries"));
+        for (frames, _) in &all {
+            // frame_bottom, twenty frames, and what called them.
+            assert!(frames.len() >= 22, "{frames:#?}");
+        }
+    }
+}

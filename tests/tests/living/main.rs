@@ -1,0 +1,66 @@
+//! Living with the target: whatever it does, its results are those of the unprobed run, and the counts are exact.
+
+mod ends;
+mod exceptions;
+mod forks;
+mod loading;
+mod machine;
+mod others;
+mod returns;
+mod signals;
+mod strings;
+mod threads;
+mod users;
+
+use std::path::Path;
+
+use nanoprobe_tests::command::{Finished, run};
+use nanoprobe_tests::tracer::{Form, Traced, Tracer, start_waiting};
+
+/// The output of the unprobed run.
+#[track_caller]
+fn unprobed(program: &Path, arguments: &str) -> Finished {
+    run(std::process::Command::new(program).args(arguments.split_whitespace()))
+}
+
+/// Traces a program from its start by `-c` and asserts that it printed what it prints unprobed.
+#[track_caller]
+fn traced_from_start(form: Form, clause: &str, program: &Path, arguments: &str) -> Traced {
+    let right = unprobed(program, arguments).success();
+    let traced = Tracer::new(form)
+        .clause(clause)
+        .command(program, arguments)
+        .run()
+        .complete();
+    assert_eq!(without_messages(&traced.finished.stdout), right.stdout);
+    traced
+}
+
+/// Attaches to a program that waits, lets it go, and asserts that it printed what it prints unprobed. What nanoprobe
+/// reports as lost is left to the caller.
+#[track_caller]
+fn traced_when_attached(form: Form, clause: &str, program: &Path, arguments: &str) -> (Finished, Traced) {
+    let mut target = start_waiting(program, arguments);
+    let tracing = Tracer::new(form).clause(clause).attach(target.pid());
+    target.go();
+    let finished = target.finish().success();
+    assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
+    (finished, tracing.finish().success())
+}
+
+/// Standard output without what nanoprobe itself may print there.
+fn without_messages(stdout: &str) -> String {
+    stdout
+        .lines()
+        .filter(|line| !line.starts_with("nanoprobe: "))
+        .map(|line| format!("{line}\n"))
+        .collect()
+}
+
+/// How many hits nanoprobe said were missed: the sum over its lines `... N missed ...` or `... missed N ...`.
+fn missed(stderr: &str) -> i64 {
+    let lines = stderr.lines().filter(|line| line.contains("missed"));
+    lines
+        .filter_map(|line| line.split_whitespace().find_map(|word| word.parse::<i64>().ok()))
+        .sum()
+}

@@ -1,0 +1,135 @@
+//! Others at the same program: strace, gdb, a second nanoprobe.
+
+use std::process::Command;
+use std::time::Duration;
+
+use nanoprobe_tests::command::{Running, run};
+use nanoprobe_tests::left_out::need_command;
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::{said, value};
+use nanoprobe_tests::text::Snapshot;
+use nanoprobe_tests::tracer::{Traced, Tracer, Tracing, start_waiting, wait_until_armed};
+
+const WORK: &str = "pid$target:a.out:busy_work:entry { @ = count(); }";
+
+/// Lets the target work for a while, then Ctrl-C. How long is of no account.
+#[track_caller]
+pub fn after_some_work(tracing: Tracing) -> Traced {
+    std::thread::sleep(Duration::from_millis(200));
+    tracing.interrupt()
+}
+
+live_tests! {
+    fn strace_comes_and_goes(form) {
+        let Some(strace) = need_command("strace on a traced program", "strace") else { return };
+        let mut busy = start_waiting(&program("busy.c"), "2");
+        let tracing = Tracer::new(form).clause(WORK).attach(busy.pid());
+        busy.go();
+        busy.wait_for("working\n");
+        for _ in 0..3 {
+            let mut command = Command::new(&strace);
+            command.args(["-f", "-qq", "-e", "trace=nanosleep,clock_nanosleep", "-p", &busy.pid().to_string()]);
+            let stracing = Running::start(&mut command);
+            std::thread::sleep(Duration::from_millis(150));
+            stracing.signal(nix::sys::signal::Signal::SIGINT);
+            let finished = stracing.finish();
+            assert!(finished.stderr.contains("nanosleep"), "strace saw nothing:\n{}", finished.stderr);
+        }
+        busy.write("stop\n");
+        let target = busy.finish().success();
+        assert_eq!(value(&tracing.finish().success().results), said(&target.stdout, "calls"));
+    }
+
+    fn gdb_comes_and_goes(form) {
+        let Some(gdb) = need_command("gdb on a traced program", "gdb") else { return };
+        let mut busy = start_waiting(&program("busy.c"), "2");
+        let tracing = Tracer::new(form).clause(WORK).attach(busy.pid());
+        busy.go();
+        busy.wait_for("working\n");
+        for _ in 0..2 {
+            let mut command = Command::new(&gdb);
+            command.args(["-nx", "-batch", "-p", &busy.pid().to_string(), "-ex", "thread apply all bt 3", "-ex", "detach"]);
+            command.env_remove("DEBUGINFOD_URLS");
+            let finished = run(&mut command);
+            assert!(finished.stdout.contains("Thread "), "gdb saw nothing:\n{}\n{}", finished.stdout, finished.stderr);
+        }
+        busy.write("stop\n");
+        let target = busy.finish().success();
+        assert_eq!(value(&tracing.finish().success().results), said(&target.stdout, "calls"));
+    }
+
+    /// A debugger holds the program: we refuse with a reason and touch nothing.
+    fn a_program_under_strace_is_refused(form) {
+        let Some(strace) = need_command("nanoprobe on a straced program", "strace") else { return };
+        let mut busy = start_waiting(&program("busy.c"), "1");
+        let snapshot = Snapshot::take(busy.pid());
+        let mut command = Command::new(strace);
+        command.args(["-f", "-qq", "-o", "/dev/null", "-p", &busy.pid().to_string()]);
+        let stracing = Running::start(&mut command);
+        busy.wait_until("being straced", |busy| nanoprobe_tests::text::ptracer(busy.pid()).is_some_and(|tracer| tracer != 0));
+        let traced = Tracer::new(form).clause(WORK).process(busy.pid()).run();
+        assert_eq!(traced.finished.code(), 1, "{}", traced.finished.stderr);
+        assert!(traced.finished.stderr.contains("trace"), "{}", traced.finished.stderr);
+        snapshot.assert_restored(busy.pid());
+        stracing.signal(nix::sys::signal::Signal::SIGINT);
+        stracing.finish();
+        busy.go();
+        busy.write("stop\n");
+        busy.finish().success();
+    }
+
+    /// A second tracer is refused or works; either way both end, and nothing is left.
+    fn two_tracers(form) {
+        let mut busy = start_waiting(&program("busy.c"), "2");
+        busy.go();
+        busy.wait_for("working\n");
+        let snapshot = Snapshot::take(busy.pid());
+        let first = Tracer::new(form).clause(WORK).attach(busy.pid());
+        let second = Tracer::new(form)
+            .clause("pid$target:a.out:busy_recursion:entry { @ = count(); } tick-200ms { exit(0); }")
+            .process(busy.pid())
+            .run();
+        if second.finished.code() != 0 {
+            assert!(second.finished.stderr.contains(&busy.pid().to_string()), "{}", second.finished.stderr);
+        }
+        let traced = after_some_work(first);
+        assert!(value(&traced.results) > 0);
+        snapshot.assert_restored(busy.pid());
+        busy.write("stop\n");
+        busy.finish().success();
+    }
+
+    fn ctrl_c_restores_everything(form) {
+        let mut busy = start_waiting(&program("busy.c"), "4");
+        busy.go();
+        busy.wait_for("working\n");
+        std::thread::sleep(Duration::from_millis(50));
+        let snapshot = Snapshot::take(busy.pid());
+        let clause = "pid$target:a.out::entry,pid$target:a.out::return,
+                      pid$target:libc:malloc:entry,pid$target:libc:free:entry { @[probefunc] = count(); }";
+        let traced = after_some_work(Tracer::new(form).clause(clause).attach(busy.pid()));
+        assert!(!traced.results.trim().is_empty());
+        snapshot.assert_identical(busy.pid());
+        busy.write("stop\n");
+        busy.finish().success();
+    }
+
+    fn a_stopped_tracer_does_not_stop_the_target(form) {
+        let mut busy = start_waiting(&program("busy.c"), "2");
+        let mut tracing = Tracer::new(form).clause("pid$target:a.out:busy_work:entry { trace(timestamp); }").start_on(busy.pid());
+        wait_until_armed(&mut tracing.running, busy.pid());
+        tracing.running.signal(nix::sys::signal::Signal::SIGSTOP);
+        busy.go();
+        busy.wait_for("working\n");
+        std::thread::sleep(Duration::from_millis(300));
+        busy.write("stop\n");
+        // It ends although nobody reads its ring: records are dropped, not waited for.
+        let target = busy.finish().success();
+        assert!(said(&target.stdout, "calls") > 0);
+        tracing.running.signal(nix::sys::signal::Signal::SIGCONT);
+        let traced = tracing.finish();
+        assert_eq!(traced.finished.code(), 0, "{}", traced.finished.stderr);
+        assert!(traced.finished.stderr.contains("drop"), "drops are not reported:\n{}", traced.finished.stderr);
+    }
+}

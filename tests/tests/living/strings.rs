@@ -1,0 +1,53 @@
+//! Bad pointers are errors of the clause, counted and said, and nothing to the target (I4).
+
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::{said, table, value};
+use nanoprobe_tests::tracer::Tracer;
+
+use crate::unprobed;
+
+live_tests! {
+    fn good_strings_are_copied_and_bad_ones_are_errors(form) {
+        let program = program("strings.c");
+        let right = unprobed(&program, "20").success();
+        let clause = "pid$target:a.out:takes:entry { @[copyinstr(arg0)] = count(); }
+                      ERROR { @errors[\"errors\"] = count(); }";
+        let traced = Tracer::new(form).clause(clause).command(&program, "20").run().success();
+        assert_eq!(crate::without_messages(&traced.finished.stdout), right.stdout);
+        let rows = table(&traced.results);
+        assert_eq!(rows["plain"], 20, "{rows:?}");
+        assert_eq!(rows["page end"], 20, "{rows:?}");
+        assert_eq!(rows["errors"], said(&right.stdout, "bad"), "{rows:?}");
+        // Cut at strsize with its NUL: 255 bytes of 256.
+        let long = "l".repeat(255);
+        assert_eq!(rows.get(&long), Some(&20), "{rows:?}");
+        let stderr = &traced.finished.stderr;
+        assert!(stderr.contains("error on enabled probe ID"), "{stderr}");
+        assert!(stderr.contains("invalid address"), "{stderr}");
+    }
+
+    fn strsize_cuts(form) {
+        let clause = "pid$target:a.out:takes:entry /arg1 == 1999/ { @[strlen(copyinstr(arg0))] = count(); }";
+        let tracer = Tracer::new(form).argument("-x").argument("strsize=64").clause(clause);
+        let traced = tracer.command(&program("strings.c"), "5").run().complete();
+        let rows = table(&traced.results);
+        assert_eq!(rows.into_iter().collect::<Vec<_>>(), [("63".to_owned(), 5)]);
+    }
+
+    /// A predicate guards the pointer: no error is made.
+    fn predicates_run_first(form) {
+        let clause = "pid$target:a.out:takes:entry /arg1 > 1/ { @ = sum(strlen(copyinstr(arg0))); }";
+        let traced = Tracer::new(form).clause(clause).command(&program("strings.c"), "10").run().complete();
+        assert_eq!(value(&traced.results), 10 * (5 + 8 + 8 + 255));
+    }
+
+    fn copyin_reads_what_is_there(form) {
+        let clause = "pid$target:a.out:takes:entry /arg1 == 5/ { @[stringof(copyin(arg0, 6))] = count(); }
+                      pid$target:a.out:takes:entry /arg1 == 5/ { @[\"long\"] = sum(*(int *)copyin(arg0, 4)); }";
+        let traced = Tracer::new(form).clause(clause).command(&program("strings.c"), "10").run().complete();
+        let rows = table(&traced.results);
+        assert_eq!(rows["plain"], 10);
+        assert_eq!(rows["long"], 10 * i64::from(i32::from_le_bytes(*b"plai")));
+    }
+}

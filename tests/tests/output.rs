@@ -1,0 +1,330 @@
+//! What the command prints, and how it ends: as dtrace(1) does.
+//!
+//! Blanks at the ends of lines are of no account here; everything else in the expected texts is exact.
+
+use std::process::Command;
+
+use nanoprobe_tests::command::{Finished, run};
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::{records, values};
+use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting};
+
+fn command(arguments: &[&str]) -> Finished {
+    run(Command::new(nanoprobe()).args(arguments))
+}
+
+fn trimmed(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    lines.join("\n").trim_matches('\n').to_owned()
+}
+
+/// What `-q -n CLAUSE` prints about numbers.c.
+#[track_caller]
+fn about_numbers(form: Form, clause: &str) -> String {
+    let traced = Tracer::new(form)
+        .argument("-q")
+        .clause(clause)
+        .command(&program("numbers.c"), "")
+        .run()
+        .complete();
+    trimmed(&traced.results)
+}
+
+const NUMBERED: &str = "pid$target:a.out:numbered:entry";
+
+live_tests! {
+    fn aggregating_functions(form) {
+        for (function, right) in [
+            ("count()", 69),
+            ("sum(arg0)", 2070),
+            ("min(arg0)", -4),
+            ("max(arg0)", 64),
+            ("avg(arg0)", 30),
+            // The population's: sqrt((69^2 - 1) / 12) = 19.9...
+            ("stddev(arg0)", 19),
+            ("sum((int)arg2)", -2070),
+            ("max(arg3 & 0xff)", 255),
+        ] {
+            let found = about_numbers(form, &format!("{NUMBERED} {{ @ = {function}; }}"));
+            assert_eq!(values(&found), [right], "{function}: {found}");
+        }
+    }
+
+    fn quantize_is_drawn(form) {
+        let found = about_numbers(form, &format!("{NUMBERED} {{ @ = quantize(arg0); }}"));
+        let right = "
+           value  ------------- Distribution ------------- count
+              -8 |                                         0
+              -4 |@                                        1
+              -2 |@                                        2
+              -1 |@                                        1
+               0 |@                                        1
+               1 |@                                        1
+               2 |@                                        2
+               4 |@@                                       4
+               8 |@@@@@                                    8
+              16 |@@@@@@@@@                                16
+              32 |@@@@@@@@@@@@@@@@@@@                      32
+              64 |@                                        1
+             128 |                                         0";
+        assert_eq!(found, right.trim_matches('\n'));
+    }
+
+    fn lquantize_is_drawn(form) {
+        let found = about_numbers(form, &format!("{NUMBERED} {{ @ = lquantize(arg0, 0, 60, 20); }}"));
+        let right = "
+           value  ------------- Distribution ------------- count
+             < 0 |@@                                       4
+               0 |@@@@@@@@@@@@                             20
+              20 |@@@@@@@@@@@@                             20
+              40 |@@@@@@@@@@@@                             20
+           >= 60 |@@@                                      5";
+        assert_eq!(found, right.trim_matches('\n'));
+    }
+
+    fn keys_are_in_order_of_value(form) {
+        let found = about_numbers(form, &format!("{NUMBERED} /arg0 > 0/ {{ @[copyinstr(arg1), arg0 > 60] = sum(arg0 > 60 ? 1000 : 1); }}"));
+        let rows: Vec<Vec<&str>> = found.lines().map(|line| line.split_whitespace().collect()).collect();
+        // 1..60: twenty of each; 61, 62, 63, 64: (i + 6) % 3 is 1, 2, 0, 1.
+        assert_eq!(rows.len(), 6, "{found}");
+        assert!(rows[..3].iter().all(|row| row[1..] == ["0", "20"]), "{found}");
+        assert!(rows[3..5].iter().all(|row| row[1..] == ["1", "1000"]), "{found}");
+        assert_eq!(rows[5], ["green", "1", "2000"], "{found}");
+    }
+
+    fn the_default_columns(form) {
+        let clause = format!("{NUMBERED} /arg0 > 61/ {{ trace(arg0); }} {NUMBERED} /arg0 == 64/ {{ trace(copyinstr(arg1)); }}");
+        let traced = Tracer::new(form).clause(&clause).command(&program("numbers.c"), "").run().complete();
+        let header = traced.results.lines().next().expect("a header");
+        assert_eq!(header, "CPU     ID                    FUNCTION:NAME", "{}", traced.results);
+        let all: Vec<(String, String)> = records(&traced.results);
+        let right = ["62", "63", "64", "green"].map(|value| ("numbered:entry".to_owned(), value.to_owned()));
+        assert_eq!(all, right);
+    }
+
+    fn printf_converts_as_dtrace(form) {
+        let clause = format!(
+            "{NUMBERED} /arg0 == -3 || arg0 == 62/
+             {{ printf(\"%d|%5d|%-5d|%05d|%x|%#x|%X|%o|%u|%s|%10s|%-8s|%c|%%|%hhd|%i|%+d|%lld\\n\", arg0, arg0, arg0, arg0,
+                       (int)arg0, 255, 255, 8, (unsigned char)arg0, copyinstr(arg1), copyinstr(arg1), probefunc, 65,
+                       (char)arg0, (int)arg2, 5, arg0); }}"
+        );
+        let found = about_numbers(form, &clause);
+        let right = "-3|   -3|-3   |-0003|fffffffd|0xff|FF|10|253|red|       red|numbered|A|%|-3|3|+5|-3
+62|   62|62   |00062|3e|0xff|FF|10|62|blue|      blue|numbered|A|%|62|-62|+5|62";
+        assert_eq!(found, right);
+    }
+
+    fn printa_and_normalize(form) {
+        let clause = format!(
+            "{NUMBERED} {{ @n[copyinstr(arg1)] = count(); @all = sum(arg0); }}
+             END {{ printa(\"%s has %@d\\n\", @n); normalize(@all, 10); printa(\"tenth %@d\\n\", @all); }}"
+        );
+        let found = about_numbers(form, &clause);
+        let mut lines: Vec<&str> = found.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["blue has 23", "green has 23", "red has 23", "tenth 207"]);
+    }
+
+    fn variables_and_begin_and_end(form) {
+        let clause = format!(
+            "BEGIN {{ total = 100; printf(\"begin\\n\"); }}
+             {NUMBERED} {{ self->last = arg0; this->square = arg0 * arg0; total += this->square; seen[copyinstr(arg1)]++; }}
+             {NUMBERED} /self->last == 64/ {{ printf(\"%d %d %d\\n\", total, seen[\"red\"], seen[\"none\"]); }}
+             END {{ printf(\"end %s\\n\", seen[\"blue\"] == 23 ? \"right\" : \"wrong\"); }}"
+        );
+        let squares: i64 = (-4..=64).map(|i| i * i).sum();
+        let found = about_numbers(form, &clause);
+        assert_eq!(found, format!("begin\n{} 23 0\nend right", squares + 100));
+    }
+
+    fn macro_arguments(form) {
+        let clause = "pid$target:a.out:numbered:entry /arg0 == $1/ { printf(\"%s %d %d\\n\", $$2, $target == pid, arg0); }";
+        let tracer = Tracer::new(form).argument("-q").clause(clause).command(&program("numbers.c"), "");
+        let traced = tracer.argument("17").argument("word").run().complete();
+        assert_eq!(trimmed(&traced.results), "word 1 17");
+    }
+
+    fn exit_gives_the_status(form) {
+        let clause = format!("{NUMBERED} /arg0 == 10/ {{ exit(17); }}");
+        let traced = Tracer::new(form).clause(&clause).command(&program("numbers.c"), "").run();
+        assert_eq!(traced.finished.code(), 17, "{}", traced.finished.stderr);
+    }
+
+    fn the_buffer_policy_fill_stops_with_what_it_has(form) {
+        let mut looper = start_waiting(&program("looper.c"), "20000");
+        let clause = "pid$target:a.out:func:entry { trace(arg0); }";
+        let tracer = Tracer::new(form).argument("-q").argument("-x").argument("bufpolicy=fill");
+        let tracing = tracer.argument("-x").argument("bufsize=64k").clause(clause).attach(looper.pid());
+        looper.go();
+        looper.finish().success();
+        let traced = tracing.finish().success();
+        assert!(!traced.results.trim().is_empty());
+    }
+}
+
+/// With a small buffer and a stalled consumer, what is printed and what is said to be dropped is everything.
+#[test]
+fn drops_are_counted_to_the_last() {
+    let calls: usize = 200_000;
+    let mut looper = start_waiting(&program("looper.c"), &calls.to_string());
+    let clause = "pid$target:a.out:func:entry { printf(\"x\\n\"); }";
+    let tracer = Tracer::new(Form::Default)
+        .argument("-q")
+        .argument("-x")
+        .argument("bufsize=16k");
+    let tracing = tracer
+        .argument("-x")
+        .argument("switchrate=1s")
+        .clause(clause)
+        .attach(looper.pid());
+    looper.go();
+    looper.finish().success();
+    let traced = tracing.finish().success();
+    let printed = traced.results.lines().filter(|line| *line == "x").count();
+    let dropped: usize = traced
+        .finished
+        .stderr
+        .lines()
+        .filter(|line| line.contains("drop"))
+        .filter_map(|line| line.split_whitespace().find_map(|word| word.parse::<usize>().ok()))
+        .sum();
+    assert!(
+        dropped > 0,
+        "nothing dropped with 16k for {calls} records: {}",
+        traced.finished.stderr
+    );
+    assert_eq!(printed + dropped, calls, "{}", traced.finished.stderr);
+}
+
+#[test]
+fn a_script_file_runs() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let script = folder.path().join("script.d");
+    let nanoprobe = nanoprobe().canonicalize().expect("the command's path");
+    let text = format!(
+        "#!{} -s\n#pragma D option quiet\n/* a comment */\nBEGIN\n{{\n\tprintf(\"hello %s\\n\", $$1);\n\texit(0);\n}}\n",
+        nanoprobe.display()
+    );
+    std::fs::write(&script, text).expect("writing the script");
+    let path = script.display().to_string();
+    assert_eq!(command(&["-s", &path, "world"]).success().stdout, "hello world\n");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("its permissions");
+    assert_eq!(
+        run(Command::new(&script).arg("again")).success().stdout,
+        "hello again\n"
+    );
+}
+
+#[test]
+fn begin_without_a_target() {
+    let finished = command(&["-n", "BEGIN { trace(\"hello\"); exit(3); }"]);
+    assert_eq!(finished.code(), 3, "{}", finished.stderr);
+    assert!(
+        finished
+            .stderr
+            .contains("nanoprobe: description 'BEGIN ' matched 1 probe"),
+        "{}",
+        finished.stderr
+    );
+    let all = records(&finished.stdout);
+    assert_eq!(all, [(":BEGIN".to_owned(), "hello".to_owned())], "{}", finished.stdout);
+}
+
+#[test]
+fn a_tick_fires_as_often_as_asked() {
+    let finished = command(&[
+        "-q",
+        "-n",
+        "tick-10ms { printf(\"tick %d\\n\", n++); } tick-10ms /n == 5/ { exit(0); }",
+    ]);
+    assert_eq!(finished.success().stdout, "tick 0\ntick 1\ntick 2\ntick 3\ntick 4\n");
+}
+
+#[test]
+fn the_version_and_help() {
+    let version = command(&["-V"]).success();
+    assert!(version.stdout.starts_with("nanoprobe"), "{}", version.stdout);
+    let help = command(&["-h"]);
+    let text = format!("{}{}", help.stdout, help.stderr);
+    for flag in ["-n", "-s", "-c", "-p", "-l", "-q", "-o", "-x"] {
+        assert!(text.contains(flag), "{flag} is not in the help:\n{text}");
+    }
+}
+
+/// Bad usage is status 2, as dtrace's; a program that does not compile is 1.
+#[test]
+fn errors_have_their_statuses() {
+    assert_eq!(command(&["--no-such-flag"]).code(), 2);
+    assert_eq!(command(&[]).code(), 2);
+    for program in [
+        "BEGIN { ",
+        "BEGIN { nothing(); }",
+        "BEGIN { x = \"a\" + 1; }",
+        "pid$target:a:b:entry { }",
+    ] {
+        let finished = command(&["-n", program]);
+        assert_eq!(finished.code(), 1, "{program}: {}", finished.stderr);
+        assert!(
+            finished.stderr.starts_with("nanoprobe: "),
+            "{program}: {}",
+            finished.stderr
+        );
+        assert_eq!(finished.stdout, "", "{program}");
+    }
+}
+
+/// The line, a caret under the place, and a tag.
+#[test]
+fn diagnostics_show_the_place() {
+    let finished = command(&["-n", "BEGIN { trace(nonesuch); }"]);
+    let stderr = &finished.stderr;
+    assert!(stderr.contains("BEGIN { trace(nonesuch); }"), "{stderr}");
+    assert!(stderr.contains("nonesuch"), "{stderr}");
+    assert!(stderr.contains("D_"), "no tag: {stderr}");
+    assert!(
+        stderr.contains('^') || stderr.contains('─') || stderr.contains('┬'),
+        "no caret: {stderr}"
+    );
+}
+
+/// What is not there yet is refused by name, never misread.
+#[test]
+fn what_is_missing_is_refused_by_name() {
+    for (program, name) in [
+        ("fbt::read:entry { @ = count(); }", "fbt"),
+        ("syscall::read:entry { @ = count(); }", "syscall"),
+        ("BEGIN { system(\"echo no\"); }", "system"),
+        ("BEGIN { speculate(speculation()); }", "specul"),
+        ("BEGIN { panic(); }", "panic"),
+    ] {
+        let finished = command(&["-n", program]);
+        assert_eq!(finished.code(), 1, "{program}: {}{}", finished.stdout, finished.stderr);
+        assert!(finished.stderr.contains(name), "{program}: {}", finished.stderr);
+    }
+}
+
+#[test]
+fn verbose_names_the_tactics() {
+    let clause = "pid$target:a.out:only_ret:entry,pid$target:a.out:ten_arguments:entry { @ = count(); }";
+    let tracer = Tracer::new(Form::Default).argument("-v").clause(clause);
+    let traced = tracer.command(&program("tails.c"), "1").run().success();
+    let text = format!("{}{}", traced.finished.stderr, traced.results);
+    for function in ["only_ret", "ten_arguments"] {
+        let line = text.lines().find(|line| {
+            line.contains(function)
+                && ["jump", "run", "trap", "pun", "evict"]
+                    .iter()
+                    .any(|tactic| line.contains(tactic))
+        });
+        assert!(line.is_some(), "no tactic for {function}:\n{text}");
+    }
+    for line in ["nanoprobe: attach ", "nanoprobe: detach "] {
+        assert!(
+            traced.finished.stderr.contains(line),
+            "{line:?} is not in:\n{}",
+            traced.finished.stderr
+        );
+    }
+}
