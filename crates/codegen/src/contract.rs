@@ -1,63 +1,88 @@
-//! Offsets and values of `agent/contract.h` that generated code uses.
+//! Offsets and values of `agent/contract.h` that generated code uses, taken from the arena's mirror of it.
+
+/// Offsets of fields as displacements of instructions.
+macro_rules! offsets {
+    ($structure:ty { $($name:ident = $field:ident,)* }) => {
+        use nanoprobe_arena::layout;
+        $(pub(crate) const $name: i32 = core::mem::offset_of!($structure, $field) as i32;)*
+    };
+}
 
 /// `struct np_context`.
 pub(crate) mod context {
-    pub(crate) const FRAME: i32 = 8;
-    pub(crate) const TARGET_RSP: i32 = 16;
-    pub(crate) const ENABLING: i32 = 24;
-    pub(crate) const RESULT: i32 = 40;
-    pub(crate) const FAULT: i32 = 48;
-    pub(crate) const FAULT_ADDRESS: i32 = 56;
-    pub(crate) const CONTROL: i32 = 64;
-    pub(crate) const TID_ADDRESS: i32 = 72;
-    pub(crate) const TID: i32 = 80;
-    pub(crate) const THREAD_KEY: i32 = 88;
-    pub(crate) const SCRATCH_USED: i32 = 112;
-    pub(crate) const KEY: i32 = 120;
-    pub(crate) const KEY_BYTES: i32 = 128;
-    pub(crate) const KEY_CAPACITY: i32 = 136;
-    pub(crate) const LOCALS: i32 = 304;
-    pub(crate) const CLAUSE_LOCALS: i32 = 320;
+    offsets!(layout::Context {
+        FRAME = frame,
+        TARGET_RSP = target_rsp,
+        ENABLING = enabling,
+        RESULT = result,
+        FAULT = fault,
+        FAULT_ADDRESS = fault_address,
+        CONTROL = control,
+        TID_ADDRESS = tid_address,
+        TID = tid,
+        THREAD_KEY = thread_key,
+        SCRATCH = scratch,
+        SCRATCH_USED = scratch_used,
+        KEY = key,
+        KEY_BYTES = key_bytes,
+        KEY_CAPACITY = key_capacity,
+        LOCALS = locals,
+        CLAUSE_LOCALS = clause_locals,
+    });
 }
 
 /// `struct np_enabling`.
 pub(crate) mod enabling {
-    pub(crate) const EPID: i32 = 0;
-    pub(crate) const PROBE_ID: i32 = 4;
-    pub(crate) const SITE: i32 = 8;
-    pub(crate) const OFFSET: i32 = 16;
-    pub(crate) const PROVIDER: i32 = 24;
-    pub(crate) const MODULE: i32 = 32;
-    pub(crate) const FUNCTION: i32 = 40;
-    pub(crate) const NAME: i32 = 48;
-    pub(crate) const SLOT_BASE: i32 = 56;
+    offsets!(layout::Enabling {
+        EPID = epid,
+        PROBE_ID = probe_id,
+        SITE = site,
+        OFFSET = offset,
+        PROVIDER = provider,
+        MODULE = module,
+        FUNCTION = function,
+        NAME = name,
+        SLOT_BASE = slot_base,
+    });
 }
 
 /// The detour's frame, from `context->frame`: `struct np_frame_below` under it, `struct np_frame` from it on.
 pub(crate) mod frame {
-    pub(crate) const R14: i32 = -104;
-    pub(crate) const R13: i32 = -96;
-    pub(crate) const R12: i32 = -88;
-    pub(crate) const R11: i32 = -80;
-    pub(crate) const R10: i32 = -72;
-    pub(crate) const R9: i32 = -64;
-    pub(crate) const R8: i32 = -56;
-    pub(crate) const RBP: i32 = -48;
-    pub(crate) const RDI: i32 = -40;
-    pub(crate) const RSI: i32 = -32;
-    pub(crate) const RDX: i32 = -24;
-    pub(crate) const RCX: i32 = -16;
-    pub(crate) const RBX: i32 = -8;
-    pub(crate) const FLAGS: i32 = 0;
-    pub(crate) const R15: i32 = 8;
-    pub(crate) const RAX: i32 = 16;
+    offsets!(layout::Frame {
+        FLAGS = flags,
+        R15 = r15,
+        RAX = rax,
+    });
+
+    const BELOW: i32 = size_of::<layout::FrameBelow>() as i32;
+
+    macro_rules! below {
+        ($($name:ident = $field:ident,)*) => {
+            $(pub(crate) const $name: i32 = core::mem::offset_of!(layout::FrameBelow, $field) as i32 - BELOW;)*
+        };
+    }
+    below! {
+        R14 = r14,
+        R13 = r13,
+        R12 = r12,
+        R11 = r11,
+        R10 = r10,
+        R9 = r9,
+        R8 = r8,
+        RBP = rbp,
+        RDI = rdi,
+        RSI = rsi,
+        RDX = rdx,
+        RCX = rcx,
+        RBX = rbx,
+    }
 }
 
 /// `enum np_fault`.
 pub(crate) mod fault {
-    pub(crate) const DIVIDE: i64 = 2;
-    pub(crate) const KEY_TOO_LONG: i64 = 4;
-    pub(crate) const ILLEGAL: i64 = 6;
+    pub(crate) const DIVIDE: i64 = nanoprobe_arena::layout::FAULT_DIVIDE as i64;
+    pub(crate) const KEY_TOO_LONG: i64 = nanoprobe_arena::layout::FAULT_KEY_TOO_LONG as i64;
+    pub(crate) const ILLEGAL: i64 = nanoprobe_arena::layout::FAULT_ILLEGAL as i64;
 }
 
 /// Set in the variable id of a thread-local dynamic variable.

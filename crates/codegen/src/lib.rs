@@ -40,7 +40,6 @@
 //! A clause that does nothing but count needs not even a handler ([`inline_counts`]).
 #![forbid(unsafe_code)]
 
-mod agent;
 mod compiler;
 mod contract;
 mod emit;
@@ -49,10 +48,10 @@ mod handler;
 mod scan;
 mod slots;
 
-pub use agent::AgentFunction;
 pub use compiler::Compiler;
 pub use error::Error;
 pub use handler::{Handler, Relocation, RelocationTarget};
+pub use nanoprobe_agent::Function as AgentFunction;
 pub use slots::{ProbeNames, StaticSlots, inline_counts, static_key, static_slots, value_words};
 
 /// How deep expressions may nest; deeper ones are refused with [`Error::TooDeep`].

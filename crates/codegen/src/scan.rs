@@ -1,5 +1,6 @@
 //! What a clause needs before its first statement, found by looking through it once.
 
+use nanoprobe_lang::layout::recorded_values;
 use nanoprobe_lang::program::{
     Builtin, Clause, Expression, ExpressionKind, Function, KeyExpression, Place, RecordKind, Scope, Statement, Type,
 };
@@ -114,22 +115,6 @@ impl Needs {
             }
             _ => {}
         }
-    }
-}
-
-/// The expressions whose values an action records, in the order of the record layout's `argument`.
-pub(crate) fn recorded_values(kind: &RecordKind) -> &[Expression] {
-    match kind {
-        RecordKind::Trace(value)
-        | RecordKind::Exit(value)
-        | RecordKind::Truncate { count: Some(value), .. }
-        | RecordKind::Normalize { factor: value, .. } => std::slice::from_ref(value),
-        RecordKind::Printf { arguments, .. } => arguments,
-        RecordKind::Truncate { count: None, .. }
-        | RecordKind::Printa { .. }
-        | RecordKind::UserStack { .. }
-        | RecordKind::Clear(_)
-        | RecordKind::Denormalize(_) => &[],
     }
 }
 

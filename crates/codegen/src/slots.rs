@@ -11,9 +11,10 @@
 //! The tracer adds these words up over all contexts and enablings under [`static_key`], together with the entries of
 //! the hash tables that have the same key.
 
+use nanoprobe_lang::interpret::{key, normalise};
 use nanoprobe_lang::layout::Limits;
 use nanoprobe_lang::program::{
-    AggregatingFunction, Builtin, Expression, ExpressionKind, IntegerType, KeyExpression, Program, Statement, Type,
+    AggregatingFunction, Builtin, Expression, ExpressionKind, KeyExpression, Program, Statement, Type,
 };
 
 /// Which `@` statements of a clause are static, and where their words are.
@@ -111,8 +112,8 @@ pub fn static_key(
             return None;
         };
         match static_value(expression, names)? {
-            StaticValue::Integer(value) => bytes.extend_from_slice(&value.to_le_bytes()),
-            StaticValue::String(text) => push_string(&mut bytes, text, limits),
+            StaticValue::Integer(value) => key::push_integer(&mut bytes, value),
+            StaticValue::String(text) => key::push_string(&mut bytes, text.as_bytes(), limits.string_bytes()),
         }
     }
     Some(bytes)
@@ -156,7 +157,10 @@ fn is_static(key: &KeyExpression) -> bool {
 }
 
 fn static_value<'a>(expression: &'a Expression, names: &'a ProbeNames) -> Option<StaticValue<'a>> {
-    let integer = |value: u32| Some(StaticValue::Integer(i64::from(value)));
+    let integer = |value: u32| match expression.value_type {
+        Type::Integer(to) => Some(StaticValue::Integer(normalise(i64::from(value), to))),
+        _ => None,
+    };
     match &expression.kind {
         ExpressionKind::Integer(value) => Some(StaticValue::Integer(*value)),
         ExpressionKind::String(text) => Some(StaticValue::String(text)),
@@ -177,26 +181,4 @@ fn static_value<'a>(expression: &'a Expression, names: &'a ProbeNames) -> Option
         },
         _ => None,
     }
-}
-
-/// Truncates to the type's width and extends by its sign.
-pub(crate) fn normalise(value: i64, to: IntegerType) -> i64 {
-    match (to.bytes, to.signed) {
-        (1, true) => i64::from(value as i8),
-        (1, false) => i64::from(value as u8),
-        (2, true) => i64::from(value as i16),
-        (2, false) => i64::from(value as u16),
-        (4, true) => i64::from(value as i32),
-        (4, false) => i64::from(value as u32),
-        _ => value,
-    }
-}
-
-/// A string as the agent puts it into a key: at most `strsize` bytes with its NUL, padded to a multiple of 8.
-fn push_string(bytes: &mut Vec<u8>, text: &str, limits: Limits) {
-    let text = text.split('\0').next().unwrap_or_default().as_bytes();
-    let room = (limits.string_bytes() as usize).saturating_sub(1);
-    bytes.extend_from_slice(text.get(..room).unwrap_or(text));
-    bytes.push(0);
-    bytes.resize(bytes.len().next_multiple_of(8), 0);
 }

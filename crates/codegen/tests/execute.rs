@@ -126,9 +126,13 @@ fn the_flags_register_is_put_together_from_lahf_and_seto() {
     machine.frame[13] = 0xdead_beef_0000_0000 | 0x83 << 8 | 1;
     machine.run(ARGUMENTS);
     assert_eq!(machine.clause_locals[0], 0x83 | 1 << 11 | 1 << 9);
+    let program = support::build::program(None, vec![assign(scalar(Scope::ClauseLocal, 0), uregs(int(20)))]);
+    let mut machine = Machine::new(&compile(&program.clause_local(ULONG), ProbeKind::Offset));
+    machine.run(ARGUMENTS);
     assert_eq!(
-        value(uregs(int(20))),
-        value(uregs(binary(BinaryOperator::Add, arg(0), long(10))))
+        machine.clause_locals[0],
+        machine.stack.as_ptr() as u64,
+        "rsp is the one at the site"
     );
 }
 

@@ -4,15 +4,15 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use nanoprobe_lang::program::{BinaryOperator, Expression, ExpressionKind, IntegerType, Type};
 
+use nanoprobe_lang::interpret::normalise;
+
 use super::Emitter;
 use crate::contract::fault;
-use crate::slots::normalise;
 
 const ADDRESS: IntegerType = IntegerType {
     bytes: 8,
     signed: false,
 };
-const INT: IntegerType = IntegerType { bytes: 4, signed: true };
 
 /// The integer that a value of this type is at run time; for all but integers an address.
 pub(super) fn integer_type(value_type: &Type) -> IntegerType {
@@ -20,24 +20,6 @@ pub(super) fn integer_type(value_type: &Type) -> IntegerType {
         Type::Integer(integer) => *integer,
         _ => ADDRESS,
     }
-}
-
-/// C's usual arithmetic conversions.
-pub(super) fn common_type(left: IntegerType, right: IntegerType) -> IntegerType {
-    let (left, right) = (promoted(left), promoted(right));
-    match left.bytes.cmp(&right.bytes) {
-        std::cmp::Ordering::Less => right,
-        std::cmp::Ordering::Greater => left,
-        std::cmp::Ordering::Equal => IntegerType {
-            bytes: left.bytes,
-            signed: left.signed && right.signed,
-        },
-    }
-}
-
-/// C's integer promotion: whatever is narrower than `int` becomes one.
-pub(super) fn promoted(integer: IntegerType) -> IntegerType {
-    if integer.bytes < INT.bytes { INT } else { integer }
 }
 
 /// The condition for a comparison operator; equality for what is none.

@@ -78,6 +78,8 @@ impl Emitter<'_, '_> {
         self.enter(block);
         let action = self.builder.block_params(block).first().copied();
         if let Some(action) = action {
+            // The error record carries the thread's id, too.
+            self.check_thread();
             self.call(AgentFunction::Error, &[action]);
         }
         // Not a jump to the common end: that would keep the two apart by a jump in the hot path.

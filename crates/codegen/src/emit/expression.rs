@@ -1,12 +1,13 @@
 //! Expressions: the value of each node, in the order in which D evaluates them.
 
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::{InstBuilder, Value, types};
 use nanoprobe_lang::program::{BinaryOperator, Expression, ExpressionKind, Function, Type, UnaryOperator};
 
 use super::Emitter;
 use super::arithmetic::{integer_type, literal};
 use super::condition::is_comparison;
 use crate::AgentFunction;
+use crate::contract::context;
 use crate::error::Error;
 
 impl Emitter<'_, '_> {
@@ -18,7 +19,14 @@ impl Emitter<'_, '_> {
             ExpressionKind::Integer(_) if *value_type == Type::String => Ok(self.string_constant("")),
             ExpressionKind::Integer(value) => Ok(self.constant(*value)),
             ExpressionKind::String(text) => Ok(self.string_constant(text)),
-            ExpressionKind::Builtin(builtin) => self.builtin(*builtin),
+            ExpressionKind::Builtin(builtin) => {
+                let value = self.builtin(*builtin)?;
+                Ok(if *value_type == Type::String {
+                    value
+                } else {
+                    self.normalise(value, integer_type(value_type))
+                })
+            }
             ExpressionKind::Register(index) => self.register(index),
             ExpressionKind::Variable(place) => {
                 let slot = self.slot(place, expression.span)?;
@@ -127,7 +135,11 @@ impl Emitter<'_, '_> {
             Function::CopyIn => {
                 let address = self.value(first)?;
                 let bytes = self.value(second.ok_or(missing)?)?;
-                Ok(self.call_fallible(AgentFunction::CopyIn, &[address, bytes]))
+                let copy = self.call_fallible(AgentFunction::CopyIn, &[address, bytes]);
+                if expression.value_type == (Type::Bytes { size: None }) {
+                    self.terminate(copy, bytes);
+                }
+                Ok(copy)
             }
             Function::CopyInString => {
                 let address = self.value(first)?;
@@ -142,6 +154,19 @@ impl Emitter<'_, '_> {
                 Ok(self.call_for_result(AgentFunction::StringLength, &[string]))
             }
         }
+    }
+
+    /// Puts a NUL behind bytes just copied in, and takes its place in scratch memory: their size is not part of their
+    /// type, so `stringof()` of them must find their end by itself. (There are 8 bytes behind scratch memory.)
+    fn terminate(&mut self, copy: Value, bytes: Value) {
+        let end = self.builder.ins().iadd(copy, bytes);
+        let nul = self.builder.ins().iconst(types::I8, 0);
+        self.store(nul, end, 0);
+        let start = self.context_load(context::SCRATCH);
+        let used = self.builder.ins().isub(end, start);
+        let used = self.builder.ins().iadd_imm_s(used, 8);
+        let used = self.builder.ins().band_imm_s(used, -8);
+        self.context_store(used, context::SCRATCH_USED);
     }
 
     /// Bytes of a string in storage and in records.

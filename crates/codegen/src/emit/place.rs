@@ -3,11 +3,12 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use nanoprobe_lang::Span;
+use nanoprobe_lang::interpret::{common_type, promoted};
 use nanoprobe_lang::layout::{NO_OFFSET, value_bytes};
-use nanoprobe_lang::program::{BinaryOperator, Expression, Place, Scope, Type, Variable, VariableId};
+use nanoprobe_lang::program::{BinaryOperator, Expression, ExpressionKind, Place, Scope, Type, Variable, VariableId};
 
 use super::Emitter;
-use super::arithmetic::{common_type, integer_type, literal, promoted};
+use super::arithmetic::{integer_type, literal};
 use crate::AgentFunction;
 use crate::contract::{THREAD_LOCAL_VARIABLE, context};
 use crate::error::Error;
@@ -188,15 +189,15 @@ impl<'a> Emitter<'a, '_> {
 
     /// `place = value`.
     pub(super) fn assign(&mut self, place: &Place, value: &Expression, span: Span) -> Result<Value, Error> {
-        let new = self.value(value)?;
-        let slot = self.slot(place, span)?;
         // Zero deletes an element; for a string that is NULL, not the empty string.
-        let deletes = literal(value).is_some() && *slot.value_type == Type::String;
-        if deletes && matches!(slot.location, Location::Element { .. }) {
+        if matches!(place, Place::Element { .. }) && is_null_string(value) {
+            let slot = self.slot(place, span)?;
             let null = self.constant(0);
             self.write(&slot, null)?;
-            return Ok(new);
+            return Ok(self.string_constant(""));
         }
+        let new = self.value(value)?;
+        let slot = self.slot(place, span)?;
         self.write(&slot, new)
     }
 
@@ -302,4 +303,9 @@ impl<'a> Emitter<'a, '_> {
             }
         }
     }
+}
+
+/// The string NULL: a literal 0 whose type is string.
+fn is_null_string(value: &Expression) -> bool {
+    value.value_type == Type::String && matches!(value.kind, ExpressionKind::Integer(_))
 }

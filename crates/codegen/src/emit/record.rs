@@ -1,13 +1,12 @@
 //! Records: room in the ring is reserved right after the predicate, fields are written in place.
 
 use cranelift_codegen::ir::Value;
-use nanoprobe_lang::layout::{FieldKind, RecordField, RecordLayout, record_layout};
+use nanoprobe_lang::layout::{FieldKind, RecordField, RecordLayout, record_layout, recorded_values};
 use nanoprobe_lang::program::{RecordAction, RecordKind};
 
 use super::Emitter;
 use crate::AgentFunction;
 use crate::error::Error;
-use crate::scan::recorded_values;
 
 /// The record being written.
 pub(super) struct Record {
