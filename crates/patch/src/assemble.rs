@@ -103,13 +103,21 @@ impl Assembler {
     pub fn short(&mut self, bytes: &[u8], label: Label) {
         self.bytes(bytes);
         self.bytes(&[0]);
-        self.piece(What::Local { field: 1, width: 1, label });
+        self.piece(What::Local {
+            field: 1,
+            width: 1,
+            label,
+        });
     }
 
     /// Bytes that end in a 32-bit displacement to a label: an operand in the literals.
     pub fn local(&mut self, bytes: &[u8], label: Label) {
         self.bytes_u32(bytes, 0);
-        self.piece(What::Local { field: 4, width: 4, label });
+        self.piece(What::Local {
+            field: 4,
+            width: 4,
+            label,
+        });
     }
 
     /// Bytes that end in a 32-bit displacement to an address outside.
@@ -156,7 +164,9 @@ impl Assembler {
             let mut grown = false;
             let mut inserted = 0;
             for (piece, long) in self.pieces.iter().zip(long.iter_mut()) {
-                let What::Branch(condition, label) = piece.what else { continue };
+                let What::Branch(condition, label) = piece.what else {
+                    continue;
+                };
                 inserted += branch_length(condition, *long);
                 let distance = i64::from(position(&labels, label)) - i64::from(piece.at + inserted);
                 if !*long && i8::try_from(distance).is_err() {
@@ -215,20 +225,34 @@ impl Assembler {
                 What::Local { field, width, label } => {
                     let distance = position(&labels, label) as i32 - here as i32;
                     if width == 1 && i8::try_from(distance).is_err() {
-                        return Err(Refusal::TooLarge { what: "distance of a short branch" });
+                        return Err(Refusal::TooLarge {
+                            what: "distance of a short branch",
+                        });
                     }
                     let field = bytes.len() - usize::from(field);
-                    for (to, from) in bytes[field..].iter_mut().zip(distance.to_le_bytes()).take(usize::from(width)) {
+                    for (to, from) in bytes[field..]
+                        .iter_mut()
+                        .zip(distance.to_le_bytes())
+                        .take(usize::from(width))
+                    {
                         *to = from;
                     }
                 }
                 What::External { field, target } => {
-                    externals.push(External { field: here - u32::from(field), end: here, target });
+                    externals.push(External {
+                        field: here - u32::from(field),
+                        end: here,
+                        target,
+                    });
                 }
             }
         }
         bytes.extend_from_slice(self.bytes.get(copied..).unwrap_or_default());
-        Ok(Assembled { bytes, labels, externals })
+        Ok(Assembled {
+            bytes,
+            labels,
+            externals,
+        })
     }
 }
 
@@ -264,7 +288,10 @@ impl Assembled {
     pub fn link(&self, address: TargetAddress) -> Result<Vec<u8>, Refusal> {
         let mut bytes = self.bytes.clone();
         for external in &self.externals {
-            let out_of_reach = Refusal::OutOfReach { from: address, target: external.target };
+            let out_of_reach = Refusal::OutOfReach {
+                from: address,
+                target: external.target,
+            };
             let displacement = address
                 .checked_add(u64::from(external.end))
                 .and_then(|end| external.target.displacement_from(end))
@@ -306,10 +333,16 @@ mod tests {
         // cmp dword [rip + x], 7: the field is not at the end.
         assembler.external_within(&[0x83, 0x3d, 0, 0, 0, 0, 7], 2, TargetAddress(0x2000));
         let code = assembler.finish().unwrap();
-        assert_eq!(code.link(TargetAddress(0x1000)).unwrap(), [0x90, 0x83, 0x3d, 0xf8, 0x0f, 0, 0, 7]);
+        assert_eq!(
+            code.link(TargetAddress(0x1000)).unwrap(),
+            [0x90, 0x83, 0x3d, 0xf8, 0x0f, 0, 0, 7]
+        );
         assert_eq!(
             code.link(TargetAddress(0x2_0000_0000)),
-            Err(Refusal::OutOfReach { from: TargetAddress(0x2_0000_0000), target: TargetAddress(0x2000) })
+            Err(Refusal::OutOfReach {
+                from: TargetAddress(0x2_0000_0000),
+                target: TargetAddress(0x2000)
+            })
         );
     }
 }

@@ -78,7 +78,9 @@ impl JumpConstraint {
     #[must_use]
     pub const fn with_boundary_at(self, offset: usize) -> Self {
         match offset {
-            1..=4 => Self { mask: self.mask | 1 << (offset - 1) },
+            1..=4 => Self {
+                mask: self.mask | 1 << (offset - 1),
+            },
             _ => self,
         }
     }
@@ -136,7 +138,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn naive(mask: u8, displacement: i32) -> bool {
-        displacement.to_le_bytes().iter().enumerate().all(|(k, byte)| mask & 1 << k == 0 || is_trapping_byte(*byte))
+        displacement
+            .to_le_bytes()
+            .iter()
+            .enumerate()
+            .all(|(k, byte)| mask & 1 << k == 0 || is_trapping_byte(*byte))
     }
 
     #[test]

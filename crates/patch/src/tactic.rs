@@ -28,14 +28,6 @@ impl Tactic {
             Tactic::Trap => "trap",
         }
     }
-
-    /// How many bytes of text the patch replaces.
-    pub fn patch_length(self) -> usize {
-        match self {
-            Tactic::Jump | Tactic::Run => 5,
-            Tactic::Trap => 1,
-        }
-    }
 }
 
 impl fmt::Display for Tactic {

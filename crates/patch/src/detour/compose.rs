@@ -51,7 +51,10 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
     for displaced in content.instructions {
         let Displaced { address, bytes, points } = displaced;
         let instruction = Decoder::with_ip(64, bytes, address.0, DecoderOptions::NONE).decode();
-        let original = Original { instruction: &instruction, bytes };
+        let original = Original {
+            instruction: &instruction,
+            bytes,
+        };
         let kind = Kind::of(&instruction);
 
         entries.push(code.here());
@@ -60,7 +63,10 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
         }
         if let Some(block) = Block::of(points, FireCondition::IfLeaves) {
             if kind != Kind::IndirectJump {
-                return Err(Refusal::NoSuchEdge { site: *address, edge: "leaving" });
+                return Err(Refusal::NoSuchEdge {
+                    site: *address,
+                    edge: "leaving",
+                });
             }
             emit_block(&mut code, &mut rare, runtime, &block, Some((original, content.inside)))?;
         }
@@ -87,6 +93,14 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
     let code = code.finish()?;
     let positions = |labels: Vec<Label>| labels.into_iter().map(|label| code.position(label)).collect();
     let (entries, relocated) = (positions(entries), positions(relocated));
-    let leaving = leaving.into_iter().map(|(label, target)| (code.position(label), target)).collect();
-    Ok(Composed { code, entries, relocated, leaving })
+    let leaving = leaving
+        .into_iter()
+        .map(|(label, target)| (code.position(label), target))
+        .collect();
+    Ok(Composed {
+        code,
+        entries,
+        relocated,
+        leaving,
+    })
 }

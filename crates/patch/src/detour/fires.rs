@@ -41,7 +41,9 @@ pub(super) fn emit_block(
 ) -> Result<(), Refusal> {
     let too_large = |fire: &Fire| matches!(fire, Fire::Count { context_offset } if *context_offset > i32::MAX as u32);
     if block.fires.iter().any(too_large) {
-        return Err(Refusal::TooLarge { what: "offset of a counter in the context" });
+        return Err(Refusal::TooLarge {
+            what: "offset of a counter in the context",
+        });
     }
     let leave = code.label();
     frame::emit_enter(code, block.position);
@@ -51,8 +53,14 @@ pub(super) fn emit_block(
     frame::emit_save_flags(code);
     if let Some((_, inside)) = leaving {
         for range in inside {
-            let Some(size) = range.end.offset_from(range.start).and_then(|size| i32::try_from(size).ok()) else {
-                return Err(Refusal::TooLarge { what: "function with an indirect jump" });
+            let Some(size) = range
+                .end
+                .offset_from(range.start)
+                .and_then(|size| i32::try_from(size).ok())
+            else {
+                return Err(Refusal::TooLarge {
+                    what: "function with an indirect jump",
+                });
             };
             code.bytes_u64(&[0x48, 0xb8], range.start.0.wrapping_neg()); // mov rax, -start
             code.bytes(&[0x4c, 0x01, 0xf8]); // add rax, r15
@@ -118,7 +126,9 @@ fn emit_calls(code: &mut Assembler, rare: &mut Vec<Rare>, block: &Block, calls: 
         }
     }
     for call in calls {
-        let Fire::Call { handler, enabling } = call else { continue };
+        let Fire::Call { handler, enabling } = call else {
+            continue;
+        };
         code.bytes_u64(&[0x48, 0xb8], enabling.0); // mov rax, enabling
         code.bytes(&[0x49, 0x89, 0x47, context::ENABLING]); // mov [r15 + enabling], rax
         code.bytes_u64(&[0x48, 0xb8], handler.0); // mov rax, handler

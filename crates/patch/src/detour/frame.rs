@@ -16,8 +16,8 @@
 //! alone): an order of magnitude cheaper than pushf and popf, and TF, DF and AC are never touched.
 
 use super::Runtime;
-use super::compose::Rare;
 use super::ThreadKey;
+use super::compose::Rare;
 use crate::Position;
 use crate::assemble::{Assembler, Label};
 
@@ -64,7 +64,7 @@ pub(super) fn emit_find_context(code: &mut Assembler, rare: &mut Vec<Rare>, runt
     let (miss, found) = (code.label(), code.label());
     match runtime.thread_key {
         ThreadKey::TlsSelf => code.bytes(&[0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0]), // mov rax, fs:[0]
-        ThreadKey::FsBase => code.bytes(&[0xf3, 0x48, 0x0f, 0xae, 0xc0]),             // rdfsbase rax
+        ThreadKey::FsBase => code.bytes(&[0xf3, 0x48, 0x0f, 0xae, 0xc0]),              // rdfsbase rax
     }
     code.bytes_u64(&[0x49, 0xbf], TABLE_FACTOR); // mov r15, factor
     code.bytes(&[0x4c, 0x0f, 0xaf, 0xf8]); // imul r15, rax
@@ -78,7 +78,11 @@ pub(super) fn emit_find_context(code: &mut Assembler, rare: &mut Vec<Rare>, runt
     code.bytes(&[0x4d, 0x85, 0xff]); // test r15, r15
     code.jump_if(4, miss); // je miss
     code.bind(found);
-    rare.push(Rare::Miss { here: miss, found, leave });
+    rare.push(Rare::Miss {
+        here: miss,
+        found,
+        leave,
+    });
 }
 
 /// Back to the program's state.

@@ -41,8 +41,11 @@ pub struct Runtime {
 
 impl Runtime {
     /// Stands in where only the length matters: no other runtime makes a detour longer.
-    pub(crate) const LONGEST: Self =
-        Self { enter: TargetAddress(0), table: TargetAddress(0), thread_key: ThreadKey::TlsSelf };
+    pub(crate) const LONGEST: Self = Self {
+        enter: TargetAddress(0),
+        table: TargetAddress(0),
+        thread_key: ThreadKey::TlsSelf,
+    };
 }
 
 /// Where a trap sends a thread (`struct np_redirect`).
@@ -75,7 +78,7 @@ pub struct Built {
     pub patched: Vec<u8>,
     /// The code at the detour's address.
     pub detour: Vec<u8>,
-    /// One for every boundary, and for the site of a `trap`; ascending.
+    /// One for every boundary, for every site behind a jump, and for the site of a `trap`; ascending.
     pub redirects: Vec<Redirect>,
     /// One for every displaced instruction, behind the fires in front of it; ascending. Serves in both directions: into
     /// the detour when a thread stands in the run at attach, out of it at detach.
@@ -105,37 +108,81 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
         }
         Tactic::Jump | Tactic::Run => {
             let patch_end = run.start.checked_add(5);
-            let out_of_reach = Refusal::OutOfReach { from: run.start, target: detour };
-            let displacement = patch_end.and_then(|end| detour.displacement_from(end)).ok_or(out_of_reach)?;
+            let out_of_reach = Refusal::OutOfReach {
+                from: run.start,
+                target: detour,
+            };
+            let displacement = patch_end
+                .and_then(|end| detour.displacement_from(end))
+                .ok_or(out_of_reach)?;
             if !run.constraint.allows(displacement) {
-                return Err(Refusal::BoundaryUnprotected { start: run.start, detour });
+                return Err(Refusal::BoundaryUnprotected {
+                    start: run.start,
+                    detour,
+                });
             }
+            let mut patched = run.original.clone();
+            patched.splice(
+                ..patched.len().min(5),
+                std::iter::once(0xe9).chain(displacement.to_le_bytes()),
+            );
             for (index, instruction) in run.instructions.iter().enumerate().skip(1) {
-                redirects.extend(entry(index).map(|to| Redirect { from: instruction.address, to }));
+                let offset = instruction
+                    .address
+                    .offset_from(run.start)
+                    .map_or(usize::MAX, |offset| offset as usize);
+                if offset >= 5 {
+                    if instruction.points.is_empty() {
+                        continue;
+                    }
+                    if let Some(byte) = patched.get_mut(offset) {
+                        *byte = 0xcc;
+                    }
+                }
+                redirects.extend(entry(index).map(|to| Redirect {
+                    from: instruction.address,
+                    to,
+                }));
             }
             let behind = run.end();
-            redirects.extend(run.padding_boundaries.iter().map(|from| Redirect { from: *from, to: behind }));
-            let mut jump = vec![0xe9];
-            jump.extend_from_slice(&displacement.to_le_bytes());
-            jump
+            redirects.extend(run.padding_boundaries.iter().map(|from| Redirect {
+                from: *from,
+                to: behind,
+            }));
+            patched
         }
     };
     let moves = run
         .instructions
         .iter()
         .zip(&composed.relocated)
-        .map(|(instruction, position)| Move { original: instruction.address, relocated: at(*position) })
+        .map(|(instruction, position)| Move {
+            original: instruction.address,
+            relocated: at(*position),
+        })
         .collect();
     let mut departures: Vec<Move> = run
         .instructions
         .iter()
         .zip(composed.entries.iter().zip(&composed.relocated))
         .filter(|(_, (entry, relocated))| entry != relocated)
-        .map(|(instruction, (entry, _))| Move { original: instruction.address, relocated: at(*entry) })
+        .map(|(instruction, (entry, _))| Move {
+            original: instruction.address,
+            relocated: at(*entry),
+        })
         .collect();
-    departures.extend(
-        composed.leaving.iter().map(|(position, to)| Move { original: *to, relocated: at(*position) }),
-    );
+    departures.extend(composed.leaving.iter().map(|(position, to)| Move {
+        original: *to,
+        relocated: at(*position),
+    }));
     departures.sort_unstable_by_key(|departure| departure.relocated);
-    Ok(Built { address: run.start, original: run.original.clone(), patched, detour: code, redirects, moves, departures })
+    Ok(Built {
+        address: run.start,
+        original: run.original.clone(),
+        patched,
+        detour: code,
+        redirects,
+        moves,
+        departures,
+    })
 }

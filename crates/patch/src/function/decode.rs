@@ -51,7 +51,11 @@ fn decode_function(map: &mut FunctionMap, bytes: &[u8]) {
             }
         }
         let length = instruction.len() as u8;
-        map.instructions.push(Instruction { offset, length, kind: Kind::of(&instruction) });
+        map.instructions.push(Instruction {
+            offset,
+            length,
+            kind: Kind::of(&instruction),
+        });
         offset += u32::from(length);
     }
 }
@@ -85,7 +89,11 @@ fn decode_padding(map: &mut FunctionMap, bytes: &[u8]) {
             break;
         }
         let length = instruction.len() as u8;
-        map.instructions.push(Instruction { offset, length, kind: Kind::Nop });
+        map.instructions.push(Instruction {
+            offset,
+            length,
+            kind: Kind::Nop,
+        });
         offset += u32::from(length);
     }
     map.usable = offset;

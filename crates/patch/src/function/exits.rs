@@ -31,7 +31,11 @@ pub(super) fn exits(map: &FunctionMap) -> Vec<Exit> {
         .filter_map(|instruction| {
             let condition = leaves(map, *instruction)?;
             let site = map.address(instruction.offset);
-            Some(Exit { site, offset: u64::from(instruction.offset), condition })
+            Some(Exit {
+                site,
+                offset: u64::from(instruction.offset),
+                condition,
+            })
         })
         .collect()
 }
@@ -41,14 +45,21 @@ fn leaves(map: &FunctionMap, instruction: Instruction) -> Option<FireCondition> 
         Kind::Return | Kind::FarJump => Some(FireCondition::Always),
         Kind::Jump | Kind::Conditional => {
             let target = TargetAddress(decode(map, instruction).near_branch_target());
-            let condition =
-                if instruction.kind == Kind::Jump { FireCondition::Always } else { FireCondition::IfTaken };
+            let condition = if instruction.kind == Kind::Jump {
+                FireCondition::Always
+            } else {
+                FireCondition::IfTaken
+            };
             (!map.is_inside(target)).then_some(condition)
         }
         Kind::IndirectJump => {
             let decoded = decode(map, instruction);
             let through_got = decoded.op0_kind() == OpKind::Memory && decoded.is_ip_rel_memory_operand();
-            Some(if through_got { FireCondition::Always } else { FireCondition::IfLeaves })
+            Some(if through_got {
+                FireCondition::Always
+            } else {
+                FireCondition::IfLeaves
+            })
         }
         Kind::Plain | Kind::Nop | Kind::Call | Kind::System | Kind::Stop | Kind::Breakpoint => None,
     }

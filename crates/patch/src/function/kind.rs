@@ -90,6 +90,9 @@ impl Kind {
 
     /// Never goes on behind itself: what follows is padding, or reached from elsewhere.
     pub fn is_transfer(self) -> bool {
-        matches!(self, Kind::Jump | Kind::IndirectJump | Kind::FarJump | Kind::Return | Kind::Stop)
+        matches!(
+            self,
+            Kind::Jump | Kind::IndirectJump | Kind::FarJump | Kind::Return | Kind::Stop
+        )
     }
 }

@@ -127,7 +127,9 @@ impl FunctionMap {
 
     /// Returns whether the target lies in this view.
     fn mark_branch_target(&mut self, target: TargetAddress) -> bool {
-        let Some(offset) = self.offset(target) else { return false };
+        let Some(offset) = self.offset(target) else {
+            return false;
+        };
         if let Some(word) = self.branch_targets.get_mut(offset as usize / 64) {
             *word |= 1 << (offset % 64);
         }
@@ -135,7 +137,9 @@ impl FunctionMap {
     }
 
     pub(crate) fn is_target_at(&self, offset: u32) -> bool {
-        self.branch_targets.get(offset as usize / 64).is_some_and(|word| word & 1 << (offset % 64) != 0)
+        self.branch_targets
+            .get(offset as usize / 64)
+            .is_some_and(|word| word & 1 << (offset % 64) != 0)
     }
 
     pub(crate) fn address(&self, offset: u32) -> TargetAddress {
@@ -145,7 +149,9 @@ impl FunctionMap {
     /// Offset in the view, `None` outside of it.
     pub(crate) fn offset(&self, address: TargetAddress) -> Option<u32> {
         let offset = address.offset_from(self.start)?;
-        u32::try_from(offset).ok().filter(|offset| (*offset as usize) < self.bytes.len())
+        u32::try_from(offset)
+            .ok()
+            .filter(|offset| (*offset as usize) < self.bytes.len())
     }
 
     pub(crate) fn code(&self) -> &[Instruction] {
@@ -161,10 +167,14 @@ impl FunctionMap {
     }
 
     pub(crate) fn bytes_of(&self, instruction: Instruction) -> &[u8] {
-        self.bytes.get(instruction.offset as usize..instruction.end() as usize).unwrap_or_default()
+        self.bytes
+            .get(instruction.offset as usize..instruction.end() as usize)
+            .unwrap_or_default()
     }
 
     pub(crate) fn bytes_at(&self, range: Range<u32>) -> &[u8] {
-        self.bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
+        self.bytes
+            .get(range.start as usize..range.end as usize)
+            .unwrap_or_default()
     }
 }

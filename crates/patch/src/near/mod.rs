@@ -11,15 +11,15 @@
 //!                       ^ region
 //! ```
 //!
-//! A region is 64 KiB (or what the hole leaves of it, in pages). Within regions the first gap that serves is taken, so
-//! detours are packed from the bottom and pages above stay untouched.
+//! A region is 64 KiB (or what the hole leaves of it, in pages). The first gap that serves is taken, those in pages that
+//! are in use already first, so that few pages are touched.
 
 mod region;
 
 use std::ops::Range;
 
 use crate::{JumpConstraint, RunPlan, Tactic, TargetAddress};
-use region::Region;
+use region::{Pages, Region};
 
 /// What is opened at once, where the hole has it.
 const REGION_BYTES: u64 = 64 << 10;
@@ -74,16 +74,22 @@ impl NearSpace {
                 _ => merged.push(hole),
             }
         }
-        Self { holes: merged, page, regions: Vec::new() }
+        Self {
+            holes: merged,
+            page,
+            regions: Vec::new(),
+        }
     }
 
     /// Takes `length` bytes for the detour of `run`, so that its constraint and its reach are satisfied; opens a new
     /// region when none of the open ones serves. `None` when there is no such place.
     pub fn place(&mut self, run: &RunPlan, length: usize) -> Option<TargetAddress> {
         let request = Request::of(run, length)?;
-        for region in &mut self.regions {
-            if let Some(address) = region.place(&request) {
-                return Some(TargetAddress(address));
+        for pages in [Pages::Touched, Pages::All] {
+            for region in &mut self.regions {
+                if let Some(address) = region.place(&request, pages) {
+                    return Some(TargetAddress(address));
+                }
             }
         }
         let address = self.open(&request)?;
@@ -91,11 +97,12 @@ impl NearSpace {
         Some(TargetAddress(address))
     }
 
-    /// Places many runs (each with its `detour_length`), the most constrained ones first, since the others fill what
-    /// those leave; the answers are in the order of the runs.
+    /// Places many runs (each with its `detour_length`); the answers are in the order of the runs. Denser than one by
+    /// one: the most constrained ones go first, since the others fill what those leave; among them the highest, since a
+    /// window's lower end moves down with the site, so that what is in use stays in the window.
     pub fn place_all(&mut self, runs: &[&RunPlan]) -> Vec<Option<TargetAddress>> {
         let mut order: Vec<(usize, &&RunPlan)> = runs.iter().enumerate().collect();
-        order.sort_by_key(|(_, run)| std::cmp::Reverse(run.constraint.count()));
+        order.sort_by_key(|(_, run)| std::cmp::Reverse((run.constraint.count(), run.start)));
         let mut places = vec![None; runs.len()];
         for (index, run) in order {
             if let Some(place) = places.get_mut(index) {
@@ -123,15 +130,21 @@ impl NearSpace {
     fn open(&mut self, request: &Request) -> Option<u64> {
         let address = self.find(request)?;
         let end = address.checked_add(request.length)?;
-        let hole = self.holes.iter().position(|hole| hole.start <= address && end <= hole.end)?;
+        let hole = self
+            .holes
+            .iter()
+            .position(|hole| hole.start <= address && end <= hole.end)?;
         let Range { start, end: hole_end } = self.holes.get(hole)?.clone();
         // The 64 KiB block around it, cut to the hole, and as many pages more as the detour needs.
         let low = (address & !(REGION_BYTES - 1)).max(start);
         let needed = end.checked_next_multiple_of(self.page)?;
-        let high = (address & !(REGION_BYTES - 1)).saturating_add(REGION_BYTES).max(needed).min(hole_end);
+        let high = (address & !(REGION_BYTES - 1))
+            .saturating_add(REGION_BYTES)
+            .max(needed)
+            .min(hole_end);
         let left = [start..low, high..hole_end].into_iter().filter(|rest| !rest.is_empty());
         self.holes.splice(hole..=hole, left);
-        self.regions.push(Region::new(low..high));
+        self.regions.push(Region::new(low..high, self.page));
         Some(address)
     }
 
@@ -148,13 +161,20 @@ impl NearSpace {
         if request.constraint.has_boundary_at(4) {
             return None;
         }
-        self.find_within(request, 0..1 << 31).or_else(|| self.find_within(request, -(1 << 31)..0))
+        self.find_within(request, 0..1 << 31)
+            .or_else(|| self.find_within(request, -(1 << 31)..0))
     }
 
     /// The lowest suitable address in the holes whose distance from the jump lies in `distances`.
     fn find_within(&self, request: &Request, distances: Range<i64>) -> Option<u64> {
-        let low = request.base.saturating_add_signed(distances.start).max(request.starts.start);
-        let high = request.base.saturating_add_signed(distances.end).min(request.starts.end);
+        let low = request
+            .base
+            .saturating_add_signed(distances.start)
+            .max(request.starts.start);
+        let high = request
+            .base
+            .saturating_add_signed(distances.end)
+            .min(request.starts.end);
         let first = self.holes.partition_point(|hole| hole.end <= low);
         for hole in self.holes.get(first..)?.iter().take_while(|hole| hole.start < high) {
             let last = hole.end.saturating_sub(request.length).saturating_add(1).min(high);
@@ -180,7 +200,11 @@ impl Request {
     fn of(run: &RunPlan, length: usize) -> Option<Self> {
         let starts = run.detour_starts(length);
         Some(Self {
-            constraint: if run.tactic == Tactic::Trap { JumpConstraint::FREE } else { run.constraint },
+            constraint: if run.tactic == Tactic::Trap {
+                JumpConstraint::FREE
+            } else {
+                run.constraint
+            },
             base: run.start.checked_add(5)?.0,
             starts: starts.start.0..starts.end.0,
             length: length.max(1) as u64,

@@ -1,4 +1,4 @@
-//! One open region: its gaps.
+//! One open region: its gaps, and which of its pages are in use.
 
 use std::ops::Range;
 
@@ -10,47 +10,101 @@ const SMALLEST_GAP: u64 = 16;
 #[derive(Clone, Debug)]
 pub(super) struct Region {
     pub range: Range<u64>,
+    page: u64,
     /// Free, ascending, disjoint.
     gaps: Vec<Range<u64>>,
-    /// No gap is longer than this.
-    longest: u64,
+    /// For each page: whether a detour lies in it.
+    touched: Vec<bool>,
+    /// No gap is longer than this; no part of a gap in touched pages is longer than this.
+    longest: [u64; 2],
+}
+
+/// Which pages may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pages {
+    All = 0,
+    /// Only those that something lies in already: they cost no memory.
+    Touched = 1,
 }
 
 impl Region {
-    pub fn new(range: Range<u64>) -> Self {
-        let longest = range.end - range.start;
-        Self { gaps: vec![range.clone()], range, longest }
+    pub fn new(range: Range<u64>, page: u64) -> Self {
+        let length = range.end - range.start;
+        let pages = length.div_ceil(page) as usize;
+        Self {
+            gaps: vec![range.clone()],
+            range,
+            page,
+            touched: vec![false; pages],
+            longest: [length, 0],
+        }
     }
 
     /// Takes the lowest suitable place.
-    pub fn place(&mut self, request: &Request) -> Option<u64> {
-        if self.longest < request.length {
+    pub fn place(&mut self, request: &Request, pages: Pages) -> Option<u64> {
+        if self.longest[pages as usize] < request.length {
             return None;
         }
         // Most regions do not suit at all: one look at the whole range tells.
         request.first_in(self.range.clone())?;
         let mut longest = 0;
         for gap in &self.gaps {
-            let length = gap.end - gap.start;
-            longest = longest.max(length);
-            if length < request.length {
-                continue;
-            }
-            if let Some(address) = request.first_in(gap.start..gap.end - request.length + 1) {
-                self.place_at(address, request.length);
-                return Some(address);
+            let mut rest = gap.clone();
+            while !rest.is_empty() {
+                let part = match pages {
+                    Pages::All => rest.clone(),
+                    Pages::Touched => self.touched_part(rest.clone()),
+                };
+                rest.start = part.end;
+                let length = part.end - part.start;
+                longest = longest.max(length);
+                if length < request.length {
+                    continue;
+                }
+                if let Some(address) = request.first_in(part.start..part.end - request.length + 1) {
+                    self.place_at(address, request.length);
+                    return Some(address);
+                }
             }
         }
-        self.longest = longest;
+        self.longest[pages as usize] = longest;
         None
+    }
+
+    /// The lowest part of a range that lies in touched pages; empty, at the range's end, when there is none.
+    fn touched_part(&self, range: Range<u64>) -> Range<u64> {
+        let page_of = |address: u64| ((address - self.range.start) / self.page) as usize;
+        let is_touched = |page: usize| self.touched.get(page).copied().unwrap_or(false);
+        let start_of = |page: usize| self.range.start + page as u64 * self.page;
+        let mut page = page_of(range.start);
+        while start_of(page) < range.end && !is_touched(page) {
+            page += 1;
+        }
+        let start = start_of(page).clamp(range.start, range.end);
+        while start_of(page) < range.end && is_touched(page) {
+            page += 1;
+        }
+        start..start_of(page).clamp(start, range.end)
     }
 
     /// Takes `length` bytes at an address that lies in a gap.
     pub fn place_at(&mut self, address: u64, length: u64) {
         let index = self.gaps.partition_point(|gap| gap.end <= address);
-        let Some(gap) = self.gaps.get(index).cloned() else { return };
+        let Some(gap) = self.gaps.get(index).cloned() else {
+            return;
+        };
         let rest = [gap.start..address, address + length..gap.end];
-        let rest = rest.into_iter().filter(|rest| rest.end.saturating_sub(rest.start) >= SMALLEST_GAP);
+        let rest = rest
+            .into_iter()
+            .filter(|rest| rest.end.saturating_sub(rest.start) >= SMALLEST_GAP);
         self.gaps.splice(index..=index, rest);
+        let first = (address - self.range.start) / self.page;
+        let last = (address + length - 1 - self.range.start) / self.page;
+        for page in first..=last {
+            if let Some(touched @ false) = self.touched.get_mut(page as usize) {
+                *touched = true;
+                self.longest[Pages::Touched as usize] = u64::MAX;
+            }
+        }
     }
 }

@@ -2,7 +2,9 @@ use super::*;
 use crate::{TRAPPING_BYTES, is_trapping_byte};
 
 fn run(start: u64, boundaries: &[usize], detour_length: usize) -> RunPlan {
-    let constraint = boundaries.iter().fold(JumpConstraint::FREE, |constraint, offset| constraint.with_boundary_at(*offset));
+    let constraint = boundaries.iter().fold(JumpConstraint::FREE, |constraint, offset| {
+        constraint.with_boundary_at(*offset)
+    });
     RunPlan {
         start: TargetAddress(start),
         tactic: Tactic::Run,
@@ -44,9 +46,15 @@ fn every_combination_of_boundaries_is_placed_and_spelled() {
             let boundaries: Vec<usize> = (1..=4).filter(|offset| mask & 1 << (offset - 1) != 0).collect();
             let run = run(0x5555_5555_0000 + step * 0x5_0123, &boundaries, 110);
             let place = space.place(&run, 110).unwrap();
-            let displacement = place.displacement_from(TargetAddress(run.start.0 + 5)).unwrap().to_le_bytes();
+            let displacement = place
+                .displacement_from(TargetAddress(run.start.0 + 5))
+                .unwrap()
+                .to_le_bytes();
             for offset in boundaries {
-                assert!(is_trapping_byte(displacement[offset - 1]), "{displacement:x?} at {offset}");
+                assert!(
+                    is_trapping_byte(displacement[offset - 1]),
+                    "{displacement:x?} at {offset}"
+                );
             }
             taken.push(place.0..place.0 + 110);
         }
@@ -57,8 +65,16 @@ fn every_combination_of_boundaries_is_placed_and_spelled() {
         assert!(pair[0].end <= pair[1].start, "{pair:x?}");
     }
     for range in taken {
-        assert!(regions.iter().any(|region| region.start.0 <= range.start && range.end <= region.end.0));
-        assert!(holes().iter().any(|hole| hole.start <= range.start && range.end <= hole.end));
+        assert!(
+            regions
+                .iter()
+                .any(|region| region.start.0 <= range.start && range.end <= region.end.0)
+        );
+        assert!(
+            holes()
+                .iter()
+                .any(|hole| hole.start <= range.start && range.end <= hole.end)
+        );
     }
     for pair in regions.windows(2) {
         assert!(pair[0].end < pair[1].start);
@@ -77,17 +93,24 @@ fn a_hole_of_one_page_is_used_to_its_last_byte_and_no_further() {
     let mut space = NearSpace::new(vec![0x5555_5565_0001..0x5555_5565_2fff], 4096);
     let run = run(0x5555_5555_0000, &[], 1024);
     let places: Vec<u64> = (0..4).map(|_| space.place(&run, 1024).unwrap().0).collect();
-    assert_eq!(places, [0x5555_5565_1000, 0x5555_5565_1400, 0x5555_5565_1800, 0x5555_5565_1c00]);
+    assert_eq!(
+        places,
+        [0x5555_5565_1000, 0x5555_5565_1400, 0x5555_5565_1800, 0x5555_5565_1c00]
+    );
     assert_eq!(space.place(&run, 16), None);
-    assert_eq!(space.regions(), vec![TargetAddress(0x5555_5565_1000)..TargetAddress(0x5555_5565_2000)]);
+    assert_eq!(
+        space.regions(),
+        vec![TargetAddress(0x5555_5565_1000)..TargetAddress(0x5555_5565_2000)]
+    );
 }
 
 #[test]
 fn many_light_detours_are_packed() {
     // What bash's function entries look like: a boundary at 4 in most, one more at 1, 2 or 3.
     let shapes: [&[usize]; 6] = [&[4], &[1, 4], &[2, 4], &[3], &[], &[1, 3]];
-    let runs: Vec<RunPlan> =
-        (0..1700).map(|index| run(0x5555_5555_0000 + index * 613, shapes[index as usize % 6], 116)).collect();
+    let runs: Vec<RunPlan> = (0..1700)
+        .map(|index| run(0x5555_5555_0000 + index * 613, shapes[index as usize % 6], 116))
+        .collect();
     let mut space = NearSpace::new(holes(), 4096);
     let places = space.place_all(&runs.iter().collect::<Vec<_>>());
     let mut pages: Vec<u64> = places

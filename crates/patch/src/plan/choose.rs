@@ -1,9 +1,17 @@
 //! The choice between shapes, and their grouping.
 //!
 //! Points are taken in the order of their sites. For each that no earlier run covers, the shapes that could cover it are
-//! tried: the run that starts at the site first, then those that start before it, nearest first, as far down as the text
-//! is still free. A run is always the shortest from its start, so all its instructions start within the five bytes of
-//! the jump, runs never overlap, and whoever flows into a later site comes through that site's own patch.
+//! tried: the run that starts at the site, then those that start before it, nearest first, until one has five bytes up
+//! to the site's end - if a shorter one does not do, a longer one does not either - as far down as the text is free.
+//!
+//! ```text
+//!   41 5e  pop r14    run      e9 ..        the jump
+//!   41 5f  pop r15             ..           its boundaries: offsets 2 and 4
+//!   5d     pop rbp             06
+//!   c3     ret        site     cc           behind the jump: traps, since a branch to it would not be seen otherwise
+//! ```
+//!
+//! Runs do not overlap, so whoever flows into a later site comes through that site's own patch.
 
 use std::ops::Range;
 
@@ -34,18 +42,28 @@ pub(super) fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -
         };
         if let Some((run, covered)) = chosen {
             rest.truncate(rest.len() - covered);
-            floor = run.end().offset_from(map.start()).and_then(|end| u32::try_from(end).ok()).unwrap_or(u32::MAX);
+            floor = run
+                .end()
+                .offset_from(map.start())
+                .and_then(|end| u32::try_from(end).ok())
+                .unwrap_or(u32::MAX);
             plan.runs.push(run);
             continue;
         }
-        let address = map.code().get(site.index).map_or(map.start(), |instruction| map.address(instruction.offset));
+        let address = map
+            .code()
+            .get(site.index)
+            .map_or(map.start(), |instruction| map.address(instruction.offset));
         let trap = match options.force {
             None | Some(Tactic::Trap) => trap(map, &site),
             Some(tactic) => Err(Refusal::TacticUnavailable { site: address, tactic }),
         };
         match trap {
             Ok(run) => {
-                floor = map.code().get(site.index).map_or(floor, |instruction| instruction.end());
+                floor = map
+                    .code()
+                    .get(site.index)
+                    .map_or(floor, |instruction| instruction.end());
                 plan.runs.push(run);
             }
             Err(refusal) => plan.refusals.push((address, refusal)),
@@ -63,7 +81,10 @@ fn sites(map: &FunctionMap, points: &[Point], refusals: &mut Vec<(TargetAddress,
         match instruction_at(map, point.site) {
             Ok(index) => match sites.last_mut() {
                 Some(site) if site.index == index => site.points.push(point.clone()),
-                _ => sites.push(Site { index, points: vec![point.clone()] }),
+                _ => sites.push(Site {
+                    index,
+                    points: vec![point.clone()],
+                }),
             },
             Err(refusal) => refusals.push((point.site, refusal)),
         }
@@ -72,14 +93,24 @@ fn sites(map: &FunctionMap, points: &[Point], refusals: &mut Vec<(TargetAddress,
 }
 
 fn instruction_at(map: &FunctionMap, site: TargetAddress) -> Result<usize, Refusal> {
-    if map.undecodable().is_some_and(|at| site >= at && site < map.address(map.code_size())) {
-        return Err(Refusal::Undecodable { site, at: map.undecodable().unwrap_or(site) });
+    if map
+        .undecodable()
+        .is_some_and(|at| site >= at && site < map.address(map.code_size()))
+    {
+        return Err(Refusal::Undecodable {
+            site,
+            at: map.undecodable().unwrap_or(site),
+        });
     }
     let offset = map.offset(site).filter(|offset| *offset < map.code_size());
     let offset = offset.ok_or(Refusal::OutsideFunction { site })?;
     let code = map.code();
     match code.binary_search_by_key(&offset, |instruction| instruction.offset) {
-        Ok(index) if code.get(index).is_some_and(|instruction| instruction.kind == Kind::Breakpoint) => {
+        Ok(index)
+            if code
+                .get(index)
+                .is_some_and(|instruction| instruction.kind == Kind::Breakpoint) =>
+        {
             Err(Refusal::Breakpoint { site })
         }
         Ok(index) => Ok(index),
@@ -99,25 +130,35 @@ fn choose(
     floor: u32,
     force: Option<Tactic>,
 ) -> Option<(RunPlan, usize)> {
-    let offset = map.code().get(site.index)?.offset;
+    let end = map.code().get(site.index)?.end();
     let mut second_choice = None;
+    let mut last = false;
     for first in (0..=site.index).rev() {
         let start = map.code().get(first)?.offset;
-        if start < floor || start + JUMP <= offset {
+        if start < floor || last {
             break;
         }
-        let Some(shape) = shape_at(map, first).filter(|shape| shape.behind > site.index) else { continue };
+        last = start + JUMP <= end;
+        let Some(shape) = shape_at(map, first, site.index) else {
+            continue;
+        };
         if force.is_some_and(|tactic| tactic != shape.tactic()) {
             continue;
         }
         let covered = rest.iter().rev().take_while(|other| other.index < shape.behind).count();
         // A padding nop is not executed any more, so it cannot have handlers.
-        let next_site = rest.iter().rev().nth(covered).and_then(|other| map.code().get(other.index));
+        let next_site = rest
+            .iter()
+            .rev()
+            .nth(covered)
+            .and_then(|other| map.code().get(other.index));
         if next_site.is_some_and(|next| next.offset < shape.end) {
             continue;
         }
         let sites: Vec<&Site> = std::iter::once(site).chain(rest.iter().rev().take(covered)).collect();
-        let Ok(run) = displace(map, &shape, &sites) else { continue };
+        let Ok(run) = displace(map, &shape, &sites) else {
+            continue;
+        };
         if !shape.avoided {
             return Some((run, covered));
         }
@@ -138,7 +179,11 @@ fn trap(map: &FunctionMap, site: &Site) -> Result<RunPlan, Refusal> {
         avoided: false,
     };
     let run = displace(map, &shape, &[site])?;
-    Ok(RunPlan { tactic: Tactic::Trap, original: run.original.iter().take(1).copied().collect(), ..run })
+    Ok(RunPlan {
+        tactic: Tactic::Trap,
+        original: run.original.iter().take(1).copied().collect(),
+        ..run
+    })
 }
 
 /// Composes the run once, to know that all of it can be moved, how long its detour is, and from where it reaches.
@@ -153,27 +198,49 @@ fn displace(map: &FunctionMap, shape: &Shape, sites: &[&Site]) -> Result<RunPlan
         .map(|(instruction, index)| Displaced {
             address: map.address(instruction.offset),
             bytes: map.bytes_of(*instruction).to_vec(),
-            points: sites.iter().find(|site| site.index == index).map_or(Vec::new(), |site| site.points.clone()),
+            points: sites
+                .iter()
+                .find(|site| site.index == index)
+                .map_or(Vec::new(), |site| site.points.clone()),
         })
         .collect();
     let offset = map.code().get(shape.first).map_or(0, |instruction| instruction.offset);
     let start = map.address(offset);
     let end = map.address(shape.end);
     let inside: Vec<Range<TargetAddress>> = map.ranges().collect();
-    let content = Content { instructions: &instructions, end, inside: &inside };
+    let content = Content {
+        instructions: &instructions,
+        end,
+        inside: &inside,
+    };
     let composed = compose(content, &Runtime::LONGEST)?;
     let detour_length = composed.code.len();
+    let last_point = instructions
+        .iter()
+        .rev()
+        .find(|instruction| !instruction.points.is_empty());
+    let patch_end = last_point
+        .and_then(|last| map.offset(last.address))
+        .map_or(0, |offset| offset + 1);
     let reach = reach(std::iter::once(start).chain(composed.code.targets()), detour_length);
     if reach.is_empty() {
-        let target = composed.code.targets().find(|target| target.displacement_from(start).is_none());
-        return Err(Refusal::OutOfReach { from: start, target: target.unwrap_or(end) });
+        let target = composed
+            .code
+            .targets()
+            .find(|target| target.displacement_from(start).is_none());
+        return Err(Refusal::OutOfReach {
+            from: start,
+            target: target.unwrap_or(end),
+        });
     }
     Ok(RunPlan {
         start,
         tactic: shape.tactic(),
         instructions,
         length: (shape.end - offset) as usize,
-        original: map.bytes_at(offset..shape.end.min(offset + JUMP)).to_vec(),
+        original: map
+            .bytes_at(offset..patch_end.max(offset + JUMP).min(shape.end))
+            .to_vec(),
         constraint: shape.constraint,
         padding_boundaries: shape.padding.iter().map(|offset| map.address(*offset)).collect(),
         detour_length,
@@ -190,5 +257,9 @@ fn reach(targets: impl Iterator<Item = TargetAddress>, detour_length: usize) -> 
         reach.start = reach.start.max(target.0.saturating_sub(distance));
         reach.end = reach.end.min(target.0.saturating_add(distance));
     }
-    if reach.is_empty() { TargetAddress(0)..TargetAddress(0) } else { TargetAddress(reach.start)..TargetAddress(reach.end) }
+    if reach.is_empty() {
+        TargetAddress(0)..TargetAddress(0)
+    } else {
+        TargetAddress(reach.start)..TargetAddress(reach.end)
+    }
 }

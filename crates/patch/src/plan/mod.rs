@@ -36,7 +36,8 @@ pub struct RunPlan {
     /// Bytes from `start` to where the detour jumps back: the instructions and, behind a final unconditional transfer,
     /// the padding that the patch needs.
     pub length: usize,
-    /// The text that the patch replaces: [`Tactic::patch_length`] bytes.
+    /// The text that the patch replaces, at most 16 bytes: 1 for a trap, 5 for a jump, more when instructions with
+    /// points start behind the jump's five bytes: the first byte of each becomes `int3`.
     pub original: Vec<u8>,
     /// Which bytes of the jump must be trapping bytes.
     pub constraint: JumpConstraint,
@@ -64,7 +65,11 @@ impl RunPlan {
     }
 
     pub(crate) fn content(&self) -> Content<'_> {
-        Content { instructions: &self.instructions, end: self.end(), inside: &self.inside }
+        Content {
+            instructions: &self.instructions,
+            end: self.end(),
+            inside: &self.inside,
+        }
     }
 }
 

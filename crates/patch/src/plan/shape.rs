@@ -6,7 +6,10 @@ use crate::{JumpConstraint, Tactic};
 /// Bytes of `jmp rel32`.
 pub(super) const JUMP: u32 = 5;
 
-/// The shortest run from an instruction on: just the instructions that the jump touches.
+/// The longest patch: what `struct np_site` of the agent's contract holds.
+const LONGEST_PATCH: u32 = 16;
+
+/// A run: the instructions that the jump touches, and those up to the site where that lies behind them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Index of the first instruction.
@@ -34,12 +37,12 @@ impl Shape {
     }
 }
 
-/// The run that starts with instruction `first`, or `None`:
+/// The shortest run that starts with instruction `first` and contains instruction `site`, or `None`:
 ///
-/// - a known branch leads to a boundary: it would hit the trap all the time;
+/// - a known branch leads into it: it would hit a trap all the time;
 /// - an instruction that must be last is not;
 /// - the function ends before five bytes, and there is no padding, or execution would go on into it.
-pub(super) fn shape_at(map: &FunctionMap, first: usize) -> Option<Shape> {
+pub(super) fn shape_at(map: &FunctionMap, first: usize, site: usize) -> Option<Shape> {
     let code = map.code();
     let start = code.get(first)?.offset;
     let mut shape = Shape {
@@ -52,7 +55,9 @@ pub(super) fn shape_at(map: &FunctionMap, first: usize) -> Option<Shape> {
         avoided: false,
     };
     loop {
-        let instruction = *code.get(shape.behind).filter(|instruction| instruction.offset < map.code_size())?;
+        let instruction = *code
+            .get(shape.behind)
+            .filter(|instruction| instruction.offset < map.code_size())?;
         if instruction.kind == Kind::Breakpoint {
             return None;
         }
@@ -62,13 +67,17 @@ pub(super) fn shape_at(map: &FunctionMap, first: usize) -> Option<Shape> {
             }
             shape.constraint = shape.constraint.with_boundary_at((instruction.offset - start) as usize);
         }
+        let through = shape.behind;
+        if through == site && instruction.offset - start >= LONGEST_PATCH {
+            return None;
+        }
         shape.behind += 1;
         shape.end = instruction.end();
         shape.avoided |= instruction.kind == Kind::System;
-        if shape.end >= start + JUMP {
+        if shape.end >= start + JUMP && through >= site {
             return Some(shape);
         }
-        if instruction.kind.is_transfer() {
+        if instruction.kind.is_transfer() && through >= site {
             return take_padding(map, start, shape);
         }
         if instruction.kind.is_last() {
@@ -86,7 +95,10 @@ fn take_padding(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape
         if map.is_target_at(shape.end) {
             return None;
         }
-        let instruction = map.code().get(next).filter(|instruction| instruction.offset == shape.end);
+        let instruction = map
+            .code()
+            .get(next)
+            .filter(|instruction| instruction.offset == shape.end);
         match instruction.map(|instruction| instruction.kind) {
             Some(Kind::Nop) => {
                 shape.constraint = shape.constraint.with_boundary_at((shape.end - start) as usize);

@@ -33,7 +33,10 @@ impl Original<'_> {
     }
 
     fn unmovable(&self, reason: &'static str) -> Refusal {
-        Refusal::Unmovable { address: self.address(), reason }
+        Refusal::Unmovable {
+            address: self.address(),
+            reason,
+        }
     }
 
     /// The target of a direct branch, if its width is beyond doubt.
@@ -52,7 +55,9 @@ impl Original<'_> {
             }
         }
         if ambiguous {
-            return Err(self.unmovable("a branch with an operand-size prefix means different things to different processors"));
+            return Err(
+                self.unmovable("a branch with an operand-size prefix means different things to different processors")
+            );
         }
         Ok(TargetAddress(self.instruction.near_branch_target()))
     }
@@ -71,7 +76,10 @@ pub(crate) fn relocate(code: &mut Assembler, original: Original<'_>, taken: Opti
         return counted::relocate(code, original, taken);
     }
     if taken.is_some() {
-        return Err(Refusal::NoSuchEdge { site: original.address(), edge: "taken" });
+        return Err(Refusal::NoSuchEdge {
+            site: original.address(),
+            edge: "taken",
+        });
     }
     if instruction.is_jmp_short_or_near() {
         return jump::relocate(code, original);
@@ -87,7 +95,9 @@ pub(crate) fn relocate(code: &mut Assembler, original: Original<'_>, taken: Opti
     }
     match instruction.mnemonic() {
         Mnemonic::Xbegin => transaction::relocate(code, original),
-        Mnemonic::Int3 => Err(Refusal::Breakpoint { site: original.address() }),
+        Mnemonic::Int3 => Err(Refusal::Breakpoint {
+            site: original.address(),
+        }),
         Mnemonic::Sysenter => Err(original.unmovable("the kernel returns from sysenter to a fixed address")),
         _ => verbatim::relocate(code, original),
     }

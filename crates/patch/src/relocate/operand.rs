@@ -46,7 +46,10 @@ pub(super) fn encode_with_stack_shift(
 pub(crate) fn load_branch_target(code: &mut Assembler, original: Original<'_>, shift: u64) -> Result<(), Refusal> {
     let jump = original.instruction;
     if jump.code() != Code::Jmp_rm64 {
-        return Err(Refusal::NoSuchEdge { site: original.address(), edge: "leaving" });
+        return Err(Refusal::NoSuchEdge {
+            site: original.address(),
+            edge: "leaving",
+        });
     }
     let load = match jump.op0_kind() {
         OpKind::Register if jump.op0_register() != Register::RSP => {

@@ -48,10 +48,18 @@ impl Text {
                 let next = ranges.get(index + 1).map_or(text.end, |(next, _, _)| *next);
                 let range = address + LOAD_ADDRESS..(address + size).min(text.end) + LOAD_ADDRESS;
                 let view = range.start..(next + LOAD_ADDRESS).max(range.end);
-                Function { name: name.clone(), range, view }
+                Function {
+                    name: name.clone(),
+                    range,
+                    view,
+                }
             })
             .collect();
-        Some(Text { address: text.start + LOAD_ADDRESS, bytes: section.data().unwrap().to_vec(), functions })
+        Some(Text {
+            address: text.start + LOAD_ADDRESS,
+            bytes: section.data().unwrap().to_vec(),
+            functions,
+        })
     }
 
     pub fn bytes_at(&self, range: Range<u64>) -> &[u8] {
@@ -59,9 +67,19 @@ impl Text {
     }
 
     pub fn analyze(&self, function: &Function) -> FunctionMap {
-        let code = CodeView { start: TargetAddress(function.range.start), bytes: self.bytes_at(function.view.clone()) };
+        let code = CodeView {
+            start: TargetAddress(function.range.start),
+            bytes: self.bytes_at(function.view.clone()),
+        };
         let size = function.range.end - function.range.start;
-        analyze(&code, &FunctionExtent { start: code.start, size, fragments: Vec::new() })
+        analyze(
+            &code,
+            &FunctionExtent {
+                start: code.start,
+                size,
+                fragments: Vec::new(),
+            },
+        )
     }
 
     /// The text's pages, as the target's map would have them.
