@@ -12,11 +12,33 @@ use std::process::Command;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 const SOURCES: &[&str] = &[
-    "aggregate", "buckets", "chain", "clock", "dynamic", "enter", "image", "key", "library", "memory", "ring", "strings",
-    "trap", "unwind",
+    "aggregate",
+    "buckets",
+    "chain",
+    "clock",
+    "dynamic",
+    "enter",
+    "image",
+    "key",
+    "library",
+    "memory",
+    "ring",
+    "strings",
+    "trap",
+    "unwind",
 ];
-const HEADERS: &[&str] =
-    &["agent.h", "chain.h", "contract.h", "guard.h", "hash.h", "ranges.h", "ring.h", "strings.h", "syscalls.h", "unwind.h"];
+const HEADERS: &[&str] = &[
+    "agent.h",
+    "chain.h",
+    "contract.h",
+    "guard.h",
+    "hash.h",
+    "ranges.h",
+    "ring.h",
+    "strings.h",
+    "syscalls.h",
+    "unwind.h",
+];
 
 const FLAGS: &[&str] = &[
     "-std=gnu11",
@@ -47,7 +69,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     println!("cargo::rerun-if-env-changed=CC");
-    for file in SOURCES.iter().map(|name| format!("{name}.c")).chain(HEADERS.iter().map(|name| (*name).to_owned())) {
+    for file in SOURCES
+        .iter()
+        .map(|name| format!("{name}.c"))
+        .chain(HEADERS.iter().map(|name| (*name).to_owned()))
+    {
         println!("cargo::rerun-if-changed={file}");
     }
     println!("cargo::rerun-if-changed=agent.ld");
@@ -55,13 +81,30 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut objects = Vec::new();
     for name in SOURCES {
         let target = out.join(format!("{name}.o"));
-        run(Command::new(&compiler).args(FLAGS).arg("-c").arg(format!("{name}.c")).arg("-o").arg(&target))?;
+        run(Command::new(&compiler)
+            .args(FLAGS)
+            .arg("-c")
+            .arg(format!("{name}.c"))
+            .arg("-o")
+            .arg(&target))?;
         objects.push(target);
     }
     let linked = out.join("agent.elf");
     run(Command::new(&compiler)
-        .args(["-nostdlib", "-nostartfiles", "-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", "-Wl,-z,text"])
-        .args(["-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,--no-warn-rwx-segments", "-Wl,-T,agent.ld"])
+        .args([
+            "-nostdlib",
+            "-nostartfiles",
+            "-shared",
+            "-Wl,-Bsymbolic",
+            "-Wl,--no-undefined",
+            "-Wl,-z,text",
+        ])
+        .args([
+            "-Wl,--build-id=none",
+            "-Wl,-z,noexecstack",
+            "-Wl,--no-warn-rwx-segments",
+            "-Wl,-T,agent.ld",
+        ])
         .arg("-o")
         .arg(&linked)
         .args(&objects))?;

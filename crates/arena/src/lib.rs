@@ -8,20 +8,33 @@
 //! * [`layout`] mirrors `agent/contract.h`; [`ContextPlan`] says where things lie in a thread's context.
 //! * [`Memory`] is access to an arena, [`Mapping`] a shared mapping, [`Bytes`] plain bytes.
 //! * [`ControlBlock`] reads and writes the arena's head, [`RingReader`] takes records, [`AggregateReader`] and
-//!   [`slots`] read aggregations, [`DynamicVariables`] and [`variables`] serve the tracer's own clauses.
+//!   [`static_words`] read aggregations, [`DynamicVariables`] and [`variables`] serve the tracer's own clauses.
 //! * [`buckets`] are the bucket functions of `quantize`, `lquantize` and `llquantize`, and their inverse.
 //!
 //! One file, [`Mapping`]'s, contains unsafe code.
 
 #![deny(unsafe_code)]
 
+mod aggregate;
+pub mod buckets;
+mod control;
+mod dynamic;
+mod error;
+mod hash;
 pub mod layout;
 mod mapping;
 mod memory;
 mod plan;
+mod ring;
 mod structure;
+pub mod variables;
 
+pub use aggregate::{Aggregate, AggregateEntries, AggregateReader, read_words, static_words};
+pub use control::ControlBlock;
+pub use dynamic::{DynamicError, DynamicValue, DynamicVariables};
+pub use error::Corrupt;
 pub use mapping::Mapping;
 pub use memory::{Bytes, Memory, OutOfBounds};
 pub use plan::{ContextPlan, PlanError};
+pub use ring::{Record, RingReader};
 pub use structure::{Field, Structure};

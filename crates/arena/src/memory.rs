@@ -87,6 +87,7 @@ pub(crate) fn check_aligned(size: u64, offset: u64, bytes: u64) -> Result<(), Ou
 
 /// An arena in ordinary memory: a copy of one (of a core file, of a process that cannot be mapped), or a test's.
 /// Threads may share it.
+#[derive(Debug)]
 pub struct Bytes {
     words: Vec<AtomicU64>,
     bytes: u64,

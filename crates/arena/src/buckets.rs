@@ -1,0 +1,207 @@
+//! The buckets of `quantize`, `lquantize` and `llquantize`: which bucket a value goes to, and what a bucket holds.
+//!
+//! The arithmetic is DTrace's (`dtrace_aggregate_quantize` and its sisters), with one difference: `lquantize` there
+//! looks at the low 32 bits of a value only; here a value beyond them lies in the first or the last bucket. The agent's
+//! `buckets.c` does the same in C, and a test compares the two.
+
+/// Buckets of `quantize`, [`QUANTIZE_ZERO`] in the middle.
+pub const QUANTIZE_BUCKETS: usize = 127;
+/// Value words of `quantize`: one more than buckets, never used.
+pub const QUANTIZE_WORDS: usize = 128;
+/// The bucket of zero.
+pub const QUANTIZE_ZERO: usize = 63;
+
+/// The bucket of `value`: `64 + k` holds [2^k, 2^(k+1)), `62 - k` the same, negated.
+pub fn quantize_bucket(value: i64) -> usize {
+    match value.unsigned_abs().checked_ilog2() {
+        None => QUANTIZE_ZERO,
+        Some(order) if value > 0 => QUANTIZE_ZERO + 1 + order as usize,
+        // The least i64, -2^63, has no bucket of its own and joins that of -2^62.
+        Some(order) => (QUANTIZE_ZERO - 1).saturating_sub(order as usize),
+    }
+}
+
+/// What is printed for a bucket: the value of the smallest magnitude in it (DTRACE_QUANTIZE_BUCKETVAL).
+pub fn quantize_value(bucket: usize) -> i64 {
+    match bucket.checked_sub(QUANTIZE_ZERO) {
+        Some(0) => 0,
+        Some(above) => 1_i64.checked_shl(above as u32 - 1).unwrap_or(i64::MAX),
+        None => -(1_i64 << (QUANTIZE_ZERO - 1 - bucket)),
+    }
+}
+
+/// The parameters of an `lquantize`, unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Linear {
+    /// The least value that is not in the underflow bucket.
+    pub base: i32,
+    /// Width of a bucket.
+    pub step: u16,
+    /// Buckets between underflow (0) and overflow (`levels + 1`).
+    pub levels: u16,
+}
+
+impl Linear {
+    /// From step << 48 | levels << 32 | base.
+    pub fn unpack(packed: u64) -> Self {
+        Self {
+            base: packed as u32 as i32,
+            step: (packed >> 48) as u16,
+            levels: (packed >> 32) as u16,
+        }
+    }
+
+    /// Value words, the two outer buckets included.
+    pub fn buckets(&self) -> usize {
+        usize::from(self.levels) + 2
+    }
+
+    /// The bucket of `value`; `None` when the step is 0, which no program can say.
+    pub fn bucket(&self, value: i64) -> Option<usize> {
+        if self.step == 0 {
+            return None;
+        }
+        if value < i64::from(self.base) {
+            return Some(0);
+        }
+        let level = value.abs_diff(i64::from(self.base)) / u64::from(self.step);
+        Some(level.min(u64::from(self.levels)) as usize + 1)
+    }
+
+    /// The least value in `bucket`; `None` for the underflow bucket, which holds all below [`Linear::base`].
+    pub fn lower(&self, bucket: usize) -> Option<i64> {
+        let level = bucket.checked_sub(1)?;
+        Some(i64::from(self.base) + level as i64 * i64::from(self.step))
+    }
+}
+
+/// The bucket of `value` in an `lquantize` of these packed parameters.
+pub fn lquantize_bucket(packed: u64, value: i64) -> Option<usize> {
+    Linear::unpack(packed).bucket(value)
+}
+
+/// The parameters of an `llquantize`, unpacked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLinear {
+    /// Base of the orders of magnitude.
+    pub factor: u16,
+    /// Least order: values below `factor^low` are in bucket 0.
+    pub low: u16,
+    /// Greatest order: values from `factor^(high + 1)` are in the last bucket.
+    pub high: u16,
+    /// Buckets that each order is divided into (fewer where an order has fewer values).
+    pub steps: u16,
+}
+
+/// One order of magnitude, as the agent walks them.
+struct Order {
+    /// First bucket.
+    bucket: usize,
+    /// Values from here ...
+    start: i64,
+    /// ... up to here, exclusive.
+    end: i64,
+    /// Values a bucket.
+    width: i64,
+}
+
+impl LogLinear {
+    /// From factor << 48 | low << 32 | high << 16 | steps.
+    pub fn unpack(packed: u64) -> Self {
+        Self {
+            factor: (packed >> 48) as u16,
+            low: (packed >> 32) as u16,
+            high: (packed >> 16) as u16,
+            steps: packed as u16,
+        }
+    }
+
+    /// Whether the agent does anything with these.
+    fn is_sound(&self) -> bool {
+        self.factor >= 2 && self.steps >= self.factor && self.low <= 63 && self.high <= 63
+    }
+
+    /// `factor^low`, where the first order begins.
+    fn first(&self) -> Option<i64> {
+        i64::from(self.factor).checked_pow(u32::from(self.low))
+    }
+
+    /// The orders that fit 64 bits, and the bucket of all that lies above them.
+    fn orders(&self) -> (Vec<Order>, usize) {
+        let (factor, steps) = (i64::from(self.factor), i64::from(self.steps));
+        let mut orders = Vec::new();
+        let mut bucket = 1;
+        let mut edges = self.first().and_then(|start| Some((start, start.checked_mul(factor)?)));
+        for _ in self.low..=self.high {
+            let Some((start, end)) = edges else { break };
+            let count = end.min(steps);
+            orders.push(Order {
+                bucket,
+                start,
+                end,
+                width: end / count,
+            });
+            // The order's first 1/factor lies below `start`: those buckets do not exist.
+            bucket += (count - count / factor) as usize;
+            edges = end.checked_mul(factor).map(|next| (end, next));
+        }
+        (orders, bucket)
+    }
+
+    /// Value words.
+    pub fn buckets(&self) -> usize {
+        if self.is_sound() { self.orders().1 + 1 } else { 0 }
+    }
+
+    /// The bucket of `value`; `None` for parameters that no program can have.
+    pub fn bucket(&self, value: i64) -> Option<usize> {
+        if !self.is_sound() {
+            return None;
+        }
+        if self.first().is_none_or(|first| value < first) {
+            return Some(0);
+        }
+        let (orders, top) = self.orders();
+        let Some(last) = orders.last() else { return Some(top) };
+        // Above the last order that 64 bits hold DTrace clamps; above the program's own last one is a bucket for that.
+        let value = if last.end.checked_mul(i64::from(self.factor)).is_none() {
+            value.min(last.end - 1)
+        } else {
+            value
+        };
+        let order = orders.iter().find(|order| value < order.end);
+        Some(order.map_or(top, |order| {
+            order.bucket + ((value - order.start) / order.width) as usize
+        }))
+    }
+
+    /// The least value in `bucket`; `None` for bucket 0, which holds all below `factor^low`, and beyond the last.
+    pub fn lower(&self, bucket: usize) -> Option<i64> {
+        if !self.is_sound() {
+            return None;
+        }
+        let (orders, top) = self.orders();
+        if bucket == top {
+            return orders.last().map_or(self.first(), |order| Some(order.end));
+        }
+        let order = orders
+            .iter()
+            .rev()
+            .find(|order| order.bucket <= bucket && bucket < top)?;
+        Some(order.start + (bucket - order.bucket) as i64 * order.width)
+    }
+}
+
+/// The bucket of `value` in an `llquantize` of these packed parameters.
+pub fn llquantize_bucket(packed: u64, value: i64) -> Option<usize> {
+    LogLinear::unpack(packed).bucket(value)
+}
+
+/// Value words of an `llquantize` of these packed parameters.
+pub fn llquantize_buckets(packed: u64) -> usize {
+    LogLinear::unpack(packed).buckets()
+}
+
+#[cfg(test)]
+#[path = "buckets_tests.rs"]
+mod tests;

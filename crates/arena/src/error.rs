@@ -1,0 +1,54 @@
+//! What is wrong with an arena.
+
+use crate::memory::OutOfBounds;
+
+/// The arena holds something that cannot be: the target, or another program, has written over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Corrupt {
+    /// An offset points outside of the arena.
+    #[error("the arena is damaged: {0}")]
+    Bounds(#[from] OutOfBounds),
+    /// The control block is not one of ours.
+    #[error("the arena is damaged: no control block (magic {0:#x})")]
+    Magic(u64),
+    /// A table says that it has more entries than there is room for.
+    #[error("the arena is damaged: {what} has {count} entries")]
+    Count {
+        /// Which table.
+        what: &'static str,
+        /// What it says.
+        count: u64,
+    },
+    /// A site's length is not that of a patch.
+    #[error("the arena is damaged: the site at {address:#x} has a length of {length}")]
+    SiteLength {
+        /// The site.
+        address: u64,
+        /// Its length.
+        length: u32,
+    },
+    /// A ring's head is where no writer could have put it.
+    #[error("the ring is damaged: head {head:#x}, tail {tail:#x}; records up to the head are lost")]
+    RingHead {
+        /// Bytes written, as it says.
+        head: u64,
+        /// Bytes consumed.
+        tail: u64,
+    },
+    /// A record's size is impossible where it lies.
+    #[error("the ring is damaged: a record of {bytes} bytes at {position:#x}; records up to the head are lost")]
+    Record {
+        /// Where the record begins, in bytes since the ring's beginning.
+        position: u64,
+        /// Its size, as it says.
+        bytes: u32,
+    },
+    /// A table of aggregations or variables contradicts itself.
+    #[error("the arena is damaged: the table at {table:#x} is inconsistent at {offset:#x}")]
+    Table {
+        /// Offset of the table in the arena.
+        table: u64,
+        /// Offset in the table of what is wrong.
+        offset: u64,
+    },
+}

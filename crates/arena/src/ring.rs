@@ -1,0 +1,207 @@
+//! Taking records from a thread's ring.
+//!
+//! The writer's side and the drawing are in `agent/ring.c`. Here:
+//!
+//! 1. Load the head. Nothing behind the tail: no record.
+//! 2. Check the size of what lies at the tail against everything that it can be: a filler reaches exactly to the ring's
+//!    end, a record has at least a header, ends before the head and before the ring's end.
+//! 3. Copy it. Under policy overwrite, look whether the writer has given it up meanwhile; then the copy may be torn, is
+//!    thrown away, and reading goes on at the oldest record that is left.
+//! 4. Store the new tail, which gives the room back to the writer.
+//!
+//! Anything impossible is damage: it is counted and reported once, and reading goes on at the head as it was then.
+
+use core::mem::offset_of;
+
+use crate::error::Corrupt;
+use crate::layout::{Context, RING_OVERWRITE, RecordHeader};
+use crate::memory::Memory;
+use crate::plan::ContextPlan;
+use crate::structure::Structure;
+
+const HEADER: u64 = size_of::<RecordHeader>() as u64;
+/// How often a record that the writer gave up under our hands is followed by a look at the next one.
+const OVERTAKEN_MAX: u32 = 64;
+
+/// One record, copied out of the ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The enabling; with `RECORD_ERROR` set the payload is an `ErrorRecord`.
+    pub epid: u32,
+    /// Time stamp counter.
+    pub tsc: u64,
+    /// CPU.
+    pub cpu: u32,
+    /// Thread.
+    pub tid: u32,
+    /// What follows the header.
+    pub payload: Vec<u8>,
+}
+
+/// Reads one thread's ring. The tracer is its only reader.
+#[derive(Clone, Debug)]
+pub struct RingReader {
+    context: u64,
+    ring: u64,
+    bytes: u64,
+    policy: u64,
+    tail: u64,
+    delivered: u64,
+    corrupted: u64,
+}
+
+enum Look {
+    Empty,
+    Again,
+    Found(Record),
+}
+
+impl RingReader {
+    /// A reader of the ring of the context at offset `context`; `policy` is one of `RING_*`. The plan's ring must not be
+    /// empty (a reader of none finds no record).
+    pub fn new(context: u64, plan: &ContextPlan, policy: u64) -> Self {
+        Self {
+            context,
+            ring: context.wrapping_add(plan.ring),
+            bytes: plan.ring_bytes,
+            policy,
+            tail: 0,
+            delivered: 0,
+            corrupted: 0,
+        }
+    }
+
+    /// The next record, the oldest there is; `None` when there is none now. After an error reading can go on.
+    pub fn next<M: Memory>(&mut self, memory: &M) -> Result<Option<Record>, Corrupt> {
+        if self.bytes == 0 {
+            return Ok(None);
+        }
+        // A filler, then a record; more looks only where the writer overtakes us.
+        for _ in 0..OVERTAKEN_MAX {
+            match self.look(memory)? {
+                Look::Empty => return Ok(None),
+                Look::Again => {}
+                Look::Found(record) => {
+                    self.delivered += 1;
+                    return Ok(Some(record));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Records that were returned.
+    pub fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    /// How often the ring was found damaged.
+    pub fn corrupted(&self) -> u64 {
+        self.corrupted
+    }
+
+    /// Records that found no room, as the target counts them.
+    pub fn drops<M: Memory>(&self, memory: &M) -> Result<u64, Corrupt> {
+        Ok(memory.load_u64(self.field(offset_of!(Context, ring_drops)))?)
+    }
+
+    /// Records that were committed and have not been returned. When [`RingReader::next`] has just said that there are no
+    /// more and the writer is still, these are lost: overwritten, or skipped after damage.
+    pub fn outstanding<M: Memory>(&self, memory: &M) -> Result<u64, Corrupt> {
+        let written = memory.load_u64(self.field(offset_of!(Context, ring_records)))?;
+        Ok(written.saturating_sub(self.delivered))
+    }
+
+    fn field(&self, offset: usize) -> u64 {
+        self.context.wrapping_add(offset as u64)
+    }
+
+    fn look<M: Memory>(&mut self, memory: &M) -> Result<Look, Corrupt> {
+        // In this order: the head never falls behind what was given up before it was loaded.
+        if let Some(oldest) = self.overtaken(memory)? {
+            self.move_tail(memory, oldest)?;
+        }
+        let head = memory.load_u64(self.field(offset_of!(Context, ring_head)))?;
+        let available = head.wrapping_sub(self.tail);
+        if available == 0 {
+            return Ok(Look::Empty);
+        }
+        let damage = if available > self.bytes || !head.is_multiple_of(8) {
+            Corrupt::RingHead { head, tail: self.tail }
+        } else {
+            match self.record(memory, available)? {
+                Ok((record, bytes)) => {
+                    if self.overtaken(memory)?.is_some() {
+                        return Ok(Look::Again);
+                    }
+                    self.move_tail(memory, self.tail.wrapping_add(bytes))?;
+                    return Ok(record.map_or(Look::Again, Look::Found));
+                }
+                Err(bytes) => Corrupt::Record {
+                    position: self.tail,
+                    bytes,
+                },
+            }
+        };
+        // Not damage but a writer that has lapped us: the head is far, or the size is the middle of a newer record.
+        if self.overtaken(memory)?.is_some() {
+            return Ok(Look::Again);
+        }
+        self.corrupted += 1;
+        self.move_tail(memory, head & !7)?;
+        Err(damage)
+    }
+
+    /// Under policy overwrite: where the oldest record that is left begins, when the one at the tail is not left. A
+    /// position that is nonsense is found out when the head is compared with it.
+    fn overtaken<M: Memory>(&self, memory: &M) -> Result<Option<u64>, Corrupt> {
+        if self.policy != RING_OVERWRITE {
+            return Ok(None);
+        }
+        let oldest = memory.load_u64(self.field(offset_of!(Context, ring_overwritten)))? & !7;
+        let ahead = oldest.wrapping_sub(self.tail);
+        // What lies behind the tail is ahead of it by more than half of all positions.
+        Ok((ahead != 0 && ahead <= u64::MAX / 2).then_some(oldest))
+    }
+
+    /// What lies at the tail: a record, or `None` for a filler, and its size. Or a size that cannot be.
+    fn record<M: Memory>(&self, memory: &M, available: u64) -> Result<Result<(Option<Record>, u64), u32>, Corrupt> {
+        let place = self.tail % self.bytes;
+        let to_end = self.bytes - place;
+        let at = self.ring.wrapping_add(place);
+        // A filler may be as short as its first word, so that is all that is read yet.
+        let word = memory.load_u64(at)?;
+        let (epid, size) = (word as u32, (word >> 32) as u32);
+        let bytes = u64::from(size);
+        if !bytes.is_multiple_of(8) || bytes > available || bytes > to_end {
+            return Ok(Err(size));
+        }
+        if epid == 0 {
+            return Ok(if bytes == to_end { Ok((None, bytes)) } else { Err(size) });
+        }
+        if bytes < HEADER {
+            return Ok(Err(size));
+        }
+        let raw = memory.copy(at, bytes)?;
+        // The sizes were checked on the first copy of the first word; the second one may already say otherwise.
+        let header = RecordHeader::from_bytes(&raw).unwrap_or_default();
+        let payload = raw.get(HEADER as usize..).unwrap_or_default().to_vec();
+        let record = Record {
+            epid,
+            tsc: header.tsc,
+            cpu: header.cpu,
+            tid: header.tid,
+            payload,
+        };
+        Ok(Ok((Some(record), bytes)))
+    }
+
+    fn move_tail<M: Memory>(&mut self, memory: &M, tail: u64) -> Result<(), Corrupt> {
+        self.tail = tail;
+        Ok(memory.store_u64(self.field(offset_of!(Context, ring_tail)), tail)?)
+    }
+}
+
+#[cfg(test)]
+#[path = "ring_tests.rs"]
+mod tests;

@@ -1,0 +1,217 @@
+//! The mirror in `layout` against the header itself: the C compiler is handed every offset, size and constant as a
+//! static assertion on `agent/contract.h`, and no field of the header may be missing from the mirror.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use nanoprobe_arena::Structure;
+use nanoprobe_arena::layout::*;
+
+const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../agent/contract.h");
+
+fn assertions<S: Structure>(out: &mut String) {
+    writeln!(
+        out,
+        "_Static_assert(sizeof(struct {0}) == {1}, \"sizeof {0}\");",
+        S::C_NAME,
+        S::BYTES
+    )
+    .unwrap();
+    for field in S::FIELDS {
+        writeln!(
+            out,
+            "_Static_assert(__builtin_offsetof(struct {0}, {1}) == {2} && sizeof(((struct {0} *)0)->{1}) == {3}, \"{0}.{1}\");",
+            S::C_NAME,
+            field.name,
+            field.offset,
+            field.bytes
+        )
+        .unwrap();
+    }
+}
+
+/// Calls a macro with every mirrored structure.
+macro_rules! every_structure {
+    ($macro:ident) => {
+        $macro!(
+            SignalAction,
+            Control,
+            Site,
+            Region,
+            Range,
+            Image,
+            Redirect,
+            ThreadSlot,
+            Context,
+            FrameBelow,
+            Frame,
+            Enabling,
+            RecordHeader,
+            ErrorRecord,
+            AggregateTable,
+            AggregateEntry,
+            DynamicTable,
+            DynamicBucket,
+            DynamicEntry,
+            UnwindTable,
+            UnwindModule,
+            UnwindRow
+        )
+    };
+}
+
+fn compiles(program: &str) -> Result<(), String> {
+    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    let mut child = Command::new(compiler)
+        .args(["-std=gnu11", "-fsyntax-only", "-x", "c", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(program.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(String::from_utf8_lossy(&output.stderr).into_owned())
+    }
+}
+
+#[test]
+fn layout_is_the_contracts() {
+    let mut program = format!("#include \"{HEADER}\"\n");
+    macro_rules! assert_all {
+        ($($name:ident),*) => { $( assertions::<$name>(&mut program); )* };
+    }
+    every_structure!(assert_all);
+    let constants = [
+        ("NP_MAGIC", MAGIC),
+        ("NP_VERSION", u64::from(VERSION)),
+        ("NP_STATE_BUILDING", u64::from(STATE_BUILDING)),
+        ("NP_STATE_ARMED", u64::from(STATE_ARMED)),
+        ("NP_STATE_RESTORED", u64::from(STATE_RESTORED)),
+        ("NP_SLOT_TRAP", SLOT_TRAP as u64),
+        ("NP_SLOT_SEGV", SLOT_SEGV as u64),
+        ("NP_SLOT_BUS", SLOT_BUS as u64),
+        ("NP_SLOT_ILL", SLOT_ILL as u64),
+        ("NP_REGION_CODE", u64::from(REGION_CODE)),
+        ("NP_REGION_TABLE", u64::from(REGION_TABLE)),
+        ("NP_REGION_ARENA", u64::from(REGION_ARENA)),
+        ("NP_KEY_TLS_SELF", KEY_TLS_SELF),
+        ("NP_KEY_FSBASE", KEY_FSBASE),
+        ("NP_TABLE_BITS", u64::from(TABLE_BITS)),
+        ("NP_TABLE_SLOTS", TABLE_SLOTS as u64),
+        ("NP_TABLE_FACTOR", TABLE_FACTOR),
+        ("sizeof(struct np_thread_table)", TABLE_BYTES as u64),
+        ("__builtin_offsetof(struct np_thread_table, magic)", TABLE_MAGIC as u64),
+        (
+            "__builtin_offsetof(struct np_control, missed_without_context)",
+            FROZEN_BYTES as u64,
+        ),
+        ("NP_CONTEXT_SLOTS", CONTEXT_SLOTS),
+        ("NP_RING_SWITCH", RING_SWITCH),
+        ("NP_RING_FILL", RING_FILL),
+        ("NP_RING_OVERWRITE", RING_OVERWRITE),
+        ("NP_RECORD_ERROR", u64::from(RECORD_ERROR)),
+        ("NP_FAULT_NONE", u64::from(FAULT_NONE)),
+        ("NP_FAULT_BAD_ADDRESS", u64::from(FAULT_BAD_ADDRESS)),
+        ("NP_FAULT_DIVIDE", u64::from(FAULT_DIVIDE)),
+        ("NP_FAULT_SCRATCH", u64::from(FAULT_SCRATCH)),
+        ("NP_FAULT_KEY_TOO_LONG", u64::from(FAULT_KEY_TOO_LONG)),
+        ("NP_FAULT_BAD_SIZE", u64::from(FAULT_BAD_SIZE)),
+        ("NP_FAULT_ILLEGAL", u64::from(FAULT_ILLEGAL)),
+        ("NP_AGGREGATE_PROBES", AGGREGATE_PROBES),
+        ("NP_DYNAMIC_SPINS", u64::from(DYNAMIC_SPINS)),
+        ("NP_CFA_END", u64::from(CFA_END)),
+        ("NP_CFA_RSP", u64::from(CFA_RSP)),
+        ("NP_CFA_RBP", u64::from(CFA_RBP)),
+        ("NP_CFA_PLT", u64::from(CFA_PLT)),
+        ("NP_CFA_SIGNAL", u64::from(CFA_SIGNAL)),
+        ("NP_CFA_RBP_DEREF", u64::from(CFA_RBP_DEREF)),
+    ];
+    for (name, value) in constants {
+        writeln!(
+            program,
+            "_Static_assert({name} == {value}UL, \"{}\");",
+            name.replace('"', "")
+        )
+        .unwrap();
+    }
+    if let Err(messages) = compiles(&program) {
+        panic!("{messages}");
+    }
+    // And the compiler does look.
+    let wrong = format!("#include \"{HEADER}\"\n_Static_assert(sizeof(struct np_site) == 47, \"\");\n");
+    assert!(compiles(&wrong).is_err());
+}
+
+/// The names of the fields of `struct name` in the header.
+fn fields_of(header: &str, name: &str) -> Vec<String> {
+    let (_, rest) = header.split_once(&format!("struct {name} {{")).unwrap();
+    let (body, _) = rest.split_once("\n};").unwrap();
+    let mut code = String::new();
+    let mut rest = body;
+    while let Some((before, after)) = rest.split_once("/*") {
+        code.push_str(before);
+        rest = after.split_once("*/").unwrap().1;
+    }
+    code.push_str(rest);
+    let declared = code
+        .split(';')
+        .map(str::trim)
+        .filter(|declaration| !declaration.is_empty());
+    let names = declared.flat_map(|declaration| declaration.split(','));
+    names
+        .map(|name| {
+            let name = name.split('[').next().unwrap().trim();
+            name.rsplit(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+                .unwrap()
+                .to_owned()
+        })
+        .collect()
+}
+
+#[test]
+fn no_field_is_missing() {
+    let header = std::fs::read_to_string(HEADER).unwrap();
+    let mut mirrored = 0;
+    macro_rules! compare_all {
+        ($($name:ident),*) => { $(
+            let here: Vec<&str> = $name::FIELDS.iter().map(|field| field.name).collect();
+            assert_eq!(here, fields_of(&header, $name::C_NAME), "{}", $name::C_NAME);
+            mirrored += 1;
+        )* };
+    }
+    every_structure!(compare_all);
+    // Every structure but the thread table, which is 64 KiB of slots and has constants instead.
+    let declared = header
+        .lines()
+        .filter(|line| line.starts_with("struct ") && line.ends_with(" {"))
+        .count();
+    assert_eq!(declared, mirrored + 1);
+}
+
+#[test]
+fn structures_survive_bytes() {
+    let context = Context {
+        busy: 1,
+        tid: 2,
+        index: 3,
+        ring_tail: 4,
+        reserved2: [5; 7],
+        ..Context::default()
+    };
+    assert_eq!(Context::from_bytes(&context.to_bytes()), Some(context));
+    assert_eq!(context.to_bytes().len(), Context::BYTES);
+    let row = UnwindRow {
+        pc: 1,
+        cfa: 2,
+        rbp: 1,
+        rbp_offset: -16,
+        cfa_offset: -8,
+    };
+    assert_eq!(UnwindRow::from_bytes(&row.to_bytes()), Some(row));
+    assert_eq!(UnwindRow::from_bytes(&[0; 11]), None);
+}
