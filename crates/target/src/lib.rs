@@ -1,1 +1,64 @@
-//! A live process: its map, its threads, its memory, system calls made in it.
+//! A live process, another than ours: its map, its threads, its memory, system calls made in it.
+//!
+//! # Theory of operation
+//!
+//! ```text
+//!   Process::open(pid)      checks, touches nothing, says why not         AttachError
+//!     .map()                what lies where; holes for near memory        Map, Hole
+//!     .memory()             read; write_text through /proc/PID/mem        MemoryError
+//!     .stop()               every thread stands still                     Stopped (dropping it lets all go)
+//!        .registers(tid)    ... of one thread; set_registers moves it
+//!        .remote(tid)       system calls made by that thread              Remote (dropping it restores the thread)
+//!   Process::spawn(words)   the same, standing before the first instruction of a new program
+//! ```
+//!
+//! Three rules hold everywhere:
+//!
+//! * **The target goes on as if nothing had happened.** A thread is stopped by `PTRACE_SEIZE` and `PTRACE_INTERRUPT`,
+//!   never by a signal. A signal met on the way is delivered, once. An interrupted system call is restarted, also those
+//!   that Linux would fail with `EINTR` ([`stop`](Process::stop)). Job control is respected: a stopped job stays stopped.
+//! * **The tracer may die at any instruction.** The kernel then detaches every thread *as it is at that moment*. So a
+//!   thread whose registers we borrow for a system call always stands on a road that leads home: a signal frame with
+//!   its own state, and code that ends in `rt_sigreturn` (see `homing`).
+//! * **What the target says is hostile and already stale.** The files in /proc are parsed leniently, every field may be
+//!   missing, and a process that vanishes in the middle is an ordinary result.
+//!
+//! ptrace belongs to the *thread* that seized: [`Stopped`] and [`Remote`] are not `Send`. Nothing else here is tied to
+//! a thread. `PTRACE_O_EXITKILL` is never set.
+
+mod attach;
+mod child;
+mod error;
+mod holes;
+mod homing;
+mod images;
+mod map;
+mod memory;
+mod process;
+mod raw;
+mod remote;
+mod remote_calls;
+mod restart;
+mod spawn;
+mod status;
+mod stop;
+mod threads;
+
+pub use attach::Facts;
+pub use error::{AttachError, MemoryError, RemoteError, SpawnError, StopError};
+pub use holes::{Hole, HoleRules};
+pub use images::Image;
+pub use map::{Map, Mapping, MappingKind, Permissions};
+pub use memory::Memory;
+pub use process::{Exit, Process};
+pub use raw::Registers;
+pub use remote::Remote;
+pub use remote_calls::{Protection, SharedMemory, SignalAction};
+pub use spawn::Spawned;
+pub use status::Seccomp;
+pub use stop::Stopped;
+
+/// The kernel's number of a process, as the tracer sees it.
+pub type ProcessId = i32;
+/// The kernel's number of a thread, as the tracer sees it.
+pub type ThreadId = i32;

@@ -1,0 +1,437 @@
+//! What can go wrong, each with what to do about it.
+
+use nanoprobe_patch::TargetAddress;
+use nix::errno::Errno;
+
+use crate::{ProcessId, ThreadId};
+
+/// Why a process cannot be traced. Nothing of it was touched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AttachError {
+    /// No such process, or it ended while we looked at it.
+    #[error("process {pid} does not exist; `ps -e` lists those that do")]
+    NotFound {
+        /// Which.
+        pid: ProcessId,
+    },
+    /// The number is a thread's, not its process's.
+    #[error("{tid} is a thread of process {pid}; give the process: -p {pid}")]
+    IsThread {
+        /// The number given.
+        tid: ThreadId,
+        /// The process it belongs to.
+        pid: ProcessId,
+    },
+    /// It has ended, and only waits to be collected by its parent.
+    #[error(
+        "process {pid} has ended already (a zombie, waiting for its parent to collect it); there is nothing to trace"
+    )]
+    Zombie {
+        /// Which.
+        pid: ProcessId,
+    },
+    /// A process cannot stop itself.
+    #[error("process {pid} is nanoprobe itself; to probe one's own program from inside, use libnanoprobe")]
+    Ourselves {
+        /// Which.
+        pid: ProcessId,
+    },
+    /// It has no user memory.
+    #[error("process {pid} is a kernel thread and has no user code; trace the kernel with bpftrace or perf")]
+    KernelThread {
+        /// Which.
+        pid: ProcessId,
+    },
+    /// Not a 64-bit x86 program.
+    #[error("process {pid} runs {executable}, which is {found}; nanoprobe traces 64-bit x86-64 ELF programs only")]
+    Architecture {
+        /// Which.
+        pid: ProcessId,
+        /// Its program.
+        executable: String,
+        /// What it is instead.
+        found: String,
+    },
+    /// Another user's.
+    #[error("process {pid} belongs to user {owner}; run nanoprobe as that user, or as root")]
+    OtherUser {
+        /// Which.
+        pid: ProcessId,
+        /// Name or number of its user.
+        owner: String,
+    },
+    /// Some of its user or group ids differ from ours: it was started set-user-id, or changed them.
+    #[error(
+        "process {pid} has mixed user or group ids (uids {uids}, gids {gids}), as set-user-id programs do, and the kernel \
+         lets only root trace it; run nanoprobe as root"
+    )]
+    MixedIds {
+        /// Which.
+        pid: ProcessId,
+        /// Real, effective, saved and filesystem user id.
+        uids: String,
+        /// The same of the group.
+        gids: String,
+    },
+    /// PR_SET_DUMPABLE is off, or the program's file is not readable for us.
+    #[error(
+        "process {pid} is protected (not dumpable: it called prctl(PR_SET_DUMPABLE, 0), changed its user, or its file is \
+         not readable); run nanoprobe as root"
+    )]
+    NotDumpable {
+        /// Which.
+        pid: ProcessId,
+    },
+    /// The Yama security module forbids it.
+    #[error("process {pid}: the kernel's setting kernel.yama.ptrace_scope={scope} forbids tracing it: {remedy}")]
+    Yama {
+        /// Which.
+        pid: ProcessId,
+        /// 1: descendants only; 2: root only; 3: nobody.
+        scope: u32,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// One process has one tracer at a time.
+    #[error("process {pid} is being traced by process {tracer} ({tracer_name}); end that one (or detach it) first")]
+    AlreadyTraced {
+        /// Which.
+        pid: ProcessId,
+        /// Its tracer.
+        tracer: ProcessId,
+        /// The tracer's name, `?` when unknown.
+        tracer_name: String,
+    },
+    /// Refused for a reason that the kernel does not tell.
+    #[error(
+        "process {pid}: the kernel refuses access to its memory ({errno}); a security module (SELinux, AppArmor), a \
+         container without CAP_SYS_PTRACE or a user namespace may be the reason: run nanoprobe where the process runs, or as root"
+    )]
+    Refused {
+        /// Which.
+        pid: ProcessId,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// /proc is missing, unreadable, or holds nonsense.
+    #[error("process {pid}: cannot read {file}: {reason}; is /proc mounted, and does hidepid hide the process?")]
+    Proc {
+        /// Which.
+        pid: ProcessId,
+        /// The file in /proc.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A system call that needs a newer kernel, or a resource that ran out.
+    #[error("process {pid}: {call} failed: {errno}; nanoprobe needs Linux 5.4 or newer")]
+    System {
+        /// Which.
+        pid: ProcessId,
+        /// The call.
+        call: &'static str,
+        /// What the kernel said.
+        errno: Errno,
+    },
+}
+
+/// Why memory could not be read or written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// Nothing readable is there.
+    #[error("process {pid}: cannot read {bytes} bytes at {address}: {errno}; {read} bytes before it could be read")]
+    Unreadable {
+        /// Which.
+        pid: ProcessId,
+        /// The first address that could not be read.
+        address: TargetAddress,
+        /// How many bytes were asked for from there.
+        bytes: usize,
+        /// How many came before.
+        read: usize,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// Nothing writable is there, or the kernel forbids to write to text. Everything below `address` was written,
+    /// nothing from it on.
+    #[error(
+        "process {pid}: cannot write {bytes} bytes at {address}: {errno}; is something mapped there, and is the kernel \
+         booted with proc_mem.force_override=always (its default)?"
+    )]
+    Unwritable {
+        /// Which.
+        pid: ProcessId,
+        /// Where.
+        address: TargetAddress,
+        /// How many bytes.
+        bytes: usize,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// Two writes of one batch cover the same byte. Nothing was written.
+    #[error("process {pid}: two writes of one batch overlap at {address}; nothing was written")]
+    Overlap {
+        /// Which.
+        pid: ProcessId,
+        /// The second one's start.
+        address: TargetAddress,
+    },
+    /// The address space that was opened is no more: the process ended, or executed another program.
+    #[error("process {pid}: its memory is gone: it has ended, or has executed another program; trace it anew")]
+    Gone {
+        /// Which.
+        pid: ProcessId,
+    },
+    /// The file in /proc could not be read, or was nonsense.
+    #[error("process {pid}: cannot read {file}: {reason}")]
+    Proc {
+        /// Which.
+        pid: ProcessId,
+        /// The file in /proc.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// Why a process could not be stopped. Whatever was stopped already has been let go.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StopError {
+    /// It ended.
+    #[error("process {pid} has ended; there is nothing to stop")]
+    Gone {
+        /// Which.
+        pid: ProcessId,
+    },
+    /// It executed another program while it was being stopped.
+    #[error("process {pid} executed another program while it was being stopped; look at its map and try again")]
+    Executed {
+        /// Which.
+        pid: ProcessId,
+    },
+    /// A thread sleeps where the kernel cannot be interrupted.
+    #[error(
+        "thread {tid} of process {pid} cannot be stopped: it is in state {state} in the kernel (at {place}), for instance in \
+         vfork, waiting for its child, or for a disk or network file system; try again when it is through"
+    )]
+    Uninterruptible {
+        /// Which process.
+        pid: ProcessId,
+        /// Which thread.
+        tid: ThreadId,
+        /// The state's letter in /proc/PID/stat.
+        state: char,
+        /// Where it waits (wchan), or the number of its system call, or `?`.
+        place: String,
+    },
+    /// Somebody else traces a thread of it, or the kernel's mind has changed since `open`.
+    #[error("thread {tid} of process {pid} cannot be traced: {errno}; {reason}")]
+    Refused {
+        /// Which process.
+        pid: ProcessId,
+        /// Which thread.
+        tid: ThreadId,
+        /// What the kernel said.
+        errno: Errno,
+        /// Who or what is in the way, and what to do.
+        reason: String,
+    },
+    /// A new thread came up in every round.
+    #[error("process {pid} creates threads faster than they can be stopped ({threads} so far); try again")]
+    TooManyThreads {
+        /// Which.
+        pid: ProcessId,
+        /// Stopped in vain.
+        threads: usize,
+    },
+    /// A ptrace request failed on a thread that stood still.
+    #[error("thread {tid} of process {pid}: {request} failed: {errno}")]
+    Ptrace {
+        /// Which process.
+        pid: ProcessId,
+        /// Which thread.
+        tid: ThreadId,
+        /// What was asked.
+        request: &'static str,
+        /// What the kernel said. ESRCH: the thread was killed meanwhile.
+        errno: Errno,
+    },
+    /// The thread is not one of the stopped ones.
+    #[error("thread {tid} of process {pid} is not stopped by us: it has ended, or was never there")]
+    NoSuchThread {
+        /// Which process.
+        pid: ProcessId,
+        /// Which thread.
+        tid: ThreadId,
+    },
+    /// Memory of the target that a step needed could not be read or written.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+/// Why a system call or a function call made in the target failed. The thread is as before.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RemoteError {
+    /// The system call was made, and failed.
+    #[error("{call} in process {pid} failed: {errno}{hint}")]
+    Call {
+        /// Which process.
+        pid: ProcessId,
+        /// Name or number of the call, with its important arguments.
+        call: String,
+        /// What the kernel said.
+        errno: Errno,
+        /// What to do, beginning with a semicolon, or empty.
+        hint: &'static str,
+    },
+    /// The system call worked, and did something else than was asked: a sandbox that pretends.
+    #[error("{call} in process {pid} returned {returned:#x} instead of what was asked for; is it sandboxed?")]
+    Lied {
+        /// Which process.
+        pid: ProcessId,
+        /// Name of the call, with its important arguments.
+        call: String,
+        /// What came back.
+        returned: i64,
+    },
+    /// A seccomp filter refused it with a signal.
+    #[error(
+        "{call} in process {pid} is forbidden by its seccomp filter or syscall user dispatch (SIGSYS); it cannot be traced in that sandbox"
+    )]
+    Seccomp {
+        /// Which process.
+        pid: ProcessId,
+        /// Name or number of the call.
+        call: String,
+    },
+    /// The called function raised a signal instead of returning.
+    #[error("a function called in process {pid} raised signal {signal} at {address}")]
+    Fault {
+        /// Which process.
+        pid: ProcessId,
+        /// The signal.
+        signal: i32,
+        /// The instruction.
+        address: TargetAddress,
+    },
+    /// It did not come back in time.
+    #[error("{call} in process {pid} did not return within {milliseconds} ms")]
+    Timeout {
+        /// Which process.
+        pid: ProcessId,
+        /// What.
+        call: String,
+        /// The limit.
+        milliseconds: u64,
+    },
+    /// The thread ended (somebody killed the process).
+    #[error(
+        "thread {tid} of process {pid} ended in the middle of a call made in it: was it killed, perhaps by seccomp?"
+    )]
+    Ended {
+        /// Which process.
+        pid: ProcessId,
+        /// Which thread.
+        tid: ThreadId,
+    },
+    /// No page with room for the 12 bytes from which system calls are made.
+    #[error("process {pid}: no executable mapping ends in 16 unused bytes, from which system calls could be made")]
+    NoRoomForCode {
+        /// Which process.
+        pid: ProcessId,
+    },
+    /// No unused stack for the frame that leads the thread home.
+    #[error(
+        "thread {tid} of process {pid}: found no {bytes} unused bytes of stack (its stack pointer is {stack_pointer}); try again"
+    )]
+    NoRoomForFrame {
+        /// Which process.
+        pid: ProcessId,
+        /// Which thread.
+        tid: ThreadId,
+        /// How many were needed.
+        bytes: u64,
+        /// Where the stack is.
+        stack_pointer: TargetAddress,
+    },
+    /// The target's descriptor could not be opened by us.
+    #[error(
+        "cannot open {path}, the memory shared with process {pid}: {errno}; are both in the same mount and user namespace?"
+    )]
+    Shared {
+        /// Which process.
+        pid: ProcessId,
+        /// The file in /proc.
+        path: String,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// A ptrace request failed.
+    #[error(transparent)]
+    Stop(#[from] StopError),
+    /// The target's memory could not be read or written.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+}
+
+/// Why a command could not be started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SpawnError {
+    /// No words.
+    #[error("no command given; -c wants a program and its arguments")]
+    Empty,
+    /// A word holds a NUL byte.
+    #[error("the command `{command}` has a word or variable with a NUL byte in it, which no program can be given")]
+    Nul {
+        /// The first word.
+        command: String,
+    },
+    /// Not in any directory of PATH.
+    #[error("cannot run `{command}`: no such program in PATH; give its path, for instance ./{command}")]
+    NotFound {
+        /// The first word.
+        command: String,
+    },
+    /// execve failed.
+    #[error("cannot run `{command}`: {errno}{hint}")]
+    Exec {
+        /// The first word.
+        command: String,
+        /// What the kernel said.
+        errno: Errno,
+        /// What to do, beginning with a semicolon, or empty.
+        hint: &'static str,
+    },
+    /// It was killed before its first instruction.
+    #[error("`{command}` ended before its first instruction; was it killed?")]
+    Ended {
+        /// The first word.
+        command: String,
+    },
+    /// A system call of ours failed.
+    #[error("cannot start `{command}`: {call}: {errno}")]
+    System {
+        /// The first word.
+        command: String,
+        /// Which call.
+        call: &'static str,
+        /// What the kernel said.
+        errno: Errno,
+    },
+    /// It was started, and cannot be traced; it has been killed.
+    #[error("started `{command}`, and ended it again: {error}")]
+    Attach {
+        /// The first word.
+        command: String,
+        /// Why not.
+        error: AttachError,
+    },
+    /// It was started, and could not be stopped; it has been killed.
+    #[error("started `{command}`, and ended it again: {error}")]
+    Stop {
+        /// The first word.
+        command: String,
+        /// Why not.
+        error: StopError,
+    },
+}

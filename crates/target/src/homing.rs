@@ -1,0 +1,247 @@
+//! The road home: how a borrowed thread gets back by itself when the tracer dies.
+//!
+//! While we make system calls in a thread, its registers are ours. Should the tracer be killed then, the kernel lets the
+//! thread run on from wherever it stands. So it only ever stands in twelve bytes of code of ours, which end in
+//! `rt_sigreturn`, above a signal frame that holds its own state:
+//!
+//! ```text
+//!   code:     0f 05           call:    syscall             what we asked for
+//!             48 89 c3        return:  mov rbx, rax        (kept for us when a called function has returned)
+//!             b8 0f 00 00 00  home:    mov eax, 15
+//!             0f 05                    syscall             rt_sigreturn: registers, signal mask, SIMD state
+//!
+//!   frame:    F       address of `return`                  what a function called with rsp = F returns to
+//!   rsp = F+8         struct ucontext: flags, registers, signal mask
+//!             ...     XSAVE area, as rt_sigreturn wants it
+//! ```
+//!
+//! The code goes to the end of an executable mapping, into bytes of the last page that belong to nothing (the vDSO ends
+//! in some); the frame goes below the stack, beyond the red zone. Both are put back afterwards. A tracer that dies leaves
+//! the twelve bytes there, unused, and the next one recognises them.
+
+use std::arch::x86_64::__cpuid_count;
+
+use nanoprobe_patch::TargetAddress;
+
+use crate::map::{Map, Mapping, MappingKind};
+use crate::memory::Memory;
+use crate::raw::Registers;
+
+const CODE: [u8; 12] = [0x0f, 0x05, 0x48, 0x89, 0xc3, 0xb8, 15, 0, 0, 0, 0x0f, 0x05];
+/// Bytes at the end of a mapping that must be unused.
+const CODE_ROOM: usize = 16;
+const RED_ZONE: u64 = 128;
+/// Room for a short string below the frame.
+pub(crate) const TEXT_ROOM: u64 = 256;
+
+/// The twelve bytes in the target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HomingCode(pub TargetAddress);
+
+impl HomingCode {
+    /// Where a thread makes a system call.
+    pub fn call(self) -> u64 {
+        self.0.0
+    }
+
+    /// `rip` at the entry of that system call.
+    pub fn in_call(self) -> u64 {
+        self.0.0 + 2
+    }
+
+    /// Where a called function returns to; its result is then in `rbx`.
+    pub fn return_point(self) -> u64 {
+        self.0.0 + 2
+    }
+
+    /// From where the thread goes home.
+    pub fn home(self) -> u64 {
+        self.0.0 + 5
+    }
+
+    /// `rip` at the entry of rt_sigreturn.
+    pub fn in_home(self) -> u64 {
+        self.0.0 + 12
+    }
+
+    /// Writes the code to a place that is free for it.
+    pub fn install(map: &Map, memory: &Memory) -> Option<HomingCode> {
+        let candidates = |vdso: bool| {
+            map.mappings().iter().filter(move |mapping| {
+                let private = mapping.permissions.execute && !mapping.permissions.shared;
+                let is_vdso = mapping.kind == MappingKind::Vdso;
+                private && is_vdso == vdso && (vdso || mapping.path().is_some())
+            })
+        };
+        let place = candidates(true)
+            .chain(candidates(false))
+            .find_map(|mapping| free_end(mapping, memory))?;
+        memory.write(place, &CODE).ok()?;
+        Some(HomingCode(place))
+    }
+
+    /// Takes the code away again.
+    pub fn remove(self, memory: &Memory) {
+        // An error means that the address space is gone, and the code with it.
+        let _ = memory.write(self.0, &[0; CODE.len()]);
+    }
+}
+
+fn free_end(mapping: &Mapping, memory: &Memory) -> Option<TargetAddress> {
+    let place = mapping.end.checked_sub(CODE_ROOM as u64)?;
+    let bytes: [u8; CODE_ROOM] = memory.read_array(place).ok()?;
+    let free = bytes == [0; CODE_ROOM] || (bytes.starts_with(&CODE) && bytes.ends_with(&[0; CODE_ROOM - CODE.len()]));
+    free.then_some(place)
+}
+
+/// Where the frame may go: `bytes` bytes, of which nobody has anything.
+///
+/// The main stack has room below, or grows when it is written to there; a goroutine's has none to spare. So, when all
+/// threads stand still, the far end of the main stack is preferred to an unknown thread's stack: it is free when no
+/// thread is near and it holds zeros.
+pub(crate) fn frame_room(
+    map: &Map,
+    memory: &Memory,
+    stack_pointer: TargetAddress,
+    all_stack_pointers: Option<&[TargetAddress]>,
+    bytes: u64,
+) -> Option<TargetAddress> {
+    let own = map.find(stack_pointer).filter(|mapping| mapping.permissions.write)?;
+    let below = stack_pointer
+        .checked_sub(RED_ZONE + bytes)
+        .map(|start| start.align_down(64));
+    if own.kind == MappingKind::Stack {
+        return below;
+    }
+    let below = below.filter(|&start| start >= own.start);
+    let far_end = || {
+        let all = all_stack_pointers?;
+        let main = map
+            .mappings()
+            .iter()
+            .find(|mapping| mapping.kind == MappingKind::Stack)?;
+        let end = main.start.checked_add(bytes + RED_ZONE)?;
+        let nobody = all.iter().all(|&pointer| pointer < main.start || pointer > end) && end < main.end;
+        let mut there = vec![1; usize::try_from(bytes).ok()?];
+        memory.read(main.start, &mut there).ok()?;
+        (nobody && there.iter().all(|&byte| byte == 0)).then_some(main.start)
+    };
+    far_end().or(below)
+}
+
+const UCONTEXT_BYTES: usize = 304;
+const UC_FP_XSTATE: u64 = 1;
+const UC_SIGCONTEXT_SS: u64 = 2;
+const UC_STRICT_RESTORE_SS: u64 = 4;
+const XSTATE_MAGIC1: u32 = 0x4650_5853;
+const XSTATE_MAGIC2: u32 = 0x4650_5845;
+const FXSAVE_BYTES: usize = 512;
+const XSAVE_HEADER_END: usize = 576;
+const SOFTWARE_BYTES: usize = 464;
+
+/// How many bytes [`frame`] makes at most, its alignment included.
+pub(crate) fn frame_bytes(extended: &[u8]) -> u64 {
+    (16 + UCONTEXT_BYTES + 64 + extended.len() + 8) as u64
+}
+
+/// The bytes of a frame that starts at `at` (`at % 16 == 8`, so that a function called with it is aligned as it expects).
+pub(crate) fn frame(
+    at: TargetAddress,
+    code: HomingCode,
+    registers: &Registers,
+    signal_mask: u64,
+    extended: &[u8],
+) -> Vec<u8> {
+    let size = extended_size(extended);
+    let extended_at = (at.0 + 8 + UCONTEXT_BYTES as u64).next_multiple_of(64);
+    let r = registers;
+    let segments = (r.cs & 0xffff) | (r.ss & 0xffff) << 48;
+    let words = [
+        code.return_point(),
+        UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
+        0,
+        // uc_stack: of no size, which is invalid and so leaves the thread's alternate stack as it is
+        0,
+        0,
+        0,
+        r.r8,
+        r.r9,
+        r.r10,
+        r.r11,
+        r.r12,
+        r.r13,
+        r.r14,
+        r.r15,
+        r.rdi,
+        r.rsi,
+        r.rbp,
+        r.rbx,
+        r.rdx,
+        r.rax,
+        r.rcx,
+        r.rsp,
+        r.rip,
+        r.eflags,
+        segments,
+        // err, trapno, oldmask, cr2
+        0,
+        0,
+        0,
+        0,
+        if size == 0 { 0 } else { extended_at },
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        signal_mask,
+    ];
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let area = extended.get(..size).unwrap_or_default();
+    if !area.is_empty() {
+        bytes.resize((extended_at - at.0) as usize, 0);
+        let area_from = bytes.len();
+        bytes.extend_from_slice(area);
+        let mut software = [0u8; FXSAVE_BYTES - SOFTWARE_BYTES];
+        let features = area.get(SOFTWARE_BYTES..SOFTWARE_BYTES + 8).unwrap_or_default();
+        let fields: [&[u8]; 4] = [
+            &XSTATE_MAGIC1.to_le_bytes(),
+            &(size as u32 + 4).to_le_bytes(),
+            features,
+            &(size as u32).to_le_bytes(),
+        ];
+        for (byte, value) in software.iter_mut().zip(fields.into_iter().flatten()) {
+            *byte = *value;
+        }
+        for (byte, value) in bytes.iter_mut().skip(area_from + SOFTWARE_BYTES).zip(software) {
+            *byte = value;
+        }
+        bytes.extend_from_slice(&XSTATE_MAGIC2.to_le_bytes());
+    }
+    bytes
+}
+
+/// How much of the area the thread really uses: ptrace always gives the largest there can be, and rt_sigreturn refuses
+/// more than the thread has a right to (AMX tiles must be asked for). The kernel notes the thread's features in the area.
+fn extended_size(extended: &[u8]) -> usize {
+    let Some(Ok(features)) = extended
+        .get(SOFTWARE_BYTES..SOFTWARE_BYTES + 8)
+        .map(<[u8; 8]>::try_from)
+    else {
+        return 0;
+    };
+    let features = u64::from_le_bytes(features);
+    let end_of = |feature: u32| {
+        let leaf = __cpuid_count(0xd, feature);
+        (leaf.eax + leaf.ebx) as usize
+    };
+    let size = (2..63)
+        .filter(|feature| features >> feature & 1 == 1)
+        .map(end_of)
+        .max()
+        .unwrap_or(0);
+    size.max(XSAVE_HEADER_END).min(extended.len())
+}

@@ -1,0 +1,104 @@
+//! Which files are mapped as programs and libraries: mappings of one file that were made together.
+
+use nanoprobe_patch::TargetAddress;
+
+use crate::map::{Map, Mapping, MappingKind};
+
+/// One ELF file (or the vDSO) as it lies in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// The address that corresponds to the file's offset 0. To get the load bias, subtract from a mapping's start the
+    /// virtual address that its segment has in the file.
+    pub base: TargetAddress,
+    /// Its mappings, ascending.
+    pub mappings: Vec<Mapping>,
+}
+
+impl Image {
+    /// What it is: a file, or the vDSO.
+    pub fn kind(&self) -> Option<&MappingKind> {
+        self.mappings.first().map(|mapping| &mapping.kind)
+    }
+
+    /// Behind the last mapping.
+    pub fn end(&self) -> TargetAddress {
+        self.mappings.last().map_or(self.base, |mapping| mapping.end)
+    }
+
+    /// Those with code.
+    pub fn executable(&self) -> impl Iterator<Item = &Mapping> {
+        self.mappings.iter().filter(|mapping| mapping.permissions.execute)
+    }
+}
+
+impl Map {
+    /// Files with code, and the vDSO, in ascending order. A file mapped twice (dlmopen) gives two: a file offset that
+    /// does not grow begins a new one.
+    pub fn images(&self) -> Vec<Image> {
+        let mut images: Vec<Image> = Vec::new();
+        for mapping in self.mappings() {
+            if !matches!(mapping.kind, MappingKind::File { .. } | MappingKind::Vdso) {
+                continue;
+            }
+            if let Some(image) = images.iter_mut().rev().find(|image| continues(image, mapping)) {
+                image.mappings.push(mapping.clone());
+            } else {
+                let base = TargetAddress(mapping.start.0.saturating_sub(mapping.offset));
+                images.push(Image {
+                    base,
+                    mappings: vec![mapping.clone()],
+                });
+            }
+        }
+        images.retain(|image| image.executable().next().is_some());
+        images
+    }
+}
+
+/// A data segment may show the last file page of the segment before it again, so an equal offset continues too; but the
+/// first page is shown again only by a new image.
+fn continues(image: &Image, mapping: &Mapping) -> bool {
+    image.mappings.last().is_some_and(|last| {
+        (last.device, last.inode) == (mapping.device, mapping.inode)
+            && last.kind == mapping.kind
+            && mapping.offset >= last.offset
+            && (mapping.offset > 0 || last.permissions != mapping.permissions)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_of_one_file_are_grouped() {
+        let text = b"400000-401000 r--p 00000000 fe:00 12  /bin/a\n\
+            401000-402000 r-xp 00001000 fe:00 12  /bin/a\n\
+            402000-403000 rw-p 00001000 fe:00 12  /bin/a\n\
+            403000-404000 rw-p 00000000 00:00 0 \n\
+            7f0000000000-7f0000001000 r--p 00000000 fe:00 13  /lib/b\n\
+            7f0000001000-7f0000002000 r-xp 00001000 fe:00 13  /lib/b\n\
+            7f0000100000-7f0000101000 r--p 00000000 fe:00 13  /lib/b\n\
+            7f0000101000-7f0000102000 r-xp 00001000 fe:00 13  /lib/b\n\
+            7f0000200000-7f0000201000 r--p 00000000 fe:00 14  /usr/lib/locale\n\
+            7f0000300000-7f0000301000 r-xp 00005000 fe:00 15  /lib/only_text\n\
+            7ffc2fa4b000-7ffc2fa4d000 r-xp 00000000 00:00 0  [vdso]\n";
+        let images = Map::parse(text).images();
+        let shape: Vec<(u64, u64, usize)> = images
+            .iter()
+            .map(|image| (image.base.0, image.end().0, image.mappings.len()))
+            .collect();
+        assert_eq!(
+            shape,
+            [
+                (0x400000, 0x403000, 3),
+                (0x7f0000000000, 0x7f0000002000, 2),
+                (0x7f0000100000, 0x7f0000102000, 2),
+                (0x7f00002fb000, 0x7f0000301000, 1),
+                (0x7ffc2fa4b000, 0x7ffc2fa4d000, 1),
+            ]
+        );
+        assert_eq!(images[4].kind(), Some(&MappingKind::Vdso));
+        assert_eq!(images[0].executable().count(), 1);
+    }
+}

@@ -1,0 +1,242 @@
+//! Reading and writing the target's memory.
+//!
+//! Writes go through /proc/PID/mem: it needs no stopped thread, ignores page protection (a private page is copied, the
+//! file is not touched), and works on the vDSO. The descriptor is bound to the address space that was there when it was
+//! opened: after an execve it reaches nothing, so bytes meant for the old program can never land in the new one.
+//! Reads use process_vm_readv, which respects the process's own protection, and fall back to the same descriptor.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use nanoprobe_patch::TargetAddress;
+use nix::errno::Errno;
+
+use crate::error::MemoryError;
+use crate::{ProcessId, raw};
+
+const PAGE: u64 = 4096;
+/// Bytes of one merged write at most.
+const CLUSTER_LIMIT: u64 = 64 * 1024;
+
+/// The memory of a [`Process`](crate::Process).
+#[derive(Debug)]
+pub struct Memory {
+    pid: ProcessId,
+    file: File,
+}
+
+impl Memory {
+    pub(crate) fn new(pid: ProcessId, file: File) -> Memory {
+        Memory { pid, file }
+    }
+
+    /// Fills `into` from `address` on.
+    ///
+    /// # Errors
+    /// [`MemoryError::Unreadable`] with the first address that could not be read; `into` is filled up to there.
+    pub fn read(&self, address: TargetAddress, into: &mut [u8]) -> Result<(), MemoryError> {
+        let read = self.read_some(address, into)?;
+        if read == into.len() {
+            return Ok(());
+        }
+        Err(MemoryError::Unreadable {
+            pid: self.pid,
+            address: TargetAddress(address.0.saturating_add(read as u64)),
+            bytes: into.len() - read,
+            read,
+            errno: Errno::EFAULT,
+        })
+    }
+
+    /// Fills as much of `into` as there is, and says how much that was: 0 when nothing is mapped at `address`.
+    ///
+    /// # Errors
+    /// [`MemoryError::Gone`] when the whole address space is.
+    pub fn read_some(&self, address: TargetAddress, into: &mut [u8]) -> Result<usize, MemoryError> {
+        let mut done = 0;
+        while let Some(rest) = into.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let Some(from) = address.0.checked_add(done as u64) else {
+                break;
+            };
+            match raw::read_memory(self.pid, from, rest) {
+                Ok(read) if read > 0 => done += read,
+                Err(Errno::ESRCH) => return Err(MemoryError::Gone { pid: self.pid }),
+                _ => match self.read_forced(from, rest)? {
+                    0 => break,
+                    read => done += read,
+                },
+            }
+        }
+        Ok(done)
+    }
+
+    /// Through the descriptor: pages that the process itself may not read, and kernels without process_vm_readv.
+    fn read_forced(&self, from: u64, into: &mut [u8]) -> Result<usize, MemoryError> {
+        // To the end of the page: a longer read would fail as a whole in some kernels.
+        let in_page = usize::try_from(PAGE - from % PAGE).unwrap_or(1).min(into.len());
+        let Some(part) = into.get_mut(..in_page) else {
+            return Ok(0);
+        };
+        if i64::try_from(from).is_err() {
+            return Ok(0);
+        }
+        match self.file.read_at(part, from) {
+            // Not "nothing there" (that is EIO), but "no address space behind this descriptor any more".
+            Ok(0) => Err(MemoryError::Gone { pid: self.pid }),
+            Ok(read) => Ok(read),
+            Err(_) => Ok(0),
+        }
+    }
+
+    /// Reads `N` bytes.
+    ///
+    /// # Errors
+    /// As [`Memory::read`].
+    pub fn read_array<const N: usize>(&self, address: TargetAddress) -> Result<[u8; N], MemoryError> {
+        let mut bytes = [0; N];
+        self.read(address, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads a little-endian `u64`.
+    ///
+    /// # Errors
+    /// As [`Memory::read`].
+    pub fn read_u64(&self, address: TargetAddress) -> Result<u64, MemoryError> {
+        self.read_array(address).map(u64::from_le_bytes)
+    }
+
+    /// Writes bytes, whatever the protection of the pages.
+    ///
+    /// # Errors
+    /// [`MemoryError::Unwritable`], [`MemoryError::Gone`].
+    pub fn write(&self, address: TargetAddress, bytes: &[u8]) -> Result<(), MemoryError> {
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            let at = address.0.saturating_add(done as u64);
+            let failed = |errno| MemoryError::Unwritable {
+                pid: self.pid,
+                address: TargetAddress(at),
+                bytes: rest.len(),
+                errno,
+            };
+            if i64::try_from(at).is_err() {
+                return Err(failed(Errno::EFAULT));
+            }
+            match self.file.write_at(rest, at) {
+                Ok(0) => return Err(MemoryError::Gone { pid: self.pid }),
+                Ok(written) => done += written,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(failed(Errno::from_raw(error.raw_os_error().unwrap_or(0)))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes many short pieces, in ascending order of address. Pieces that lie in one page (or in adjoining ones, when
+    /// a piece crosses) are merged with the bytes between them and written in one go. The bytes between must not be
+    /// changed by the target meanwhile: text is not, or the target is stopped.
+    ///
+    /// # Errors
+    /// [`MemoryError::Overlap`]: nothing was written. [`MemoryError::Unwritable`]: all below the address was.
+    pub fn write_text(&self, pieces: &[(TargetAddress, &[u8])]) -> Result<(), MemoryError> {
+        for cluster in clusters(self.pid, pieces)? {
+            match cluster.as_slice() {
+                [] => {}
+                [(address, bytes)] => self.write(*address, bytes)?,
+                [(start, _), .., (last, last_bytes)] => {
+                    let length = (last.0 - start.0) as usize + last_bytes.len();
+                    let mut merged = vec![0; length];
+                    self.read(*start, &mut merged)?;
+                    for (address, bytes) in &cluster {
+                        let from = (address.0 - start.0) as usize;
+                        if let Some(part) = merged.get_mut(from..from + bytes.len()) {
+                            part.copy_from_slice(bytes);
+                        }
+                    }
+                    self.write(*start, &merged)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+type Piece<'bytes> = (TargetAddress, &'bytes [u8]);
+
+/// Sorts the pieces and groups those that one write can carry.
+fn clusters<'bytes>(pid: ProcessId, pieces: &[Piece<'bytes>]) -> Result<Vec<Vec<Piece<'bytes>>>, MemoryError> {
+    let mut sorted: Vec<Piece> = pieces.iter().copied().filter(|(_, bytes)| !bytes.is_empty()).collect();
+    sorted.sort_by_key(|(address, _)| *address);
+    let mut clusters: Vec<Vec<Piece>> = Vec::new();
+    let mut last_byte: Option<u64> = None;
+    for (address, bytes) in sorted {
+        if last_byte.is_some_and(|last| address.0 <= last) {
+            return Err(MemoryError::Overlap { pid, address });
+        }
+        let joins = last_byte.is_some_and(|last| last / PAGE == address.0 / PAGE);
+        match clusters.last_mut() {
+            Some(cluster)
+                if joins
+                    && cluster
+                        .first()
+                        .is_some_and(|first| address.0 - first.0.0 < CLUSTER_LIMIT) =>
+            {
+                cluster.push((address, bytes));
+            }
+            _ => clusters.push(vec![(address, bytes)]),
+        }
+        last_byte = Some(address.0.saturating_add(bytes.len() as u64 - 1));
+    }
+    Ok(clusters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(pieces: &[(u64, usize)]) -> Result<Vec<Vec<u64>>, MemoryError> {
+        let bytes = [0u8; 64];
+        let pieces: Vec<Piece> = pieces
+            .iter()
+            .map(|&(at, length)| (TargetAddress(at), &bytes[..length]))
+            .collect();
+        Ok(clusters(1, &pieces)?
+            .iter()
+            .map(|cluster| cluster.iter().map(|piece| piece.0.0).collect())
+            .collect())
+    }
+
+    #[test]
+    fn neighbours_in_a_page_are_written_together() {
+        assert_eq!(
+            shape(&[(0x2000, 5), (0x1010, 5), (0x1000, 5)]).unwrap(),
+            [vec![0x1000, 0x1010], vec![0x2000]]
+        );
+    }
+
+    #[test]
+    fn a_piece_across_pages_joins_both() {
+        assert_eq!(
+            shape(&[(0x1f00, 5), (0x1ffe, 5), (0x2010, 5), (0x3000, 1)]).unwrap(),
+            [vec![0x1f00, 0x1ffe, 0x2010], vec![0x3000]]
+        );
+    }
+
+    #[test]
+    fn overlaps_are_refused_and_touching_is_not() {
+        assert_eq!(shape(&[(0x1000, 5), (0x1005, 5)]).unwrap(), [vec![0x1000, 0x1005]]);
+        assert_eq!(
+            shape(&[(0x1005, 5), (0x1000, 6)]),
+            Err(MemoryError::Overlap {
+                pid: 1,
+                address: TargetAddress(0x1005)
+            })
+        );
+        assert_eq!(
+            shape(&[(0x1000, 5), (0x1000, 0)]).unwrap(),
+            [vec![0x1000]],
+            "empty pieces do not count"
+        );
+    }
+}

@@ -1,0 +1,289 @@
+//! A process: who it is, where its memory is, when it ends.
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use nanoprobe_patch::TargetAddress;
+use nix::errno::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid};
+
+use crate::attach::{self, Facts};
+use crate::error::{AttachError, MemoryError};
+use crate::holes::HoleRules;
+use crate::map::{Map, Mapping};
+use crate::memory::Memory;
+use crate::{ProcessId, ThreadId};
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exit {
+    /// By exit(status).
+    Status(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It is not our child: only its parent learns how.
+    Unknown,
+}
+
+/// A process that may be traced. Cheap to clone; holding one does nothing to the process.
+#[derive(Clone, Debug)]
+pub struct Process {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    pid: ProcessId,
+    pidfd: OwnedFd,
+    facts: Facts,
+    memory: Memory,
+    is_child: bool,
+    kill_on_drop: AtomicBool,
+}
+
+impl Process {
+    /// Looks at a process, and touches nothing.
+    ///
+    /// # Errors
+    /// Why it cannot be traced; see [`AttachError`].
+    pub fn open(pid: ProcessId) -> Result<Process, AttachError> {
+        Process::open_as(pid, false)
+    }
+
+    /// Opens a child that is ours and traced by us.
+    pub(crate) fn open_child(pid: ProcessId) -> Result<Process, AttachError> {
+        Process::open_as(pid, true)
+    }
+
+    fn open_as(pid: ProcessId, is_child: bool) -> Result<Process, AttachError> {
+        let number = u32::try_from(pid)
+            .ok()
+            .and_then(|_| Pid::from_raw(pid))
+            .ok_or(AttachError::NotFound { pid })?;
+        let pidfd = match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            // EINVAL (ENOENT since 6.15): a thread's number; examine() names its process.
+            Err(error) => {
+                let errno = Errno::from_raw(error.raw_os_error());
+                attach::examine(pid, is_child)?;
+                return Err(match errno {
+                    Errno::ESRCH => AttachError::NotFound { pid },
+                    errno => AttachError::System {
+                        pid,
+                        call: "pidfd_open",
+                        errno,
+                    },
+                });
+            }
+        };
+        let examined = attach::examine(pid, is_child)?;
+        if is_readable(&pidfd, Some(Duration::ZERO)) {
+            return Err(AttachError::NotFound { pid });
+        }
+        Ok(Process {
+            shared: Arc::new(Shared {
+                pid,
+                pidfd,
+                facts: examined.facts,
+                memory: Memory::new(pid, examined.memory),
+                is_child,
+                kill_on_drop: AtomicBool::new(false),
+            }),
+        })
+    }
+
+    /// Its number.
+    pub fn pid(&self) -> ProcessId {
+        self.shared.pid
+    }
+
+    /// What was found out when it was opened.
+    pub fn facts(&self) -> &Facts {
+        &self.shared.facts
+    }
+
+    /// Becomes readable when the process ends.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.shared.pidfd.as_fd()
+    }
+
+    /// Its memory.
+    pub fn memory(&self) -> &Memory {
+        &self.shared.memory
+    }
+
+    /// Whether we have started it.
+    pub fn is_child(&self) -> bool {
+        self.shared.is_child
+    }
+
+    /// Whether the end of the last clone kills the process. Only for children; off at first.
+    pub fn set_kill_on_drop(&self, kill: bool) {
+        self.shared.kill_on_drop.store(kill, Ordering::Relaxed);
+    }
+
+    /// Sends SIGKILL. Harmless when it has ended.
+    pub fn kill(&self) {
+        // The only possible errors are that it has ended, or that it is no longer ours to kill.
+        let _ = pidfd_send_signal(&self.shared.pidfd, Signal::KILL);
+    }
+
+    /// What is mapped now.
+    ///
+    /// # Errors
+    /// [`MemoryError::Gone`] when it has ended, [`MemoryError::Proc`].
+    pub fn map(&self) -> Result<Map, MemoryError> {
+        let pid = self.pid();
+        let file = format!("/proc/{pid}/maps");
+        let text = fs::read(&file).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => MemoryError::Gone { pid },
+            _ => MemoryError::Proc {
+                pid,
+                file,
+                reason: error.to_string(),
+            },
+        })?;
+        let map = Map::parse(&text);
+        // A zombie has an empty map.
+        if map.mappings().is_empty() {
+            Err(MemoryError::Gone { pid })
+        } else {
+            Ok(map)
+        }
+    }
+
+    /// Which holes of the map are fit for near memory, by this system's and this process's limits.
+    pub fn hole_rules(&self) -> HoleRules {
+        const PAGE: u64 = 4096;
+        const MIB: u64 = 1 << 20;
+        let minimum = fs::read_to_string("/proc/sys/vm/mmap_min_addr")
+            .ok()
+            .and_then(|text| text.trim().parse().ok());
+        let stack_limit = self.stack_limit().unwrap_or(0);
+        let break_start = attach::read_stat(self.pid())
+            .ok()
+            .map(|stat| stat.break_start)
+            .filter(|&start| start != 0);
+        HoleRules {
+            minimum: TargetAddress(minimum.unwrap_or(0x10000u64).max(PAGE)),
+            break_start: break_start.map(TargetAddress),
+            stack_guard: HoleRules::STACK_GUARD.max(stack_limit.saturating_add(MIB)),
+            ..HoleRules::default()
+        }
+    }
+
+    /// The soft limit of the stack in bytes; `None` when unlimited (the kernel then lays out memory bottom-up) or unknown.
+    fn stack_limit(&self) -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/limits", self.pid())).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Max stack size"))?;
+        line.split_ascii_whitespace().next()?.parse().ok()
+    }
+
+    /// The path by which we reach a path of the process, whose root or mount namespace may be another.
+    pub fn path_through_root(&self, path: &Path) -> PathBuf {
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        Path::new(&format!("/proc/{}/root", self.pid())).join(inside)
+    }
+
+    /// Opens the very file that a mapping shows: `None` when it is not to be had any more (deleted and replaced files),
+    /// or the mapping shows none. The result is compared by device and inode, never trusted by name.
+    pub fn open_mapped(&self, mapping: &Mapping) -> Option<File> {
+        let path = mapping.path()?;
+        let is_same = |file: &File| {
+            // Some file systems (btrfs, overlayfs) show another device in the map than in stat: the inode must do then.
+            file.metadata().is_ok_and(|metadata| metadata.ino() == mapping.inode)
+        };
+        let through_map = format!(
+            "/proc/{}/map_files/{:x}-{:x}",
+            self.pid(),
+            mapping.start.0,
+            mapping.end.0
+        );
+        [
+            through_map.into(),
+            self.path_through_root(path),
+            format!("/proc/{}/exe", self.pid()).into(),
+        ]
+        .iter()
+        .filter_map(|candidate: &PathBuf| File::open(candidate).ok())
+        .find(is_same)
+    }
+
+    /// The ids of its threads now, as we see them.
+    ///
+    /// # Errors
+    /// [`MemoryError::Gone`], [`MemoryError::Proc`].
+    pub fn threads(&self) -> Result<Vec<ThreadId>, MemoryError> {
+        crate::threads::list(self.pid())
+    }
+
+    /// What a thread's gettid() returns in its own pid namespace; `None` when it has ended.
+    pub fn inner_tid(&self, tid: ThreadId) -> Option<ThreadId> {
+        attach::read_status(tid).ok()?.namespace_ids.last().copied()
+    }
+
+    /// How it ended, or `None` while it has not. May be asked again and again: a child is collected only when the last
+    /// clone of this `Process` goes.
+    pub fn try_wait(&self) -> Option<Exit> {
+        self.wait_exit(Some(Duration::ZERO))
+    }
+
+    /// Waits until it ends, at most `timeout` (`None`: for ever). `None`: it lives on.
+    pub fn wait_exit(&self, timeout: Option<Duration>) -> Option<Exit> {
+        if !is_readable(&self.shared.pidfd, timeout) {
+            return None;
+        }
+        Some(self.collect().unwrap_or(Exit::Unknown))
+    }
+
+    fn collect(&self) -> Option<Exit> {
+        if !self.shared.is_child {
+            return None;
+        }
+        // Only the end is asked for: the stops of a traced child belong to whoever traces it. NOWAIT leaves the status
+        // for the next who asks; it is collected when the last clone goes.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::PidFd(self.pidfd()), options).ok().flatten()?;
+        status
+            .exit_status()
+            .map(Exit::Status)
+            .or_else(|| status.terminating_signal().map(Exit::Signal))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if !self.is_child {
+            return;
+        }
+        if self.kill_on_drop.load(Ordering::Relaxed) {
+            // It may have ended already.
+            let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+            is_readable(&self.pidfd, Some(Duration::from_secs(1)));
+        }
+        // Nothing to collect is fine: it lives on, or somebody else has collected it.
+        let _ = waitid(
+            WaitId::PidFd(self.pidfd.as_fd()),
+            WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+        );
+    }
+}
+
+fn is_readable(pidfd: &OwnedFd, timeout: Option<Duration>) -> bool {
+    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut [PollFd::new(pidfd, PollFlags::IN)], left.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(count) => return count > 0,
+            Err(_) => return false,
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The system calls for which no safe wrapper fits, and all of the `unsafe` of this crate but for the fork in `child`.
+//!
+//! nix's ptrace is not used: its signals are an enumeration without the real-time ones, so a thread met while it is
+//! about to receive SIGRTMIN+1 could neither be reported nor be sent on.
+
+use std::io::IoSliceMut;
+use std::mem::{MaybeUninit, size_of};
+
+use nix::errno::Errno;
+use nix::sys::uio::{RemoteIoVec, process_vm_readv};
+use nix::unistd::Pid;
+
+use crate::{ProcessId, ThreadId};
+
+/// The general registers of a thread, as ptrace(2) gives them. `orig_rax` is the number of the system call that the
+/// thread is leaving, or negative when it was interrupted elsewhere.
+pub type Registers = libc::user_regs_struct;
+
+/// How a stopped thread goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// Runs.
+    Continue,
+    /// Runs to the next entry into or exit from a system call.
+    ToSystemCall,
+    /// Runs, and is no longer ours.
+    Detach,
+}
+
+/// What waiting for a thread brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Stands in PTRACE_EVENT_STOP: interrupted by us, or stopped by job control.
+    Interrupted,
+    /// About to receive this signal; the resuming call decides whether it does.
+    Signal(i32),
+    /// At the entry or exit of a system call.
+    SystemCall,
+    /// At the end of an execve that worked.
+    Executed,
+    /// Another PTRACE_EVENT_*.
+    Other(i32),
+    /// It is no more: ended by exit, or by a signal.
+    Ended,
+}
+
+/// Where a thread has registered its restartable sequences (rseq(2)).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RseqConfiguration {
+    pub abi_pointer: u64,
+    pub abi_size: u32,
+    pub signature: u32,
+    pub flags: u32,
+    pad: u32,
+}
+
+const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+const NT_X86_XSTATE: usize = 0x202;
+
+fn ptrace(request: libc::c_uint, tid: ThreadId, address: usize, data: usize) -> Result<i64, Errno> {
+    // SAFETY: every caller in this file passes requests that read or write at most one object of ours, which `data` (or
+    // the iovec it points to) describes with its true size, and which outlives the call.
+    Errno::result(unsafe { libc::ptrace(request, tid, address, data) })
+}
+
+/// Makes us the tracer of a thread without stopping it.
+pub(crate) fn seize(tid: ThreadId) -> Result<(), Errno> {
+    let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
+    ptrace(libc::PTRACE_SEIZE, tid, 0, options as usize).map(drop)
+}
+
+/// Asks a seized thread to stop; it then reports [`Event::Interrupted`].
+pub(crate) fn interrupt(tid: ThreadId) -> Result<(), Errno> {
+    ptrace(libc::PTRACE_INTERRUPT, tid, 0, 0).map(drop)
+}
+
+/// Lets a stopped thread go on; `signal` is delivered when it stands at [`Event::Signal`].
+pub(crate) fn resume(tid: ThreadId, how: Resume, signal: i32) -> Result<(), Errno> {
+    let request = match how {
+        Resume::Continue => libc::PTRACE_CONT,
+        Resume::ToSystemCall => libc::PTRACE_SYSCALL,
+        Resume::Detach => libc::PTRACE_DETACH,
+    };
+    ptrace(request, tid, 0, usize::try_from(signal).unwrap_or(0)).map(drop)
+}
+
+pub(crate) fn registers(tid: ThreadId) -> Result<Registers, Errno> {
+    let mut registers = MaybeUninit::<Registers>::zeroed();
+    ptrace(libc::PTRACE_GETREGS, tid, 0, registers.as_mut_ptr() as usize)?;
+    // SAFETY: the structure consists of integers, was zeroed, and the kernel has filled it in.
+    Ok(unsafe { registers.assume_init() })
+}
+
+pub(crate) fn set_registers(tid: ThreadId, registers: &Registers) -> Result<(), Errno> {
+    ptrace(libc::PTRACE_SETREGS, tid, 0, std::ptr::from_ref(registers) as usize).map(drop)
+}
+
+/// The mask that the thread has, or will have when a call like ppoll or sigsuspend gives it back. Bit n-1: signal n.
+pub(crate) fn signal_mask(tid: ThreadId) -> Result<u64, Errno> {
+    let mut mask = 0u64;
+    ptrace(
+        libc::PTRACE_GETSIGMASK,
+        tid,
+        size_of::<u64>(),
+        std::ptr::from_mut(&mut mask) as usize,
+    )?;
+    Ok(mask)
+}
+
+pub(crate) fn set_signal_mask(tid: ThreadId, mask: u64) -> Result<(), Errno> {
+    ptrace(
+        libc::PTRACE_SETSIGMASK,
+        tid,
+        size_of::<u64>(),
+        std::ptr::from_ref(&mask) as usize,
+    )
+    .map(drop)
+}
+
+/// The whole extended state (x87, SSE, AVX, ...) in the XSAVE layout.
+pub(crate) fn extended_state(tid: ThreadId) -> Result<Vec<u8>, Errno> {
+    let mut state = vec![0u8; 64 * 1024];
+    let mut vector = libc::iovec {
+        iov_base: state.as_mut_ptr().cast(),
+        iov_len: state.len(),
+    };
+    ptrace(
+        libc::PTRACE_GETREGSET,
+        tid,
+        NT_X86_XSTATE,
+        std::ptr::from_mut(&mut vector) as usize,
+    )?;
+    state.truncate(vector.iov_len);
+    Ok(state)
+}
+
+pub(crate) fn set_extended_state(tid: ThreadId, state: &[u8]) -> Result<(), Errno> {
+    // The kernel only reads through this vector.
+    let vector = libc::iovec {
+        iov_base: state.as_ptr().cast_mut().cast(),
+        iov_len: state.len(),
+    };
+    ptrace(
+        libc::PTRACE_SETREGSET,
+        tid,
+        NT_X86_XSTATE,
+        std::ptr::from_ref(&vector) as usize,
+    )
+    .map(drop)
+}
+
+/// Since Linux 5.13; an error before.
+pub(crate) fn rseq_configuration(tid: ThreadId) -> Result<RseqConfiguration, Errno> {
+    let mut configuration = RseqConfiguration::default();
+    let bytes = size_of::<RseqConfiguration>();
+    ptrace(
+        PTRACE_GET_RSEQ_CONFIGURATION,
+        tid,
+        bytes,
+        std::ptr::from_mut(&mut configuration) as usize,
+    )?;
+    Ok(configuration)
+}
+
+/// What si_code a signal has that the thread is about to receive: positive when the kernel raised it.
+pub(crate) fn signal_code(tid: ThreadId) -> Result<i32, Errno> {
+    let mut information = MaybeUninit::<libc::siginfo_t>::zeroed();
+    ptrace(libc::PTRACE_GETSIGINFO, tid, 0, information.as_mut_ptr() as usize)?;
+    // SAFETY: zeroed plain data, filled in by the kernel.
+    Ok(unsafe { information.assume_init() }.si_code)
+}
+
+/// The next event of one thread that we trace, if there is one by now. ECHILD: the thread is not (or no longer) ours.
+/// With `keep_end` the end of the thread stays to be collected: for a child of ours, whose status somebody wants.
+pub(crate) fn poll_event(tid: ThreadId, keep_end: bool) -> Result<Option<Event>, Errno> {
+    if let Some(event) = wait_once(tid, libc::WSTOPPED)? {
+        return Ok(Some(event));
+    }
+    wait_once(tid, libc::WEXITED | if keep_end { libc::WNOWAIT } else { 0 })
+}
+
+fn wait_once(tid: ThreadId, kinds: i32) -> Result<Option<Event>, Errno> {
+    let mut information = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = kinds | libc::WNOHANG | libc::__WALL;
+    let id = libc::id_t::try_from(tid).map_err(|_| Errno::ESRCH)?;
+    // SAFETY: `information` is ours and of the right size.
+    Errno::result(unsafe { libc::waitid(libc::P_PID, id, information.as_mut_ptr(), options) })?;
+    // SAFETY: zeroed plain data, filled in by the kernel.
+    let information = unsafe { information.assume_init() };
+    // SAFETY: waitid fills in the fields of SIGCHLD; when it found nothing they are zero from above.
+    let (pid, status) = unsafe { (information.si_pid(), information.si_status()) };
+    if pid == 0 {
+        return Ok(None);
+    }
+    Ok(Some(decode(information.si_code, status)))
+}
+
+fn decode(code: i32, status: i32) -> Event {
+    if matches!(code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
+        return Event::Ended;
+    }
+    match (status >> 8, status & 0xff) {
+        (libc::PTRACE_EVENT_STOP, _) => Event::Interrupted,
+        (libc::PTRACE_EVENT_EXEC, _) => Event::Executed,
+        (0, 0x85) => Event::SystemCall,
+        (0, signal) => Event::Signal(signal),
+        (event, _) => Event::Other(event),
+    }
+}
+
+/// Sends a signal to one thread.
+pub(crate) fn send_signal(pid: ProcessId, tid: ThreadId, signal: i32) -> Result<(), Errno> {
+    // SAFETY: no memory is involved.
+    Errno::result(unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) }).map(drop)
+}
+
+/// Reads another process's memory as its own permissions allow; how many bytes were read before the first bad page.
+pub(crate) fn read_memory(pid: ProcessId, address: u64, into: &mut [u8]) -> Result<usize, Errno> {
+    let base = usize::try_from(address).map_err(|_| Errno::EFAULT)?;
+    let remote = [RemoteIoVec { base, len: into.len() }];
+    process_vm_readv(Pid::from_raw(pid), &mut [IoSliceMut::new(into)], &remote)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_of_waitid_are_told_apart() {
+        assert_eq!(decode(libc::CLD_TRAPPED, libc::SIGTRAP | 0x80), Event::SystemCall);
+        assert_eq!(
+            decode(libc::CLD_TRAPPED, libc::SIGTRAP | (libc::PTRACE_EVENT_STOP << 8)),
+            Event::Interrupted
+        );
+        assert_eq!(
+            decode(libc::CLD_TRAPPED, libc::SIGSTOP | (libc::PTRACE_EVENT_STOP << 8)),
+            Event::Interrupted
+        );
+        assert_eq!(
+            decode(libc::CLD_TRAPPED, libc::SIGTRAP | (libc::PTRACE_EVENT_EXEC << 8)),
+            Event::Executed
+        );
+        assert_eq!(decode(libc::CLD_TRAPPED, libc::SIGTRAP), Event::Signal(libc::SIGTRAP));
+        assert_eq!(
+            decode(libc::CLD_TRAPPED, 40),
+            Event::Signal(40),
+            "real-time signals are signals"
+        );
+        assert_eq!(decode(libc::CLD_KILLED, libc::SIGKILL), Event::Ended);
+        assert_eq!(decode(libc::CLD_EXITED, 0), Event::Ended);
+    }
+}

@@ -1,0 +1,295 @@
+//! The system calls that a tracer needs in its target, typed and checked.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+use nanoprobe_patch::TargetAddress;
+use nix::errno::Errno;
+
+use crate::error::RemoteError;
+use crate::homing::TEXT_ROOM;
+use crate::remote::Remote;
+
+/// What may be done with a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Protection {
+    /// Nothing.
+    None,
+    /// `r--`
+    Read,
+    /// `rw-`
+    ReadWrite,
+    /// `r-x`. There is no way to ask for pages that are writable and executable (invariant I7).
+    ReadExecute,
+}
+
+impl Protection {
+    fn bits(self) -> u64 {
+        let bits = match self {
+            Protection::None => libc::PROT_NONE,
+            Protection::Read => libc::PROT_READ,
+            Protection::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+            Protection::ReadExecute => libc::PROT_READ | libc::PROT_EXEC,
+        };
+        bits as u64
+    }
+}
+
+/// A kernel sigaction, as rt_sigaction takes it on x86-64.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SignalAction {
+    /// 0: default, 1: ignore, else the handler's address.
+    pub handler: u64,
+    /// SA_*; SA_RESTORER (0x04000000) is needed with a handler.
+    pub flags: u64,
+    /// Where a handler returns to.
+    pub restorer: u64,
+    /// Signals blocked while it runs; bit n-1 is signal n.
+    pub mask: u64,
+}
+
+impl SignalAction {
+    const BYTES: usize = 32;
+
+    fn to_bytes(self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        for (chunk, word) in bytes
+            .chunks_exact_mut(8)
+            .zip([self.handler, self.flags, self.restorer, self.mask])
+        {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8; Self::BYTES]) -> SignalAction {
+        let mut words = bytes
+            .chunks_exact(8)
+            .map(|chunk| chunk.iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte)));
+        let mut next = || words.next().unwrap_or(0);
+        SignalAction {
+            handler: next(),
+            flags: next(),
+            restorer: next(),
+            mask: next(),
+        }
+    }
+}
+
+/// Memory that target and tracer share.
+#[derive(Debug)]
+pub struct SharedMemory {
+    /// Where the target has it.
+    pub address: TargetAddress,
+    /// Its size.
+    pub bytes: u64,
+    /// Ours: to be mapped by the tracer. The target keeps no descriptor.
+    pub file: OwnedFd,
+}
+
+impl Remote<'_> {
+    /// Maps private anonymous memory at exactly this address, where nothing may be mapped.
+    ///
+    /// # Errors
+    /// [`RemoteError::Call`] with EEXIST when something is.
+    pub fn map_anonymous(
+        &mut self,
+        address: TargetAddress,
+        bytes: u64,
+        protection: Protection,
+    ) -> Result<(), RemoteError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        self.map(address, bytes, protection, flags, u64::MAX)
+    }
+
+    fn map(
+        &mut self,
+        address: TargetAddress,
+        bytes: u64,
+        protection: Protection,
+        flags: i32,
+        descriptor: u64,
+    ) -> Result<(), RemoteError> {
+        let call = || format!("mmap of {bytes} bytes at {address}");
+        let arguments = [address.0, bytes, protection.bits(), flags as u64, descriptor, 0];
+        let returned = self.named_syscall(libc::SYS_mmap, arguments, call)?;
+        if returned as u64 == address.0 {
+            return Ok(());
+        }
+        // Kernels before 4.17 take the address for a hint. A sandbox may return anything, which must not be unmapped.
+        let pid = self.process().pid();
+        let mapped = TargetAddress(returned as u64);
+        let exists = self
+            .process()
+            .map()
+            .is_ok_and(|map| map.find(mapped).is_some_and(|found| found.start == mapped));
+        if returned > 0 && exists {
+            self.unmap(mapped, bytes)?;
+        }
+        Err(RemoteError::Lied {
+            pid,
+            call: call(),
+            returned,
+        })
+    }
+
+    /// Unmaps whatever lies there.
+    ///
+    /// # Errors
+    /// [`RemoteError::Call`].
+    pub fn unmap(&mut self, address: TargetAddress, bytes: u64) -> Result<(), RemoteError> {
+        let call = || format!("munmap of {bytes} bytes at {address}");
+        self.named_syscall(libc::SYS_munmap, [address.0, bytes, 0, 0, 0, 0], call)
+            .map(drop)
+    }
+
+    /// Changes what may be done with pages.
+    ///
+    /// # Errors
+    /// [`RemoteError::Call`].
+    pub fn protect(&mut self, address: TargetAddress, bytes: u64, protection: Protection) -> Result<(), RemoteError> {
+        let call = || format!("mprotect of {bytes} bytes at {address}");
+        self.named_syscall(libc::SYS_mprotect, [address.0, bytes, protection.bits(), 0, 0, 0], call)
+            .map(drop)
+    }
+
+    /// madvise(2), with one of libc's MADV_*.
+    ///
+    /// # Errors
+    /// [`RemoteError::Call`].
+    pub fn advise(&mut self, address: TargetAddress, bytes: u64, advice: i32) -> Result<(), RemoteError> {
+        let call = || format!("madvise({advice}) of {bytes} bytes at {address}");
+        self.named_syscall(libc::SYS_madvise, [address.0, bytes, advice as u64, 0, 0, 0], call)
+            .map(drop)
+    }
+
+    /// Makes a nameless file in the target, closed on execve; its descriptor there.
+    ///
+    /// # Errors
+    /// [`RemoteError::Call`].
+    pub fn memfd_create(&mut self, name: &str) -> Result<i32, RemoteError> {
+        const NOEXEC_SEAL: u32 = 8;
+        let mut text: Vec<u8> = name
+            .bytes()
+            .filter(|&byte| byte != 0)
+            .take(TEXT_ROOM as usize - 1)
+            .collect();
+        text.push(0);
+        let room = self.text_room();
+        self.process().memory().write(room, &text)?;
+        let mut create = |flags: u32| {
+            let arguments = [room.0, u64::from(flags), 0, 0, 0, 0];
+            self.named_syscall(libc::SYS_memfd_create, arguments, || {
+                format!("memfd_create(\"{name}\")")
+            })
+        };
+        // A system may insist on files that are never executable (vm.memfd_noexec=2); older kernels do not know the flag.
+        let descriptor = match create(libc::MFD_CLOEXEC | NOEXEC_SEAL) {
+            Err(RemoteError::Call {
+                errno: Errno::EINVAL, ..
+            }) => create(libc::MFD_CLOEXEC)?,
+            other => other?,
+        };
+        i32::try_from(descriptor).map_err(|_| RemoteError::Lied {
+            pid: self.process().pid(),
+            call: "memfd_create".to_owned(),
+            returned: descriptor,
+        })
+    }
+
+    /// Closes a descriptor of the target.
+    ///
+    /// # Errors
+    /// [`RemoteError::Call`].
+    pub fn close(&mut self, descriptor: i32) -> Result<(), RemoteError> {
+        let call = || format!("close({descriptor})");
+        self.named_syscall(libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0], call)
+            .map(drop)
+    }
+
+    /// Sets what the process does on a signal (`None`: only asks), and returns what it did before.
+    ///
+    /// # Errors
+    /// [`RemoteError::Call`].
+    pub fn signal_action(&mut self, signal: i32, action: Option<SignalAction>) -> Result<SignalAction, RemoteError> {
+        let before_at = self.text_room();
+        let action_at = TargetAddress(before_at.0 + SignalAction::BYTES as u64);
+        let memory = self.process().memory();
+        memory.write(before_at, &[0; SignalAction::BYTES])?;
+        if let Some(action) = action {
+            memory.write(action_at, &action.to_bytes())?;
+        }
+        let new = action.map_or(0, |_| action_at.0);
+        let arguments = [signal as u64, new, before_at.0, 8, 0, 0];
+        self.named_syscall(libc::SYS_rt_sigaction, arguments, || format!("rt_sigaction({signal})"))?;
+        Ok(SignalAction::from_bytes(
+            &self.process().memory().read_array(before_at)?,
+        ))
+    }
+
+    /// Makes memory that both see, readable and writable, at exactly this address of the target. The target keeps no
+    /// descriptor; the memory is zero.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; nothing is left in the target then.
+    pub fn create_shared(
+        &mut self,
+        name: &str,
+        address: TargetAddress,
+        bytes: u64,
+    ) -> Result<SharedMemory, RemoteError> {
+        let descriptor = self.memfd_create(name)?;
+        let outcome = self.share(descriptor, address, bytes);
+        let closed = self.close(descriptor);
+        let shared = outcome?;
+        if let Err(error) = closed {
+            self.unmap(address, bytes)?;
+            return Err(error);
+        }
+        Ok(shared)
+    }
+
+    fn share(&mut self, descriptor: i32, address: TargetAddress, bytes: u64) -> Result<SharedMemory, RemoteError> {
+        let pid = self.process().pid();
+        let path = format!("/proc/{}/fd/{descriptor}", self.tid());
+        let failed = |path: String| {
+            move |errno: i32| RemoteError::Shared {
+                pid,
+                path,
+                errno: Errno::from_raw(errno),
+            }
+        };
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(|error| failed(path.clone())(error.raw_os_error().unwrap_or(0)))?;
+        rustix::fs::ftruncate(&file, bytes).map_err(|errno| failed(path)(errno.raw_os_error()))?;
+        let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
+        self.map(address, bytes, Protection::ReadWrite, flags, descriptor as u64)?;
+        Ok(SharedMemory {
+            address,
+            bytes,
+            file: file.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_have_the_kernels_layout() {
+        let action = SignalAction {
+            handler: 0x1122,
+            flags: 0x0400_0004,
+            restorer: 0x3344,
+            mask: 1 << 63,
+        };
+        let bytes = action.to_bytes();
+        assert_eq!(bytes[..2], [0x22, 0x11]);
+        assert_eq!(bytes[31], 0x80);
+        assert_eq!(SignalAction::from_bytes(&bytes), action);
+    }
+}

@@ -1,0 +1,132 @@
+//! System calls that our stop interrupted, and how they go on.
+//!
+//! A thread that sleeps in a system call when it is stopped leaves it with one of the kernel's private codes in `rax`,
+//! and its number in `orig_rax`. When the thread goes on without having to run a signal handler, the kernel rewinds `rip`
+//! by the two bytes of `syscall` and makes the call again:
+//!
+//! ```text
+//!   rax                               without a handler       with one
+//!   -512 ERESTARTSYS                  again                   again if SA_RESTART, else EINTR
+//!   -513 ERESTARTNOINTR               again                   again
+//!   -514 ERESTARTNOHAND               again                   EINTR
+//!   -516 ERESTART_RESTARTBLOCK        again, the time left    EINTR
+//!   -4   EINTR                        EINTR                   EINTR
+//! ```
+//!
+//! The last line is the trouble: some calls end with EINTR for a mere stop (signal(7), "Interruption of system calls and
+//! library functions by stop signals"), and many programs take that for an error. For those that have done nothing yet
+//! when they say EINTR, and can thus be made again, [`hide_interruption`] turns the last line into the one of
+//! ERESTARTNOHAND. A relative timeout then begins anew; that is the one trace that remains.
+
+use crate::raw::Registers;
+
+const EINTR: i64 = -4;
+const ERESTARTNOHAND: i64 = -514;
+
+/// Calls that Linux fails with EINTR when their thread is merely stopped, and that can be made again.
+const ENDED_BY_STOPS: [i64; 21] = [
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_getevents,
+    libc::SYS_io_pgetevents,
+    libc::SYS_io_uring_enter,
+    // Sockets with SO_RCVTIMEO or SO_SNDTIMEO, and some devices. EINTR: nothing was transferred.
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_sendmmsg,
+];
+
+/// Whether the thread was interrupted in a system call that will be made again.
+pub(crate) fn is_pending(registers: &Registers) -> bool {
+    in_system_call(registers) && matches!(registers.rax as i64, -514..=-512 | -516)
+}
+
+/// Changes the registers of a thread that was just stopped by us such that the call goes on unseen; false: no need.
+pub(crate) fn hide_interruption(registers: &mut Registers) -> bool {
+    let hide = in_system_call(registers)
+        && registers.rax as i64 == EINTR
+        && ENDED_BY_STOPS.contains(&(registers.orig_rax as i64));
+    if hide {
+        registers.rax = ERESTARTNOHAND as u64;
+    }
+    hide
+}
+
+/// What the registers will be when the call has been rewound, as the kernel would do it. Of ERESTART_RESTARTBLOCK the
+/// time left is lost: only for a thread that goes home without us.
+pub(crate) fn rewound(registers: &Registers) -> Registers {
+    let mut registers = *registers;
+    if is_pending(&registers) {
+        registers.rax = registers.orig_rax;
+        registers.rip = registers.rip.wrapping_sub(2);
+    }
+    registers.orig_rax = u64::MAX;
+    registers
+}
+
+fn in_system_call(registers: &Registers) -> bool {
+    registers.orig_rax as i64 >= 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn registers(orig_rax: i64, rax: i64) -> Registers {
+        // SAFETY: plain integers.
+        let zeroed: Registers = unsafe { std::mem::zeroed() };
+        Registers {
+            orig_rax: orig_rax as u64,
+            rax: rax as u64,
+            rip: 0x1002,
+            ..zeroed
+        }
+    }
+
+    #[test]
+    fn only_interrupted_calls_that_can_be_repeated_are_hidden() {
+        let hidden = |number, result| {
+            let mut registers = registers(number, result);
+            hide_interruption(&mut registers).then_some(registers.rax as i64)
+        };
+        assert_eq!(hidden(libc::SYS_epoll_wait, EINTR), Some(-514));
+        assert_eq!(hidden(libc::SYS_epoll_wait, 3), None);
+        assert_eq!(
+            hidden(libc::SYS_close, EINTR),
+            None,
+            "closing twice may close another's file"
+        );
+        assert_eq!(hidden(libc::SYS_connect, EINTR), None, "the second would say EALREADY");
+        assert_eq!(hidden(-1, EINTR), None, "the program just has -4 in rax");
+    }
+
+    #[test]
+    fn rewinding_is_what_the_kernel_does() {
+        let back = rewound(&registers(libc::SYS_nanosleep, -516));
+        assert_eq!(
+            (back.rax as i64, back.rip, back.orig_rax as i64),
+            (libc::SYS_nanosleep, 0x1000, -1)
+        );
+        let done = rewound(&registers(libc::SYS_read, 5));
+        assert_eq!((done.rax, done.rip), (5, 0x1002));
+        let elsewhere = rewound(&registers(-1, -512));
+        assert_eq!(
+            (elsewhere.rax as i64, elsewhere.rip),
+            (-512, 0x1002),
+            "a value, not a code"
+        );
+    }
+}

@@ -1,0 +1,481 @@
+//! Stopping threads, and letting them go as if nothing had happened.
+//!
+//! 1. Wait, bounded, until each thread has been seen outside of an uninterruptible sleep (a vfork parent, a hanging file
+//!    system): one that is asked to stop there would stop later, behind our back.
+//! 2. `PTRACE_SEIZE` and `PTRACE_INTERRUPT` every thread in /proc/PID/task, then wait for each to stand still. Repeat
+//!    until two listings in a row show no new thread: threads that create threads are stopped sooner or later.
+//! 3. A thread may be met elsewhere than at our stop:
+//!    - about to receive a signal: it is interrupted anew and sent on *with* the signal; so the handler's frame is built,
+//!      or the default action taken, exactly once, and the thread stops at the handler's first instruction;
+//!    - stopped by job control: that stop is reported in the same way as ours, and the kernel resumes it on detach;
+//!    - at its end, or at an execve: it is gone, or the whole stop fails with [`StopError::Executed`].
+//! 4. Detach. Whatever was changed on purpose ([`Stopped::set_registers`]) stays.
+
+use std::collections::BTreeMap;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use nanoprobe_patch::TargetAddress;
+use nix::errno::Errno;
+
+use crate::error::StopError;
+use crate::process::Process;
+use crate::raw::{self, Event, Registers, Resume};
+use crate::{ThreadId, attach, restart, threads};
+
+/// How long a thread may take to leave an uninterruptible sleep, and how long to stop.
+const LIMIT: Duration = Duration::from_secs(1);
+/// How long letting go waits for one that could not be stopped.
+const STRAGGLER_LIMIT: Duration = Duration::from_secs(5);
+/// Threads of one process at most: the kernel's own default limit is lower on most machines.
+const THREADS_MAX: usize = 1 << 17;
+
+/// Threads of a process that stand still. Dropping it lets all of them go.
+///
+/// Not `Send`: the kernel accepts ptrace requests only from the thread that seized. A thread of the target that could not
+/// be stopped ([`StopError::Uninterruptible`]) is detached as soon as it can be, for at most five seconds; after that the
+/// kernel does it when the calling thread ends.
+#[derive(Debug)]
+pub struct Stopped {
+    process: Process,
+    threads: BTreeMap<ThreadId, State>,
+    since: Instant,
+    all: bool,
+    tied_to_thread: PhantomData<*const ()>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Seized and asked to stop.
+    Running,
+    /// At PTRACE_EVENT_STOP.
+    Standing,
+    Ended,
+}
+
+/// How waiting for one thread came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Standing,
+    Ended,
+    TimedOut,
+}
+
+impl Process {
+    /// Stops all threads.
+    ///
+    /// # Errors
+    /// [`StopError`]; whatever was stopped by then runs again.
+    pub fn stop(&self) -> Result<Stopped, StopError> {
+        self.wait_for_interruptible(&self.threads().map_err(|_| StopError::Gone { pid: self.pid() })?)?;
+        let mut stopped = Stopped::new(self.clone(), true);
+        let mut quiet_listings = 0;
+        while quiet_listings < 2 {
+            let listed = self.threads().map_err(|_| StopError::Gone { pid: self.pid() })?;
+            quiet_listings += 1;
+            for tid in listed {
+                match stopped.threads.get(&tid) {
+                    Some(State::Running | State::Standing) => continue,
+                    Some(State::Ended) if threads::has_ended(self.pid(), tid) => continue,
+                    // Also a number that was given to a new thread.
+                    _ => stopped.seize(tid)?,
+                }
+                quiet_listings = 0;
+            }
+            stopped.await_all()?;
+            if stopped.threads.len() > THREADS_MAX {
+                return Err(StopError::TooManyThreads {
+                    pid: self.pid(),
+                    threads: stopped.threads.len(),
+                });
+            }
+        }
+        if stopped.threads().next().is_none() {
+            return Err(StopError::Gone { pid: self.pid() });
+        }
+        Ok(stopped)
+    }
+
+    /// Stops one thread: the main one, or another when that has ended. The others run on.
+    ///
+    /// # Errors
+    /// As [`Process::stop`].
+    pub fn stop_one(&self) -> Result<Stopped, StopError> {
+        let gone = |_| StopError::Gone { pid: self.pid() };
+        let tid = self
+            .threads()
+            .map_err(gone)?
+            .into_iter()
+            .find(|&tid| !threads::has_ended(self.pid(), tid));
+        let tid = tid.ok_or(StopError::Gone { pid: self.pid() })?;
+        self.wait_for_interruptible(&[tid])?;
+        let mut stopped = Stopped::new(self.clone(), false);
+        stopped.seize(tid)?;
+        stopped.await_all()?;
+        if stopped.threads().next().is_none() {
+            return Err(StopError::Gone { pid: self.pid() });
+        }
+        Ok(stopped)
+    }
+
+    fn wait_for_interruptible(&self, tids: &[ThreadId]) -> Result<(), StopError> {
+        let pid = self.pid();
+        let deadline = Instant::now() + LIMIT;
+        let mut waiting: Vec<ThreadId> = tids.to_vec();
+        loop {
+            waiting.retain(|&tid| threads::state(pid, tid) == Some('D'));
+            let Some(&tid) = waiting.first() else { return Ok(()) };
+            if Instant::now() >= deadline {
+                return Err(StopError::Uninterruptible {
+                    pid,
+                    tid,
+                    state: 'D',
+                    place: threads::waits_at(pid, tid),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Stopped {
+    pub(crate) fn new(process: Process, all: bool) -> Stopped {
+        Stopped {
+            process,
+            threads: BTreeMap::new(),
+            since: Instant::now(),
+            all,
+            tied_to_thread: PhantomData,
+        }
+    }
+
+    /// Takes over a thread that is seized already, and stops it.
+    pub(crate) fn adopt(&mut self, tid: ThreadId) -> Result<(), StopError> {
+        self.threads.insert(tid, State::Running);
+        self.await_all()
+    }
+
+    /// The process.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
+    /// Since when the first of them has been standing still (a little earlier: since it was asked to).
+    pub fn since(&self) -> Instant {
+        self.since
+    }
+
+    /// Whether all threads stand still, not only one.
+    pub fn is_whole_process(&self) -> bool {
+        self.all
+    }
+
+    /// Those that stand still.
+    pub fn threads(&self) -> impl Iterator<Item = ThreadId> {
+        self.threads
+            .iter()
+            .filter(|&(_, &state)| state == State::Standing)
+            .map(|(&tid, _)| tid)
+    }
+
+    /// The thread to make system calls in: the main one when it lives.
+    ///
+    /// # Errors
+    /// [`StopError::Gone`] when there is none.
+    pub fn best_thread(&self) -> Result<ThreadId, StopError> {
+        let pid = self.process.pid();
+        let main = (self.threads.get(&pid) == Some(&State::Standing)).then_some(pid);
+        main.or_else(|| self.threads().next()).ok_or(StopError::Gone { pid })
+    }
+
+    /// The registers of a thread. Where [`Stopped::in_restart`] holds, `rip` is behind the `syscall` that will be made
+    /// again.
+    ///
+    /// # Errors
+    /// [`StopError::NoSuchThread`], [`StopError::Ptrace`].
+    pub fn registers(&self, tid: ThreadId) -> Result<Registers, StopError> {
+        self.check(tid)?;
+        raw::registers(tid).map_err(self.failed(tid, "PTRACE_GETREGS"))
+    }
+
+    /// Sets the registers of a thread for good. To move one that is about to make a system call again, move it to
+    /// behind the copy of its `syscall` instruction, and leave `rax` and `orig_rax` alone.
+    ///
+    /// # Errors
+    /// As [`Stopped::registers`].
+    pub fn set_registers(&mut self, tid: ThreadId, registers: &Registers) -> Result<(), StopError> {
+        self.check(tid)?;
+        raw::set_registers(tid, registers).map_err(self.failed(tid, "PTRACE_SETREGS"))
+    }
+
+    /// Whether the registers are those of a thread whose interrupted system call will be made again: the kernel will
+    /// rewind `rip` by two bytes.
+    pub fn in_restart(registers: &Registers) -> bool {
+        restart::is_pending(registers)
+    }
+
+    /// The thread pointer.
+    ///
+    /// # Errors
+    /// As [`Stopped::registers`].
+    pub fn thread_pointer(&self, tid: ThreadId) -> Result<TargetAddress, StopError> {
+        self.registers(tid).map(|registers| TargetAddress(registers.fs_base))
+    }
+
+    /// Which signals the thread blocks; bit n-1 is signal n. Of a thread in ppoll, sigsuspend and the like: which it will
+    /// block afterwards.
+    ///
+    /// # Errors
+    /// As [`Stopped::registers`].
+    pub fn signal_mask(&self, tid: ThreadId) -> Result<u64, StopError> {
+        self.check(tid)?;
+        raw::signal_mask(tid).map_err(self.failed(tid, "PTRACE_GETSIGMASK"))
+    }
+
+    /// Sets which signals the thread blocks, for good.
+    ///
+    /// # Errors
+    /// As [`Stopped::registers`].
+    pub fn set_signal_mask(&mut self, tid: ThreadId, mask: u64) -> Result<(), StopError> {
+        self.check(tid)?;
+        raw::set_signal_mask(tid, mask).map_err(self.failed(tid, "PTRACE_SETSIGMASK"))
+    }
+
+    /// Where the kernel would send the thread because it was interrupted inside of a restartable sequence (rseq(2)).
+    ///
+    /// Whoever moves a thread away from such a place has to send it there: the kernel no longer will, and the sequence
+    /// would go on as if it had never been interrupted. `None` also where the kernel is too old to say (before 5.13).
+    ///
+    /// # Errors
+    /// As [`Stopped::registers`].
+    pub fn rseq_abort(&self, tid: ThreadId) -> Result<Option<TargetAddress>, StopError> {
+        let registers = self.registers(tid)?;
+        let Ok(configuration) = raw::rseq_configuration(tid) else {
+            return Ok(None);
+        };
+        if configuration.abi_pointer == 0 {
+            return Ok(None);
+        }
+        // struct rseq: cpu_id_start, cpu_id, then the address of the sequence's descriptor.
+        let memory = self.process.memory();
+        let descriptor = memory
+            .read_u64(TargetAddress(configuration.abi_pointer.saturating_add(8)))
+            .unwrap_or(0);
+        if descriptor == 0 {
+            return Ok(None);
+        }
+        // struct rseq_cs: version, flags, start, length, abort.
+        let field = |offset: u64| memory.read_u64(TargetAddress(descriptor.saturating_add(offset)));
+        let (Ok(start), Ok(length), Ok(abort)) = (field(8), field(16), field(24)) else {
+            return Ok(None);
+        };
+        let inside = registers.rip.wrapping_sub(start) < length;
+        Ok(inside.then_some(TargetAddress(abort)))
+    }
+
+    /// Lets all go; for how long the first of them was held.
+    pub fn release(mut self) -> Duration {
+        self.let_go();
+        self.since.elapsed()
+    }
+
+    fn check(&self, tid: ThreadId) -> Result<(), StopError> {
+        if self.threads.get(&tid) == Some(&State::Standing) {
+            return Ok(());
+        }
+        Err(StopError::NoSuchThread {
+            pid: self.process.pid(),
+            tid,
+        })
+    }
+
+    pub(crate) fn failed(&self, tid: ThreadId, request: &'static str) -> impl Fn(Errno) -> StopError + use<> {
+        let pid = self.process.pid();
+        move |errno| StopError::Ptrace {
+            pid,
+            tid,
+            request,
+            errno,
+        }
+    }
+
+    /// The thread no longer stands still.
+    pub(crate) fn lost(&mut self, tid: ThreadId) {
+        self.threads.insert(tid, State::Running);
+    }
+
+    fn forget(&mut self, tid: ThreadId) {
+        self.threads.insert(tid, State::Ended);
+    }
+
+    fn seize(&mut self, tid: ThreadId) -> Result<(), StopError> {
+        let pid = self.process.pid();
+        match raw::seize(tid) {
+            Ok(()) => {}
+            // It has ended since it was listed. A main thread that ended stays in the list: remember it.
+            Err(Errno::ESRCH | Errno::EPERM) if threads::has_ended(pid, tid) => {
+                self.forget(tid);
+                return Ok(());
+            }
+            Err(errno) => {
+                let tracer = attach::read_status(tid).map_or(0, |status| status.tracer);
+                let reason = if tracer != 0 {
+                    format!("process {tracer} traces it: end that one (or detach it) first")
+                } else {
+                    "its user, its protection or the kernel's settings changed: try again, or run nanoprobe as root"
+                        .to_owned()
+                };
+                return Err(StopError::Refused {
+                    pid,
+                    tid,
+                    errno,
+                    reason,
+                });
+            }
+        }
+        self.threads.insert(tid, State::Running);
+        // ESRCH: it ended in between, which waiting for it will find out.
+        let _ = raw::interrupt(tid);
+        Ok(())
+    }
+
+    /// Waits for all that were asked to stop.
+    fn await_all(&mut self) -> Result<(), StopError> {
+        let pid = self.process.pid();
+        let deadline = Instant::now() + LIMIT;
+        for tid in self.running() {
+            let mut executed = false;
+            let outcome = await_stop(&self.process, tid, deadline, &mut executed);
+            match outcome {
+                Outcome::Standing => {
+                    self.threads.insert(tid, State::Standing);
+                    self.hide_interruption(tid);
+                }
+                Outcome::Ended => self.forget(tid),
+                Outcome::TimedOut => {
+                    let state = threads::state(pid, tid).unwrap_or('?');
+                    return Err(StopError::Uninterruptible {
+                        pid,
+                        tid,
+                        state,
+                        place: threads::waits_at(pid, tid),
+                    });
+                }
+            }
+            if executed {
+                return Err(StopError::Executed { pid });
+            }
+        }
+        Ok(())
+    }
+
+    fn hide_interruption(&self, tid: ThreadId) {
+        // Errors mean that the thread was killed: then there is nothing to hide.
+        if let Ok(mut registers) = raw::registers(tid)
+            && restart::hide_interruption(&mut registers)
+        {
+            let _ = raw::set_registers(tid, &registers);
+        }
+    }
+
+    fn running(&self) -> Vec<ThreadId> {
+        self.threads
+            .iter()
+            .filter(|&(_, &state)| state == State::Running)
+            .map(|(&tid, _)| tid)
+            .collect()
+    }
+
+    fn let_go(&mut self) {
+        let standing: Vec<ThreadId> = self.threads().collect();
+        let stragglers = self.running();
+        self.threads.clear();
+        let detach = |tid: &ThreadId| raw::resume(*tid, Resume::Detach, 0).is_err();
+        // ESRCH: killed while it stood. It is ours to collect, or its parent never learns of its end.
+        let mut killed: Vec<ThreadId> = standing.into_iter().filter(detach).collect();
+        let deadline = Instant::now() + STRAGGLER_LIMIT;
+        for tid in stragglers {
+            if await_stop(&self.process, tid, deadline, &mut false) == Outcome::Standing && detach(&tid) {
+                killed.push(tid);
+            }
+        }
+        // The main thread's end is reported when all others have been collected.
+        killed.sort_by_key(|&tid| tid == self.process.pid());
+        for tid in killed {
+            collect(&self.process, tid);
+        }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+/// Waits without blocking: a blocking wait could not be bounded, and would not return for a main thread that has ended
+/// before the others. The pauses grow from nothing to a millisecond.
+pub(crate) struct Patience {
+    deadline: Instant,
+    rounds: u32,
+}
+
+impl Patience {
+    pub fn until(deadline: Instant) -> Patience {
+        Patience { deadline, rounds: 0 }
+    }
+
+    /// False when the time is over.
+    pub fn pause(&mut self) -> bool {
+        self.rounds += 1;
+        match self.rounds {
+            0..=100 => std::thread::yield_now(),
+            101..=200 => std::thread::sleep(Duration::from_micros(50)),
+            _ => std::thread::sleep(Duration::from_millis(1)),
+        }
+        Instant::now() < self.deadline
+    }
+
+    /// Whether it is time for a look that costs something.
+    pub fn is_long(&self) -> bool {
+        self.rounds > 100
+    }
+}
+
+/// Collects what a traced thread reports until it stands at our stop. `executed` is set when it executed another program.
+fn await_stop(process: &Process, tid: ThreadId, deadline: Instant, executed: &mut bool) -> Outcome {
+    let keep_end = process.is_child() && tid == process.pid();
+    let mut patience = Patience::until(deadline);
+    loop {
+        let signal = match raw::poll_event(tid, keep_end) {
+            Ok(Some(Event::Interrupted)) => return Outcome::Standing,
+            Ok(Some(Event::Ended)) | Err(_) => return Outcome::Ended,
+            Ok(Some(Event::Signal(signal))) => signal,
+            Ok(Some(Event::Executed)) => {
+                *executed = true;
+                0
+            }
+            Ok(Some(Event::SystemCall | Event::Other(_))) => 0,
+            Ok(None) => {
+                if patience.is_long() && threads::has_ended(process.pid(), tid) {
+                    return Outcome::Ended;
+                }
+                if !patience.pause() {
+                    return Outcome::TimedOut;
+                }
+                continue;
+            }
+        };
+        // Any stop takes back the pending interruption, so it is asked for anew, and before the thread can run. Errors
+        // mean that it was killed, which the next look shows.
+        let _ = raw::interrupt(tid);
+        let _ = raw::resume(tid, Resume::Continue, signal);
+    }
+}
+
+/// Collects a thread that was killed while it stood, so that its parent can.
+fn collect(process: &Process, tid: ThreadId) {
+    let keep_end = process.is_child() && tid == process.pid();
+    let mut patience = Patience::until(Instant::now() + LIMIT);
+    while !matches!(raw::poll_event(tid, keep_end), Ok(Some(Event::Ended)) | Err(_)) && patience.pause() {}
+}

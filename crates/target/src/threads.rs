@@ -1,0 +1,47 @@
+//! The threads of a process as /proc lists them: their numbers and states.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use crate::error::MemoryError;
+use crate::status::Stat;
+use crate::{ProcessId, ThreadId};
+
+/// All threads, those included that have ended and wait to be collected.
+pub(crate) fn list(pid: ProcessId) -> Result<Vec<ThreadId>, MemoryError> {
+    let file = format!("/proc/{pid}/task");
+    let entries = fs::read_dir(&file).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => MemoryError::Gone { pid },
+        _ => MemoryError::Proc {
+            pid,
+            file,
+            reason: error.to_string(),
+        },
+    })?;
+    let name = |entry: std::io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    Ok(entries.filter_map(name).collect())
+}
+
+/// The letter of a thread's state; `None` when it is no more.
+pub(crate) fn state(pid: ProcessId, tid: ThreadId) -> Option<char> {
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    Stat::parse(&String::from_utf8_lossy(&text)).state
+}
+
+/// Whether the thread has ended, be it collected or not.
+pub(crate) fn has_ended(pid: ProcessId, tid: ThreadId) -> bool {
+    matches!(state(pid, tid), None | Some('Z' | 'X' | 'x'))
+}
+
+/// Where in the kernel a thread waits: a function's name when we may know it, else its system call, else `?`.
+pub(crate) fn waits_at(pid: ProcessId, tid: ThreadId) -> String {
+    let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).ok();
+    let function = file("wchan").filter(|name| !name.is_empty() && name != "0");
+    let call = || {
+        Some(format!(
+            "system call {}",
+            file("syscall")?.split_ascii_whitespace().next()?
+        ))
+    };
+    function.or_else(call).unwrap_or_else(|| "?".to_owned())
+}
