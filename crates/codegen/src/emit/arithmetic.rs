@@ -134,12 +134,24 @@ impl Emitter<'_, '_> {
                 if operands.bytes < 8 || divisor.is_some_and(|divisor| divisor != 0 && divisor != -1) {
                     return self.builder.ins().sdiv(left, right);
                 }
+                // By a branch that is never taken rather than by selects: the quotient need not wait for the check.
+                let (negate, divide, end) = (
+                    self.builder.create_block(),
+                    self.builder.create_block(),
+                    self.builder.create_block(),
+                );
+                self.builder.set_cold_block(negate);
+                let result = self.builder.append_block_param(end, types::I64);
                 let minus_one = self.builder.ins().icmp_imm_s(IntCC::Equal, right, -1);
-                let one = self.constant(1);
-                let safe = self.builder.ins().select(minus_one, one, right);
-                let quotient = self.builder.ins().sdiv(left, safe);
+                self.branch(minus_one, negate, divide);
+                self.enter(negate);
                 let negated = self.builder.ins().ineg(left);
-                self.builder.ins().select(minus_one, negated, quotient)
+                self.builder.ins().jump(end, &[negated.into()]);
+                self.enter(divide);
+                let quotient = self.builder.ins().sdiv(left, right);
+                self.builder.ins().jump(end, &[quotient.into()]);
+                self.enter(end);
+                result
             }
         }
     }

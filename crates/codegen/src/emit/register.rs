@@ -1,15 +1,12 @@
 //! `uregs[]`: the registers at the site, by illumos's numbers for x86-64 (`<sys/regset.h>`).
 
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
-use cranelift_frontend::Switch;
 use nanoprobe_lang::program::{Expression, ExpressionKind};
 
 use super::Emitter;
 use crate::contract::{context, enabling, fault, frame};
 use crate::error::Error;
-
-/// One past the last register.
-const REGISTER_COUNT: i64 = 28;
 
 /// Where a register's value comes from.
 #[derive(Clone, Copy)]
@@ -68,28 +65,21 @@ impl Emitter<'_, '_> {
                 }
             });
         }
+        // A chain of comparisons, not a jump table: a rare construct is not worth data among the instructions.
         let number = self.value(index)?;
-        let bad = self.builder.create_block();
-        self.builder.set_cold_block(bad);
-        let found = self.builder.create_block();
-        let result = self.builder.append_block_param(found, types::I64);
-        let mut switch = Switch::new();
-        let mut cases = Vec::new();
-        for number in 0..REGISTER_COUNT {
-            let Some(source) = source(number) else { continue };
-            let block = self.builder.create_block();
-            switch.set_entry(number.unsigned_abs().into(), block);
-            cases.push((block, source));
-        }
-        switch.emit(&mut self.builder, number, bad);
-        for (block, source) in cases {
-            self.enter(block);
+        let end = self.builder.create_block();
+        let result = self.builder.append_block_param(end, types::I64);
+        for (candidate, source) in (0..).map_while(|number| source(number).map(|source| (number, source))) {
+            let (found, next) = (self.builder.create_block(), self.builder.create_block());
+            let is_it = self.builder.ins().icmp_imm_s(IntCC::Equal, number, candidate);
+            self.branch(is_it, found, next);
+            self.enter(found);
             let value = self.register_value(source);
-            self.builder.ins().jump(found, &[value.into()]);
+            self.builder.ins().jump(end, &[value.into()]);
+            self.enter(next);
         }
-        self.enter(bad);
         self.raise(fault::ILLEGAL);
-        self.enter(found);
+        self.enter(end);
         Ok(result)
     }
 

@@ -1,0 +1,178 @@
+//! What the code looks like: the common clauses, disassembled. After a change of the generator or of Cranelift look at
+//! the difference, and accept it with `INSTA_UPDATE=always cargo test -p nanoprobe-codegen --test golden`.
+#![allow(clippy::unwrap_used)] // tests
+mod support;
+
+use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, InstructionInfoFactory, IntelFormatter, Register};
+use nanoprobe_codegen::{Handler, ProbeKind, RelocationTarget};
+use nanoprobe_lang::program::*;
+use support::build::*;
+use support::machine::compile;
+
+/// The handler as text: instructions, and the symbols that the eight-byte relocations stand for.
+fn disassemble(handler: &Handler) -> String {
+    let mut text = String::new();
+    let mut formatter = IntelFormatter::new();
+    formatter.options_mut().set_branch_leading_zeros(false);
+    formatter.options_mut().set_space_after_operand_separator(true);
+    for instruction in instructions(handler) {
+        let mut line = String::new();
+        formatter.format(&instruction, &mut line);
+        let (start, end) = (instruction.ip() as u32, instruction.next_ip() as u32);
+        if let Some(relocation) = handler
+            .relocations
+            .iter()
+            .find(|found| (start..end).contains(&found.offset))
+        {
+            assert_eq!(relocation.addend, 0);
+            let symbol = match relocation.target {
+                RelocationTarget::Agent(function) => function.symbol().to_owned(),
+                RelocationTarget::Constant(offset) => {
+                    let bytes = &handler.constants[offset as usize..];
+                    format!("{:?}", std::ffi::CStr::from_bytes_until_nul(bytes).unwrap())
+                }
+            };
+            line = line.trim_end_matches('0').to_owned() + &symbol;
+        }
+        text += &format!("{start:4x}  {line}\n");
+    }
+    let frame = if handler.full_frame { "full" } else { "light" };
+    text + &format!(
+        "{frame} frame, {} bytes of stack, {} bytes of slots\n",
+        handler.stack_bytes, handler.slot_bytes
+    )
+}
+
+fn instructions(handler: &Handler) -> Vec<Instruction> {
+    Decoder::with_ip(64, &handler.code, 0, DecoderOptions::NONE)
+        .into_iter()
+        .collect()
+}
+
+/// `name`: the snapshot's; `text`: the clause in D, for people.
+fn check(name: &str, text: &str, program: Program, kind: ProbeKind) {
+    let handler = compile(&program, kind);
+    only_integer_instructions(&handler);
+    insta::with_settings!({ description => text, omit_expression => true, prepend_module_to_snapshot => false }, {
+        insta::assert_snapshot!(name, disassemble(&handler));
+    });
+}
+
+/// I2: nothing but general registers, no string instruction (which would need the direction flag to be clear), and r15
+/// is only ever read.
+fn only_integer_instructions(handler: &Handler) {
+    let mut factory = InstructionInfoFactory::new();
+    for instruction in instructions(handler) {
+        assert!(!instruction.is_invalid(), "{instruction}");
+        assert!(!instruction.is_string_instruction(), "{instruction}");
+        for used in factory.info(&instruction).used_registers() {
+            let register = used.register();
+            let is_general = register.is_gpr() || register == Register::RIP || register.is_segment_register();
+            assert!(is_general, "{instruction} uses {register:?}");
+            let writes = !matches!(used.access(), iced_x86::OpAccess::Read | iced_x86::OpAccess::CondRead);
+            assert!(
+                register.full_register() != Register::R15 || !writes,
+                "{instruction} writes r15"
+            );
+        }
+    }
+}
+
+#[test]
+fn count() {
+    let program = program(None, vec![aggregate(0, vec![], None)]).aggregation(AggregatingFunction::Count);
+    check("count", "{ @ = count(); }", program, ProbeKind::Entry);
+}
+
+#[test]
+fn predicate_and_sum() {
+    let predicate = binary(BinaryOperator::Greater, arg(0), long(4096));
+    let program = program(Some(predicate), vec![aggregate(0, vec![probefunc()], Some(arg(0)))])
+        .aggregation(AggregatingFunction::Sum);
+    check(
+        "predicate_and_sum",
+        "/arg0 > 4096/ { @[probefunc] = sum(arg0); }",
+        program,
+        ProbeKind::Entry,
+    );
+}
+
+#[test]
+fn minimum() {
+    let program = program(None, vec![aggregate(0, vec![], Some(arg(1)))]).aggregation(AggregatingFunction::Minimum);
+    check("minimum", "{ @ = min(arg1); }", program, ProbeKind::Return);
+}
+
+#[test]
+fn latency() {
+    let start = || scalar(Scope::ThreadLocal, 0);
+    let elapsed = binary(BinaryOperator::Subtract, timestamp(), read(start(), ULONG));
+    let entry = program(None, vec![assign(start(), timestamp())]).thread_local(ULONG);
+    check("latency_entry", "{ self->start = timestamp; }", entry, ProbeKind::Entry);
+    let statements = vec![aggregate(0, vec![], Some(elapsed)), assign(start(), number(0, ULONG))];
+    let exit = program(Some(read(start(), ULONG)), statements)
+        .thread_local(ULONG)
+        .aggregation(AggregatingFunction::Quantize);
+    let text = "/self->start/ { @ = quantize(timestamp - self->start); self->start = 0; }";
+    check("latency_return", text, exit, ProbeKind::Return);
+}
+
+#[test]
+fn keyed() {
+    let keys = vec![cast(arg(0), INT), builtin(Builtin::Tid, INT)];
+    let program = program(None, vec![aggregate(0, keys, None)]).aggregation(AggregatingFunction::Count);
+    check("keyed", "{ @[(int)arg0, tid] = count(); }", program, ProbeKind::Entry);
+}
+
+#[test]
+fn stacks() {
+    let keys = vec![KeyExpression::UserStack { frames: 0 }];
+    let program = program(None, vec![aggregate_keys(0, keys, None, None)]).aggregation(AggregatingFunction::Count);
+    check("stacks", "{ @[ustack()] = count(); }", program, ProbeKind::Entry);
+}
+
+#[test]
+fn records() {
+    let program = program(None, vec![trace(arg(0)), trace(copyinstr(arg(1)))]);
+    check(
+        "records",
+        "{ trace(arg0); trace(copyinstr(arg1)); }",
+        program,
+        ProbeKind::Entry,
+    );
+}
+
+#[test]
+fn division() {
+    let program = program(
+        None,
+        vec![assign(
+            scalar(Scope::Global, 0),
+            binary(BinaryOperator::Divide, arg(0), arg(1)),
+        )],
+    )
+    .global(LONG);
+    check("division", "{ x = arg0 / arg1; }", program, ProbeKind::Entry);
+}
+
+#[test]
+fn what_is_not_snapshot_is_integer_code_too() {
+    let everything = vec![
+        assign(scalar(Scope::Global, 0), uregs(arg(0))),
+        assign(
+            scalar(Scope::Global, 0),
+            conditional(arg(0), uregs(int(19)), timestamp()),
+        ),
+        trace(copyin(arg(0), 200)),
+        trace(cast(copyin(arg(0), 13), Type::String)),
+        Statement::Expression(increment(element(Scope::Global, 1, vec![probefunc()]), INT, -1, true)),
+        aggregate(0, vec![], Some(binary(BinaryOperator::Remainder, arg(8), arg(9)))),
+    ];
+    let program = program(None, everything)
+        .global(ULONG)
+        .global_array(INT, vec![Type::String])
+        .aggregation(AggregatingFunction::Maximum);
+    for kind in [ProbeKind::Entry, ProbeKind::Return] {
+        only_integer_instructions(&compile(&program, kind));
+    }
+}
