@@ -1,0 +1,38 @@
+//! The hand-made floor: programs/floor.c.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::programs;
+use crate::report::Row;
+use crate::statistics::Measured;
+
+/// The row of the floor, and what a plain call costs.
+pub fn measure(rounds: usize) -> Result<(Row, Option<Measured>)> {
+    let program = programs::compile("floor")?;
+    let output = Command::new(&program)
+        .arg((rounds * 20).to_string())
+        .output()
+        .context("running the floor")?;
+    ensure!(
+        output.status.success(),
+        "the floor lost counts: {}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    let of = |name: &str| -> Vec<f64> {
+        text.lines()
+            .filter_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+            .collect()
+    };
+    let (plain, patched) = (of("plain "), of("patched "));
+    let overheads: Vec<f64> = plain
+        .iter()
+        .zip(&patched)
+        .map(|(plain, patched)| patched - plain)
+        .collect();
+    let overhead = Measured::of(&overheads).context("the floor printed nothing")?;
+    let row = Row::new("hand-made floor: jump, increment, jump back", "ns/call", overhead).note("patched by itself");
+    Ok((row, Measured::of(&plain)))
+}

@@ -1,0 +1,160 @@
+//! The kernel's uprobes and uretprobes on the same functions, in the two forms that a tool would use.
+//!
+//! Counted: a perf event on the `uprobe` PMU, in counting mode: nothing is recorded, so this is the least that the
+//! kernel can do for a hit, and what the ratios are made with. Recorded: an event of tracefs, which writes a record
+//! into the kernel's ring at every hit.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Which of the kernel's probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Counted,
+    ReturnCounted,
+    Recorded,
+    ReturnRecorded,
+}
+
+/// An enabled probe; dropping it removes it.
+pub enum Probe {
+    Perf(OwnedFd),
+    Tracefs(Tracefs),
+}
+
+impl Probe {
+    /// How often it has fired.
+    pub fn hits(&self) -> Result<u64> {
+        match self {
+            Probe::Perf(event) => {
+                let mut count = [0; 8];
+                let mut file = std::fs::File::from(event.try_clone()?);
+                file.read_exact(&mut count).context("reading the perf event")?;
+                Ok(u64::from_ne_bytes(count))
+            }
+            Probe::Tracefs(tracefs) => tracefs.hits(),
+        }
+    }
+}
+
+/// Enables a probe at an offset of a file, for one process (tracefs: for all that run the file).
+pub fn attach(kind: Kind, pid: u32, program: &Path, offset: u64) -> Result<Probe> {
+    // SAFETY: a plain query.
+    ensure!(unsafe { libc::geteuid() } == 0, "the kernel's uprobes need root");
+    match kind {
+        Kind::Counted => perf(pid, program, offset, false).map(Probe::Perf),
+        Kind::ReturnCounted => perf(pid, program, offset, true).map(Probe::Perf),
+        Kind::Recorded => Tracefs::enable(program, offset, 'p').map(Probe::Tracefs),
+        Kind::ReturnRecorded => Tracefs::enable(program, offset, 'r').map(Probe::Tracefs),
+    }
+}
+
+/// `struct perf_event_attr` up to its version 1 (72 bytes).
+#[repr(C)]
+#[derive(Default)]
+struct PerfEventAttributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_type: u32,
+    /// Address of the file's name.
+    config1: u64,
+    /// Offset in the file.
+    config2: u64,
+}
+
+/// Opened on the one thread that loops: the last of the process.
+fn perf(pid: u32, program: &Path, offset: u64, is_return: bool) -> Result<OwnedFd> {
+    let kind = std::fs::read_to_string("/sys/bus/event_source/devices/uprobe/type")
+        .context("this kernel has no uprobe PMU")?;
+    let name = std::ffi::CString::new(program.as_os_str().as_encoded_bytes())?;
+    let attributes = PerfEventAttributes {
+        kind: kind.trim().parse().context("the uprobe PMU's type")?,
+        size: size_of::<PerfEventAttributes>() as u32,
+        config: u64::from(is_return),
+        config1: name.as_ptr() as u64,
+        config2: offset,
+        ..PerfEventAttributes::default()
+    };
+    let mut threads: Vec<u32> = std::fs::read_dir(format!("/proc/{pid}/task"))?
+        .filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok())
+        .collect();
+    threads.sort_unstable();
+    let thread = *threads.last().context("the process has no thread")?;
+    // SAFETY: the attributes and the name they point to live until after the call; the kernel only reads them.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &attributes, thread, -1, -1, 0) };
+    ensure!(fd >= 0, "perf_event_open: {}", std::io::Error::last_os_error());
+    // SAFETY: the kernel gave us this descriptor, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(i32::try_from(fd)?) })
+}
+
+const EVENT: &str = "nanoprobe_bench";
+
+/// An event of tracefs.
+pub struct Tracefs {
+    folder: PathBuf,
+    mounted: bool,
+}
+
+impl Tracefs {
+    fn enable(program: &Path, offset: u64, letter: char) -> Result<Tracefs> {
+        let folder = PathBuf::from("/sys/kernel/tracing");
+        let mut mounted = false;
+        if !folder.join("uprobe_events").exists() {
+            let status = std::process::Command::new("mount")
+                .args(["-t", "tracefs", "nodev"])
+                .arg(&folder)
+                .status()
+                .context("running mount")?;
+            ensure!(status.success(), "tracefs cannot be mounted");
+            mounted = true;
+        }
+        let tracefs = Tracefs { folder, mounted };
+        if !tracefs.folder.join("uprobe_events").exists() {
+            bail!("this kernel's tracefs has no uprobe_events");
+        }
+        let line = format!("{letter}:{EVENT}/probe {}:{offset:#x}\n", program.display());
+        tracefs.append("uprobe_events", &line)?;
+        tracefs.append(&format!("events/{EVENT}/probe/enable"), "1\n")?;
+        Ok(tracefs)
+    }
+
+    fn append(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.folder.join(name);
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .with_context(|| format!("opening {}", path.display()))?;
+        file.write_all(text.as_bytes())
+            .with_context(|| format!("writing {text:?} to {}", path.display()))
+    }
+
+    fn hits(&self) -> Result<u64> {
+        let profile = std::fs::read_to_string(self.folder.join("uprobe_profile"))?;
+        let line = profile
+            .lines()
+            .find(|line| line.split_whitespace().nth(1) == Some("probe"));
+        line.and_then(|line| line.split_whitespace().nth(2)?.parse().ok())
+            .context("uprobe_profile has no count")
+    }
+}
+
+impl Drop for Tracefs {
+    fn drop(&mut self) {
+        let _ = self.append(&format!("events/{EVENT}/probe/enable"), "0\n");
+        let _ = self.append("uprobe_events", &format!("-:{EVENT}/probe\n"));
+        let _ = std::fs::write(self.folder.join("trace"), "");
+        if self.mounted {
+            let _ = std::process::Command::new("umount").arg(&self.folder).status();
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! The measured program, its batches, and the configurations compared on it.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::kernel::{self, Kind};
+use crate::programs;
+use crate::report::{KERNEL_REFERENCE, Row};
+use crate::statistics::{Measured, median};
+use crate::tracer::{self, Tracer};
+
+/// Batches taken without the probe before and after, and with it.
+const BATCHES: usize = 15;
+
+/// Keeps this process, and the tracers that it starts, off the last processor, where the measured program runs.
+pub fn leave_the_last_processor() {
+    // SAFETY: the set is a plain bit set of ours; the calls read and write only it.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        let processors = libc::sysconf(libc::_SC_NPROCESSORS_ONLN).max(1) as usize;
+        for processor in 0..processors.saturating_sub(1).max(1) {
+            libc::CPU_SET(processor, &mut set);
+        }
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
+    }
+}
+
+/// A measured program that runs: `loop batches THREADS FUNCTION`.
+pub struct Looping {
+    child: Child,
+    _stdin: ChildStdin,
+    batches: Receiver<f64>,
+    threads: usize,
+}
+
+impl Looping {
+    pub fn start(threads: usize, function: usize) -> Result<Looping> {
+        let program = programs::compile("loop")?;
+        let mut child = Command::new(program)
+            .args(["batches", &threads.to_string(), &function.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting the measured program")?;
+        let stdin = child.stdin.take().context("its input")?;
+        let stdout = child.stdout.take().context("its output")?;
+        let (sender, batches) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let Some(cost) = line.split(' ').nth(2).and_then(|word| word.parse().ok()) else {
+                    continue;
+                };
+                if sender.send(cost).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Looping {
+            child,
+            _stdin: stdin,
+            batches,
+            threads,
+        })
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The median of the batches that begin from now on: those under way or printed already are thrown away.
+    pub fn median_from_now(&self) -> Result<f64> {
+        while self.batches.try_recv().is_ok() {}
+        let mut taken = Vec::new();
+        // The batch under way is of both times; one more, for the caches.
+        for index in 0..(BATCHES + 2) * self.threads {
+            let cost = self
+                .batches
+                .recv_timeout(Duration::from_secs(30))
+                .context("the measured program stopped")?;
+            if index >= 2 * self.threads {
+                taken.push(cost);
+            }
+        }
+        median(&taken).context("no batch")
+    }
+}
+
+impl Drop for Looping {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// One configuration.
+struct Configuration {
+    name: &'static str,
+    reach: Option<f64>,
+    /// Which function: 0 begins with push, 1 with a 5-byte nop.
+    function: usize,
+    how: How,
+}
+
+enum How {
+    Nanoprobe {
+        program: &'static str,
+        options: &'static [&'static str],
+    },
+    Kernel(Kind),
+}
+
+const fn nanoprobe(name: &'static str, reach: Option<f64>, program: &'static str) -> Configuration {
+    Configuration {
+        name,
+        reach,
+        function: 0,
+        how: How::Nanoprobe { program, options: &[] },
+    }
+}
+
+const CONFIGURATIONS: &[Configuration] = &[
+    nanoprobe(
+        "@ = count()",
+        Some(3.0),
+        "pid$target:a.out:bench_function:entry { @ = count(); }",
+    ),
+    nanoprobe(
+        "entry and return, both counted",
+        Some(7.0),
+        "pid$target:a.out:bench_function:entry { @e = count(); } pid$target:a.out:bench_function:return { @r = count(); }",
+    ),
+    nanoprobe(
+        "@[copyinstr(arg0)] = count()",
+        Some(40.0),
+        "pid$target:a.out:bench_function:entry { @[copyinstr(arg0)] = count(); }",
+    ),
+    Configuration {
+        name: "trace(timestamp) into the ring",
+        reach: Some(20.0),
+        function: 0,
+        how: How::Nanoprobe {
+            program: "pid$target:a.out:bench_function:entry { trace(timestamp); }",
+            options: &["-o", "/dev/null"],
+        },
+    },
+    nanoprobe(
+        "@[probefunc] = count()",
+        None,
+        "pid$target:a.out:bench_function:entry { @[probefunc] = count(); }",
+    ),
+    nanoprobe(
+        "@ = quantize(arg1)",
+        None,
+        "pid$target:a.out:bench_function:entry { @ = quantize(arg1); }",
+    ),
+    nanoprobe(
+        "@[ustack()] = count()",
+        None,
+        "pid$target:a.out:bench_function:entry { @[ustack()] = count(); }",
+    ),
+    nanoprobe(
+        "latency: self->t = timestamp ... quantize",
+        None,
+        "pid$target:a.out:bench_function:entry { self->t = timestamp; }
+         pid$target:a.out:bench_function:return /self->t/ { @ = quantize(timestamp - self->t); self->t = 0; }",
+    ),
+    Configuration {
+        name: "@ = count() by trap",
+        reach: None,
+        function: 0,
+        how: How::Nanoprobe {
+            program: "pid$target:a.out:bench_function:entry { @ = count(); }",
+            options: &["-x", "tactic=trap"],
+        },
+    },
+    Configuration {
+        name: KERNEL_REFERENCE,
+        reach: None,
+        function: 0,
+        how: How::Kernel(Kind::Counted),
+    },
+    Configuration {
+        name: "kernel uretprobe, counted (perf)",
+        reach: None,
+        function: 0,
+        how: How::Kernel(Kind::ReturnCounted),
+    },
+    Configuration {
+        name: "kernel uprobe, recorded (tracefs)",
+        reach: None,
+        function: 0,
+        how: How::Kernel(Kind::Recorded),
+    },
+    Configuration {
+        name: "kernel uretprobe, recorded (tracefs)",
+        reach: None,
+        function: 0,
+        how: How::Kernel(Kind::ReturnRecorded),
+    },
+    Configuration {
+        name: "kernel uprobe on a 5-byte nop, counted",
+        reach: None,
+        function: 1,
+        how: How::Kernel(Kind::Counted),
+    },
+];
+
+/// All configurations in turn, `rounds` times; the rows in their order.
+pub fn measure_all(rounds: usize) -> Result<Vec<Row>> {
+    let program = programs::compile("loop")?;
+    let offsets = [
+        programs::file_offset(&program, "bench_function")?,
+        programs::file_offset(&program, "bench_nop")?,
+    ];
+    let loops = [Looping::start(1, 0)?, Looping::start(1, 1)?];
+    let mut results: Vec<Result<Vec<f64>>> = CONFIGURATIONS.iter().map(|_| Ok(Vec::new())).collect();
+    let mut lost = vec![0; CONFIGURATIONS.len()];
+    for round in 0..rounds {
+        for (index, configuration) in CONFIGURATIONS.iter().enumerate() {
+            // What failed once is not tried again.
+            let Ok(overheads) = &mut results[index] else { continue };
+            // Both functions' loops share the processor: the other one is stopped meanwhile.
+            let running = &loops[configuration.function];
+            let _stopped = Stopped::new(loops[1 - configuration.function].pid());
+            eprintln!("round {} of {rounds}: {}", round + 1, configuration.name);
+            match once(configuration, running, &program, offsets[configuration.function]) {
+                Ok((overhead, drops)) => {
+                    overheads.push(overhead);
+                    lost[index] += drops;
+                }
+                Err(error) => results[index] = Err(error),
+            }
+        }
+    }
+    let rows = CONFIGURATIONS
+        .iter()
+        .zip(results)
+        .zip(lost)
+        .map(|((configuration, result), lost)| {
+            let measured = result.and_then(|overheads| Measured::of(&overheads).context("nothing was measured"));
+            let mut row = match measured {
+                Ok(measured) => Row::new(configuration.name, "ns/call", measured),
+                Err(error) => Row::not_measurable(configuration.name, &format!("{error:#}")),
+            };
+            row.reach = configuration.reach;
+            if lost > 0 {
+                row.note = format!("{lost} dropped or missed, as reported");
+            }
+            row
+        });
+    Ok(rows.collect())
+}
+
+/// One paired measurement: the overhead in ns a call, and what was reported lost.
+fn once(
+    configuration: &Configuration,
+    running: &Looping,
+    program: &std::path::Path,
+    offset: u64,
+) -> Result<(f64, u64)> {
+    let before = running.median_from_now()?;
+    let (with, lost) = match &configuration.how {
+        How::Nanoprobe { program, options } => {
+            let tracer = Tracer::attach(running.pid(), program, options)?;
+            let with = running.median_from_now()?;
+            (with, tracer.detach()?.lost())
+        }
+        How::Kernel(kind) => {
+            let probe = kernel::attach(*kind, running.pid(), program, offset)?;
+            let with = running.median_from_now()?;
+            ensure!(probe.hits()? > 0, "the kernel's probe did not fire");
+            (with, 0)
+        }
+    };
+    let after = running.median_from_now()?;
+    Ok((with - (before + after) / 2.0, lost))
+}
+
+/// A process held by SIGSTOP for as long as this lives.
+struct Stopped(u32);
+
+impl Stopped {
+    fn new(pid: u32) -> Stopped {
+        // SAFETY: a signal to a child of ours that has not been waited for.
+        unsafe { libc::kill(pid as i32, libc::SIGSTOP) };
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { libc::kill(self.0 as i32, libc::SIGCONT) };
+    }
+}
+
+/// The cost of a count on one thread and on as many as there are processors, and that no count is lost.
+pub fn measure_threads(rounds: usize) -> Result<Vec<Row>> {
+    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
+    // SAFETY: a plain query.
+    let processors = processors.max(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize);
+    let mut rows = Vec::new();
+    let mut threads = 1;
+    while threads <= processors.max(2) {
+        let name = format!("@ = count() on {threads} threads, each");
+        let running = Looping::start(threads, 0)?;
+        let configuration = Configuration {
+            name: "threads",
+            ..nanoprobe("", None, COUNT)
+        };
+        let overheads: Result<Vec<f64>> = (0..rounds)
+            .map(|_| Ok(once(&configuration, &running, std::path::Path::new(""), 0)?.0))
+            .collect();
+        let overheads = overheads.and_then(|overheads| Measured::of(&overheads).context("nothing was measured"));
+        let note = if threads > processors {
+            "more threads than processors"
+        } else {
+            ""
+        };
+        rows.push(match overheads {
+            Ok(measured) => Row::new(&name, "ns/call", measured).note(note),
+            Err(error) => Row::not_measurable(&name, &format!("{error:#}")),
+        });
+        threads *= 2;
+    }
+    rows.push(
+        exact_counts(processors.max(2)).unwrap_or_else(|error| Row::not_measurable(EXACT, &format!("{error:#}"))),
+    );
+    Ok(rows)
+}
+
+const COUNT: &str = "pid$target:a.out:bench_function:entry { @ = count(); }";
+const EXACT: &str = "counts lost on all processors";
+
+/// Threads on all processors, started under the tracer, each with a known number of calls.
+fn exact_counts(threads: usize) -> Result<Row> {
+    let calls: u64 = 5_000_000;
+    let program = programs::compile("loop")?;
+    let results = tempfile::NamedTempFile::new()?;
+    let mut command = Command::new(tracer::path()?);
+    command.args(["-q", "-n", COUNT, "-o"]).arg(results.path());
+    command.args(["-c", &format!("{} exact {threads} {calls}", program.display())]);
+    let output = command.stdin(Stdio::null()).output().context("running nanoprobe")?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let ended = tracer::Ended {
+        stdout: std::fs::read_to_string(results.path())?,
+        stderr: String::new(),
+    };
+    let lost = (threads as u64 * calls) as f64 - ended.value()? as f64;
+    let measured = Measured {
+        median: lost,
+        deviation: 0.0,
+    };
+    Ok(Row::new(EXACT, "hits", measured)
+        .reach(0.0)
+        .note(format!("of {}", threads as u64 * calls)))
+}

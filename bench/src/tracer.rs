@@ -1,0 +1,188 @@
+//! A nanoprobe attached to a measured program.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// How long anything may take before it counts as hung.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The command: `NANOPROBE`, or the one beside this executable.
+pub fn path() -> Result<PathBuf> {
+    if let Some(path) = std::env::var_os("NANOPROBE") {
+        return Ok(PathBuf::from(path));
+    }
+    let beside = std::env::current_exe()?.parent().context("a folder")?.join("nanoprobe");
+    if !beside.is_file() {
+        let target = beside
+            .parent()
+            .and_then(|folder| folder.parent())
+            .context("a target folder")?;
+        let mut build = Command::new("cargo");
+        build
+            .args(["build", "--release", "-p", "nanoprobe", "--target-dir"])
+            .arg(target);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
+        ensure!(
+            build.status().context("running cargo")?.success(),
+            "building nanoprobe failed"
+        );
+    }
+    Ok(beside)
+}
+
+/// What `-V` says.
+pub fn version() -> String {
+    let output = path().and_then(|path| Ok(Command::new(path).arg("-V").stdin(Stdio::null()).output()?));
+    output.map_or("nanoprobe (absent)".to_owned(), |output| {
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    })
+}
+
+/// An attached tracer.
+#[derive(Debug)]
+pub struct Tracer {
+    child: Child,
+    stderr: PathBuf,
+    stdout: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+/// What a tracer said when it ended.
+#[derive(Clone, Debug)]
+pub struct Ended {
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Tracer {
+    /// Attaches with one program text and waits until the probes are in place.
+    pub fn attach(pid: u32, program: &str, options: &[&str]) -> Result<Tracer> {
+        let folder = tempfile::tempdir()?;
+        let (stdout, stderr) = (folder.path().join("stdout"), folder.path().join("stderr"));
+        let child = Command::new(path()?)
+            .args(["-q", "-v", "-n", program, "-p", &pid.to_string()])
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(File::create(&stdout)?)
+            .stderr(File::create(&stderr)?)
+            .spawn()
+            .context("starting nanoprobe")?;
+        let mut tracer = Tracer {
+            child,
+            stderr,
+            stdout,
+            _folder: folder,
+        };
+        let start = Instant::now();
+        while !read(&tracer.stderr).contains("nanoprobe: attach ") {
+            if let Some(status) = tracer.child.try_wait()? {
+                bail!(
+                    "nanoprobe ended before it attached ({status}): {}",
+                    last_lines(&read(&tracer.stderr))
+                );
+            }
+            ensure!(
+                start.elapsed() < LIMIT,
+                "nanoprobe did not attach: {}",
+                last_lines(&read(&tracer.stderr))
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(tracer)
+    }
+
+    /// Ctrl-C, and what it said.
+    pub fn detach(mut self) -> Result<Ended> {
+        // SAFETY: the child has not been waited for, so its id is its own.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
+        let start = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait()? {
+                break status;
+            }
+            ensure!(
+                start.elapsed() < LIMIT,
+                "nanoprobe did not end: {}",
+                last_lines(&read(&self.stderr))
+            );
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let ended = Ended {
+            stdout: read(&self.stdout),
+            stderr: read(&self.stderr),
+        };
+        ensure!(
+            status.success(),
+            "nanoprobe ended with {status}: {}",
+            last_lines(&ended.stderr)
+        );
+        Ok(ended)
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Ended {
+    /// Milliseconds of `nanoprobe: VERB A ms, stopped B ms`: `(A, B)`.
+    pub fn times(&self, verb: &str) -> Result<(f64, f64)> {
+        let start = format!("nanoprobe: {verb} ");
+        let line = self.stderr.lines().find(|line| line.starts_with(&start));
+        let line = line.with_context(|| format!("nanoprobe did not say how long {verb} took"))?;
+        let numbers: Vec<f64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        match numbers[..] {
+            [all, stopped, ..] => Ok((all, stopped)),
+            _ => bail!("cannot read {line:?}"),
+        }
+    }
+
+    /// The sum of the numbers of drops and misses that it reported.
+    pub fn lost(&self) -> u64 {
+        let lines = self
+            .stderr
+            .lines()
+            .filter(|line| line.contains("drop") || line.contains("missed"));
+        lines
+            .filter_map(|line| line.split_whitespace().find_map(|word| word.parse::<u64>().ok()))
+            .sum()
+    }
+
+    /// The one value of an aggregation without keys.
+    pub fn value(&self) -> Result<u64> {
+        let values: Vec<u64> = self
+            .stdout
+            .lines()
+            .filter_map(|line| line.trim().parse().ok())
+            .collect();
+        match values[..] {
+            [value] => Ok(value),
+            _ => bail!("one value expected, {} found", values.len()),
+        }
+    }
+}
+
+/// The text of a file that may still grow.
+fn read(path: &PathBuf) -> String {
+    let mut bytes = Vec::new();
+    // A ring drained to the output can be very long; only what starts it is looked at.
+    if let Ok(file) = File::open(path) {
+        let _ = file.take(1 << 20).read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(3)..].join(" | ")
+}
