@@ -11,6 +11,7 @@
 //! The tracer adds these words up over all contexts and enablings under [`static_key`], together with the entries of
 //! the hash tables that have the same key.
 
+use nanoprobe_arena::buckets;
 use nanoprobe_lang::interpret::{key, normalise};
 use nanoprobe_lang::layout::Limits;
 use nanoprobe_lang::program::{
@@ -55,25 +56,16 @@ pub fn value_words(function: AggregatingFunction) -> u32 {
         | AggregatingFunction::Minimum
         | AggregatingFunction::Maximum => 2,
         AggregatingFunction::StandardDeviation => 4,
-        AggregatingFunction::Quantize => 128,
+        AggregatingFunction::Quantize => saturate(buckets::QUANTIZE_WORDS),
         AggregatingFunction::LinearQuantize { .. } => u32::from(function.levels()) + 2,
-        AggregatingFunction::LogLinearQuantize {
-            factor,
-            low,
-            high,
-            steps,
-        } => log_linear_buckets(factor, low, high, steps),
+        AggregatingFunction::LogLinearQuantize { .. } => {
+            saturate(buckets::llquantize_buckets(function.packed_parameters()))
+        }
     }
 }
 
-/// One bucket for what is below factor^low; then, for each magnitude up to factor^high, `steps` buckets less those
-/// that the magnitude below has already covered; and one for what is above.
-fn log_linear_buckets(factor: u16, low: u16, high: u16, steps: u16) -> u32 {
-    let (factor, steps) = (u32::from(factor.max(1)), u32::from(steps));
-    let per_magnitude = steps - steps / factor;
-    (u32::from(high).saturating_sub(u32::from(low)) + 1)
-        .saturating_mul(per_magnitude)
-        .saturating_add(2)
+fn saturate(words: usize) -> u32 {
+    u32::try_from(words).unwrap_or(u32::MAX)
 }
 
 /// Finds the static statements of clause number `clause`; empty when there is no such clause.

@@ -62,10 +62,8 @@ impl Code {
         // SAFETY: the mapping is new, writable, and large enough.
         unsafe { std::ptr::copy_nonoverlapping(placed.as_ptr(), address.cast(), placed.len()) };
         // SAFETY: the mapping is ours.
-        assert_eq!(
-            unsafe { libc::mprotect(address, bytes, libc::PROT_READ | libc::PROT_EXEC) },
-            0
-        );
+        let protected = unsafe { libc::mprotect(address, bytes, libc::PROT_READ | libc::PROT_EXEC) };
+        assert_eq!(protected, 0);
         Code { address, bytes }
     }
 }

@@ -1,0 +1,52 @@
+//! How long a clause takes to compile: run with `--release`; the first one pays for warming up.
+//!
+//! ```text
+//! cargo run --release -p nanoprobe-codegen --example compile_time
+//! ```
+#![allow(clippy::unwrap_used)] // an example
+
+use std::time::Instant;
+
+use nanoprobe_codegen::{ArenaLayout, Compiler, ProbeKind};
+use nanoprobe_lang::layout::{Limits, Storage};
+use nanoprobe_lang::{MacroValues, Source};
+
+const CLAUSES: [&str; 6] = [
+    "pid1::f:entry { @ = count(); }",
+    "pid1::f:entry /arg0 > 4096/ { @[probefunc] = sum(arg0); }",
+    "pid1::f:entry { self->start = timestamp; }",
+    "pid1::f:return /self->start/ { @[ustack()] = quantize(timestamp - self->start); self->start = 0; }",
+    "pid1::f:entry { printf(\"%d %s\\n\", arg0, copyinstr(arg1)); }",
+    "pid1::f:entry { x[arg0, tid] += arg1 / (arg2 + 1); y = x[arg0, tid] > 10 ? arg3 : arg4; trace(y); ustack(); }",
+];
+
+fn main() {
+    let started = Instant::now();
+    let mut compiler = Compiler::new().unwrap();
+    println!("{:>9.1} us  set up", started.elapsed().as_secs_f64() * 1e6);
+    let limits = Limits::default();
+    for text in CLAUSES {
+        let program = match nanoprobe_lang::compile(&[Source::new("clause", text)], &MacroValues::default()) {
+            Ok(program) if !program.clauses.is_empty() => program,
+            other => {
+                println!("not compiled: {text}: {other:?}");
+                continue;
+            }
+        };
+        let storage = Storage::new(&program, limits);
+        let mut compile = || {
+            let started = Instant::now();
+            let handler = compiler
+                .compile(&program, 0, ProbeKind::Entry, &storage, limits, &ArenaLayout::default())
+                .unwrap();
+            (started.elapsed().as_secs_f64() * 1e6, handler.code.len())
+        };
+        let (first, bytes) = compile();
+        let mut times: Vec<f64> = (0..101).map(|_| compile().0).collect();
+        times.sort_by(f64::total_cmp);
+        println!(
+            "{first:>9.1} us  first, {:>7.1} us  median, {bytes:>4} bytes: {text}",
+            times[50]
+        );
+    }
+}
