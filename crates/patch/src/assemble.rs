@@ -47,6 +47,7 @@ pub(crate) struct Assembled {
     bytes: Vec<u8>,
     labels: Vec<u32>,
     externals: Vec<External>,
+    literals: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +151,7 @@ impl Assembler {
 
     /// Chooses the length of every branch and lays the code out.
     pub fn finish(mut self) -> Result<Assembled, Refusal> {
+        let literals = self.literals.len();
         for (value, label) in std::mem::take(&mut self.literals) {
             self.bind(label);
             self.bytes(&value.to_le_bytes());
@@ -175,7 +177,7 @@ impl Assembler {
                 }
             }
             if !grown {
-                return self.lay_out(&long, labels);
+                return self.lay_out(&long, labels, literals);
             }
         }
     }
@@ -197,7 +199,7 @@ impl Assembler {
         labels
     }
 
-    fn lay_out(&self, long: &[bool], labels: Vec<u32>) -> Result<Assembled, Refusal> {
+    fn lay_out(&self, long: &[bool], labels: Vec<u32>, literals: usize) -> Result<Assembled, Refusal> {
         let mut bytes = Vec::with_capacity(self.bytes.len() + 8 * self.pieces.len());
         let mut externals = Vec::new();
         let mut copied = 0;
@@ -248,11 +250,7 @@ impl Assembler {
             }
         }
         bytes.extend_from_slice(self.bytes.get(copied..).unwrap_or_default());
-        Ok(Assembled {
-            bytes,
-            labels,
-            externals,
-        })
+        Ok(Assembled { bytes, labels, externals, literals })
     }
 }
 
@@ -272,6 +270,11 @@ impl Assembled {
     /// Length in bytes, wherever it will lie.
     pub fn len(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// How many 8-byte literals end it.
+    pub fn literals(&self) -> usize {
+        self.literals
     }
 
     /// Where a label came to lie, in bytes from the start.

@@ -76,8 +76,10 @@ pub struct Built {
     pub original: Vec<u8>,
     /// The patch, as long as `original`.
     pub patched: Vec<u8>,
-    /// The code at the detour's address.
+    /// The code at the detour's address, then its literals.
     pub detour: Vec<u8>,
+    /// How many 8-byte literals end it: bytes that are not code.
+    pub literals: usize,
     /// One for every boundary, for every site behind a jump, and for the site of a `trap`; ascending.
     pub redirects: Vec<Redirect>,
     /// One for every displaced instruction, behind the fires in front of it; ascending. Serves in both directions: into
@@ -181,6 +183,7 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
         original: run.original.clone(),
         patched,
         detour: code,
+        literals: composed.code.literals(),
         redirects,
         moves,
         departures,

@@ -1,0 +1,205 @@
+//! Golden files: one text file a case, input above the line of dashes, the driver's output below.
+//!
+//! Input: `code` lines (hex bytes, `;` starts a comment), and
+//!
+//! ```text
+//!   start ADDRESS          of the first byte; default 0x555555555000
+//!   size N                 bytes of the function, the rest is padding; default: all
+//!   fragment FROM TO       a further range of the function
+//!   target +N              a branch target known from elsewhere
+//!   point +N [inside|entry] [always|taken|leaves] [full] FIRE...     FIRE: count OFFSET | call HANDLER ENABLING;
+//!                          without any the detour is just the relocated code
+//!   exits [silent]         a point at every exit, that counts unless `silent`
+//!   force TACTIC
+//!   key fsbase
+//! ```
+//!
+//! `NANOPROBE_BLESS=1 cargo test -p nanoprobe-patch --test golden` rewrites the outputs.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use iced_x86::{Decoder, DecoderOptions, Formatter, IntelFormatter};
+use nanoprobe_patch::*;
+
+struct Case {
+    start: TargetAddress,
+    bytes: Vec<u8>,
+    size: Option<u64>,
+    fragments: Vec<std::ops::Range<TargetAddress>>,
+    targets: Vec<TargetAddress>,
+    points: Vec<Point>,
+    exits: Option<Vec<Fire>>,
+    options: PlanOptions,
+    thread_key: ThreadKey,
+}
+
+fn number(text: &str) -> u64 {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    }
+    .unwrap_or_else(|_| panic!("not a number: {text}"))
+}
+
+fn parse(input: &str) -> Case {
+    let mut case = Case {
+        start: TargetAddress(0x5555_5555_5000),
+        bytes: Vec::new(),
+        size: None,
+        fragments: Vec::new(),
+        targets: Vec::new(),
+        points: Vec::new(),
+        exits: None,
+        options: PlanOptions::default(),
+        thread_key: ThreadKey::TlsSelf,
+    };
+    for line in input.lines() {
+        let line = line.split([';', '#']).next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let Some(keyword) = words.next() else { continue };
+        let words: Vec<&str> = words.collect();
+        let at = |text: &str| TargetAddress(case.start.0 + number(text.trim_start_matches('+')));
+        match keyword {
+            "start" => case.start = TargetAddress(number(words[0])),
+            "code" => case.bytes.extend(words.iter().map(|byte| u8::from_str_radix(byte, 16).unwrap())),
+            "size" => case.size = Some(number(words[0])),
+            "fragment" => case.fragments.push(TargetAddress(number(words[0]))..TargetAddress(number(words[1]))),
+            "target" => case.targets.push(at(words[0])),
+            "exits" if words.first() == Some(&"silent") => case.exits = Some(Vec::new()),
+            "exits" => case.exits = Some(vec![Fire::Count { context_offset: 0x1000 }]),
+            "force" => case.options.force = Some(words[0].parse().unwrap()),
+            "key" => case.thread_key = ThreadKey::FsBase,
+            "point" => case.points.push(point(at(words[0]), &words[1..])),
+            _ => panic!("unknown keyword: {keyword}"),
+        }
+    }
+    case
+}
+
+fn point(site: TargetAddress, words: &[&str]) -> Point {
+    let (condition, position) = (FireCondition::Always, Position::Inside);
+    let mut point = Point { site, condition, position, full_frame: false, fires: Vec::new() };
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut operand = || number(words.next().unwrap());
+        match *word {
+            "inside" => point.position = Position::Inside,
+            "entry" => point.position = Position::Entry,
+            "always" => point.condition = FireCondition::Always,
+            "taken" => point.condition = FireCondition::IfTaken,
+            "leaves" => point.condition = FireCondition::IfLeaves,
+            "full" => point.full_frame = true,
+            "count" => point.fires.push(Fire::Count { context_offset: operand() as u32 }),
+            "call" => {
+                let (handler, enabling) = (TargetAddress(operand()), TargetAddress(operand()));
+                point.fires.push(Fire::Call { handler, enabling });
+            }
+            _ => panic!("unknown word: {word}"),
+        }
+    }
+    point
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+}
+
+fn disassemble(output: &mut String, bytes: &[u8], address: TargetAddress, end: usize) {
+    let mut decoder = Decoder::with_ip(64, &bytes[..end], address.0, DecoderOptions::NONE);
+    let mut formatter = IntelFormatter::new();
+    formatter.options_mut().set_hex_prefix("0x");
+    formatter.options_mut().set_hex_suffix("");
+    formatter.options_mut().set_uppercase_hex(false);
+    formatter.options_mut().set_space_after_operand_separator(true);
+    formatter.options_mut().set_small_hex_numbers_in_decimal(false);
+    formatter.options_mut().set_branch_leading_zeros(false);
+    formatter.options_mut().set_rip_relative_addresses(false);
+    for instruction in &mut decoder {
+        let from = (instruction.ip() - address.0) as usize;
+        let mut text = String::new();
+        formatter.format(&instruction, &mut text);
+        let hex = hex(&bytes[from..from + instruction.len()]);
+        writeln!(output, "    {:#x}  {hex:<31} {text}", instruction.ip()).unwrap();
+    }
+}
+
+fn run(input: &str) -> String {
+    let mut case = parse(input);
+    let code = CodeView { start: case.start, bytes: &case.bytes };
+    let size = case.size.unwrap_or(case.bytes.len() as u64);
+    let mut map = analyze(&code, &FunctionExtent { start: case.start, size, fragments: case.fragments.clone() });
+    map.add_branch_targets(case.targets.iter().copied());
+    let mut output = String::new();
+    if let Some(at) = map.undecodable() {
+        writeln!(output, "undecodable: {at}").unwrap();
+    }
+    if let Some(fires) = &case.exits {
+        for Exit { site, offset, condition } in map.exits() {
+            writeln!(output, "exit: {site} +{offset} {condition:?}").unwrap();
+            let (position, fires) = (Position::Inside, fires.clone());
+            case.points.push(Point { site, condition, position, full_frame: false, fires });
+        }
+    }
+    let plan = plan(&map, &case.points, &case.options);
+    let holes = vec![0x1_0000..case.start.0 & !0xffff, (case.start.0 | 0xf_ffff) + 1..0x7fff_0000_0000];
+    let mut space = NearSpace::new(holes, 4096);
+    let runtime = Runtime {
+        enter: TargetAddress(0x7000_0000_1000),
+        table: TargetAddress(0x7000_1000_0000),
+        thread_key: case.thread_key,
+    };
+    for plan in &plan.runs {
+        let place = space.place(plan, plan.detour_length).unwrap();
+        let built = build(plan, place, &runtime).unwrap();
+        writeln!(output, "run {} length {} tactic {}", plan.start, plan.length, plan.tactic).unwrap();
+        for instruction in &plan.instructions {
+            disassemble(&mut output, &instruction.bytes, instruction.address, instruction.bytes.len());
+        }
+        writeln!(output, "  original {}", hex(&built.original)).unwrap();
+        writeln!(output, "  patched  {}", hex(&built.patched)).unwrap();
+        writeln!(output, "  detour {place} length {}", built.detour.len()).unwrap();
+        let code_end = built.detour.len() - 8 * built.literals;
+        disassemble(&mut output, &built.detour, place, code_end);
+        for (index, literal) in built.detour[code_end..].chunks(8).enumerate() {
+            let value = u64::from_le_bytes(literal.try_into().unwrap());
+            let address = place.0 + (code_end + 8 * index) as u64;
+            writeln!(output, "    {address:#x}  literal {value:#x}").unwrap();
+        }
+        for redirect in &built.redirects {
+            writeln!(output, "  redirect {} -> {}", redirect.from, redirect.to).unwrap();
+        }
+        for Move { original, relocated } in &built.moves {
+            writeln!(output, "  move {original} <-> {relocated}").unwrap();
+        }
+        for Move { original, relocated } in &built.departures {
+            writeln!(output, "  departure {original} <- {relocated}").unwrap();
+        }
+    }
+    for (site, refusal) in &plan.refusals {
+        writeln!(output, "refused {site}: {refusal}").unwrap();
+    }
+    output
+}
+
+#[test]
+fn golden_files() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let bless = std::env::var_os("NANOPROBE_BLESS").is_some();
+    let mut failures = Vec::new();
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (input, expected) = text.split_once("----\n").unwrap_or((&text, ""));
+        let output = run(input);
+        count += 1;
+        if bless {
+            std::fs::write(&path, format!("{input}----\n{output}")).unwrap();
+        } else if output != expected {
+            failures.push(format!("{}:\n--- expected\n{expected}--- found\n{output}", path.display()));
+        }
+    }
+    assert!(count > 10);
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
