@@ -25,7 +25,13 @@ pub struct Diagnostic {
 impl Diagnostic {
     /// A diagnostic without help or related places.
     pub fn new(tag: &'static str, span: Span, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { tag, message: message.into(), span, help: None, related: Vec::new() }
+        Diagnostic {
+            tag,
+            message: message.into(),
+            span,
+            help: None,
+            related: Vec::new(),
+        }
     }
 
     /// The same with a remedy.

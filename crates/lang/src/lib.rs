@@ -9,25 +9,74 @@
 #![forbid(unsafe_code)]
 
 pub mod diagnostic;
+pub mod dump;
 pub mod format;
 pub mod glob;
 pub mod interpret;
 pub mod layout;
+pub mod lexer;
 pub mod macros;
 pub mod options;
+pub mod parser;
+pub mod probes;
 pub mod program;
+pub mod resolve;
 pub mod source;
+pub mod syntax;
+pub mod types;
 
 pub use diagnostic::Diagnostic;
 pub use macros::MacroValues;
-pub use program::Program;
+pub use program::{ProbeDescription, Program};
 pub use source::{Source, Span};
 
-/// Compiles `sources`, in order, into one program.
+use lexer::MacroState;
+use std::collections::HashSet;
+
+/// The longest text of one source, in bytes. Longer ones are a mistake (a binary file, a log).
+const MAXIMUM_SOURCE_BYTES: usize = 16 << 20;
+
+/// Compiles `sources`, in order, into one program: they share variables, aggregations, types and macro arguments.
 ///
 /// # Errors
 ///
-/// Everything found wrong, in the order of the text; at least one diagnostic.
-pub fn compile(_sources: &[Source], _macros: &MacroValues) -> Result<Program, Vec<Diagnostic>> {
-    Ok(Program::default())
+/// Everything found wrong, in the order of the text; at least one diagnostic. While the text has syntax errors, nothing
+/// else is looked for.
+pub fn compile(sources: &[Source], macros: &MacroValues) -> Result<Program, Vec<Diagnostic>> {
+    let mut state = MacroState::new(macros);
+    let mut types = HashSet::new();
+    let mut items = Vec::new();
+    let mut pragmas = Vec::new();
+    let mut diagnostics = Vec::new();
+    for (index, source) in (0_u32..).zip(sources) {
+        if source.text.len() > MAXIMUM_SOURCE_BYTES {
+            let span = Span { source: index, start: 0, end: 0 };
+            let message = format!("the text is longer than {} MiB", MAXIMUM_SOURCE_BYTES >> 20);
+            diagnostics.push(Diagnostic::new("N_SOURCE_LENGTH", span, message));
+            continue;
+        }
+        let parsed = parser::parse(&source.text, index, &mut state, &mut types);
+        items.extend(parsed.items);
+        pragmas.extend(parsed.pragmas);
+        diagnostics.extend(parsed.diagnostics);
+    }
+    if !diagnostics.is_empty() {
+        return Err(diagnostics);
+    }
+    let program = resolve::resolve(&items, pragmas)?;
+    if let Some((number, text)) = state.first_unused() {
+        let message = format!("extraneous argument '{text}' (${number} is not used)");
+        return Err(vec![Diagnostic::new("D_MACRO_UNUSED", Span::default(), message)]);
+    }
+    Ok(program)
+}
+
+/// The probe descriptions of a text, as `-l -n` takes it: a program's, or descriptions without any clause.
+///
+/// # Errors
+///
+/// As [`compile`].
+pub fn probe_descriptions(source: &Source, macros: &MacroValues) -> Result<Vec<ProbeDescription>, Vec<Diagnostic>> {
+    let program = compile(std::slice::from_ref(source), macros)?;
+    Ok(program.clauses.into_iter().flat_map(|clause| clause.probes).collect())
 }

@@ -18,7 +18,11 @@ impl Span {
     /// From the start of `self` to the end of `other`, in the source of `self`.
     #[must_use]
     pub fn to(self, other: Span) -> Span {
-        Span { source: self.source, start: self.start, end: other.end.max(self.start) }
+        Span {
+            source: self.source,
+            start: self.start,
+            end: other.end.max(self.start),
+        }
     }
 
     /// The bytes as a range, for slicing the source's text.
@@ -40,7 +44,10 @@ pub struct Source {
 impl Source {
     /// A source of this name and text.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
-        Source { name: name.into(), text: text.into() }
+        Source {
+            name: name.into(),
+            text: text.into(),
+        }
     }
 
     /// Line and column of a byte, both from 1; the column counts characters. Past the end: the end.

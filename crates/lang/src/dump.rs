@@ -1,0 +1,271 @@
+//! A program as text: for tests, and for people who want to see what a clause became.
+//!
+//! Every operand is followed by its type where the type is not plain from what it is made of:
+//!
+//! ```text
+//! global int64_t ts[string, int]
+//! aggregation @ = quantize[ustack]
+//! clause pid$target::f:entry
+//!   predicate ((int64_t)x == arg0)
+//!   x = (int)arg1
+//! ```
+
+use crate::program::{
+    AggregatingFunction, AggregationId, Builtin, Expression, ExpressionKind, Function, KeyExpression, KeyType,
+    LogicalOperator, Place, Program, RecordKind, Scope, Statement, Type, UnaryOperator, Variable,
+};
+use crate::resolve::{function_name, symbol};
+use crate::types;
+use std::fmt::Write;
+
+/// The program as text, one line for each thing.
+#[must_use]
+pub fn dump(program: &Program) -> String {
+    let mut out = String::new();
+    let dump = Dump { program };
+    // Writing to a String cannot fail.
+    let _ = dump.program(&mut out);
+    out
+}
+
+struct Dump<'p> {
+    program: &'p Program,
+}
+
+impl Dump<'_> {
+    fn program(&self, out: &mut String) -> std::fmt::Result {
+        for pragma in &self.program.pragmas {
+            match &pragma.value {
+                Some(value) => writeln!(out, "option {}={value}", pragma.name)?,
+                None => writeln!(out, "option {}", pragma.name)?,
+            }
+        }
+        let scopes = [
+            ("global", &self.program.globals),
+            ("self", &self.program.thread_locals),
+            ("this", &self.program.clause_locals),
+        ];
+        for (scope, variables) in scopes {
+            for variable in variables {
+                writeln!(out, "{scope} {}", declared(variable))?;
+            }
+        }
+        for aggregation in &self.program.aggregations {
+            let keys: Vec<String> = aggregation.keys.iter().map(key_type).collect();
+            writeln!(out, "aggregation {} = {}[{}]", aggregation.name, function(aggregation.function), keys.join(", "))?;
+        }
+        for clause in &self.program.clauses {
+            let probes: Vec<String> = clause
+                .probes
+                .iter()
+                .map(|p| format!("{}:{}:{}:{}", p.provider, p.module, p.function, p.name))
+                .collect();
+            writeln!(out, "clause {}", probes.join(", "))?;
+            if let Some(predicate) = &clause.predicate {
+                writeln!(out, "  predicate {}", self.expression(predicate))?;
+            }
+            for statement in &clause.statements {
+                writeln!(out, "  {}", self.statement(statement))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn statement(&self, statement: &Statement) -> String {
+        match statement {
+            Statement::Expression(expression) => self.expression(expression),
+            Statement::Aggregate { aggregation, keys, value, weight, .. } => {
+                let keys: Vec<String> = keys
+                    .iter()
+                    .map(|key| match key {
+                        KeyExpression::Value(value) => self.typed(value),
+                        KeyExpression::UserStack { frames } => format!("ustack({frames})"),
+                    })
+                    .collect();
+                let mut arguments: Vec<String> = value.iter().map(|value| self.typed(value)).collect();
+                arguments.extend(weight.iter().map(|weight| format!("weight {}", self.typed(weight))));
+                format!("{}[{}] <- {}", self.aggregation(*aggregation), keys.join(", "), arguments.join(", "))
+            }
+            Statement::Record(action) => self.record(&action.kind),
+        }
+    }
+
+    fn record(&self, kind: &RecordKind) -> String {
+        match kind {
+            RecordKind::Trace(value) => format!("trace {}", self.typed(value)),
+            RecordKind::Printf { format, arguments } => {
+                let arguments: String = arguments.iter().map(|a| format!(", {}", self.typed(a))).collect();
+                format!("printf {:?}{arguments}", format.text)
+            }
+            RecordKind::Printa { format, aggregations } => {
+                let format = format.as_ref().map(|format| format!("{:?}, ", format.text)).unwrap_or_default();
+                let names: Vec<String> = aggregations.iter().map(|id| self.aggregation(*id)).collect();
+                format!("printa {format}{}", names.join(", "))
+            }
+            RecordKind::UserStack { frames } => format!("ustack {frames}"),
+            RecordKind::Exit(status) => format!("exit {}", self.typed(status)),
+            RecordKind::Clear(id) => format!("clear {}", self.aggregation(*id)),
+            RecordKind::Truncate { aggregation, count: None } => format!("trunc {}", self.aggregation(*aggregation)),
+            RecordKind::Truncate { aggregation, count: Some(count) } => {
+                format!("trunc {}, {}", self.aggregation(*aggregation), self.typed(count))
+            }
+            RecordKind::Normalize { aggregation, factor } => {
+                format!("normalize {}, {}", self.aggregation(*aggregation), self.typed(factor))
+            }
+            RecordKind::Denormalize(id) => format!("denormalize {}", self.aggregation(*id)),
+        }
+    }
+
+    fn aggregation(&self, id: AggregationId) -> String {
+        match self.program.aggregations.get(id.0 as usize) {
+            Some(aggregation) => aggregation.name.clone(),
+            None => format!("@?{}", id.0),
+        }
+    }
+
+    /// An expression and its type.
+    fn typed(&self, of: &Expression) -> String {
+        format!("{}: {}", self.expression(of), types::name(&of.value_type))
+    }
+
+    fn expression(&self, of: &Expression) -> String {
+        match &of.kind {
+            ExpressionKind::Integer(value) if of.value_type == Type::I32 => value.to_string(),
+            ExpressionKind::Integer(value) if matches!(of.value_type, Type::Integer(t) if !t.signed) => {
+                format!("{}:{}", *value as u64, types::name(&of.value_type))
+            }
+            ExpressionKind::Integer(value) => format!("{value}:{}", types::name(&of.value_type)),
+            ExpressionKind::String(text) => format!("{text:?}"),
+            ExpressionKind::Builtin(builtin) => builtin_name(*builtin),
+            ExpressionKind::Register(index) => format!("uregs[{}]", self.expression(index)),
+            ExpressionKind::Variable(place) => self.place(place),
+            ExpressionKind::Unary { operator, operand } => {
+                let mark = match operator {
+                    UnaryOperator::Negate => "-",
+                    UnaryOperator::Complement => "~",
+                    UnaryOperator::Not => "!",
+                };
+                format!("{mark}{}", self.expression(operand))
+            }
+            ExpressionKind::Binary { operator, left, right } => {
+                format!("({} {} {})", self.expression(left), symbol(*operator), self.expression(right))
+            }
+            ExpressionKind::Logical { operator, left, right } => {
+                let mark = match operator {
+                    LogicalOperator::And => "&&",
+                    LogicalOperator::Or => "||",
+                    LogicalOperator::Xor => "^^",
+                };
+                format!("({} {mark} {})", self.expression(left), self.expression(right))
+            }
+            ExpressionKind::Conditional { condition, then, otherwise } => format!(
+                "({} ? {} : {})",
+                self.expression(condition),
+                self.expression(then),
+                self.expression(otherwise)
+            ),
+            ExpressionKind::Cast(operand) => {
+                format!("({}){}", types::name(&of.value_type), self.expression(operand))
+            }
+            ExpressionKind::Assign { place, value } => format!("{} = {}", self.place(place), self.expression(value)),
+            ExpressionKind::AssignOperator { place, operator, value } => {
+                format!("{} {}= {}", self.place(place), symbol(*operator), self.typed(value))
+            }
+            ExpressionKind::Increment { place, delta, post } => {
+                let when = if *post { "after" } else { "before" };
+                format!("{} += {delta} {when}", self.place(place))
+            }
+            ExpressionKind::Comma { first, second } => {
+                format!("({}, {})", self.expression(first), self.expression(second))
+            }
+            ExpressionKind::Call { function, arguments } => {
+                let name = match function {
+                    Function::CopyIn => "copyin",
+                    Function::CopyInString => "copyinstr",
+                    Function::StringLength => "strlen",
+                };
+                format!("{name}({})", self.list(arguments))
+            }
+            ExpressionKind::Load(address) => format!("*{}[{}]", types::name(&of.value_type), self.expression(address)),
+        }
+    }
+
+    fn list(&self, expressions: &[Expression]) -> String {
+        let texts: Vec<String> = expressions.iter().map(|expression| self.expression(expression)).collect();
+        texts.join(", ")
+    }
+
+    fn place(&self, place: &Place) -> String {
+        let (scope, variable, keys) = match place {
+            Place::Scalar { scope, variable } => (scope, variable, None),
+            Place::Element { scope, variable, keys } => (scope, variable, Some(keys)),
+        };
+        let (prefix, variables) = match scope {
+            Scope::Global => ("", &self.program.globals),
+            Scope::ThreadLocal => ("self->", &self.program.thread_locals),
+            Scope::ClauseLocal => ("this->", &self.program.clause_locals),
+        };
+        let name = variables.get(variable.0 as usize).map_or("?", |variable| variable.name.as_str());
+        match keys {
+            None => format!("{prefix}{name}"),
+            Some(keys) => format!("{prefix}{name}[{}]", self.list(keys)),
+        }
+    }
+}
+
+fn declared(variable: &Variable) -> String {
+    let name = format!("{} {}", types::name(&variable.value_type), variable.name);
+    match &variable.keys {
+        None => name,
+        Some(keys) => {
+            let keys: Vec<String> = keys.iter().map(types::name).collect();
+            format!("{name}[{}]", keys.join(", "))
+        }
+    }
+}
+
+fn key_type(of: &KeyType) -> String {
+    match of {
+        KeyType::Integer(integer) => types::integer_name(*integer).to_owned(),
+        KeyType::String => "string".to_owned(),
+        KeyType::UserStack { frames } => format!("ustack({frames})"),
+        KeyType::Symbol => "symbol".to_owned(),
+    }
+}
+
+fn function(of: AggregatingFunction) -> String {
+    let name = function_name(of);
+    match of {
+        AggregatingFunction::LinearQuantize { base, limit, step } => format!("{name}({base}, {limit}, {step})"),
+        AggregatingFunction::LogLinearQuantize { factor, low, high, steps } => {
+            format!("{name}({factor}, {low}, {high}, {steps})")
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// The name of a built-in variable in D.
+fn builtin_name(of: Builtin) -> String {
+    match of {
+        Builtin::Argument(index) => return format!("arg{index}"),
+        Builtin::Pid => "pid",
+        Builtin::Tid => "tid",
+        Builtin::Ppid => "ppid",
+        Builtin::Uid => "uid",
+        Builtin::Gid => "gid",
+        Builtin::ExecName => "execname",
+        Builtin::Cpu => "cpu",
+        Builtin::ProbeProvider => "probeprov",
+        Builtin::ProbeModule => "probemod",
+        Builtin::ProbeFunction => "probefunc",
+        Builtin::ProbeName => "probename",
+        Builtin::Timestamp => "timestamp",
+        Builtin::VirtualTimestamp => "vtimestamp",
+        Builtin::WallTimestamp => "walltimestamp",
+        Builtin::UserCaller => "ucaller",
+        Builtin::EnabledProbeId => "epid",
+        Builtin::ProbeId => "id",
+        Builtin::TargetPid => "$target",
+    }
+    .to_owned()
+}

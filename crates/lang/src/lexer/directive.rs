@@ -1,0 +1,95 @@
+//! Lines that begin with `#`: `#!`, `#pragma`, and what a preprocessor leaves behind.
+//!
+//! `#pragma D option` is kept for the caller; the attributes and bindings of the stability chapter say nothing about
+//! what a program does and are passed over; everything else is refused by name.
+
+use super::{Lexer, is_blank};
+use crate::diagnostic::Diagnostic;
+use crate::program::Pragma;
+use crate::source::Span;
+
+impl Lexer<'_> {
+    /// Takes the whole line. The position is at its `#`.
+    pub(super) fn directive(&mut self) -> Result<(), Diagnostic> {
+        let start = self.position;
+        let line = self.rest().split('\n').next().unwrap_or("");
+        self.position += line.len();
+        let line = line.trim_end_matches(is_blank);
+        let span = self.span_of(start, start + line.len());
+        if line.starts_with("#!") {
+            return Ok(());
+        }
+        let body = strip_comment(&line[1..]);
+        let mut words = body.split(is_blank).filter(|word| !word.is_empty());
+        match words.next() {
+            None | Some("line" | "ident") => Ok(()),
+            Some(word) if word.bytes().all(|byte| byte.is_ascii_digit()) => Ok(()),
+            Some("pragma") => self.pragma(&words.collect::<Vec<_>>(), span),
+            Some(word @ ("include" | "define" | "undef" | "if" | "ifdef" | "ifndef" | "elif" | "else" | "endif")) => {
+                Err(Diagnostic::new("D_PRAGCTL_INVAL", span, format!("the directive #{word} needs a preprocessor"))
+                    .with_help("run the script through cpp first; constants can be declared with `inline`"))
+            }
+            Some("error") => Err(error(&words.collect::<Vec<_>>(), span)),
+            Some(word) => {
+                Err(Diagnostic::new("D_PRAGCTL_INVAL", span, format!("invalid control directive: #{word}")))
+            }
+        }
+    }
+
+    fn pragma(&mut self, words: &[&str], span: Span) -> Result<(), Diagnostic> {
+        match words {
+            [] => Ok(()),
+            ["D", "option", options @ ..] => self.options(options, span),
+            ["D", "attributes" | "binding", ..] => Ok(()),
+            ["D", "depends_on", what, ..] => Err(Diagnostic::new(
+                "D_PRAGMA_DEPEND",
+                span,
+                format!("#pragma D depends_on {what}: there are no libraries, providers or modules to depend on yet"),
+            )),
+            ["D", "error", message @ ..] | ["error", message @ ..] => Err(error(message, span)),
+            ["ident", ..] | ["D", "ident", ..] => Ok(()),
+            ["D", name, ..] => Err(Diagnostic::new("D_PRAGMA_INVAL", span, format!("invalid #pragma D {name}"))),
+            ["D"] => Err(Diagnostic::new("D_PRAGMA_MALFORM", span, "malformed #pragma D: expected its name")
+                .with_help("#pragma D option name[=value]")),
+            [name, ..] => Err(Diagnostic::new("D_PRAGMA_INVAL", span, format!("invalid #pragma {name}"))
+                .with_help("#pragma D option name[=value]")),
+        }
+    }
+
+    /// One option, or several on the line.
+    fn options(&mut self, options: &[&str], span: Span) -> Result<(), Diagnostic> {
+        if options.is_empty() {
+            return Err(Diagnostic::new("D_PRAGMA_MALFORM", span, "malformed #pragma D option: expected name[=value]"));
+        }
+        for option in options {
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name, Some(value.trim_matches('"').to_owned())),
+                None => (*option, None),
+            };
+            if name.is_empty() || value.as_deref() == Some("") {
+                return Err(Diagnostic::new(
+                    "D_PRAGMA_MALFORM",
+                    span,
+                    format!("malformed #pragma D option {option}: expected name[=value]"),
+                ));
+            }
+            if name == "defaultargs" {
+                self.macros.default_arguments();
+            }
+            self.pragmas.push(Pragma { name: name.to_owned(), value, span });
+        }
+        Ok(())
+    }
+}
+
+fn error(message: &[&str], span: Span) -> Diagnostic {
+    Diagnostic::new("D_PRAGERR", span, format!("#error: {}", message.join(" ")))
+}
+
+/// A comment at the end of a `#` line, closed on it, is no part of it.
+fn strip_comment(line: &str) -> &str {
+    match line.find("/*") {
+        Some(at) if line[at..].trim_end_matches(is_blank).ends_with("*/") => &line[..at],
+        _ => line,
+    }
+}

@@ -1,0 +1,299 @@
+//! Actions: the statements that record, or ask the consumer for something.
+
+use super::names::{self, Callable};
+use super::subroutines::{check_count, incompatible_argument};
+use super::{Resolve, Resolver, aggregations, constant, convert};
+use crate::diagnostic::Diagnostic;
+use crate::format::{Format, FormatError, check_joined};
+use crate::program::{
+    AggregationId, Expression, RecordAction, RecordKind, Statement, Type,
+};
+use crate::source::Span;
+use crate::syntax::{Node, NodeKind};
+use crate::types;
+
+impl Resolver {
+    /// A call of an action.
+    pub(super) fn action(&mut self, name: &str, arguments: &[Node], span: Span) -> Resolve<Statement> {
+        let kind = match name {
+            "trace" => self.trace(arguments, span)?,
+            "printf" => self.printf(arguments, span)?,
+            "printa" => self.printa(arguments, span)?,
+            "ustack" => RecordKind::UserStack { frames: self.ustack_frames(arguments, span)? },
+            "exit" => {
+                check_count(name, arguments, 1..=1, span)?;
+                RecordKind::Exit(self.integer_argument(name, arguments, 0, constant::INT, span)?)
+            }
+            "clear" => RecordKind::Clear(self.aggregation_argument(name, arguments, 1..=1, span)?),
+            "denormalize" => RecordKind::Denormalize(self.aggregation_argument(name, arguments, 1..=1, span)?),
+            "normalize" => {
+                let aggregation = self.aggregation_argument(name, arguments, 2..=2, span)?;
+                let factor = self.scalar_argument(name, "D_NORMALIZE_SCALAR", arguments, span)?;
+                RecordKind::Normalize { aggregation, factor }
+            }
+            _ => {
+                let aggregation = self.aggregation_argument("trunc", arguments, 1..=2, span)?;
+                let count = match arguments.len() {
+                    2 => Some(self.scalar_argument("trunc", "D_TRUNC_SCALAR", arguments, span)?),
+                    _ => None,
+                };
+                RecordKind::Truncate { aggregation, count }
+            }
+        };
+        Ok(Statement::Record(RecordAction { kind, span }))
+    }
+
+    fn trace(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        check_count("trace", arguments, 1..=1, span)?;
+        let [node] = arguments else { return Err(Diagnostic::new("D_PROTO_LEN", span, "trace( ) takes one argument")) };
+        if aggregations::named(node).is_some() {
+            return Err(Diagnostic::new(
+                "D_TRACE_DYN",
+                node.span,
+                "trace( ) may not be applied to a dynamic expression",
+            )
+            .with_help("printa() prints aggregations"));
+        }
+        let value = self.expression(node)?;
+        match value.value_type {
+            Type::Void => Err(Diagnostic::new(
+                "D_TRACE_VOID",
+                node.span,
+                "trace( ) may not be applied to a void expression",
+            )),
+            Type::Bytes { size: None } => Err(Diagnostic::new(
+                "D_TRACE_DYN",
+                node.span,
+                "trace( ) may not be applied to bytes whose number is not constant",
+            )),
+            _ => Ok(RecordKind::Trace(value)),
+        }
+    }
+
+    fn printf(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        let [first, rest @ ..] = arguments else {
+            return Err(super::subroutines::count_mismatch("printf", 0, "at least 1", span));
+        };
+        let format = constant_format("printf", first)?;
+        let mut resolved = Vec::with_capacity(rest.len());
+        for node in rest {
+            let value = self.expression(node)?;
+            if value.value_type == Type::Void {
+                return Err(Diagnostic::new(
+                    "D_PRINTF_ARG_TYPE",
+                    node.span,
+                    "a void expression has no value to print",
+                ));
+            }
+            resolved.push(value);
+        }
+        let types: Vec<Type> = resolved.iter().map(|value| value.value_type.clone()).collect();
+        format.check(&types).map_err(|error| format_error(error, span))?;
+        Ok(RecordKind::Printf { format, arguments: resolved })
+    }
+
+    fn printa(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        let (format, rest) = match arguments {
+            [first, rest @ ..] if matches!(first.kind, NodeKind::String(_)) => {
+                (Some(constant_format("printa", first)?), rest)
+            }
+            _ => (None, arguments),
+        };
+        if rest.is_empty() {
+            return Err(Diagnostic::new(
+                "D_PRINTA_PROTO",
+                span,
+                format!(
+                    "printa( ) prototype mismatch: {} args passed, {} expected",
+                    arguments.len(),
+                    arguments.len() + 1
+                ),
+            )
+            .with_help("printa([\"format\",] @aggregation, ...)"));
+        }
+        let mut aggregations = Vec::with_capacity(rest.len());
+        for (index, node) in rest.iter().enumerate() {
+            let at = index + usize::from(format.is_some());
+            aggregations.push(self.aggregation("printa", node, at)?);
+        }
+        let known: Vec<_> =
+            aggregations.iter().filter_map(|id| self.program.aggregations.get(id.0 as usize)).collect();
+        match &format {
+            Some(format) => format.check_aggregations(&known),
+            None => check_joined(&known),
+        }
+        .map_err(|error| format_error(error, span))?;
+        Ok(RecordKind::Printa { format, aggregations })
+    }
+
+    /// The number of frames of `ustack([frames[, strsize]])`; 0: as many as the option says.
+    pub(super) fn ustack_frames(&mut self, arguments: &[Node], span: Span) -> Resolve<u32> {
+        if arguments.len() > 2 {
+            return Err(Diagnostic::new("D_USTACK_PROTO", span, "ustack( ) prototype mismatch: too many arguments"));
+        }
+        let mut frames = 0;
+        if let Some(node) = arguments.first() {
+            let value = self.expression(node)?;
+            frames = match constant::wide_value(&value).and_then(|value| u32::try_from(value).ok()) {
+                Some(frames) if frames > 0 => frames,
+                _ => {
+                    return Err(Diagnostic::new(
+                        "D_USTACK_FRAMES",
+                        node.span,
+                        "ustack( ) argument #1 must be a non-zero positive integer constant",
+                    ));
+                }
+            };
+            if frames > 2048 {
+                return Err(Diagnostic::new("D_USTACK_FRAMES", node.span, "ustack( ) argument #1 is too large")
+                    .with_help("at most 2048 frames, as of the option ustackframes"));
+            }
+        }
+        if let Some(node) = arguments.get(1) {
+            let value = self.expression(node)?;
+            // Room for the names of an interpreter's frames, which are never recorded here.
+            if constant::wide_value(&value).is_none_or(|value| value < 0) {
+                return Err(Diagnostic::new(
+                    "D_USTACK_STRSIZE",
+                    node.span,
+                    "ustack( ) argument #2 must be a positive integer constant",
+                ));
+            }
+        }
+        Ok(frames)
+    }
+
+    fn integer_argument(
+        &mut self,
+        name: &str,
+        arguments: &[Node],
+        index: usize,
+        to: crate::program::IntegerType,
+        span: Span,
+    ) -> Resolve<Expression> {
+        let Some(node) = arguments.get(index) else {
+            return Err(super::subroutines::count_mismatch(name, arguments.len(), "more", span));
+        };
+        let value = self.expression(node)?;
+        match value.value_type {
+            Type::Integer(_) => Ok(convert::to_integer(value, to)),
+            ref other => {
+                Err(incompatible_argument(name, index, types::integer_name(to), other, node.span))
+            }
+        }
+    }
+
+    /// The second argument of `trunc` and `normalize`, as 64 bits.
+    fn scalar_argument(
+        &mut self,
+        name: &str,
+        tag: &'static str,
+        arguments: &[Node],
+        span: Span,
+    ) -> Resolve<Expression> {
+        let Some(node) = arguments.get(1) else {
+            return Err(super::subroutines::count_mismatch(name, arguments.len(), "2", span));
+        };
+        let value = self.expression(node)?;
+        if !types::is_scalar(&value.value_type) {
+            return Err(Diagnostic::new(tag, node.span, format!("{name}( ) argument #2 must be of scalar type")));
+        }
+        if name == "normalize" && constant::value(&value) == Some(0) {
+            return Err(Diagnostic::new("D_DIV_ZERO", node.span, "normalize( ) by zero"));
+        }
+        Ok(match value.value_type {
+            Type::Integer(_) => convert::to_integer(value, constant::LONG),
+            _ => convert::cast(value, Type::I64),
+        })
+    }
+
+    /// The first argument of `clear` and its kin.
+    fn aggregation_argument(
+        &mut self,
+        name: &str,
+        arguments: &[Node],
+        expected: std::ops::RangeInclusive<usize>,
+        span: Span,
+    ) -> Resolve<AggregationId> {
+        if let Err(diagnostic) = check_count(name, arguments, expected, span) {
+            return Err(Diagnostic { tag: tags(name)[0], ..diagnostic });
+        }
+        match arguments.first() {
+            Some(node) => self.aggregation(name, node, 0),
+            None => Err(super::subroutines::count_mismatch(name, 0, "1", span)),
+        }
+    }
+
+    /// An argument that is an aggregation, without keys.
+    fn aggregation(&mut self, name: &str, node: &Node, index: usize) -> Resolve<AggregationId> {
+        let [_, wrong, undefined] = tags(name);
+        let NodeKind::Aggregation(text) = &node.kind else {
+            let found = if aggregations::named(node).is_some() {
+                "an element of one".to_owned()
+            } else {
+                types::name(&self.expression(node)?.value_type)
+            };
+            return Err(Diagnostic::new(
+                wrong,
+                node.span,
+                format!(
+                    "{name}( ) argument #{} is incompatible with prototype: expected aggregation, found {found}",
+                    index + 1
+                ),
+            ));
+        };
+        match self.aggregations.get(text) {
+            Some(known) => Ok(known.id),
+            None => {
+                let diagnostic = Diagnostic::new(undefined, node.span, format!("undefined aggregation: {text}"));
+                Err(match self.later.first(text) {
+                    Some(later) => diagnostic
+                        .with_related(later, "it is assigned here, later in the text")
+                        .with_help("put the clause that assigns it first"),
+                    None => diagnostic,
+                })
+            }
+        }
+    }
+}
+
+/// The tags of an action on aggregations: wrong number of arguments, wrong kind of argument, unknown aggregation.
+fn tags(name: &str) -> [&'static str; 3] {
+    match name {
+        "printa" => ["D_PRINTA_PROTO", "D_PRINTA_AGGARG", "D_PRINTA_AGGBAD"],
+        "clear" => ["D_CLEAR_PROTO", "D_CLEAR_AGGARG", "D_CLEAR_AGGBAD"],
+        "trunc" => ["D_TRUNC_PROTO", "D_TRUNC_AGGARG", "D_TRUNC_AGGBAD"],
+        _ => ["D_NORMALIZE_PROTO", "D_NORMALIZE_AGGARG", "D_NORMALIZE_AGGBAD"],
+    }
+}
+
+fn constant_format(name: &str, node: &Node) -> Resolve<Format> {
+    let NodeKind::String(text) = &node.kind else {
+        return Err(Diagnostic::new(
+            "D_PRINTF_ARG_FMT",
+            node.span,
+            format!("{name}( ) argument #1 is incompatible with prototype: expected string constant"),
+        ));
+    };
+    if text.is_empty() {
+        return Err(Diagnostic::new("D_PRINTF_FMT_EMPTY", node.span, "format string is empty"));
+    }
+    Format::parse(text).map_err(|error| format_error(error, node.span))
+}
+
+fn format_error(error: FormatError, span: Span) -> Diagnostic {
+    Diagnostic::new(error.tag, span, error.message)
+}
+
+/// Whether a node calls `ustack`: in a key, a stack rather than a value.
+pub(super) fn ustack_arguments(node: &Node) -> Option<&[Node]> {
+    match &node.kind {
+        NodeKind::Call { function, arguments } => match &function.kind {
+            NodeKind::Identifier(name) if name == "ustack" && names::callable(name) == Some(Callable::Action) => {
+                Some(arguments)
+            }
+            _ => None,
+        },
+        _ => None,
+    }
+}

@@ -1,0 +1,383 @@
+//! `@name[keys] = function(value, parameters)`.
+
+use super::actions::ustack_arguments;
+use super::names::Callable;
+use super::subroutines::{check_count, count_mismatch};
+use super::variables::{key_mismatch, length_mismatch};
+use super::{KnownAggregation, Resolve, Resolver, constant, convert};
+use crate::diagnostic::Diagnostic;
+use crate::program::{
+    AggregatingFunction, Aggregation, AggregationId, Expression, KeyExpression, KeyType, Statement, Type,
+};
+use crate::source::Span;
+use crate::syntax::{Node, NodeKind};
+use crate::types;
+
+/// The name of the aggregation that a node is, or an element of.
+pub(super) fn named(node: &Node) -> Option<&str> {
+    match &node.kind {
+        NodeKind::Aggregation(name) => Some(name),
+        NodeKind::Index { base, .. } => named(base),
+        _ => None,
+    }
+}
+
+/// The name, its place and the keys of `@name[keys]`; `None` of anything else.
+pub(super) fn target(node: &Node) -> Resolve<Option<(&str, Span, &[Node])>> {
+    match &node.kind {
+        NodeKind::Aggregation(name) => Ok(Some((name, node.span, &[]))),
+        NodeKind::Index { base, indices } => match &base.kind {
+            NodeKind::Aggregation(name) => Ok(Some((name, base.span, indices))),
+            NodeKind::Index { base: inner, .. } if matches!(inner.kind, NodeKind::Aggregation(_)) => {
+                Err(super::expressions::multi_dimensional(inner, node.span))
+            }
+            _ => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+impl Resolver {
+    /// `@name[keys] = right`.
+    pub(super) fn aggregate(
+        &mut self,
+        name: &str,
+        name_span: Span,
+        keys: &[Node],
+        right: &Node,
+        span: Span,
+    ) -> Resolve<Statement> {
+        let no_function = || {
+            Diagnostic::new(
+                "D_AGG_FUNC",
+                right.span,
+                format!("{name} must be assigned the result of an aggregating function"),
+            )
+            .with_help("count(), sum(x), avg(x), min(x), max(x), stddev(x), quantize(x), lquantize(...), llquantize(...)")
+        };
+        let NodeKind::Call { function, arguments } = &right.kind else { return Err(no_function()) };
+        let (called, callable) = self.callee(function)?;
+        if callable != Callable::Aggregating {
+            return Err(no_function());
+        }
+        let (aggregating, value, weight) = self.aggregating_function(called, arguments, right.span)?;
+        let keys = keys.iter().enumerate().map(|(index, key)| self.key(name, index, key)).collect::<Resolve<Vec<_>>>()?;
+        let aggregation = self.same_aggregation(name, name_span, aggregating, right.span, &keys, span)?;
+        let keys = keys.into_iter().map(|(key, ..)| key).collect();
+        Ok(Statement::Aggregate { aggregation, keys, value, weight, span })
+    }
+
+    /// One element of the key, its type and its place.
+    fn key(&mut self, name: &str, index: usize, node: &Node) -> Resolve<(KeyExpression, KeyType, Span)> {
+        if let Some(arguments) = ustack_arguments(node) {
+            let frames = self.ustack_frames(arguments, node.span)?;
+            return Ok((KeyExpression::UserStack { frames }, KeyType::UserStack { frames }, node.span));
+        }
+        let value = self.expression(node)?;
+        let (value, key_type) = match value.value_type {
+            Type::Integer(integer) => (value, KeyType::Integer(integer)),
+            Type::String => (value, KeyType::String),
+            Type::Pointer(_) => (convert::to_address(value), KeyType::Integer(constant::UNSIGNED_LONG)),
+            ref other => {
+                return Err(Diagnostic::new(
+                    "D_KEY_TYPE",
+                    node.span,
+                    format!(
+                        "{} expression may not be used as {name} index: key #{}",
+                        types::name(other),
+                        index + 1
+                    ),
+                ));
+            }
+        };
+        Ok((KeyExpression::Value(value), key_type, node.span))
+    }
+
+    /// The aggregation of this name: new, or the same function, parameters and kinds of keys as before.
+    fn same_aggregation(
+        &mut self,
+        name: &str,
+        name_span: Span,
+        function: AggregatingFunction,
+        function_span: Span,
+        keys: &[(KeyExpression, KeyType, Span)],
+        span: Span,
+    ) -> Resolve<AggregationId> {
+        let Some(known) = self.aggregations.get(name).copied() else {
+            let id = AggregationId(u32::try_from(self.program.aggregations.len()).unwrap_or(u32::MAX));
+            let keys = keys.iter().map(|(_, key_type, _)| key_type.clone()).collect();
+            self.program.aggregations.push(Aggregation { name: name.to_owned(), function, keys });
+            self.aggregations.insert(name.to_owned(), KnownAggregation { id, span: name_span });
+            return Ok(id);
+        };
+        let first = known.span;
+        let Some(aggregation) = self.program.aggregations.get_mut(known.id.0 as usize) else { return Ok(known.id) };
+        let here = "it was first assigned here";
+        if aggregation.function != function {
+            return Err(redefined(name, aggregation.function, function, function_span).with_related(first, here));
+        }
+        if aggregation.keys.len() != keys.len() {
+            return Err(length_mismatch(name, keys.len(), aggregation.keys.len(), span).with_related(first, here));
+        }
+        for (index, (known_key, (_, key, key_span))) in aggregation.keys.iter_mut().zip(keys).enumerate() {
+            match (&mut *known_key, key) {
+                // The key holds 64 bits: the type only says how they are printed, and must print all values.
+                (KeyType::Integer(known), KeyType::Integer(key)) => *known = types::union_of_keys(*known, *key),
+                (known, key) if *known == *key => {}
+                (known, key) => {
+                    let diagnostic = match (type_of_key(known), type_of_key(key)) {
+                        (Some(wanted), Some(found)) => key_mismatch(name, index, &wanted, &found, *key_span),
+                        _ => Diagnostic::new(
+                            "D_PROTO_ARG",
+                            *key_span,
+                            format!("{name}[ ] key #{} is incompatible with prototype: another stack, or no stack", index + 1),
+                        ),
+                    };
+                    return Err(diagnostic.with_related(first, here));
+                }
+            }
+        }
+        Ok(known.id)
+    }
+
+    /// An aggregating function with its parameters, its value and its weight.
+    fn aggregating_function(
+        &mut self,
+        name: &str,
+        arguments: &[Node],
+        span: Span,
+    ) -> Resolve<(AggregatingFunction, Option<Expression>, Option<Expression>)> {
+        use AggregatingFunction as F;
+        let (counts, weight_at) = match name {
+            "count" => (0..=0, None),
+            "quantize" => (1..=2, Some(1)),
+            "lquantize" => (3..=5, Some(4)),
+            "llquantize" => (5..=6, Some(5)),
+            _ => (1..=1, None),
+        };
+        check_count(name, arguments, counts, span)?;
+        let value = match arguments.first() {
+            Some(node) => Some(self.aggregated(name, node)?),
+            None => None,
+        };
+        let function = match name {
+            "count" => F::Count,
+            "sum" => F::Sum,
+            "avg" => F::Average,
+            "min" => F::Minimum,
+            "max" => F::Maximum,
+            "stddev" => F::StandardDeviation,
+            "quantize" => F::Quantize,
+            "lquantize" => self.linear(arguments, span)?,
+            _ => self.log_linear(arguments, span)?,
+        };
+        let weight = match weight_at.and_then(|index| arguments.get(index).map(|node| (index, node))) {
+            Some((index, node)) => Some(self.weight(name, index, node)?),
+            None => None,
+        };
+        Ok((function, value, weight))
+    }
+
+    /// The value that is aggregated: an integer, or an address.
+    fn aggregated(&mut self, name: &str, node: &Node) -> Resolve<Expression> {
+        if named(node).is_some() {
+            return Err(Diagnostic::new("D_AGG_SCALAR", node.span, format!("{name}( ) argument #1 must be of scalar type")));
+        }
+        let value = self.expression(node)?;
+        match value.value_type {
+            Type::Integer(_) => Ok(value),
+            Type::Pointer(_) => Ok(convert::to_address(value)),
+            ref other => Err(Diagnostic::new(
+                "D_AGG_SCALAR",
+                node.span,
+                format!("{name}( ) argument #1 must be of scalar type, found {}", types::name(other)),
+            )),
+        }
+    }
+
+    fn weight(&mut self, name: &str, index: usize, node: &Node) -> Resolve<Expression> {
+        let weight = self.expression(node)?;
+        match weight.value_type {
+            Type::Integer(_) => Ok(convert::to_integer(weight, constant::LONG)),
+            _ => Err(Diagnostic::new(
+                "D_PROTO_ARG",
+                node.span,
+                format!("{name}( ) increment value (argument #{}) must be of scalar type", index + 1),
+            )),
+        }
+    }
+
+    /// A constant parameter; `None`: it is no integer constant.
+    fn parameter(&mut self, node: &Node) -> Resolve<Option<i128>> {
+        Ok(constant::wide_value(&self.expression(node)?))
+    }
+
+    /// `lquantize(value, base, limit[, step[, weight]])`. DTrace counts its parameters from the base.
+    fn linear(&mut self, arguments: &[Node], span: Span) -> Resolve<AggregatingFunction> {
+        let [_, base_node, limit_node, ..] = arguments else {
+            return Err(count_mismatch("lquantize", arguments.len(), "at least 3", span));
+        };
+        let error = |tag, span, text: &str| Diagnostic::new(tag, span, format!("lquantize( ) {text}"));
+        let Some(base) = self.parameter(base_node)? else {
+            return Err(error("D_LQUANT_BASETYPE", base_node.span, "argument #1 must be an integer constant"));
+        };
+        let Ok(base) = i32::try_from(base) else {
+            return Err(error("D_LQUANT_BASEVAL", base_node.span, "argument #1 must be a 32-bit quantity"));
+        };
+        let Some(limit) = self.parameter(limit_node)? else {
+            return Err(error("D_LQUANT_LIMTYPE", limit_node.span, "argument #2 must be an integer constant"));
+        };
+        let Ok(limit) = i32::try_from(limit) else {
+            return Err(error("D_LQUANT_LIMVAL", limit_node.span, "argument #2 must be a 32-bit quantity"));
+        };
+        if limit < base {
+            let text = "base (argument #1) must be less than limit (argument #2)";
+            return Err(error("D_LQUANT_MISMATCH", span, text));
+        }
+        let mut step = 1;
+        if let Some(node) = arguments.get(3) {
+            step = match self.parameter(node)? {
+                Some(step) if step > 0 => u16::try_from(step)
+                    .map_err(|_| error("D_LQUANT_STEPVAL", node.span, "argument #3 must be a 16-bit quantity"))?,
+                _ => {
+                    let text = "argument #3 must be a non-zero positive integer constant";
+                    return Err(error("D_LQUANT_STEPTYPE", node.span, text));
+                }
+            };
+        }
+        let levels = (i64::from(limit) - i64::from(base)) / i64::from(step);
+        if levels == 0 {
+            let text = "step (argument #3) too large: must have at least one quantization level";
+            return Err(error("D_LQUANT_STEPLARGE", span, text));
+        }
+        if levels > i64::from(u16::MAX) {
+            let text = "step (argument #3) too small: number of quantization levels must be a 16-bit quantity";
+            return Err(error("D_LQUANT_STEPSMALL", span, text));
+        }
+        Ok(AggregatingFunction::LinearQuantize { base, limit, step })
+    }
+
+    /// `llquantize(value, factor, low, high, steps[, weight])`.
+    fn log_linear(&mut self, arguments: &[Node], span: Span) -> Resolve<AggregatingFunction> {
+        const PARAMETERS: [(&str, &str, &str); 4] = [
+            ("factor", "D_LLQUANT_FACTORTYPE", "D_LLQUANT_FACTORVAL"),
+            ("low magnitude", "D_LLQUANT_LOWTYPE", "D_LLQUANT_LOWVAL"),
+            ("high magnitude", "D_LLQUANT_HIGHTYPE", "D_LLQUANT_HIGHVAL"),
+            ("linear steps per magnitude", "D_LLQUANT_NSTEPTYPE", "D_LLQUANT_NSTEPVAL"),
+        ];
+        let mut values = [0_u16; 4];
+        for ((value, (what, bad_type, bad_value)), (index, node)) in
+            values.iter_mut().zip(PARAMETERS).zip(arguments.iter().enumerate().skip(1))
+        {
+            let Some(parameter) = self.parameter(node)? else {
+                let text = format!("llquantize( ) argument #{index} ({what}) must be an integer constant");
+                return Err(Diagnostic::new(bad_type, node.span, text));
+            };
+            *value = u16::try_from(parameter).map_err(|_| {
+                let text = format!("llquantize( ) argument #{index} ({what}) must be an unsigned 16-bit quantity");
+                Diagnostic::new(bad_value, node.span, text)
+            })?;
+        }
+        let [factor, low, high, steps] = values;
+        let error = |tag, text: &str| Err(Diagnostic::new(tag, span, format!("llquantize( ) {text}")));
+        if factor < 2 {
+            return error("D_LLQUANT_FACTORSMALL", "factor (argument #1) must be two or more");
+        }
+        if low >= high {
+            let text = "high magnitude (argument #3) must be greater than low magnitude (argument #2)";
+            return error("D_LLQUANT_MAGRANGE", text);
+        }
+        if steps < factor {
+            let text = "factor (argument #1) must be less than or equal to the number of linear steps per magnitude \
+                        (argument #4)";
+            return error("D_LLQUANT_FACTORNSTEPS", text);
+        }
+        let mut power = u64::from(factor);
+        while power < u64::from(steps) {
+            power *= u64::from(factor);
+        }
+        if steps % factor != 0 || power % u64::from(steps) != 0 {
+            let text = "factor (argument #1) must evenly divide the number of steps per magnitude (argument #4), and \
+                        the number of steps per magnitude must evenly divide a power of the factor";
+            return error("D_LLQUANT_FACTOREVEN", text);
+        }
+        if u64::from(factor).checked_pow(u32::from(high)).is_none() {
+            let text = format!("factor ({factor}) raised to power of high magnitude ({high}) overflows 64-bits");
+            return error("D_LLQUANT_MAGTOOBIG", &text);
+        }
+        Ok(AggregatingFunction::LogLinearQuantize { factor, low, high, steps })
+    }
+}
+
+fn type_of_key(of: &KeyType) -> Option<Type> {
+    match of {
+        KeyType::Integer(integer) => Some(Type::Integer(*integer)),
+        KeyType::String => Some(Type::String),
+        KeyType::UserStack { .. } | KeyType::Symbol => None,
+    }
+}
+
+/// The D name of a function.
+pub(crate) fn function_name(of: AggregatingFunction) -> &'static str {
+    use AggregatingFunction as F;
+    match of {
+        F::Count => "count",
+        F::Sum => "sum",
+        F::Average => "avg",
+        F::Minimum => "min",
+        F::Maximum => "max",
+        F::StandardDeviation => "stddev",
+        F::Quantize => "quantize",
+        F::LinearQuantize { .. } => "lquantize",
+        F::LogLinearQuantize { .. } => "llquantize",
+    }
+}
+
+/// The error of another function, or of the same with other parameters.
+fn redefined(name: &str, before: AggregatingFunction, now: AggregatingFunction, span: Span) -> Diagnostic {
+    use AggregatingFunction as F;
+    let parameter = |tag, text: &str, expected: i64, found: i64| {
+        let message = format!("{text} doesn't match previous declaration: expected {expected}, found {found}");
+        Diagnostic::new(tag, span, message)
+    };
+    match (before, now) {
+        (
+            F::LinearQuantize { base, limit, step },
+            F::LinearQuantize { base: new_base, limit: new_limit, step: new_step },
+        ) => {
+            if base != new_base {
+                let text = "lquantize( ) base (argument #1)";
+                parameter("D_LQUANT_MATCHBASE", text, base.into(), new_base.into())
+            } else if limit != new_limit {
+                let text = "lquantize( ) limit (argument #2)";
+                parameter("D_LQUANT_MATCHLIM", text, limit.into(), new_limit.into())
+            } else {
+                let text = "lquantize( ) step (argument #3)";
+                parameter("D_LQUANT_MATCHSTEP", text, step.into(), new_step.into())
+            }
+        }
+        (
+            F::LogLinearQuantize { factor, low, high, steps },
+            F::LogLinearQuantize { factor: new_factor, low: new_low, high: new_high, steps: new_steps },
+        ) => {
+            let candidates = [
+                ("D_LLQUANT_FACTORMATCH", "llquantize( ) factor (argument #1)", factor, new_factor),
+                ("D_LLQUANT_LOWMATCH", "llquantize( ) low magnitude (argument #2)", low, new_low),
+                ("D_LLQUANT_HIGHMATCH", "llquantize( ) high magnitude (argument #3)", high, new_high),
+                ("D_LLQUANT_NSTEPMATCH", "llquantize( ) linear steps per magnitude (argument #4)", steps, new_steps),
+            ];
+            let (tag, text, expected, found) =
+                candidates.into_iter().find(|(_, _, before, now)| before != now).unwrap_or(candidates[3]);
+            parameter(tag, text, expected.into(), found.into())
+        }
+        _ => Diagnostic::new(
+            "D_AGG_REDEF",
+            span,
+            format!(
+                "aggregation redefined: {name} = {}( ), previously {name} = {}( )",
+                function_name(now),
+                function_name(before)
+            ),
+        ),
+    }
+}

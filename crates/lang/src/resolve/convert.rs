@@ -1,0 +1,121 @@
+//! Conversions: implicit ones made explicit, casts checked.
+
+use super::{Resolve, constant};
+use crate::diagnostic::Diagnostic;
+use crate::program::{Expression, ExpressionKind, Function, IntegerType, Type};
+use crate::source::Span;
+use crate::types;
+
+/// An integer converted to an integer type; constants are folded.
+pub(super) fn to_integer(expression: Expression, to: IntegerType) -> Expression {
+    if expression.value_type == Type::Integer(to) {
+        return expression;
+    }
+    match constant::value(&expression) {
+        Some(value) => constant::integer(value, to, expression.span),
+        None => cast(expression, Type::Integer(to)),
+    }
+}
+
+/// A cast without a check.
+pub(super) fn cast(expression: Expression, to: Type) -> Expression {
+    if expression.value_type == to {
+        return expression;
+    }
+    let span = expression.span;
+    Expression { kind: ExpressionKind::Cast(Box::new(expression)), value_type: to, span }
+}
+
+/// A pointer or integer as an unsigned number of 64 bits; an integer is extended by its own type first.
+pub(super) fn to_address(expression: Expression) -> Expression {
+    match expression.value_type {
+        Type::Integer(_) => to_integer(expression, constant::UNSIGNED_LONG),
+        _ => cast(expression, Type::U64),
+    }
+}
+
+/// Converts what is assigned or passed to the type of what receives it; `None`: the types are not compatible.
+///
+/// Integers of all widths are; strings and `char *`; pointers to the same, or to or from `void *`; the constant 0 and
+/// any pointer.
+pub(super) fn assign(expression: Expression, to: &Type) -> Option<Expression> {
+    if expression.value_type == *to {
+        return Some(expression);
+    }
+    match (&expression.value_type, to) {
+        (Type::Integer(_), Type::Integer(integer)) => Some(to_integer(expression, *integer)),
+        (from, Type::String) if types::is_character_pointer(from) => Some(cast(expression, Type::String)),
+        (Type::Pointer(None) | Type::Bytes { .. }, Type::Pointer(_)) | (Type::Pointer(_), Type::Pointer(None)) => {
+            Some(cast(expression, to.clone()))
+        }
+        (Type::Integer(_), Type::Pointer(_)) if constant::value(&expression) == Some(0) => {
+            Some(cast(constant::integer(0, constant::UNSIGNED_LONG, expression.span), to.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// `(to)expression`.
+pub(super) fn explicit(expression: Expression, to: &Type, span: Span) -> Resolve<Expression> {
+    let from = &expression.value_type;
+    let mut result = match (from, to) {
+        (_, Type::Void) => {
+            Expression { kind: ExpressionKind::Cast(Box::new(expression)), value_type: Type::Void, span }
+        }
+        (Type::Integer(_), Type::Integer(integer)) => to_integer(expression, *integer),
+        (Type::Integer(_), Type::Pointer(_)) => cast(to_address(expression), to.clone()),
+        (Type::Pointer(_) | Type::Bytes { .. }, Type::Integer(integer)) => to_integer(to_address(expression), *integer),
+        (Type::Pointer(_) | Type::Bytes { .. }, Type::Pointer(_)) => cast(expression, to.clone()),
+        (Type::String, Type::String) => expression,
+        (Type::Integer(_) | Type::Pointer(_) | Type::Bytes { .. }, Type::String) => to_string(expression),
+        _ => {
+            return Err(Diagnostic::new(
+                "D_CAST_INVAL",
+                span,
+                format!("invalid cast expression: \"{}\" to \"{}\"", types::name(from), types::name(to)),
+            ));
+        }
+    };
+    result.span = span;
+    Ok(result)
+}
+
+/// `stringof(expression)`, of a type that has one.
+pub(super) fn to_string(expression: Expression) -> Expression {
+    match expression.value_type {
+        // The bytes of a constant are not an address: an integer is one when it is as wide as one.
+        Type::Integer(_) => cast(to_address(expression), Type::String),
+        _ => cast(expression, Type::String),
+    }
+}
+
+/// Reads an integer or pointer at an address. `*(int *)copyin(a, 4)` reads at `a` itself: the copy is not made.
+pub(super) fn load(address: Expression, of: &Type, span: Span) -> Expression {
+    let address = without_copyin(address, of);
+    let read = match of {
+        Type::Integer(_) => of.clone(),
+        _ => Type::U64,
+    };
+    let loaded = Expression { kind: ExpressionKind::Load(Box::new(address)), value_type: read, span };
+    cast(loaded, of.clone())
+}
+
+/// The address that was copied from, when `address` is that of a copy of constant size that holds the whole value.
+fn without_copyin(address: Expression, of: &Type) -> Expression {
+    let wanted = types::size_of(of).unwrap_or(u64::MAX);
+    match address {
+        Expression { kind: ExpressionKind::Cast(inner), value_type, span }
+            if matches!(inner.value_type, Type::Bytes { size: Some(size) } if u64::from(size) >= wanted) =>
+        {
+            match *inner {
+                Expression { kind: ExpressionKind::Call { function: Function::CopyIn, mut arguments }, .. }
+                    if !arguments.is_empty() =>
+                {
+                    cast(arguments.swap_remove(0), value_type)
+                }
+                other => Expression { kind: ExpressionKind::Cast(Box::new(other)), value_type, span },
+            }
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,260 @@
+//! Declarations: variables, `typedef`, `enum`, `inline`.
+
+use super::expressions::unsupported;
+use super::{Resolve, Resolver, constant, convert, names};
+use crate::diagnostic::Diagnostic;
+use crate::parser::MAXIMUM_NESTING;
+use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable};
+use crate::source::Span;
+use crate::syntax::{BaseType, Declaration, Declarator, Derived, Inline, Node, TypeName};
+use crate::types;
+
+/// The most nodes that an inline may expand to: inlines of inlines would double with every line.
+const MAXIMUM_INLINE: usize = 256;
+
+impl Resolver {
+    pub(super) fn declaration(&mut self, declaration: &Declaration) -> Resolve<()> {
+        let scope = match declaration.storage {
+            None => Scope::Global,
+            Some(("self", _)) => Scope::ThreadLocal,
+            Some(("this", _)) => Scope::ClauseLocal,
+            Some(("typedef", _)) => return self.typedef(declaration),
+            Some(("extern", span)) => {
+                return Err(unsupported("N_EXTERN", "declaring what is defined elsewhere (extern)", span));
+            }
+            Some((word, span)) => {
+                return Err(Diagnostic::new(
+                    "D_DECL_BADCLASS",
+                    span,
+                    format!("the storage class {word} is not supported in D"),
+                ));
+            }
+        };
+        let base = self.base(&declaration.base, declaration.span)?;
+        if declaration.declarators.is_empty() && !matches!(declaration.base, BaseType::Enumeration(_)) {
+            return Err(Diagnostic::new("D_SYNTAX", declaration.span, "the declaration declares nothing"));
+        }
+        for declarator in &declaration.declarators {
+            self.declare(scope, &base, declarator)?;
+        }
+        Ok(())
+    }
+
+    fn declare(&mut self, scope: Scope, base: &Type, declarator: &Declarator) -> Resolve<()> {
+        let span = declarator.span;
+        let (value_type, keys) = match declarator.derived.split_last() {
+            Some((Derived::Keys(keys), rest)) => (self.derive(base.clone(), rest, span)?, Some(keys)),
+            Some((Derived::ArrayOfUnknownSize, _)) => {
+                return Err(Diagnostic::new(
+                    "D_DECL_ARRNULL",
+                    span,
+                    format!("array declaration requires array dimension or tuple signature: {}", declarator.name),
+                ));
+            }
+            _ => (self.derive(base.clone(), &declarator.derived, span)?, None),
+        };
+        if value_type == Type::Void {
+            let message = format!("cannot declare void object: {}", declarator.name);
+            return Err(Diagnostic::new("D_DECL_VOIDOBJ", span, message));
+        }
+        let keys = match keys {
+            None => None,
+            Some(_) if scope == Scope::ClauseLocal => {
+                let message = format!("cannot declare a clause-local associative array: {}", declarator.name);
+                return Err(Diagnostic::new("D_DECL_LOCASSC", span, message));
+            }
+            Some(keys) => Some(keys.iter().map(|key| self.key_type(key)).collect::<Resolve<Vec<_>>>()?),
+        };
+        let variable = Variable { name: declarator.name.clone(), value_type, keys };
+        if let Some(known) = self.known(scope, &declarator.name) {
+            if self.variable(scope, known.id) == Some(&variable) {
+                return Ok(());
+            }
+            return Err(redeclared(&declarator.name, span).with_related(known.span, "it was first declared here"));
+        }
+        if scope == Scope::Global {
+            self.check_new_name(&declarator.name, span)?;
+        }
+        self.define(scope, variable, span);
+        Ok(())
+    }
+
+    fn key_type(&mut self, key: &TypeName) -> Resolve<Type> {
+        match self.type_of(key)? {
+            found @ (Type::Integer(_) | Type::String) => Ok(found),
+            Type::Pointer(_) => Ok(Type::U64),
+            other => Err(Diagnostic::new(
+                "D_KEY_TYPE",
+                key.span,
+                format!("{} may not be the type of an array's key", types::name(&other)),
+            )),
+        }
+    }
+
+    /// A global name that is not taken by what every program knows.
+    fn check_new_name(&self, name: &str, span: Span) -> Resolve<()> {
+        let taken = names::builtin(name).is_some()
+            || names::callable(name).is_some()
+            || names::missing_variable(name).is_some()
+            || names::register(name).is_some()
+            || self.inlines.contains_key(name)
+            || self.enumerators.contains_key(name)
+            || self.known(Scope::Global, name).is_some()
+            || matches!(name, "NULL" | "uregs");
+        if taken { Err(redeclared(name, span)) } else { Ok(()) }
+    }
+
+    fn typedef(&mut self, declaration: &Declaration) -> Resolve<()> {
+        let base = self.base(&declaration.base, declaration.span)?;
+        for declarator in &declaration.declarators {
+            let defined = self.derive(base.clone(), &declarator.derived, declarator.span)?;
+            let name = &declarator.name;
+            let before = self.types.get(name).cloned().or_else(|| types::named(name));
+            if before.is_some_and(|before| before != defined) {
+                return Err(Diagnostic::new("D_DECL_TYPERED", declarator.span, format!("type redeclared: {name}")));
+            }
+            self.types.insert(name.clone(), defined);
+        }
+        Ok(())
+    }
+
+    pub(super) fn inline(&mut self, inline: &Inline) -> Resolve<()> {
+        let declarator = &inline.declarator;
+        let base = self.base(&inline.base, inline.span)?;
+        if declarator.derived.iter().any(|d| matches!(d, Derived::Keys(_))) {
+            return Err(unsupported("N_INLINE_ARRAY", "an inline with keys", declarator.span));
+        }
+        let to = self.derive(base, &declarator.derived, declarator.span)?;
+        let value = self.expression(&inline.value)?;
+        let from = types::name(&value.value_type);
+        let Some(value) = convert::assign(value, &to) else {
+            return Err(super::operators::incompatible(&types::name(&to), "=", &from, inline.span));
+        };
+        if nodes(&value) > MAXIMUM_INLINE {
+            return Err(Diagnostic::new(
+                "N_NESTING",
+                inline.value.span,
+                format!("the inline {} expands to more than {MAXIMUM_INLINE} operations", declarator.name),
+            ));
+        }
+        self.check_new_name(&declarator.name, declarator.span)?;
+        self.inlines.insert(declarator.name.clone(), value);
+        Ok(())
+    }
+
+    /// The type that a type name names.
+    pub(super) fn type_of(&mut self, name: &TypeName) -> Resolve<Type> {
+        let base = self.base(&name.base, name.span)?;
+        self.derive(base, &name.derived, name.span)
+    }
+
+    fn base(&mut self, base: &BaseType, span: Span) -> Resolve<Type> {
+        match base {
+            BaseType::Void => Ok(Type::Void),
+            BaseType::Integer(integer) => Ok(Type::Integer(*integer)),
+            BaseType::String => Ok(Type::String),
+            BaseType::Floating => Err(unsupported("N_FLOAT", "floating point", span)),
+            BaseType::Aggregate { keyword, tag } => {
+                let what = if tag.is_empty() { (*keyword).to_owned() } else { format!("{keyword} {tag}") };
+                Err(unsupported("N_STRUCT", &what, span)
+                    .with_help("read a member by its offset: *(int *)(pointer + 8)"))
+            }
+            BaseType::Named(name) => match self.types.get(name).cloned().or_else(|| types::named(name)) {
+                Some(found) => Ok(found),
+                None => Err(Diagnostic::new("D_TYPE_ERR", span, format!("the type `{name}` is not known"))),
+            },
+            BaseType::Enumeration(enumerators) => {
+                self.enumerators(enumerators)?;
+                Ok(Type::I32)
+            }
+        }
+    }
+
+    fn enumerators(&mut self, enumerators: &[(String, Option<Node>, Span)]) -> Resolve<()> {
+        let mut next = 0_i128;
+        for (name, value, span) in enumerators {
+            if let Some(node) = value {
+                let Some(value) = constant::wide_value(&self.expression(node)?) else {
+                    let message = format!("enumerator '{name}' must be assigned to an integral constant expression");
+                    return Err(Diagnostic::new("D_DECL_ENCONST", node.span, message));
+                };
+                next = value;
+            }
+            let Ok(value) = i32::try_from(next) else {
+                let message = format!("enumerator '{name}' value overflows INT_MAX");
+                return Err(Diagnostic::new("D_DECL_ENOFLOW", *span, message));
+            };
+            self.check_new_name(name, *span)?;
+            self.enumerators.insert(name.clone(), i64::from(value));
+            next += 1;
+        }
+        Ok(())
+    }
+
+    /// What is made of a type by stars and brackets.
+    fn derive(&mut self, base: Type, derived: &[Derived], span: Span) -> Resolve<Type> {
+        let mut result = base;
+        for step in derived {
+            result = match step {
+                Derived::Pointer if pointer_depth(&result) >= usize::from(MAXIMUM_NESTING) => {
+                    return Err(Diagnostic::new(
+                        "N_NESTING",
+                        span,
+                        format!("a pointer to a pointer more than {MAXIMUM_NESTING} times"),
+                    ));
+                }
+                Derived::Pointer if result == Type::Void => Type::Pointer(None),
+                Derived::Pointer => Type::Pointer(Some(Box::new(result))),
+                Derived::Array(_) => return Err(unsupported("N_ARRAY", "an array of fixed size", span)),
+                Derived::ArrayOfUnknownSize => {
+                    return Err(Diagnostic::new("D_DECL_ARRNULL", span, "an array needs a dimension here"));
+                }
+                Derived::Keys(_) => {
+                    return Err(Diagnostic::new("D_DECL_DYNOBJ", span, "an associative array cannot be part of a type"));
+                }
+                Derived::Function => return Err(unsupported("N_FUNCTION_TYPE", "a function type", span)),
+            };
+        }
+        Ok(result)
+    }
+}
+
+fn pointer_depth(of: &Type) -> usize {
+    let mut depth = 0;
+    let mut inner = of;
+    while let Type::Pointer(Some(to)) = inner {
+        depth += 1;
+        inner = to;
+    }
+    depth
+}
+
+fn redeclared(name: &str, span: Span) -> Diagnostic {
+    Diagnostic::new("D_DECL_IDRED", span, format!("identifier redeclared: {name}"))
+}
+
+/// Nodes of an expression.
+fn nodes(of: &Expression) -> usize {
+    let all = |list: &[Expression]| list.iter().map(nodes).sum::<usize>();
+    let place = |place: &Place| match place {
+        Place::Scalar { .. } => 0,
+        Place::Element { keys, .. } => all(keys),
+    };
+    1 + match &of.kind {
+        ExpressionKind::Integer(_) | ExpressionKind::String(_) | ExpressionKind::Builtin(_) => 0,
+        ExpressionKind::Variable(target) | ExpressionKind::Increment { place: target, .. } => place(target),
+        ExpressionKind::Register(one)
+        | ExpressionKind::Unary { operand: one, .. }
+        | ExpressionKind::Cast(one)
+        | ExpressionKind::Load(one) => nodes(one),
+        ExpressionKind::Binary { left, right, .. }
+        | ExpressionKind::Logical { left, right, .. }
+        | ExpressionKind::Comma { first: left, second: right } => nodes(left) + nodes(right),
+        ExpressionKind::Conditional { condition, then, otherwise } => {
+            nodes(condition) + nodes(then) + nodes(otherwise)
+        }
+        ExpressionKind::Assign { place: target, value }
+        | ExpressionKind::AssignOperator { place: target, value, .. } => place(target) + nodes(value),
+        ExpressionKind::Call { arguments, .. } => all(arguments),
+    }
+}

@@ -1,0 +1,261 @@
+//! Operands: constants, names, elements, casts, `sizeof`, `stringof`.
+
+use super::names::Callable;
+use super::variables::designator;
+use super::{Resolve, Resolver, constant, convert, names};
+use crate::diagnostic::Diagnostic;
+use crate::program::{BinaryOperator, Expression, ExpressionKind, IntegerType, Scope, Type};
+use crate::source::Span;
+use crate::syntax::{IntegerLiteral, Node, NodeKind};
+use crate::types;
+
+impl Resolver {
+    /// The value of an expression.
+    pub(super) fn expression(&mut self, node: &Node) -> Resolve<Expression> {
+        let span = node.span;
+        match &node.kind {
+            NodeKind::Integer(integer) => Ok(literal(*integer, span)),
+            NodeKind::String(text) => {
+                Ok(Expression { kind: ExpressionKind::String(text.clone()), value_type: Type::String, span })
+            }
+            NodeKind::Identifier(name) => self.identifier(name, node),
+            NodeKind::Local { .. } => self.variable_of(node),
+            NodeKind::Index { base, indices } => self.index(base, indices, node),
+            NodeKind::Aggregation(name) => Err(aggregation_as_value(name, span)),
+            NodeKind::Call { function, arguments } => self.call(function, arguments, span),
+            NodeKind::Member { base, arrow, .. } => self.member(base, *arrow, span),
+            NodeKind::Unary { operator, operand } => self.unary(*operator, operand, span),
+            NodeKind::Increment { operand, delta, post } => self.increment(operand, *delta, *post, span),
+            NodeKind::Binary { operator, left, right } => {
+                let (left, right) = (self.expression(left)?, self.expression(right)?);
+                self.binary(*operator, left, right, span)
+            }
+            NodeKind::Logical { operator, left, right } => self.logical(*operator, left, right, span),
+            NodeKind::Conditional { condition, then, otherwise } => {
+                self.conditional(condition, then, otherwise, span)
+            }
+            NodeKind::Assign { operator: None, left, right } => self.assign(left, right, span),
+            NodeKind::Assign { operator: Some(operator), left, right } => {
+                self.assign_operator(*operator, left, right, span)
+            }
+            NodeKind::Comma { first, second } => {
+                let (first, second) = (self.comma_operand(first)?, self.comma_operand(second)?);
+                let value_type = second.value_type.clone();
+                let kind = ExpressionKind::Comma { first: Box::new(first), second: Box::new(second) };
+                Ok(Expression { kind, value_type, span })
+            }
+            NodeKind::Cast { to, operand } => {
+                let to = self.type_of(to)?;
+                let operand = self.expression(operand)?;
+                convert::explicit(operand, &to, span)
+            }
+            NodeKind::SizeofType(of) => {
+                let of = self.type_of(of)?;
+                sizeof(&of, span)
+            }
+            NodeKind::Sizeof(operand) => {
+                let operand = self.expression(operand)?;
+                sizeof(&operand.value_type, span)
+            }
+            NodeKind::Stringof(operand) => {
+                let operand = self.expression(operand)?;
+                match operand.value_type {
+                    Type::Void => Err(Diagnostic::new(
+                        "D_STRINGOF_TYPE",
+                        span,
+                        "cannot apply stringof to a value of type void",
+                    )),
+                    _ => Ok(Expression { span, ..convert::to_string(operand) }),
+                }
+            }
+            NodeKind::Offsetof(_) => Err(unsupported("N_STRUCT", "offsetof", span)),
+            NodeKind::Translate { .. } => Err(unsupported("N_TRANSLATOR", "xlate", span)),
+        }
+    }
+
+    /// A name. User's variables come first, as in DTrace: they may hide what is built in later.
+    fn identifier(&mut self, name: &str, node: &Node) -> Resolve<Expression> {
+        let span = node.span;
+        if self.known(Scope::Global, name).is_some() {
+            return self.variable_of(node);
+        }
+        if let Some(inline) = self.inlines.get(name) {
+            return Ok(Expression { span, ..inline.clone() });
+        }
+        if let Some(value) = self.enumerators.get(name).copied().or_else(|| names::register(name)) {
+            return Ok(constant::integer(value, constant::INT, span));
+        }
+        if let Some((builtin, value_type)) = names::builtin(name) {
+            return Ok(Expression { kind: ExpressionKind::Builtin(builtin), value_type, span });
+        }
+        if name == "NULL" {
+            return Ok(convert::cast(constant::integer(0, constant::UNSIGNED_LONG, span), Type::Pointer(None)));
+        }
+        if let Some(instead) = names::missing_variable(name) {
+            let diagnostic = unsupported("N_VARIABLE", &format!("the built-in variable {name}"), span);
+            return Err(if instead.is_empty() { diagnostic } else { diagnostic.with_help(instead) });
+        }
+        if name.contains('`') {
+            return Err(unsupported("N_SYMBOL", &format!("the symbol {name}"), span)
+                .with_help("variables of the target can be read by address: *(int *)0x..."));
+        }
+        if name == "uregs" {
+            return Err(Diagnostic::new("D_IDENT_BADREF", span, "array 'uregs' may not be referenced as scalar")
+                .with_help("uregs[R_RAX], uregs[R_RSP], ..."));
+        }
+        if names::callable(name).is_some() {
+            return Err(Diagnostic::new(
+                "D_IDENT_BADREF",
+                span,
+                format!("function '{name}' may not be referenced as scalar"),
+            )
+            .with_help(format!("call it: {name}(...)")));
+        }
+        self.variable_of(node)
+    }
+
+    fn variable_of(&mut self, node: &Node) -> Resolve<Expression> {
+        match designator(node) {
+            Some(designator) => self.read(&designator, node.span),
+            None => Err(Diagnostic::new("D_OP_IDENT", node.span, "expected a variable")),
+        }
+    }
+
+    /// `base[index]`: an element of an associative array, a register, or what a pointer points to.
+    fn index(&mut self, base: &Node, indices: &[Node], node: &Node) -> Resolve<Expression> {
+        let span = node.span;
+        match &base.kind {
+            NodeKind::Aggregation(name) => return Err(aggregation_as_value(name, span)),
+            NodeKind::Index { base: inner, .. } if matches!(inner.kind, NodeKind::Aggregation(_)) => {
+                return Err(multi_dimensional(inner, span));
+            }
+            NodeKind::Identifier(name) if self.known(Scope::Global, name).is_none() => match name.as_str() {
+                "uregs" => return self.register(indices, span),
+                "args" | "vmregs" | "fds" => {
+                    self.identifier(name, base)?;
+                }
+                _ if names::builtin(name).is_none() && !self.inlines.contains_key(name) => {
+                    return self.variable_of(node);
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+        if let Some(found) = designator(node) {
+            let scalar = match self.known(found.scope, found.name) {
+                Some(known) => self.variable(found.scope, known.id).is_some_and(|v| v.keys.is_none()),
+                None => found.scope == Scope::Global,
+            };
+            if !scalar {
+                return self.read(&found, span);
+            }
+        }
+        let pointer = self.expression(base)?;
+        if !matches!(pointer.value_type, Type::Pointer(_)) {
+            let message = format!("\"{}\" is not an array and no pointer", types::name(&pointer.value_type));
+            return Err(Diagnostic::new("D_ARR_BADREF", base.span, message));
+        }
+        let [index] = indices else {
+            return Err(Diagnostic::new("D_ARR_BADREF", span, "a pointer has one index, not several keys"));
+        };
+        let index = self.expression(index)?;
+        let address = self.binary(BinaryOperator::Add, pointer, index, span)?;
+        self.dereference(address, span)
+    }
+
+    fn register(&mut self, indices: &[Node], span: Span) -> Resolve<Expression> {
+        let [index] = indices else {
+            return Err(Diagnostic::new("D_PROTO_LEN", span, "uregs[ ] prototype mismatch: 1 index expected"));
+        };
+        let at = index.span;
+        let index = self.expression(index)?;
+        if !matches!(index.value_type, Type::Integer(_)) {
+            return Err(Diagnostic::new("D_REGS_IDX", at, "the index of uregs[ ] must be an integer")
+                .with_help("uregs[R_RAX], uregs[R_RSP], ..."));
+        }
+        if constant::wide_value(&index).is_some_and(|value| !(0..28).contains(&value)) {
+            return Err(Diagnostic::new("D_REGS_IDX", at, "there is no such register in uregs[ ]")
+                .with_help("from 0 (R_R15) to 27 (R_GSBASE)"));
+        }
+        let index = Box::new(convert::to_integer(index, constant::LONG));
+        Ok(Expression { kind: ExpressionKind::Register(index), value_type: Type::U64, span })
+    }
+
+    fn member(&mut self, base: &Node, arrow: bool, span: Span) -> Resolve<Expression> {
+        let operator = if arrow { "->" } else { "." };
+        let base = self.expression(base)?;
+        match base.value_type {
+            Type::Pointer(_) | Type::Bytes { .. } if arrow => Err(unsupported("N_STRUCT", "members of structures", span)
+                .with_help("read the member by its offset: *(int *)(pointer + 8)")),
+            other if arrow => Err(Diagnostic::new(
+                "D_OP_PTR",
+                span,
+                format!("operator -> must be applied to a pointer, not to \"{}\"", types::name(&other)),
+            )),
+            other => Err(Diagnostic::new(
+                "D_OP_SOU",
+                span,
+                format!("operator {operator} cannot be applied to type \"{}\"", types::name(&other)),
+            )),
+        }
+    }
+
+    fn comma_operand(&mut self, node: &Node) -> Resolve<Expression> {
+        if let NodeKind::Call { function, .. } = &node.kind
+            && let NodeKind::Identifier(name) = &function.kind
+            && names::callable(name) == Some(Callable::Action)
+        {
+            return Err(Diagnostic::new("D_OP_ACT", node.span, "operator , operands cannot be actions")
+                .with_help("separate actions with `;`"));
+        }
+        if matches!(&node.kind, NodeKind::Assign { left, .. } if super::aggregations::named(left).is_some()) {
+            return Err(Diagnostic::new("D_OP_DYN", node.span, "operator , operands cannot be of dynamic type")
+                .with_help("separate the statements with `;`"));
+        }
+        self.expression(node)
+    }
+}
+
+/// A constant of the type that C gives it.
+pub(super) fn literal(of: IntegerLiteral, span: Span) -> Expression {
+    let fits_int = of.value <= i32::MAX as u64;
+    let fits_unsigned = of.value <= u64::from(u32::MAX);
+    let fits_long = of.value <= i64::MAX as u64;
+    let bytes = if !of.long && (if of.unsigned || !of.decimal { fits_unsigned } else { fits_int }) { 4 } else { 8 };
+    let fits_signed = if bytes == 4 { fits_int } else { fits_long };
+    let constant_type = IntegerType { bytes, signed: !of.unsigned && fits_signed };
+    let value = if of.negative { (of.value as i64).wrapping_neg() } else { of.value as i64 };
+    constant::integer(value, constant_type, span)
+}
+
+fn sizeof(of: &Type, span: Span) -> Resolve<Expression> {
+    match types::size_of(of) {
+        Some(size) => Ok(constant::integer(size as i64, constant::UNSIGNED_LONG, span)),
+        None => Err(Diagnostic::new(
+            "D_SIZEOF_TYPE",
+            span,
+            format!("cannot apply sizeof to an operand of unknown size: {}", types::name(of)),
+        )),
+    }
+}
+
+/// Something of D that is not there yet.
+pub(super) fn unsupported(tag: &'static str, what: &str, span: Span) -> Diagnostic {
+    let verb = if what.starts_with("members") { "are" } else { "is" };
+    Diagnostic::new(tag, span, format!("{what} {verb} not supported yet"))
+}
+
+pub(super) fn multi_dimensional(aggregation: &Node, span: Span) -> Diagnostic {
+    let name = super::later::name_of(aggregation).unwrap_or_default();
+    Diagnostic::new(
+        "D_AGG_MDIM",
+        span,
+        format!("improper attempt to reference {name} as a multi-dimensional array"),
+    )
+    .with_help(format!("separate the keys with commas: {name}[a, b]"))
+}
+
+fn aggregation_as_value(name: &str, span: Span) -> Diagnostic {
+    Diagnostic::new("D_OP_DYN", span, format!("the aggregation {name} cannot be used as a value"))
+        .with_help("only printa, clear, trunc, normalize and denormalize take aggregations")
+}

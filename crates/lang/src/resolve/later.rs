@@ -1,0 +1,70 @@
+//! What is assigned where: only to say, of a use before the first assignment, that there is a later one.
+
+use crate::source::Span;
+use crate::syntax::{Item, LocalScope, Node, NodeKind, Statement};
+use std::collections::HashMap;
+
+/// The first assignment to each variable (`x`, `self->x`, `this->x`) and aggregation (`@a`).
+#[derive(Debug, Default)]
+pub(super) struct Later {
+    first: HashMap<String, Span>,
+}
+
+impl Later {
+    pub(super) fn of(items: &[Item]) -> Later {
+        let mut later = Later::default();
+        for item in items {
+            if let Item::Clause(clause) = item {
+                later.statements(&clause.body);
+            }
+        }
+        later
+    }
+
+    pub(super) fn first(&self, name: &str) -> Option<Span> {
+        self.first.get(name).copied()
+    }
+
+    fn statements(&mut self, statements: &[Statement]) {
+        for statement in statements {
+            match statement {
+                Statement::Expression(node) => self.expression(node),
+                Statement::If { then, otherwise, .. } => {
+                    self.statements(then);
+                    self.statements(otherwise);
+                }
+            }
+        }
+    }
+
+    /// Assignments that are statements, or operands of such ones: the common ones.
+    fn expression(&mut self, node: &Node) {
+        match &node.kind {
+            NodeKind::Assign { left, right, .. } => {
+                let base = match &left.kind {
+                    NodeKind::Index { base, .. } => base,
+                    _ => left,
+                };
+                if let Some(name) = name_of(base) {
+                    self.first.entry(name).or_insert(base.span);
+                }
+                self.expression(right);
+            }
+            NodeKind::Comma { first, second } => {
+                self.expression(first);
+                self.expression(second);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The name of a variable or aggregation as written.
+pub(super) fn name_of(node: &Node) -> Option<String> {
+    match &node.kind {
+        NodeKind::Identifier(name) | NodeKind::Aggregation(name) => Some(name.clone()),
+        NodeKind::Local { scope: LocalScope::Thread, name } => Some(format!("self->{name}")),
+        NodeKind::Local { scope: LocalScope::Clause, name } => Some(format!("this->{name}")),
+        _ => None,
+    }
+}

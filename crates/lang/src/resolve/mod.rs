@@ -1,0 +1,124 @@
+//! Syntax tree to program: names become indices, everything gets a type, conversions become explicit.
+//!
+//! The text is gone through once, in order, and so are its meanings, as in DTrace: a variable exists from its first
+//! assignment or declaration on, its type is the type of what was first assigned, and a use before that is an error (with
+//! a hint when the assignment comes later).
+//!
+//! | file | resolves |
+//! |---|---|
+//! | `declarations` | `int x;`, `typedef`, `enum`, `inline` |
+//! | `statements` | clauses and statements; `conditional` takes `if` apart |
+//! | `actions`, `aggregations` | what only a statement can be |
+//! | `expressions`, `operators`, `subroutines` | values |
+//! | `variables` | places that can be read and assigned |
+//! | `constant`, `names` | folding; the names every program knows |
+//!
+//! Every function that resolves answers with the first thing wrong; the statements of a clause are resolved
+//! independently of each other, so that each can have its own.
+
+mod actions;
+mod aggregations;
+mod conditional;
+mod constant;
+mod convert;
+mod declarations;
+mod expressions;
+mod later;
+mod names;
+mod operators;
+mod statements;
+mod subroutines;
+mod variables;
+
+use crate::diagnostic::Diagnostic;
+use crate::options::Options;
+use crate::program::{AggregationId, Expression, Pragma, Program, Type, VariableId};
+use crate::source::Span;
+use crate::syntax::Item;
+use later::Later;
+use std::collections::HashMap;
+
+pub(crate) use aggregations::function_name;
+pub(crate) use operators::symbol;
+
+type Resolve<T> = Result<T, Diagnostic>;
+
+/// Resolves the items of all sources, in order.
+///
+/// # Errors
+/// Everything found wrong.
+pub fn resolve(items: &[Item], pragmas: Vec<Pragma>) -> Result<Program, Vec<Diagnostic>> {
+    let mut resolver = Resolver { later: Later::of(items), ..Resolver::default() };
+    resolver.pragmas(pragmas);
+    for item in items {
+        match item {
+            Item::Clause(clause) => resolver.clause(clause),
+            Item::Declaration(declaration) => {
+                let result = resolver.declaration(declaration);
+                resolver.note(result);
+            }
+            Item::Inline(inline) => {
+                let result = resolver.inline(inline);
+                resolver.note(result);
+            }
+            Item::Unsupported { keyword, span } => {
+                let tag = if *keyword == "provider" { "N_PROVIDER" } else { "N_TRANSLATOR" };
+                resolver.diagnostics.push(Diagnostic::new(
+                    tag,
+                    *span,
+                    format!("{keyword}s are not supported yet"),
+                ));
+            }
+        }
+    }
+    if resolver.diagnostics.is_empty() { Ok(resolver.program) } else { Err(resolver.diagnostics) }
+}
+
+/// What is known of a variable besides its type.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    id: VariableId,
+    /// Where it was declared or first assigned.
+    span: Span,
+}
+
+/// An aggregation, and where it was first assigned.
+#[derive(Clone, Copy, Debug)]
+struct KnownAggregation {
+    id: AggregationId,
+    span: Span,
+}
+
+#[derive(Default)]
+struct Resolver {
+    program: Program,
+    diagnostics: Vec<Diagnostic>,
+    globals: HashMap<String, Known>,
+    thread_locals: HashMap<String, Known>,
+    clause_locals: HashMap<String, Known>,
+    aggregations: HashMap<String, KnownAggregation>,
+    types: HashMap<String, Type>,
+    enumerators: HashMap<String, i64>,
+    inlines: HashMap<String, Expression>,
+    /// What is assigned further on.
+    later: Later,
+}
+
+impl Resolver {
+    fn note(&mut self, result: Resolve<()>) {
+        if let Err(diagnostic) = result {
+            self.diagnostics.push(diagnostic);
+        }
+    }
+
+    /// Checks the options, so that the error is at the line that sets them.
+    fn pragmas(&mut self, pragmas: Vec<Pragma>) {
+        let mut options = Options::default();
+        for pragma in &pragmas {
+            if let Err(error) = options.set(&pragma.name, pragma.value.as_deref()) {
+                self.diagnostics.push(Diagnostic::new(error.tag(), pragma.span, error.to_string()));
+            }
+        }
+        self.program.pragmas = pragmas;
+    }
+}

@@ -1,0 +1,128 @@
+//! The names that every program knows: variables, registers, functions. And those that D has and we have not yet.
+
+use super::constant::{INT, LONG, UNSIGNED_LONG};
+use crate::program::{Builtin, IntegerType, Type};
+
+const UNSIGNED: IntegerType = IntegerType { bytes: 4, signed: false };
+
+/// A variable of the tracer's and its type.
+pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
+    let integer = |builtin, of| Some((builtin, Type::Integer(of)));
+    let string = |builtin| Some((builtin, Type::String));
+    if let Some(digit) = name.strip_prefix("arg").and_then(|rest| rest.parse::<u8>().ok()) {
+        return (digit <= 9 && name.len() == 4).then_some((Builtin::Argument(digit), Type::I64));
+    }
+    match name {
+        "pid" => integer(Builtin::Pid, INT),
+        "tid" => integer(Builtin::Tid, INT),
+        "ppid" => integer(Builtin::Ppid, INT),
+        "uid" => integer(Builtin::Uid, UNSIGNED),
+        "gid" => integer(Builtin::Gid, UNSIGNED),
+        "cpu" => integer(Builtin::Cpu, INT),
+        "execname" => string(Builtin::ExecName),
+        "probeprov" => string(Builtin::ProbeProvider),
+        "probemod" => string(Builtin::ProbeModule),
+        "probefunc" => string(Builtin::ProbeFunction),
+        "probename" => string(Builtin::ProbeName),
+        "timestamp" => integer(Builtin::Timestamp, UNSIGNED_LONG),
+        "vtimestamp" => integer(Builtin::VirtualTimestamp, UNSIGNED_LONG),
+        "walltimestamp" => integer(Builtin::WallTimestamp, LONG),
+        "ucaller" => integer(Builtin::UserCaller, UNSIGNED_LONG),
+        "epid" => integer(Builtin::EnabledProbeId, UNSIGNED),
+        "id" => integer(Builtin::ProbeId, UNSIGNED),
+        _ => None,
+    }
+}
+
+/// Variables of D that are not there yet, with what to use instead.
+pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "args" => "use arg0 .. arg9, with casts",
+        "errno" => "at a return probe, arg1 is the value returned",
+        "curthread" | "curpsinfo" | "curlwpsinfo" | "curcpu" => "use pid, tid, execname, uid, gid, cpu",
+        "caller" => "use ucaller",
+        "stackdepth" | "ustackdepth" | "ipl" | "vmregs" | "fds" | "cwd" | "root" | "zonename" | "execargs"
+        | "usermode" | "vcycles" | "vinstr" | "jid" | "jailname" | "threadname" => "",
+        _ => return None,
+    })
+}
+
+/// `R_...`: the index of a register in `uregs[]`, numbered as by DTrace on x86-64 (sys/regset.h), with its names for
+/// the program counter, the stack pointer and so on.
+pub(super) fn register(name: &str) -> Option<i64> {
+    let name = name.strip_prefix("R_")?;
+    const REGISTERS: [&str; 28] = [
+        "R15", "R14", "R13", "R12", "R11", "R10", "R9", "R8", "RDI", "RSI", "RBP", "RBX", "RDX", "RCX", "RAX",
+        "TRAPNO", "ERR", "RIP", "CS", "RFL", "RSP", "SS", "FS", "GS", "ES", "DS", "FSBASE", "GSBASE",
+    ];
+    let name = match name {
+        "PC" => "RIP",
+        "SP" => "RSP",
+        "FP" => "RBP",
+        "PS" | "RFLAGS" => "RFL",
+        "R0" => "RAX",
+        "R1" => "RDX",
+        _ => name,
+    };
+    REGISTERS.iter().position(|register| *register == name).and_then(|index| i64::try_from(index).ok())
+}
+
+/// How a name may be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Callable {
+    /// A value: in expressions.
+    Subroutine,
+    /// An action: a statement.
+    Action,
+    /// An aggregating function: `@a = f(...)`.
+    Aggregating,
+    /// D has it, we have not yet; as what D has it.
+    Missing(&'static str),
+}
+
+/// What a function's name stands for.
+pub(super) fn callable(name: &str) -> Option<Callable> {
+    Some(match name {
+        "copyin" | "copyinstr" | "strlen" => Callable::Subroutine,
+        "trace" | "printf" | "printa" | "exit" | "ustack" | "clear" | "trunc" | "normalize" | "denormalize" => {
+            Callable::Action
+        }
+        "count" | "sum" | "avg" | "min" | "max" | "stddev" | "quantize" | "lquantize" | "llquantize" => {
+            Callable::Aggregating
+        }
+        "alloca" | "basename" | "bcopy" | "cleanpath" | "copyinto" | "copyout" | "copyoutstr" | "ddi_pathname"
+        | "dirname" | "getf" | "getmajor" | "getminor" | "htonl" | "htonll" | "htons" | "index" | "inet_ntoa"
+        | "inet_ntoa6" | "inet_ntop" | "json" | "link_ntop" | "lltostr" | "memref" | "memstr" | "msgdsize"
+        | "msgsize" | "mutex_owned" | "mutex_owner" | "mutex_type_adaptive" | "mutex_type_spin" | "ntohl" | "ntohll"
+        | "ntohs" | "progenyof" | "rand" | "rindex" | "rw_iswriter" | "rw_read_held" | "rw_write_held"
+        | "speculation" | "strchr" | "strjoin" | "strrchr" | "strstr" | "strtok" | "strtoll" | "substr" | "tolower"
+        | "toupper" | "typeref" | "uaddr_of" => Callable::Missing("subroutine"),
+        "breakpoint" | "chill" | "commit" | "discard" | "freopen" | "ftruncate" | "func" | "jstack" | "mod" | "panic"
+        | "pcap" | "print" | "printm" | "printt" | "raise" | "setopt" | "speculate" | "stack" | "stop" | "sym"
+        | "system" | "tracemem" | "uaddr" | "ufunc" | "umod" | "usym" => Callable::Missing("action"),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_are_numbered_as_by_regset_h() {
+        assert_eq!(register("R_R15"), Some(0));
+        assert_eq!(register("R_RAX"), Some(14));
+        assert_eq!(register("R_PC"), register("R_RIP"));
+        assert_eq!(register("R_RIP"), Some(17));
+        assert_eq!(register("R_SP"), Some(20));
+        assert_eq!(register("R_EAX"), None);
+    }
+
+    #[test]
+    fn arguments_are_ten() {
+        assert_eq!(builtin("arg9"), Some((Builtin::Argument(9), Type::I64)));
+        assert_eq!(builtin("arg10"), None);
+        assert_eq!(builtin("arg+1"), None);
+        assert_eq!(builtin("arg00"), None);
+    }
+}

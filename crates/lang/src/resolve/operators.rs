@@ -1,0 +1,503 @@
+//! Operators: what operands they take, what they yield.
+
+use super::variables::designator;
+use super::{Resolve, Resolver, constant, convert};
+use crate::diagnostic::Diagnostic;
+use crate::program::{BinaryOperator, Expression, ExpressionKind, LogicalOperator, Type, UnaryOperator};
+use crate::source::Span;
+use crate::syntax::{Node, NodeKind, PrefixOperator};
+use crate::types;
+
+impl Resolver {
+    pub(super) fn unary(&mut self, operator: PrefixOperator, operand: &Node, span: Span) -> Resolve<Expression> {
+        if operator == PrefixOperator::AddressOf {
+            return self.address_of(operand, span);
+        }
+        let operand = self.expression(operand)?;
+        if operator == PrefixOperator::Dereference {
+            return self.dereference(operand, span);
+        }
+        if operator == PrefixOperator::Not {
+            if !types::is_scalar(&operand.value_type) {
+                return Err(operand_type("D_OP_SCALAR", "!", "scalar", &operand.value_type, span));
+            }
+            return Ok(match constant::value(&operand) {
+                Some(value) => constant::truth(value == 0, span),
+                None => Expression { span, ..unary(UnaryOperator::Not, operand, Type::I32) },
+            });
+        }
+        let (tag, mark, kind) = match operator {
+            PrefixOperator::Complement => ("D_OP_INT", "~", "integral"),
+            PrefixOperator::Plus => ("D_OP_ARITH", "+", "arithmetic"),
+            _ => ("D_OP_ARITH", "-", "arithmetic"),
+        };
+        let Type::Integer(integer) = operand.value_type else {
+            return Err(operand_type(tag, mark, kind, &operand.value_type, span));
+        };
+        let integer = types::promote(integer);
+        let operand = convert::to_integer(operand, integer);
+        let result = match (operator, constant::value(&operand)) {
+            (PrefixOperator::Plus, _) => operand,
+            (PrefixOperator::Complement, Some(value)) => constant::integer(!value, integer, span),
+            (_, Some(value)) => constant::integer(value.wrapping_neg(), integer, span),
+            (PrefixOperator::Complement, None) => unary(UnaryOperator::Complement, operand, Type::Integer(integer)),
+            (_, None) => unary(UnaryOperator::Negate, operand, Type::Integer(integer)),
+        };
+        Ok(Expression { span, ..result })
+    }
+
+    /// `*pointer`.
+    pub(super) fn dereference(&mut self, pointer: Expression, span: Span) -> Resolve<Expression> {
+        let to = match &pointer.value_type {
+            Type::Pointer(Some(to)) => to.as_ref().clone(),
+            Type::Pointer(None) | Type::Bytes { .. } => {
+                return Err(Diagnostic::new("D_DEREF_VOID", span, "cannot dereference pointer to void")
+                    .with_help("cast it to what it points to: *(int *)pointer"));
+            }
+            other => {
+                return Err(Diagnostic::new(
+                    "D_DEREF_NONPTR",
+                    span,
+                    format!("cannot dereference non-pointer type \"{}\"", types::name(other)),
+                )
+                .with_help("cast it first: *(int *)arg0"));
+            }
+        };
+        match to {
+            Type::Integer(_) | Type::Pointer(_) => Ok(convert::load(pointer, &to, span)),
+            other => Err(super::expressions::unsupported(
+                "N_LOAD",
+                &format!("reading a {} through a pointer", types::name(&other)),
+                span,
+            )),
+        }
+    }
+
+    /// `&*pointer` and `&pointer[index]`: nothing else in D has an address.
+    fn address_of(&mut self, operand: &Node, span: Span) -> Resolve<Expression> {
+        if super::aggregations::named(operand).is_some() {
+            return Err(Diagnostic::new("D_ADDROF_VAR", span, "cannot take address of dynamic variable"));
+        }
+        let operand = self.expression(operand)?;
+        let to = operand.value_type.clone();
+        let inner = match operand.kind {
+            // A pointer is loaded as a number, then made a pointer.
+            ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
+            kind => kind,
+        };
+        match inner {
+            ExpressionKind::Load(address) => {
+                Ok(Expression { span, ..convert::cast(*address, Type::Pointer(Some(Box::new(to)))) })
+            }
+            ExpressionKind::Variable(_) | ExpressionKind::Builtin(_) => {
+                Err(Diagnostic::new("D_ADDROF_VAR", span, "cannot take address of dynamic variable"))
+            }
+            _ => Err(Diagnostic::new("D_ADDROF_LVAL", span, "unacceptable operand for unary & operator")),
+        }
+    }
+
+    pub(super) fn binary(
+        &mut self,
+        operator: BinaryOperator,
+        left: Expression,
+        right: Expression,
+        span: Span,
+    ) -> Resolve<Expression> {
+        use BinaryOperator as B;
+        match operator {
+            B::Equal | B::NotEqual | B::Less | B::LessOrEqual | B::Greater | B::GreaterOrEqual => {
+                comparison(operator, left, right, span)
+            }
+            B::Add | B::Subtract if !both_integers(&left, &right) => pointer_arithmetic(operator, left, right, span),
+            _ => arithmetic(operator, left, right, span),
+        }
+    }
+
+    pub(super) fn logical(
+        &mut self,
+        operator: LogicalOperator,
+        left: &Node,
+        right: &Node,
+        span: Span,
+    ) -> Resolve<Expression> {
+        let mark = match operator {
+            LogicalOperator::And => "&&",
+            LogicalOperator::Or => "||",
+            LogicalOperator::Xor => "^^",
+        };
+        let (left, right) = (self.expression(left)?, self.expression(right)?);
+        for operand in [&left, &right] {
+            if !types::is_scalar(&operand.value_type) {
+                return Err(operand_type("D_OP_SCALAR", mark, "scalar", &operand.value_type, operand.span));
+            }
+        }
+        if let (Some(a), Some(b)) = (constant::value(&left), constant::value(&right)) {
+            return Ok(constant::truth(constant::logical(operator, a, b), span));
+        }
+        let kind = ExpressionKind::Logical { operator, left: Box::new(left), right: Box::new(right) };
+        Ok(Expression { kind, value_type: Type::I32, span })
+    }
+
+    pub(super) fn conditional(
+        &mut self,
+        condition: &Node,
+        then: &Node,
+        otherwise: &Node,
+        span: Span,
+    ) -> Resolve<Expression> {
+        let condition = self.expression(condition)?;
+        if !types::is_scalar(&condition.value_type) {
+            return Err(operand_type("D_OP_SCALAR", "?:", "scalar", &condition.value_type, condition.span));
+        }
+        let (then, otherwise) = (self.expression(then)?, self.expression(otherwise)?);
+        let incompatible = Diagnostic::new(
+            "D_OP_INCOMPAT",
+            span,
+            format!(
+                "operator ?: operands must have compatible types: \"{}\" and \"{}\"",
+                types::name(&then.value_type),
+                types::name(&otherwise.value_type)
+            ),
+        );
+        let (then, otherwise) = match (&then.value_type, &otherwise.value_type) {
+            (Type::Void, _) | (_, Type::Void) => return Err(incompatible),
+            (Type::Integer(a), Type::Integer(b)) => {
+                let to = types::common(*a, *b);
+                (convert::to_integer(then, to), convert::to_integer(otherwise, to))
+            }
+            (a, b) if a == b && !matches!(a, Type::Bytes { .. }) => (then, otherwise),
+            (Type::String, _) => (then, convert::assign(otherwise, &Type::String).ok_or(incompatible)?),
+            (_, Type::String) => (convert::assign(then, &Type::String).ok_or(incompatible)?, otherwise),
+            (Type::Integer(_), to @ Type::Pointer(_)) => {
+                (convert::assign(then, &to.clone()).ok_or(incompatible)?, otherwise)
+            }
+            (to @ Type::Pointer(_), Type::Integer(_)) => {
+                let to = to.clone();
+                (then, convert::assign(otherwise, &to).ok_or(incompatible)?)
+            }
+            (Type::Pointer(_) | Type::Bytes { .. }, Type::Pointer(_) | Type::Bytes { .. }) => {
+                let to = Type::Pointer(None);
+                (convert::cast(then, to.clone()), convert::cast(otherwise, to))
+            }
+            _ => return Err(incompatible),
+        };
+        if let Some(value) = constant::value(&condition) {
+            return Ok(Expression { span, ..if value != 0 { then } else { otherwise } });
+        }
+        let value_type = then.value_type.clone();
+        let kind = ExpressionKind::Conditional {
+            condition: Box::new(condition),
+            then: Box::new(then),
+            otherwise: Box::new(otherwise),
+        };
+        Ok(Expression { kind, value_type, span })
+    }
+
+    /// `left = right`.
+    pub(super) fn assign(&mut self, left: &Node, right: &Node, span: Span) -> Resolve<Expression> {
+        if let Some(name) = super::aggregations::named(left) {
+            return Err(Diagnostic::new(
+                "D_AGG_FUNC",
+                span,
+                format!("the assignment to {name} must be a statement of its own"),
+            ));
+        }
+        let Some(target) = designator(left).filter(|target| !self.is_pointer_element(target)) else {
+            return Err(self.not_assignable("=", left));
+        };
+        self.check_assignable(&target)?;
+        let value = self.expression(right)?;
+        let (place, to) = self.place_or_new(&target, &value.value_type)?;
+        let from = types::name(&value.value_type);
+        let Some(value) = convert::assign(value, &to) else {
+            return Err(incompatible(&types::name(&to), "=", &from, span));
+        };
+        Ok(Expression { kind: ExpressionKind::Assign { place, value: Box::new(value) }, value_type: to, span })
+    }
+
+    /// `left operator= right`. The value handed on has the type in which the operation is carried out: the common type
+    /// of both sides; that of a shift has its own promoted type.
+    pub(super) fn assign_operator(
+        &mut self,
+        operator: BinaryOperator,
+        left: &Node,
+        right: &Node,
+        span: Span,
+    ) -> Resolve<Expression> {
+        let mark = format!("{}=", symbol(operator));
+        let Some(target) = designator(left).filter(|target| !self.is_pointer_element(target)) else {
+            return Err(self.not_assignable(&mark, left));
+        };
+        self.check_assignable(&target)?;
+        // Reads it: so it must exist.
+        self.read(&target, left.span)?;
+        let value = self.expression(right)?;
+        let Some((place, to)) = self.place(&target)? else {
+            return Err(Diagnostic::new("D_VAR_UNDEF", left.span, "not yet declared or assigned"));
+        };
+        let value = match (&to, &value.value_type) {
+            (Type::Integer(place_type), Type::Integer(value_type)) => {
+                if matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight) {
+                    let promoted = types::promote(*value_type);
+                    convert::to_integer(value, promoted)
+                } else {
+                    let common = types::common(*place_type, *value_type);
+                    convert::to_integer(value, common)
+                }
+            }
+            (Type::Pointer(pointee), Type::Integer(_))
+                if matches!(operator, BinaryOperator::Add | BinaryOperator::Subtract) =>
+            {
+                scaled(value, pointee.as_deref(), span)?
+            }
+            (to, from) => {
+                let tag = match operator {
+                    BinaryOperator::Add | BinaryOperator::Subtract => "D_OP_INCOMPAT",
+                    BinaryOperator::Multiply | BinaryOperator::Divide => "D_OP_ARITH",
+                    _ => "D_OP_INT",
+                };
+                return Err(Diagnostic { tag, ..incompatible(&types::name(to), &mark, &types::name(from), span) });
+            }
+        };
+        if matches!(operator, BinaryOperator::Divide | BinaryOperator::Remainder)
+            && constant::value(&value) == Some(0)
+        {
+            return Err(Diagnostic::new("D_DIV_ZERO", span, "expression contains division by zero"));
+        }
+        let kind = ExpressionKind::AssignOperator { place, operator, value: Box::new(value) };
+        Ok(Expression { kind, value_type: to, span })
+    }
+
+    /// `++` and `--`. A variable that does not exist becomes an `int64_t`.
+    pub(super) fn increment(&mut self, operand: &Node, delta: i64, post: bool, span: Span) -> Resolve<Expression> {
+        let mark = if delta > 0 { "++" } else { "--" };
+        let Some(target) = designator(operand).filter(|target| !self.is_pointer_element(target)) else {
+            return Err(self.not_assignable(mark, operand));
+        };
+        let (place, to) = self.place_or_new(&target, &Type::I64)?;
+        let step = match &to {
+            Type::Integer(_) => 1,
+            Type::Pointer(Some(pointee)) => match types::size_of(pointee) {
+                Some(size) => i64::try_from(size).unwrap_or(1),
+                None => return Err(operand_type("D_OP_VFPTR", mark, "known-size", &to, span)),
+            },
+            Type::Pointer(None) => {
+                return Err(Diagnostic::new(
+                    "D_OP_VFPTR",
+                    span,
+                    format!("operator {mark} requires an operand of known size"),
+                ));
+            }
+            other => return Err(operand_type("D_OP_SCALAR", mark, "scalar", other, span)),
+        };
+        Ok(Expression {
+            kind: ExpressionKind::Increment { place, delta: delta * step, post },
+            value_type: to,
+            span,
+        })
+    }
+
+    /// Whether `base[index]` goes through a pointer variable rather than into an associative array.
+    fn is_pointer_element(&self, target: &super::variables::Designator<'_>) -> bool {
+        target.keys.is_some()
+            && self
+                .known(target.scope, target.name)
+                .and_then(|known| self.variable(target.scope, known.id))
+                .is_some_and(|variable| variable.keys.is_none() && matches!(variable.value_type, Type::Pointer(_)))
+    }
+
+    fn not_assignable(&mut self, mark: &str, left: &Node) -> Diagnostic {
+        let memory = match &left.kind {
+            NodeKind::Unary { operator: PrefixOperator::Dereference, .. } | NodeKind::Index { .. } => true,
+            NodeKind::Member { .. } => true,
+            _ => false,
+        };
+        if super::aggregations::named(left).is_some() {
+            return Diagnostic::new(
+                "D_AGG_FUNC",
+                left.span,
+                format!("operator {mark} cannot be applied to an aggregation: assign an aggregating function"),
+            )
+            .with_help("@a = sum(x), not @a += x");
+        }
+        if memory {
+            return Diagnostic::new(
+                "D_OP_WRITE",
+                left.span,
+                format!("operator {mark} can only be applied to a writable variable: D does not write the target's memory"),
+            );
+        }
+        Diagnostic::new("D_OP_LVAL", left.span, format!("operator {mark} requires modifiable lvalue as an operand"))
+    }
+}
+
+/// An operator in front of an operand of the right type; it spans the operand.
+pub(super) fn unary(operator: UnaryOperator, operand: Expression, value_type: Type) -> Expression {
+    let span = operand.span;
+    Expression { kind: ExpressionKind::Unary { operator, operand: Box::new(operand) }, value_type, span }
+}
+
+fn both_integers(left: &Expression, right: &Expression) -> bool {
+    matches!((&left.value_type, &right.value_type), (Type::Integer(_), Type::Integer(_)))
+}
+
+fn operation(operator: BinaryOperator, left: Expression, right: Expression, to: Type, span: Span) -> Expression {
+    let kind = ExpressionKind::Binary { operator, left: Box::new(left), right: Box::new(right) };
+    Expression { kind, value_type: to, span }
+}
+
+/// Operators on integers.
+fn arithmetic(operator: BinaryOperator, left: Expression, right: Expression, span: Span) -> Resolve<Expression> {
+    use BinaryOperator as B;
+    let (Type::Integer(left_type), Type::Integer(right_type)) = (&left.value_type, &right.value_type) else {
+        let (tag, kind) = match operator {
+            B::Multiply | B::Divide => ("D_OP_ARITH", "arithmetic"),
+            B::Add | B::Subtract => {
+                return Err(incompatible(
+                    &types::name(&left.value_type),
+                    symbol(operator),
+                    &types::name(&right.value_type),
+                    span,
+                ));
+            }
+            _ => ("D_OP_INT", "integral"),
+        };
+        let wrong = if matches!(left.value_type, Type::Integer(_)) { &right } else { &left };
+        return Err(operand_type(tag, symbol(operator), kind, &wrong.value_type, wrong.span));
+    };
+    let shift = matches!(operator, B::ShiftLeft | B::ShiftRight);
+    let to = if shift { types::promote(*left_type) } else { types::common(*left_type, *right_type) };
+    let right_to = if shift { types::promote(*right_type) } else { to };
+    let (left, right) = (convert::to_integer(left, to), convert::to_integer(right, right_to));
+    let divides = matches!(operator, B::Divide | B::Remainder);
+    if divides && constant::value(&right) == Some(0) {
+        return Err(Diagnostic::new("D_DIV_ZERO", span, "expression contains division by zero"));
+    }
+    if let (Some(a), Some(b)) = (constant::value(&left), constant::value(&right))
+        && let Some(value) = constant::binary(operator, a, b, to)
+    {
+        return Ok(constant::integer(value, to, span));
+    }
+    Ok(operation(operator, left, right, Type::Integer(to), span))
+}
+
+/// `pointer + integer`, `integer + pointer`, `pointer - integer`, `pointer - pointer`.
+fn pointer_arithmetic(
+    operator: BinaryOperator,
+    left: Expression,
+    right: Expression,
+    span: Span,
+) -> Resolve<Expression> {
+    let wrong = incompatible(
+        &types::name(&left.value_type),
+        symbol(operator),
+        &types::name(&right.value_type),
+        span,
+    );
+    let subtract = operator == BinaryOperator::Subtract;
+    match (left.value_type.clone(), right.value_type.clone()) {
+        (Type::Pointer(Some(to)), Type::Integer(_)) => {
+            let offset = scaled(right, Some(&to), span)?;
+            let sum = operation(operator, convert::to_address(left), offset, Type::U64, span);
+            Ok(convert::cast(sum, Type::Pointer(Some(to))))
+        }
+        (Type::Integer(_), Type::Pointer(Some(to))) if !subtract => {
+            let offset = scaled(left, Some(&to), span)?;
+            let sum = operation(operator, convert::to_address(right), offset, Type::U64, span);
+            Ok(convert::cast(sum, Type::Pointer(Some(to))))
+        }
+        (Type::Pointer(Some(a)), Type::Pointer(Some(b))) if subtract && a == b => {
+            let Some(size) = types::size_of(&a).filter(|size| *size > 0) else { return Err(wrong) };
+            let (left, right) = (convert::to_address(left), convert::to_address(right));
+            let difference = operation(operator, left, right, Type::U64, span);
+            let difference = convert::to_integer(difference, constant::LONG);
+            if size == 1 {
+                return Ok(difference);
+            }
+            let size = constant::integer(size as i64, constant::LONG, span);
+            Ok(operation(BinaryOperator::Divide, difference, size, Type::I64, span))
+        }
+        (Type::Pointer(None), Type::Integer(_)) | (Type::Integer(_), Type::Pointer(None)) => {
+            Err(wrong.with_help("cast the pointer to what it points to, or to uintptr_t"))
+        }
+        _ => Err(wrong),
+    }
+}
+
+/// An index times the size of what the pointer points to, in 64 bits.
+fn scaled(index: Expression, pointee: Option<&Type>, span: Span) -> Resolve<Expression> {
+    let Some(size) = pointee.and_then(types::size_of) else {
+        return Err(Diagnostic::new("D_OP_VFPTR", span, "a pointer to something of unknown size cannot be moved")
+            .with_help("cast the pointer to what it points to, or to uintptr_t"));
+    };
+    let index = convert::to_address(index);
+    if size == 1 {
+        return Ok(index);
+    }
+    let size = constant::integer(size as i64, constant::UNSIGNED_LONG, span);
+    arithmetic(BinaryOperator::Multiply, index, size, span)
+}
+
+/// `==` and the like: integers, strings, or addresses.
+fn comparison(operator: BinaryOperator, left: Expression, right: Expression, span: Span) -> Resolve<Expression> {
+    let wrong = incompatible(
+        &types::name(&left.value_type),
+        symbol(operator),
+        &types::name(&right.value_type),
+        span,
+    );
+    let (left, right) = match (&left.value_type, &right.value_type) {
+        (Type::Integer(a), Type::Integer(b)) => {
+            let to = types::common(*a, *b);
+            let (left, right) = (convert::to_integer(left, to), convert::to_integer(right, to));
+            if let (Some(a), Some(b)) = (constant::value(&left), constant::value(&right))
+                && let Some(value) = constant::binary(operator, a, b, to)
+            {
+                return Ok(constant::truth(value != 0, span));
+            }
+            (left, right)
+        }
+        (Type::String, _) => (left, convert::assign(right, &Type::String).ok_or(wrong)?),
+        (_, Type::String) => (convert::assign(left, &Type::String).ok_or(wrong)?, right),
+        (Type::Pointer(_), Type::Pointer(_) | Type::Integer(_)) | (Type::Integer(_), Type::Pointer(_)) => {
+            (convert::to_address(left), convert::to_address(right))
+        }
+        _ => return Err(wrong),
+    };
+    Ok(operation(operator, left, right, Type::I32, span))
+}
+
+/// An operator as written.
+pub(crate) fn symbol(operator: BinaryOperator) -> &'static str {
+    use BinaryOperator as B;
+    match operator {
+        B::Add => "+",
+        B::Subtract => "-",
+        B::Multiply => "*",
+        B::Divide => "/",
+        B::Remainder => "%",
+        B::And => "&",
+        B::Or => "|",
+        B::Xor => "^",
+        B::ShiftLeft => "<<",
+        B::ShiftRight => ">>",
+        B::Equal => "==",
+        B::NotEqual => "!=",
+        B::Less => "<",
+        B::LessOrEqual => "<=",
+        B::Greater => ">",
+        B::GreaterOrEqual => ">=",
+    }
+}
+
+fn operand_type(tag: &'static str, mark: &str, kind: &str, found: &Type, span: Span) -> Diagnostic {
+    Diagnostic::new(
+        tag,
+        span,
+        format!("operator {mark} requires an operand of {kind} type, found \"{}\"", types::name(found)),
+    )
+}
+
+pub(super) fn incompatible(left: &str, mark: &str, right: &str, span: Span) -> Diagnostic {
+    Diagnostic::new("D_OP_INCOMPAT", span, format!("operands have incompatible types: \"{left}\" {mark} \"{right}\""))
+}

@@ -1,0 +1,93 @@
+//! Clauses and statements.
+
+use super::names::Callable;
+use super::{Resolve, Resolver, aggregations};
+use crate::diagnostic::Diagnostic;
+use crate::program::{Clause, ProbeDescription, Statement};
+use crate::source::Span;
+use crate::syntax::{self, Node, NodeKind};
+use crate::types;
+
+impl Resolver {
+    pub(super) fn clause(&mut self, clause: &syntax::Clause) {
+        for probe in &clause.probes {
+            let result = check_probe(probe);
+            self.note(result);
+        }
+        if clause.body.iter().any(|statement| matches!(statement, syntax::Statement::If { .. })) {
+            self.clause_with_conditions(clause);
+            return;
+        }
+        let mut resolved = Clause {
+            probes: clause.probes.clone(),
+            predicate: None,
+            statements: Vec::new(),
+            span: clause.span,
+        };
+        if let Some(predicate) = &clause.predicate {
+            match self.predicate(predicate) {
+                Ok(predicate) => resolved.predicate = Some(predicate),
+                Err(diagnostic) => self.diagnostics.push(diagnostic),
+            }
+        }
+        for statement in &clause.body {
+            if let syntax::Statement::Expression(node) = statement {
+                match self.statement(node) {
+                    Ok(statement) => resolved.statements.push(statement),
+                    Err(diagnostic) => self.diagnostics.push(diagnostic),
+                }
+            }
+        }
+        self.program.clauses.push(resolved);
+    }
+
+    pub(super) fn predicate(&mut self, node: &Node) -> Resolve<crate::program::Expression> {
+        let predicate = self.expression(node)?;
+        if types::is_scalar(&predicate.value_type) {
+            return Ok(predicate);
+        }
+        Err(Diagnostic::new(
+            "D_PRED_SCALAR",
+            node.span,
+            format!("predicate result must be of scalar type, found \"{}\"", types::name(&predicate.value_type)),
+        ))
+    }
+
+    /// A statement that is not `if`.
+    pub(super) fn statement(&mut self, node: &Node) -> Resolve<Statement> {
+        match &node.kind {
+            NodeKind::Assign { operator: None, left, right } => {
+                if let Some((name, name_span, keys)) = aggregations::target(left)? {
+                    return self.aggregate(name, name_span, keys, right, node.span);
+                }
+            }
+            NodeKind::Call { function, arguments } => {
+                let (name, callable) = self.callee(function)?;
+                if callable == Callable::Action {
+                    return self.action(name, arguments, node.span);
+                }
+            }
+            _ => {
+                if let Some((name, ..)) = aggregations::target(node)? {
+                    return Err(Diagnostic::new("D_AGG_NULL", node.span, format!("expression has null effect: {name}"))
+                        .with_help(format!("{name} = count();, or printa({name});")));
+                }
+            }
+        }
+        Ok(Statement::Expression(self.expression(node)?))
+    }
+}
+
+/// A name with blanks, or a `:` too many, cannot have come this far; an empty description can.
+fn check_probe(probe: &ProbeDescription) -> Resolve<()> {
+    let fields = [&probe.provider, &probe.module, &probe.function, &probe.name];
+    if fields.iter().all(|field| field.is_empty()) {
+        return Err(empty(probe.span));
+    }
+    Ok(())
+}
+
+fn empty(span: Span) -> Diagnostic {
+    Diagnostic::new("D_PDESC_INVAL", span, "the probe description is empty: it would match every probe")
+        .with_help("provider:module:function:name")
+}

@@ -1,0 +1,266 @@
+//! Variables: global, `self->`, `this->`; scalars and associative arrays; and who may be assigned.
+
+use super::later::name_of;
+use super::{Known, Resolve, Resolver, convert, names};
+use crate::diagnostic::Diagnostic;
+use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable, VariableId};
+use crate::source::Span;
+use crate::syntax::{LocalScope, Node, NodeKind};
+use crate::types;
+use std::collections::HashMap;
+
+/// An operand that can stand to the left of an assignment, before it is known whether it exists.
+pub(super) struct Designator<'n> {
+    pub(super) scope: Scope,
+    pub(super) name: &'n str,
+    /// Of an element of an associative array.
+    pub(super) keys: Option<&'n [Node]>,
+    /// Of the variable, without its keys.
+    pub(super) span: Span,
+    /// As written: `self->x`.
+    pub(super) text: String,
+}
+
+/// The variable that a node names, if it is of the form of one: `x`, `self->x[key]`.
+pub(super) fn designator(node: &Node) -> Option<Designator<'_>> {
+    let (base, keys) = match &node.kind {
+        NodeKind::Index { base, indices } => (base.as_ref(), Some(indices.as_slice())),
+        _ => (node, None),
+    };
+    let (scope, name) = match &base.kind {
+        NodeKind::Identifier(name) => (Scope::Global, name),
+        NodeKind::Local { scope: LocalScope::Thread, name } => (Scope::ThreadLocal, name),
+        NodeKind::Local { scope: LocalScope::Clause, name } => (Scope::ClauseLocal, name),
+        _ => return None,
+    };
+    Some(Designator { scope, name, keys, span: base.span, text: name_of(base)? })
+}
+
+impl Resolver {
+    pub(super) fn known(&self, scope: Scope, name: &str) -> Option<Known> {
+        match scope {
+            Scope::Global => self.globals.get(name),
+            Scope::ThreadLocal => self.thread_locals.get(name),
+            Scope::ClauseLocal => self.clause_locals.get(name),
+        }
+        .copied()
+    }
+
+    pub(super) fn variable(&self, scope: Scope, id: VariableId) -> Option<&Variable> {
+        match scope {
+            Scope::Global => &self.program.globals,
+            Scope::ThreadLocal => &self.program.thread_locals,
+            Scope::ClauseLocal => &self.program.clause_locals,
+        }
+        .get(id.0 as usize)
+    }
+
+    /// Adds a variable to the program.
+    pub(super) fn define(&mut self, scope: Scope, variable: Variable, span: Span) -> VariableId {
+        let (list, map): (&mut Vec<Variable>, &mut HashMap<String, Known>) = match scope {
+            Scope::Global => (&mut self.program.globals, &mut self.globals),
+            Scope::ThreadLocal => (&mut self.program.thread_locals, &mut self.thread_locals),
+            Scope::ClauseLocal => (&mut self.program.clause_locals, &mut self.clause_locals),
+        };
+        let id = VariableId(u32::try_from(list.len()).unwrap_or(u32::MAX));
+        map.insert(variable.name.clone(), Known { id, span });
+        list.push(variable);
+        id
+    }
+
+    /// The place that a designator names and its type, if the variable exists.
+    pub(super) fn place(&mut self, designator: &Designator<'_>) -> Resolve<Option<(Place, Type)>> {
+        let Some(known) = self.known(designator.scope, designator.name) else { return Ok(None) };
+        let Some(variable) = self.variable(designator.scope, known.id) else { return Ok(None) };
+        let (scope, id, value_type) = (designator.scope, known.id, variable.value_type.clone());
+        match (variable.keys.clone(), designator.keys) {
+            (None, None) => Ok(Some((Place::Scalar { scope, variable: id }, value_type))),
+            (Some(types), Some(keys)) => {
+                let keys = self.keys(&designator.text, keys, Some((&types, known.span)), designator.span)?;
+                Ok(Some((Place::Element { scope, variable: id, keys }, value_type)))
+            }
+            (Some(_), None) => Err(Diagnostic::new(
+                "D_IDENT_BADREF",
+                designator.span,
+                format!("array '{}' may not be referenced as scalar", designator.text),
+            )
+            .with_related(known.span, "it was first used as an array here")),
+            (None, Some(_)) => Err(Diagnostic::new(
+                "D_IDENT_BADREF",
+                designator.span,
+                format!("scalar '{}' may not be referenced as array", designator.text),
+            )
+            .with_related(known.span, "it was first used as a scalar here")),
+        }
+    }
+
+    /// The place that a designator names; a variable that does not exist is made, with this type.
+    pub(super) fn place_or_new(&mut self, designator: &Designator<'_>, value_type: &Type) -> Resolve<(Place, Type)> {
+        self.check_assignable(designator)?;
+        if let Some(found) = self.place(designator)? {
+            return Ok(found);
+        }
+        let value_type = match value_type {
+            Type::Void => {
+                return Err(Diagnostic::new(
+                    "D_OP_INCOMPAT",
+                    designator.span,
+                    format!("{} cannot be assigned: the value is void", designator.text),
+                ));
+            }
+            Type::Bytes { .. } => Type::Pointer(None),
+            other => other.clone(),
+        };
+        let scope = designator.scope;
+        let keys = match designator.keys {
+            None => None,
+            Some(_) if scope == Scope::ClauseLocal => {
+                return Err(Diagnostic::new(
+                    "D_ARR_LOCAL",
+                    designator.span,
+                    format!("local variables may not be used as associative arrays: {}", designator.name),
+                )
+                .with_help("use self-> or a global array, and assign 0 to an element to free it"));
+            }
+            Some(keys) => Some(self.keys(&designator.text, keys, None, designator.span)?),
+        };
+        let types = keys.as_ref().map(|keys| keys.iter().map(|key| key.value_type.clone()).collect());
+        let variable = Variable { name: designator.name.to_owned(), value_type: value_type.clone(), keys: types };
+        let id = self.define(scope, variable, designator.span);
+        let place = match keys {
+            None => Place::Scalar { scope, variable: id },
+            Some(keys) => Place::Element { scope, variable: id, keys },
+        };
+        Ok((place, value_type))
+    }
+
+    /// Refuses to assign what the tracer provides.
+    pub(super) fn check_assignable(&self, designator: &Designator<'_>) -> Resolve<()> {
+        let name = designator.name;
+        if designator.scope != Scope::Global || self.known(Scope::Global, name).is_some() {
+            return Ok(());
+        }
+        let what = if names::builtin(name).is_some() || names::missing_variable(name).is_some() || name == "uregs" {
+            "a built-in variable"
+        } else if self.inlines.contains_key(name) || name == "NULL" {
+            "an inline"
+        } else if self.enumerators.contains_key(name) || names::register(name).is_some() {
+            "a constant"
+        } else if names::callable(name).is_some() {
+            "a function"
+        } else if name.contains('`') {
+            "a symbol of the target"
+        } else {
+            return Ok(());
+        };
+        Err(Diagnostic::new(
+            "D_OP_WRITE",
+            designator.span,
+            format!("operator = can only be applied to a writable variable: {name} is {what}"),
+        ))
+    }
+
+    /// The keys of an element; with the types of the array's keys and where they were fixed, if it exists.
+    fn keys(
+        &mut self,
+        name: &str,
+        keys: &[Node],
+        prototype: Option<(&[Type], Span)>,
+        span: Span,
+    ) -> Resolve<Vec<Expression>> {
+        if let Some((types, first)) = prototype
+            && types.len() != keys.len()
+        {
+            return Err(length_mismatch(name, keys.len(), types.len(), span)
+                .with_related(first, "its keys were fixed here"));
+        }
+        let mut resolved = Vec::with_capacity(keys.len());
+        for (index, key) in keys.iter().enumerate() {
+            let expression = self.expression(key)?;
+            let expression = match expression.value_type {
+                Type::Integer(_) | Type::String => expression,
+                Type::Pointer(_) => convert::to_address(expression),
+                _ => {
+                    return Err(Diagnostic::new(
+                        "D_KEY_TYPE",
+                        key.span,
+                        format!("{name}[ ] key #{} has no value: {}", index + 1, types::name(&expression.value_type)),
+                    ));
+                }
+            };
+            let Some((wanted, first)) = prototype.and_then(|(types, first)| Some((types.get(index)?, first))) else {
+                resolved.push(expression);
+                continue;
+            };
+            // An integer key is its 64 bits, whatever its width: nothing is cut to the width of the first use.
+            match (&expression.value_type, wanted) {
+                (Type::Integer(_), Type::Integer(_) | Type::Pointer(_)) | (Type::String, Type::String) => {
+                    resolved.push(expression);
+                }
+                (from, _) => {
+                    return Err(key_mismatch(name, index, wanted, from, key.span)
+                        .with_related(first, "its keys were fixed here"));
+                }
+            }
+        }
+        Ok(resolved)
+    }
+
+    /// The value of a variable that must exist.
+    pub(super) fn read(&mut self, designator: &Designator<'_>, span: Span) -> Resolve<Expression> {
+        if let Some((place, value_type)) = self.place(designator)? {
+            return Ok(Expression { kind: ExpressionKind::Variable(place), value_type, span });
+        }
+        let text = &designator.text;
+        let diagnostic = match designator.scope {
+            Scope::Global if designator.keys.is_none() => {
+                Diagnostic::new("D_IDENT_UNDEF", span, format!("failed to resolve {text}: Unknown variable name"))
+            }
+            _ => Diagnostic::new(
+                "D_VAR_UNDEF",
+                designator.span,
+                format!("{text} has not yet been declared or assigned"),
+            ),
+        };
+        Err(match self.later.first(text) {
+            Some(later) => diagnostic
+                .with_related(later, "it is assigned here, later in the text")
+                .with_help(declaration_hint(designator)),
+            None => diagnostic,
+        })
+    }
+}
+
+fn declaration_hint(designator: &Designator<'_>) -> String {
+    let scope = match designator.scope {
+        Scope::Global => "",
+        Scope::ThreadLocal => "self ",
+        Scope::ClauseLocal => "this ",
+    };
+    let keys = if designator.keys.is_some() { "[...]" } else { "" };
+    format!("declare it before the clause ({scope}int {}{keys};), or put the clause that assigns it first", designator.name)
+}
+
+/// The error of as many keys as there should not be; an array's and an aggregation's alike.
+pub(super) fn length_mismatch(name: &str, passed: usize, expected: usize, span: Span) -> Diagnostic {
+    let plural = if passed == 1 { "" } else { "s" };
+    Diagnostic::new(
+        "D_PROTO_LEN",
+        span,
+        format!("{name}[ ] prototype mismatch: {passed} key{plural} passed, {expected} expected"),
+    )
+}
+
+/// The error of a key of another type than the first use's.
+pub(super) fn key_mismatch(name: &str, index: usize, wanted: &Type, found: &Type, span: Span) -> Diagnostic {
+    Diagnostic::new(
+        "D_PROTO_ARG",
+        span,
+        format!(
+            "{name}[ ] key #{} is incompatible with prototype: expected {}, found {}",
+            index + 1,
+            types::name(wanted),
+            types::name(found)
+        ),
+    )
+}

@@ -1,0 +1,274 @@
+//! The syntax tree: what the text says, before anything has a type.
+//!
+//! Names are still text here; macro arguments are already replaced (the lexer does that, as in DTrace, so that `$1` can
+//! stand for an identifier as well as for a number). The depth of every expression is bounded by
+//! [`crate::parser::MAXIMUM_NESTING`], so whoever walks a tree may recurse.
+
+use crate::program::{BinaryOperator, IntegerType, LogicalOperator, ProbeDescription};
+use crate::source::Span;
+
+/// A program's top-level item.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Item {
+    /// Probes, predicate, statements.
+    Clause(Clause),
+    /// `int x;`, `typedef`, `struct s { ... };`
+    Declaration(Declaration),
+    /// `inline type name = expression;`
+    Inline(Inline),
+    /// `translator` or `provider`: parsed, not yet understood. With the name that was defined.
+    Unsupported {
+        /// The keyword.
+        keyword: &'static str,
+        /// Where.
+        span: Span,
+    },
+}
+
+/// A clause as written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Clause {
+    /// At least one.
+    pub probes: Vec<ProbeDescription>,
+    /// Between the slashes.
+    pub predicate: Option<Node>,
+    /// Between the braces; empty also when there are none.
+    pub body: Vec<Statement>,
+    /// From the first probe to the closing brace.
+    pub span: Span,
+}
+
+/// A statement of a clause.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    /// `expression;`
+    Expression(Node),
+    /// `if (condition) ... else ...`
+    If {
+        /// The condition.
+        condition: Node,
+        /// Carried out when it is not zero.
+        then: Vec<Statement>,
+        /// Carried out when it is zero.
+        otherwise: Vec<Statement>,
+    },
+}
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// What it is.
+    pub kind: NodeKind,
+    /// Where.
+    pub span: Span,
+    /// Levels of nesting, 1 for a leaf.
+    pub depth: u16,
+}
+
+/// The kinds of expression.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the fields are the operands, in order")]
+pub enum NodeKind {
+    /// A name; with a backquote in it a symbol of a module.
+    Identifier(String),
+    /// `self->name` or `this->name`.
+    Local { scope: LocalScope, name: String },
+    /// `@name`, with the `@`.
+    Aggregation(String),
+    Integer(IntegerLiteral),
+    String(String),
+    /// `function(arguments)`.
+    Call { function: Box<Node>, arguments: Vec<Node> },
+    /// `base[indices]`.
+    Index { base: Box<Node>, indices: Vec<Node> },
+    /// `base.name`, `base->name`.
+    Member { base: Box<Node>, name: String, arrow: bool },
+    Unary { operator: PrefixOperator, operand: Box<Node> },
+    /// `++`, `--`.
+    Increment { operand: Box<Node>, delta: i64, post: bool },
+    Binary { operator: BinaryOperator, left: Box<Node>, right: Box<Node> },
+    Logical { operator: LogicalOperator, left: Box<Node>, right: Box<Node> },
+    Conditional { condition: Box<Node>, then: Box<Node>, otherwise: Box<Node> },
+    /// `=`, or `operator=`.
+    Assign { operator: Option<BinaryOperator>, left: Box<Node>, right: Box<Node> },
+    Comma { first: Box<Node>, second: Box<Node> },
+    Cast { to: TypeName, operand: Box<Node> },
+    SizeofType(TypeName),
+    Sizeof(Box<Node>),
+    Stringof(Box<Node>),
+    /// `offsetof(type, member)`.
+    Offsetof(TypeName),
+    /// `xlate <type>(expression)`.
+    Translate { to: TypeName, operand: Box<Node> },
+}
+
+impl Node {
+    /// A node, with its depth from those of its operands.
+    #[must_use]
+    pub fn new(kind: NodeKind, span: Span) -> Node {
+        let below = match &kind {
+            NodeKind::Identifier(_)
+            | NodeKind::Local { .. }
+            | NodeKind::Aggregation(_)
+            | NodeKind::Integer(_)
+            | NodeKind::String(_)
+            | NodeKind::SizeofType(_)
+            | NodeKind::Offsetof(_) => 0,
+            NodeKind::Call { function: one, arguments: many } | NodeKind::Index { base: one, indices: many } => {
+                many.iter().map(|n| n.depth).max().unwrap_or(0).max(one.depth)
+            }
+            NodeKind::Member { base: one, .. }
+            | NodeKind::Unary { operand: one, .. }
+            | NodeKind::Increment { operand: one, .. }
+            | NodeKind::Cast { operand: one, .. }
+            | NodeKind::Sizeof(one)
+            | NodeKind::Stringof(one)
+            | NodeKind::Translate { operand: one, .. } => one.depth,
+            NodeKind::Binary { left, right, .. }
+            | NodeKind::Logical { left, right, .. }
+            | NodeKind::Assign { left, right, .. }
+            | NodeKind::Comma { first: left, second: right } => left.depth.max(right.depth),
+            NodeKind::Conditional { condition, then, otherwise } => {
+                condition.depth.max(then.depth).max(otherwise.depth)
+            }
+        };
+        Node { kind, span, depth: below.saturating_add(1) }
+    }
+}
+
+/// `self->` or `this->`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalScope {
+    /// `self->`: thread-local.
+    Thread,
+    /// `this->`: clause-local.
+    Clause,
+}
+
+/// Operators in front of an operand, without `++` and `--`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are the operators")]
+pub enum PrefixOperator {
+    Plus,
+    Minus,
+    Complement,
+    Not,
+    Dereference,
+    AddressOf,
+}
+
+/// An integer constant, which finds its type by its value and its spelling, as in C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IntegerLiteral {
+    /// The value's bits.
+    pub value: u64,
+    /// Spelled in decimal (then it never becomes unsigned by itself).
+    pub decimal: bool,
+    /// Suffix `u`.
+    pub unsigned: bool,
+    /// Suffix `l` or `ll`.
+    pub long: bool,
+    /// The value is negative: only of macro arguments (`$1` may be `-5`).
+    pub negative: bool,
+}
+
+impl IntegerLiteral {
+    /// A plain decimal number.
+    #[must_use]
+    pub fn decimal(value: i64) -> IntegerLiteral {
+        IntegerLiteral {
+            value: value.unsigned_abs(),
+            decimal: true,
+            unsigned: false,
+            long: false,
+            negative: value < 0,
+        }
+    }
+}
+
+/// A declaration: `storage base declarator, ...;`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declaration {
+    /// `self`, `this`, `typedef`, ...
+    pub storage: Option<(&'static str, Span)>,
+    /// What all declarators share.
+    pub base: BaseType,
+    /// None in `struct s { ... };`.
+    pub declarators: Vec<Declarator>,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `inline type name = expression;`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inline {
+    /// The type before the declarator.
+    pub base: BaseType,
+    /// The name, with pointers and keys.
+    pub declarator: Declarator,
+    /// What it stands for.
+    pub value: Node,
+    /// The whole.
+    pub span: Span,
+}
+
+/// The part of a declaration that names something.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declarator {
+    /// What is declared; empty in a type name.
+    pub name: String,
+    /// What is done to the base type, from the base outwards.
+    pub derived: Vec<Derived>,
+    /// Where the name is.
+    pub span: Span,
+}
+
+/// One step from a type to a type made of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Derived {
+    /// `*`
+    Pointer,
+    /// `[]`
+    ArrayOfUnknownSize,
+    /// `[10]`
+    Array(Box<Node>),
+    /// `[int, string]`
+    Keys(Vec<TypeName>),
+    /// `()`
+    Function,
+}
+
+/// A type without a name declared: of a cast, a key, a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TypeName {
+    /// The type it begins with.
+    pub base: BaseType,
+    /// What is done to it, from the base outwards.
+    pub derived: Vec<Derived>,
+    /// Where.
+    pub span: Span,
+}
+
+/// A type that is not made of another.
+#[derive(Clone, Debug, PartialEq)]
+pub enum BaseType {
+    /// `void`
+    Void,
+    /// `int` and its kin.
+    Integer(IntegerType),
+    /// `float`, `double`.
+    Floating,
+    /// `string`
+    String,
+    /// A typedef's name.
+    Named(String),
+    /// `struct tag`, `union tag`; defined or only named.
+    Aggregate {
+        /// `struct` or `union`.
+        keyword: &'static str,
+        /// Its tag.
+        tag: String,
+    },
+    /// `enum tag`, with its enumerators where they are given.
+    Enumeration(Vec<(String, Option<Node>, Span)>),
+}

@@ -1,0 +1,160 @@
+//! Types: names, promotion, compatibility. C's rules on LP64, as in DTrace.
+
+use crate::program::{IntegerType, Type};
+
+const fn integer(bytes: u8, signed: bool) -> Type {
+    Type::Integer(IntegerType { bytes, signed })
+}
+
+/// A type that every program knows by this name.
+#[must_use]
+pub fn named(name: &str) -> Option<Type> {
+    Some(match name {
+        "int8_t" => integer(1, true),
+        "uint8_t" | "uchar_t" | "u_char" => integer(1, false),
+        "int16_t" => integer(2, true),
+        "uint16_t" | "ushort_t" | "u_short" | "in_port_t" => integer(2, false),
+        "int32_t" | "pid_t" | "id_t" | "key_t" | "clockid_t" | "processorid_t" | "wchar_t" | "psetid_t"
+        | "taskid_t" | "projid_t" | "zoneid_t" | "poolid_t" => integer(4, true),
+        "uint32_t" | "uint_t" | "u_int" | "uid_t" | "gid_t" | "mode_t" | "in_addr_t" | "ipaddr_t" | "socklen_t"
+        | "useconds_t" => integer(4, false),
+        "int64_t" | "ssize_t" | "intptr_t" | "ptrdiff_t" | "off_t" | "off64_t" | "time_t" | "clock_t"
+        | "suseconds_t" | "longlong_t" | "hrtime_t" | "intmax_t" | "blkcnt_t" => integer(8, true),
+        "uint64_t" | "size_t" | "uintptr_t" | "ulong_t" | "u_long" | "u_longlong_t" | "dev_t" | "ino_t" | "nlink_t"
+        | "uintmax_t" | "pc_t" => integer(8, false),
+        "caddr_t" => Type::Pointer(Some(Box::new(integer(1, true)))),
+        _ => return None,
+    })
+}
+
+/// The type as messages and dumps write it.
+#[must_use]
+pub fn name(of: &Type) -> String {
+    match of {
+        Type::Void => "void".to_owned(),
+        Type::Integer(integer) => integer_name(*integer).to_owned(),
+        Type::String => "string".to_owned(),
+        Type::Pointer(None) => "void *".to_owned(),
+        Type::Pointer(Some(to)) => match to.as_ref() {
+            Type::Pointer(_) => format!("{}*", name(to)),
+            _ => format!("{} *", name(to)),
+        },
+        Type::Bytes { size: Some(size) } => format!("bytes[{size}]"),
+        Type::Bytes { size: None } => "bytes[]".to_owned(),
+    }
+}
+
+/// As [`name`], of an integer type.
+#[must_use]
+pub fn integer_name(of: IntegerType) -> &'static str {
+    match (of.bytes, of.signed) {
+        (1, true) => "int8_t",
+        (1, false) => "uint8_t",
+        (2, true) => "int16_t",
+        (2, false) => "uint16_t",
+        (4, true) => "int",
+        (4, false) => "uint32_t",
+        (_, true) => "int64_t",
+        (_, false) => "uint64_t",
+    }
+}
+
+/// The integral promotions: what is narrower than `int` becomes `int`.
+#[must_use]
+pub fn promote(of: IntegerType) -> IntegerType {
+    if of.bytes < 4 { IntegerType { bytes: 4, signed: true } } else { of }
+}
+
+/// The usual arithmetic conversions.
+#[must_use]
+pub fn common(left: IntegerType, right: IntegerType) -> IntegerType {
+    let (left, right) = (promote(left), promote(right));
+    match left.bytes.cmp(&right.bytes) {
+        std::cmp::Ordering::Less => right,
+        std::cmp::Ordering::Greater => left,
+        std::cmp::Ordering::Equal => IntegerType { bytes: left.bytes, signed: left.signed && right.signed },
+    }
+}
+
+/// The narrowest type that holds the values of both, for keys, whose values are 64 bits wide anyway.
+#[must_use]
+pub fn union_of_keys(left: IntegerType, right: IntegerType) -> IntegerType {
+    if left == right {
+        return left;
+    }
+    if left.signed == right.signed {
+        return if left.bytes > right.bytes { left } else { right };
+    }
+    let (signed, unsigned) = if left.signed { (left, right) } else { (right, left) };
+    match (signed.bytes, unsigned.bytes) {
+        // No type holds both; as with C's conversions, the sign is lost.
+        (_, 8) => unsigned,
+        (signed_bytes, bytes) => IntegerType { bytes: signed_bytes.max(bytes * 2), signed: true },
+    }
+}
+
+/// The 64 bits that hold a value of this type: cut to its width, then extended.
+#[must_use]
+pub fn normalise(value: i64, to: IntegerType) -> i64 {
+    let unused = 64 - 8 * u32::from(to.bytes.clamp(1, 8));
+    if to.signed { (value << unused) >> unused } else { (((value as u64) << unused) >> unused) as i64 }
+}
+
+/// Bytes of a value in C, where it has a fixed size.
+#[must_use]
+pub fn size_of(of: &Type) -> Option<u64> {
+    match of {
+        Type::Integer(integer) => Some(u64::from(integer.bytes)),
+        Type::Pointer(_) => Some(8),
+        Type::Bytes { size } => size.map(u64::from),
+        Type::Void | Type::String => None,
+    }
+}
+
+/// Integer or pointer: what can be tested for zero.
+#[must_use]
+pub fn is_scalar(of: &Type) -> bool {
+    matches!(of, Type::Integer(_) | Type::Pointer(_))
+}
+
+/// Whether this is `char *`, which D takes for a string where it needs one.
+#[must_use]
+pub fn is_character_pointer(of: &Type) -> bool {
+    matches!(of, Type::Pointer(Some(to)) if matches!(to.as_ref(), Type::Integer(IntegerType { bytes: 1, .. })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const I8: IntegerType = IntegerType { bytes: 1, signed: true };
+    const U16: IntegerType = IntegerType { bytes: 2, signed: false };
+    const I32: IntegerType = IntegerType { bytes: 4, signed: true };
+    const U32: IntegerType = IntegerType { bytes: 4, signed: false };
+    const I64: IntegerType = IntegerType { bytes: 8, signed: true };
+    const U64: IntegerType = IntegerType { bytes: 8, signed: false };
+
+    #[test]
+    fn arithmetic_converts_as_in_c() {
+        assert_eq!(common(I8, U16), I32);
+        assert_eq!(common(I32, U32), U32);
+        assert_eq!(common(U32, I64), I64);
+        assert_eq!(common(U64, I64), U64);
+    }
+
+    #[test]
+    fn keys_of_two_types_lose_no_values() {
+        assert_eq!(union_of_keys(I32, U32), I64);
+        assert_eq!(union_of_keys(I32, I64), I64);
+        assert_eq!(union_of_keys(U16, I64), I64);
+        assert_eq!(union_of_keys(I64, U64), U64);
+    }
+
+    #[test]
+    fn values_are_cut_and_extended() {
+        assert_eq!(normalise(0x1_ffff_ffff, I32), -1);
+        assert_eq!(normalise(-1, U32), 0xffff_ffff);
+        assert_eq!(normalise(200, I8), -56);
+        assert_eq!(normalise(-1, U64), -1);
+    }
+}
