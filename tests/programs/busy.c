@@ -19,7 +19,11 @@ PROBED uint64_t busy_work(uint64_t value, const char *text)
 
 PROBED uint64_t busy_recursion(uint64_t depth)
 {
-	return depth == 0 ? 1 : busy_recursion(depth - 1) + depth;
+	if (depth == 0)
+		return 1;
+	uint64_t below = busy_recursion(depth - 1);
+	DO_AFTER_CALL(below);
+	return below + depth;
 }
 
 PROBED int busy_compare(const void *left, const void *right)

@@ -47,7 +47,9 @@ PROBED long stack_recursive(long depth)
 		stack_leaf();
 		return 0;
 	}
-	return stack_recursive(depth - 1) + depth;
+	long below = stack_recursive(depth - 1);
+	DO_AFTER_CALL(below);
+	return below + depth;
 }
 
 int main(int argc, char **argv)

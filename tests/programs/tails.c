@@ -61,7 +61,11 @@ PROBED long with_cold_part(long value)
 
 PROBED long recursive(long value)
 {
-	return value == 0 ? 1 : recursive(value - 1) * 2;
+	if (value == 0)
+		return 1;
+	long below = recursive(value - 1);
+	DO_AFTER_CALL(below); /* no loop with an accumulator */
+	return below * 2;
 }
 
 /* Tail recursion that the compiler may not turn into a loop: two functions. */
