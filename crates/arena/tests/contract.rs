@@ -1,6 +1,8 @@
 //! The mirror in `layout` against the header itself: the C compiler is handed every offset, size and constant as a
 //! static assertion on `agent/contract.h`, and no field of the header may be missing from the mirror.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};

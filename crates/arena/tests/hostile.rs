@@ -3,6 +3,8 @@
 //! The bytes are not only random: random ones seldom get past the first check. An arena with everything in it is built,
 //! and words of it are replaced by others that are likely to hurt.
 
+#![allow(clippy::unwrap_used, reason = "test code")]
+
 use core::mem::offset_of;
 
 use nanoprobe_arena::layout::{Context, Control, RING_OVERWRITE, RING_SWITCH, Region, Site};

@@ -1,0 +1,170 @@
+//! The image obeys the agent's rules, as far as they can be seen in its bytes.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use nanoprobe_agent::{Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with};
+use nanoprobe_arena::Structure;
+use nanoprobe_arena::layout::{Image, MAGIC};
+
+/// Every instruction that can be reached from the functions of the contract.
+fn instructions() -> Vec<Instruction> {
+    let mut seen = std::collections::BTreeMap::new();
+    let mut work: Vec<u64> = Function::ALL
+        .iter()
+        .map(|function| u64::from(function.offset()))
+        .collect();
+    while let Some(start) = work.pop() {
+        let mut decoder = Decoder::with_ip(64, IMAGE, 0, DecoderOptions::NONE);
+        decoder.set_position(start as usize).unwrap();
+        decoder.set_ip(start);
+        while decoder.can_decode() {
+            let instruction = decoder.decode();
+            assert!(!instruction.is_invalid(), "no instruction at {:#x}", instruction.ip());
+            if seen.insert(instruction.ip(), instruction).is_some() {
+                break;
+            }
+            match instruction.flow_control() {
+                FlowControl::ConditionalBranch | FlowControl::Call => work.push(instruction.near_branch_target()),
+                FlowControl::UnconditionalBranch => {
+                    work.push(instruction.near_branch_target());
+                    break;
+                }
+                FlowControl::Return | FlowControl::Exception => break,
+                _ => {}
+            }
+        }
+    }
+    seen.into_values().collect()
+}
+
+#[test]
+fn general_registers_and_no_string_instructions() {
+    let all = instructions();
+    assert!(all.len() > 1500, "{}", all.len());
+    let mut factory = iced_x86::InstructionInfoFactory::new();
+    for instruction in all {
+        assert!(!instruction.is_string_instruction(), "{instruction:?}");
+        assert!(!instruction.is_stack_instruction() || instruction.mnemonic() != iced_x86::Mnemonic::Enter);
+        for used in factory.info(&instruction).used_registers() {
+            let register = used.register();
+            assert!(
+                register.is_gpr() || register.is_segment_register() || register == Register::RIP,
+                "{instruction:?} uses {register:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_outside_of_the_image_is_called_or_read_by_name() {
+    let end = IMAGE.len() as u64;
+    for instruction in instructions() {
+        for operand in 0..instruction.op_count() {
+            match instruction.op_kind(operand) {
+                OpKind::NearBranch64 => assert!(instruction.near_branch_target() < end),
+                OpKind::Memory if instruction.is_ip_rel_memory_operand() => {
+                    assert!(instruction.ip_rel_memory_address() < end, "{instruction:?}");
+                }
+                // An absolute address would be a relocation that was missed; %fs:0 is the thread control block.
+                OpKind::Memory if instruction.memory_base() == Register::None => {
+                    let tls = instruction.segment_prefix() == Register::FS && instruction.memory_displacement64() == 0;
+                    assert!(tls || instruction.memory_index() != Register::None, "{instruction:?}");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Frames are bounded one by one by the compiler; here the deepest chain of calls, saved registers included.
+#[test]
+fn the_stack_is_bounded() {
+    let all: std::collections::BTreeMap<u64, Instruction> = instructions()
+        .into_iter()
+        .map(|instruction| (instruction.ip(), instruction))
+        .collect();
+    /// Bytes of stack from the entry of the function at `start`, its return address included.
+    fn depth(start: u64, all: &std::collections::BTreeMap<u64, Instruction>, calls: u32) -> i64 {
+        assert!(calls < 8, "a chain of calls without end");
+        let mut deepest = 8;
+        let mut work = vec![(start, 8_i64)];
+        let mut seen = std::collections::BTreeSet::new();
+        while let Some((at, used)) = work.pop() {
+            if !seen.insert(at) {
+                continue;
+            }
+            let Some(instruction) = all.get(&at) else { continue };
+            let mut used = used - i64::from(instruction.stack_pointer_increment());
+            if instruction.op0_register() == Register::RSP && instruction.mnemonic() == iced_x86::Mnemonic::Sub {
+                used += instruction.immediate(1) as i64;
+            }
+            if instruction.op0_register() == Register::RSP && instruction.mnemonic() == iced_x86::Mnemonic::Add {
+                used -= instruction.immediate(1) as i64;
+            }
+            match instruction.flow_control() {
+                FlowControl::Call => {
+                    used -= 8; // the call's own push is part of the callee's account
+                    deepest = deepest.max(used + depth(instruction.near_branch_target(), all, calls + 1));
+                    work.push((instruction.next_ip(), used));
+                }
+                FlowControl::ConditionalBranch => {
+                    work.push((instruction.near_branch_target(), used));
+                    work.push((instruction.next_ip(), used));
+                }
+                FlowControl::UnconditionalBranch => work.push((instruction.near_branch_target(), used)),
+                FlowControl::Return | FlowControl::Exception => {}
+                _ => work.push((instruction.next_ip(), used)),
+            }
+            deepest = deepest.max(used);
+        }
+        deepest
+    }
+    for function in Function::ALL {
+        let bytes = depth(u64::from(function.offset()), &all, 0);
+        assert!(bytes >= 8 && bytes <= 1024, "{function:?} takes {bytes} bytes of stack");
+    }
+    // The measure measures: an aggregation saves fifteen registers.
+    assert!(depth(u64::from(Function::Aggregate.offset()), &all, 0) >= 16 * 8);
+}
+
+#[test]
+fn the_header_is_where_the_contract_says() {
+    let header = ImageHeader {
+        control: 1,
+        table: 2,
+        redirects: 3,
+        redirect_count: 4,
+        thread_key_mode: 5,
+        code_start: 6,
+        code_end: 7,
+        allow_syscalls: true,
+    };
+    let image = image_with(header);
+    let expected = Image {
+        magic: MAGIC,
+        control: 1,
+        table: 2,
+        redirects: 3,
+        redirect_count: 4,
+        thread_key_mode: 5,
+        code_start: 6,
+        code_end: 7,
+        allow_syscalls: 1,
+        reserved: [0; 7],
+    };
+    assert_eq!(Image::from_bytes(&image), Some(expected));
+    assert_eq!(image[128..], IMAGE[128..]);
+    assert_eq!(core::mem::offset_of!(Image, redirects), REDIRECTS_OFFSET as usize);
+    assert_eq!(
+        core::mem::offset_of!(Image, redirect_count),
+        REDIRECTS_OFFSET as usize + 8
+    );
+}
+
+/// glibc's and libgcc's unwinders know a signal frame by these bytes.
+#[test]
+fn the_restorer_is_recognised() {
+    let at = Function::Restorer.offset() as usize;
+    assert_eq!(IMAGE[at..at + 9], [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05]);
+}

@@ -1,0 +1,148 @@
+//! Contexts: one for each thread, none for a forked child, none after exit().
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+mod common;
+
+use core::mem::offset_of;
+use std::collections::HashSet;
+use std::sync::Barrier;
+
+use common::{Options, Target, in_child};
+use nanoprobe_agent::Function;
+use nanoprobe_arena::layout::{Context, Control};
+use nanoprobe_arena::{ControlBlock, Memory};
+
+fn missed(target: &Target) -> u64 {
+    target
+        .memory
+        .load_u64(offset_of!(Control, missed_without_context) as u64)
+        .unwrap()
+}
+
+#[test]
+fn every_thread_gets_its_own() {
+    let target = Target::new(&Options {
+        contexts: 64,
+        ..Options::default()
+    });
+    let barrier = Barrier::new(32);
+    let contexts: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..32)
+            .map(|_| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let context = target.enter();
+                    for _ in 0..1000 {
+                        assert_eq!(target.enter(), context);
+                    }
+                    // SAFETY: asks for nothing but a number.
+                    let tid = unsafe { libc::gettid() } as u64;
+                    assert_eq!(
+                        u64::from(target.memory.load_u32(context - target.arena + 80).unwrap()),
+                        tid
+                    );
+                    barrier.wait();
+                    (context, target.get(context, offset_of!(Context, thread_key)))
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(contexts.iter().all(|(context, key)| *context != 0 && *key != 0));
+    assert_eq!(
+        contexts
+            .iter()
+            .map(|(context, _)| *context)
+            .collect::<HashSet<_>>()
+            .len(),
+        32
+    );
+    assert_eq!(contexts.iter().map(|(_, key)| *key).collect::<HashSet<_>>().len(), 32);
+    assert_eq!(ControlBlock::open(&target.memory).unwrap().contexts_in_use(), Ok(32));
+    assert_eq!(missed(&target), 0);
+}
+
+#[test]
+fn more_threads_than_contexts_are_missed_and_counted() {
+    let target = Target::new(&Options {
+        contexts: 3,
+        ..Options::default()
+    });
+    let barrier = Barrier::new(8);
+    let with = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let first = target.enter();
+                    assert_eq!(target.enter(), first);
+                    barrier.wait();
+                    first != 0
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .filter(|_| true)
+            .map(|thread| thread.join().unwrap())
+            .filter(|found| *found)
+            .count()
+    });
+    assert_eq!(with, 3);
+    assert_eq!(missed(&target), 5 * 2);
+    assert_eq!(ControlBlock::open(&target.memory).unwrap().contexts_in_use(), Ok(3));
+}
+
+#[test]
+fn a_forked_child_gets_none_and_writes_nothing() {
+    let target = Target::new(&Options::default());
+    assert_ne!(target.enter(), 0);
+    let before = target.memory.copy(0, target.memory.bytes()).unwrap();
+    let status = in_child(|| i32::from(target.enter() != 0) + 2 * i32::from(target.enter() != 0));
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+    assert!(before == target.memory.copy(0, target.memory.bytes()).unwrap());
+    assert_ne!(target.enter(), 0);
+}
+
+#[test]
+fn exit_ends_all_contexts() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    let other = std::thread::scope(|scope| scope.spawn(|| target.enter()).join().unwrap());
+    assert_ne!(other, 0);
+    target.run(context, Function::Exit, &[(-5_i64) as u64]);
+    assert_eq!(ControlBlock::open(&target.memory).unwrap().exit_status(), Ok(Some(-5)));
+    assert_eq!(target.enter(), 0);
+    assert_eq!(
+        std::thread::scope(|scope| scope.spawn(|| target.enter()).join().unwrap()),
+        0
+    );
+    assert_eq!(missed(&target), 0);
+    // SAFETY: the table is mapped, and nobody writes it now.
+    let slots = unsafe { core::slice::from_raw_parts(target.table as *const u64, 8192) };
+    assert!(slots.iter().skip(1).step_by(2).all(|context| *context == 0));
+    assert_eq!(slots.iter().step_by(2).filter(|key| **key != 0).count(), 2);
+}
+
+#[test]
+fn a_changed_thread_starts_afresh() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    let locals = target.get(context, offset_of!(Context, locals)) - target.arena;
+    for word in 0..8 {
+        target.memory.store_u64(locals + word * 8, 1).unwrap();
+    }
+    target
+        .memory
+        .store_u32(target.field(context, offset_of!(Context, tid)), 1)
+        .unwrap();
+    target.run(context, Function::ThreadChanged, &[]);
+    // SAFETY: asks for nothing but a number.
+    let tid = unsafe { libc::gettid() } as u32;
+    assert_eq!(
+        target.memory.load_u32(target.field(context, offset_of!(Context, tid))),
+        Ok(tid)
+    );
+    assert_eq!(target.memory.copy(locals, 64).unwrap(), [0; 64]);
+}
