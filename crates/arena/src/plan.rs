@@ -142,13 +142,13 @@ impl ContextPlan {
     /// Room for the header, a few buckets, and one `quantize`.
     const SMALLEST_AGGREGATE: u64 = 4096;
 
-    /// One bucket for 32 bytes of table, rounded up: the usual entry has 32 bytes or more, so the table is full before
-    /// its chains of probes are long, and the buckets take a quarter of it at most.
+    /// One bucket for 24 bytes of table, rounded up. The usual entry has 32 bytes or more, so a full table has used
+    /// less than two thirds of its buckets, and probing seldom gives up before; the buckets take a third at most.
     fn buckets(aggregate_bytes: u64) -> u64 {
         if aggregate_bytes == 0 {
             0
         } else {
-            (aggregate_bytes / 32).next_power_of_two()
+            (aggregate_bytes / 24).next_power_of_two()
         }
     }
 
@@ -227,8 +227,8 @@ mod tests {
         assert_eq!(plan.aggregates, 12288);
         assert_eq!(plan.ring, 12288 + 65536);
         assert_eq!(plan.stride, 12288 + 65536 + 8192);
-        assert_eq!(plan.aggregate_buckets, 2048);
-        assert_eq!(plan.first_entry(), 32 + 8192);
+        assert_eq!(plan.aggregate_buckets, 4096);
+        assert_eq!(plan.first_entry(), 32 + 16384);
     }
 
     #[test]
