@@ -193,7 +193,7 @@ impl<'a> Lexer<'a> {
             return None;
         }
         self.position += 1;
-        Some(match after.trim_start_matches(is_blank).bytes().next() {
+        Some(match after_blank(after).bytes().next() {
             None | Some(b';' | b'{' | b'/') => TokenKind::EndOfPredicate,
             _ => TokenKind::Punctuator("/"),
         })
@@ -268,6 +268,15 @@ impl<'a> Lexer<'a> {
     fn span_of(&self, start: usize, end: usize) -> Span {
         Span { source: self.source, start: start as u32, end: end as u32 }
     }
+}
+
+/// What follows white space and comments.
+fn after_blank(text: &str) -> &str {
+    let mut rest = text.trim_start_matches(is_blank);
+    while let Some(comment) = rest.strip_prefix("/*") {
+        rest = comment.find("*/").map_or("", |end| &comment[end + 2..]).trim_start_matches(is_blank);
+    }
+    rest
 }
 
 /// A keyword, or else a name.

@@ -331,6 +331,10 @@ impl Parser<'_> {
         let mut keys = Vec::new();
         loop {
             keys.push(self.nested(Self::type_name)?);
+            // An inline names its keys.
+            if let TokenKind::Identifier(_) = self.peek()?.kind {
+                self.take()?;
+            }
             if !self.accept(",")? {
                 break;
             }

@@ -95,7 +95,7 @@ impl Parser<'_> {
         if !self.accept("?")? {
             return Ok(condition);
         }
-        let then = self.nested(Self::expression)?;
+        let then = self.expression()?;
         self.expect(":", "between the values of `?:`")?;
         let otherwise = self.nested(Self::conditional_expression)?;
         let span = condition.span.to(otherwise.span);
@@ -211,7 +211,7 @@ impl Parser<'_> {
                 let to = self.type_name()?;
                 self.expect(">", "after the type of xlate")?;
                 self.expect("(", "before the operand of xlate")?;
-                let operand = self.nested(Self::expression)?;
+                let operand = self.expression()?;
                 let end = self.expect(")", "after the operand of xlate")?;
                 self.node(NodeKind::Translate { to, operand: Box::new(operand) }, token.span.to(end))
             }
@@ -224,7 +224,7 @@ impl Parser<'_> {
 
     /// What follows an opening parenthesis that opened no cast, and the postfix operators after it.
     fn parenthesised(&mut self, open: crate::source::Span) -> Parse<Node> {
-        let mut inner = self.nested(Self::expression)?;
+        let mut inner = self.expression()?;
         let end = self.expect(")", "to close the parenthesis")?;
         // The parentheses belong to it: a message about it underlines them.
         inner.span = open.to(end);

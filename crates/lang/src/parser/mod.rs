@@ -28,6 +28,9 @@ use std::collections::HashSet;
 /// The most levels of nesting in expressions, types and statements. Each level costs the stack of several functions.
 pub const MAXIMUM_NESTING: u16 = 100;
 
+/// The most recursions of the parser: a parenthesis takes two (an expression in it, an operand around it).
+const MAXIMUM_RECURSION: u16 = 2 * MAXIMUM_NESTING;
+
 /// After so many errors in a source the rest is not looked at.
 const MAXIMUM_ERRORS: usize = 20;
 
@@ -301,7 +304,7 @@ impl Parser<'_> {
 
     /// Runs `parse` one level deeper.
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
-        if self.depth >= MAXIMUM_NESTING {
+        if self.depth >= MAXIMUM_RECURSION {
             let span = self.peek().map_or(self.last, |token| token.span);
             return Err(too_deep(span));
         }

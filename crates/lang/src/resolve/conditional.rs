@@ -145,8 +145,12 @@ impl Resolver {
         }
         let variable = self.hidden(format!("%condition_{}", parts.conditions), span);
         parts.conditions += 1;
-        let zero = constant::integer(0, constant::INT, span);
-        let truth = self.binary(BinaryOperator::NotEqual, value, zero, span)?;
+        let truth = if is_truth(&value) {
+            value
+        } else {
+            let zero = constant::integer(0, constant::INT, span);
+            self.binary(BinaryOperator::NotEqual, value, zero, span)?
+        };
         Ok((set(variable, truth), variable))
     }
 
@@ -156,6 +160,15 @@ impl Resolver {
             Some(known) => known.id,
             None => self.define(Scope::ClauseLocal, Variable { name, value_type: Type::I32, keys: None }, span),
         }
+    }
+}
+
+/// Whether a value is 0 or 1 anyway.
+fn is_truth(value: &Expression) -> bool {
+    match &value.kind {
+        ExpressionKind::Logical { .. } | ExpressionKind::Unary { operator: UnaryOperator::Not, .. } => true,
+        ExpressionKind::Binary { operator, .. } => operators::is_comparison(*operator),
+        _ => false,
     }
 }
 

@@ -17,13 +17,29 @@ pub(super) fn to_integer(expression: Expression, to: IntegerType) -> Expression 
     }
 }
 
-/// A cast without a check.
+/// A cast without a check. Casts from one 64-bit type to another change no bits: of several in a row the last is kept.
 pub(super) fn cast(expression: Expression, to: Type) -> Expression {
     if expression.value_type == to {
         return expression;
     }
     let span = expression.span;
+    if is_word(&to) && is_word(&expression.value_type) {
+        match expression.kind {
+            ExpressionKind::Cast(inner) if is_word(&inner.value_type) => {
+                return Expression { span, ..cast(*inner, to) };
+            }
+            kind => {
+                let inner = Expression { kind, ..expression };
+                return Expression { kind: ExpressionKind::Cast(Box::new(inner)), value_type: to, span };
+            }
+        }
+    }
     Expression { kind: ExpressionKind::Cast(Box::new(expression)), value_type: to, span }
+}
+
+/// Integers of 64 bits and addresses.
+fn is_word(of: &Type) -> bool {
+    matches!(of, Type::Pointer(_) | Type::Integer(IntegerType { bytes: 8, .. }))
 }
 
 /// A pointer or integer as an unsigned number of 64 bits; an integer is extended by its own type first.

@@ -152,7 +152,7 @@ impl Resolver {
         }
         let pointer = self.expression(base)?;
         if !matches!(pointer.value_type, Type::Pointer(_)) {
-            let message = format!("\"{}\" is not an array and no pointer", types::name(&pointer.value_type));
+            let message = format!("a value of type \"{}\" has no elements", types::name(&pointer.value_type));
             return Err(Diagnostic::new("D_ARR_BADREF", base.span, message));
         }
         let [index] = indices else {

@@ -105,9 +105,7 @@ impl Resolver {
     ) -> Resolve<Expression> {
         use BinaryOperator as B;
         match operator {
-            B::Equal | B::NotEqual | B::Less | B::LessOrEqual | B::Greater | B::GreaterOrEqual => {
-                comparison(operator, left, right, span)
-            }
+            _ if is_comparison(operator) => comparison(operator, left, right, span),
             B::Add | B::Subtract if !both_integers(&left, &right) => pointer_arithmetic(operator, left, right, span),
             _ => arithmetic(operator, left, right, span),
         }
@@ -465,6 +463,12 @@ fn comparison(operator: BinaryOperator, left: Expression, right: Expression, spa
         _ => return Err(wrong),
     };
     Ok(operation(operator, left, right, Type::I32, span))
+}
+
+/// Whether an operator yields 0 or 1.
+pub(super) fn is_comparison(operator: BinaryOperator) -> bool {
+    use BinaryOperator as B;
+    matches!(operator, B::Equal | B::NotEqual | B::Less | B::LessOrEqual | B::Greater | B::GreaterOrEqual)
 }
 
 /// An operator as written.

@@ -223,9 +223,10 @@ impl Resolver {
             ),
         };
         Err(match self.later.first(text) {
-            Some(later) => diagnostic
+            Some(later) if later > designator.span => diagnostic
                 .with_related(later, "it is assigned here, later in the text")
                 .with_help(declaration_hint(designator)),
+            Some(_) => diagnostic.with_help(format!("give it a value first: BEGIN {{ {text} = 0; }}")),
             None => diagnostic,
         })
     }

@@ -1,0 +1,2 @@
+long char x;
+BEGIN { }

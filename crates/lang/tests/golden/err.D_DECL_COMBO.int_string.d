@@ -1,0 +1,2 @@
+int string x;
+BEGIN { }

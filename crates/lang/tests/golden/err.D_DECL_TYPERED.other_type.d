@@ -1,0 +1,3 @@
+typedef int t;
+typedef string t;
+BEGIN { }

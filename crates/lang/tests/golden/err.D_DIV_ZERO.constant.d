@@ -1,0 +1,3 @@
+BEGIN { trace(1 / 0); }
+BEGIN { trace(pid % (1 - 1)); }
+BEGIN { x = 1; x /= 0; }

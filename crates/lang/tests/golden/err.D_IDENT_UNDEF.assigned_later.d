@@ -1,0 +1,2 @@
+END { trace(x); }
+BEGIN { x = 1; }

@@ -1,0 +1,1 @@
+BEGIN { @[copyin(arg0, 8)] = count(); }

@@ -1,0 +1,2 @@
+/* no target */
+pid$target::f:entry { }

@@ -1,0 +1,3 @@
+/* argument: 5 */
+/* argument: more */
+BEGIN { trace($1); }

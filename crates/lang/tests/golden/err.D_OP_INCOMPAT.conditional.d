@@ -1,0 +1,1 @@
+BEGIN { trace(pid ? 1 : "s"); }

@@ -1,0 +1,1 @@
+BEGIN { p = (int *)arg0; p = 5; }

@@ -1,0 +1,2 @@
+BEGIN { 5 = 1; }
+BEGIN { (pid + 1)++; }

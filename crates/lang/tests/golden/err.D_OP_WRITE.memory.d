@@ -1,0 +1,1 @@
+BEGIN { *(int *)arg0 = 1; }

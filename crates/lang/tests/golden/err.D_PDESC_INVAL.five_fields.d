@@ -1,0 +1,1 @@
+pid$target:a.out:std::f:entry { }

@@ -1,0 +1,2 @@
+#pragma D option nonsense=5
+BEGIN { }

@@ -1,0 +1,2 @@
+BEGIN { printa(@x); }
+END { @x = count(); }

@@ -1,0 +1,1 @@
+BEGIN { @[execname] = count(); @[pid] = count(); }

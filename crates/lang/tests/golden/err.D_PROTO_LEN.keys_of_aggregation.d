@@ -1,0 +1,1 @@
+BEGIN { @[1] = count(); @[1, 2] = count(); }

@@ -1,0 +1,1 @@
+BEGIN { this->string = 1; }

@@ -1,0 +1,3 @@
+BEGIN { x = ; y = ; }
+END { z = ; }
+BEGIN { trace(1); }

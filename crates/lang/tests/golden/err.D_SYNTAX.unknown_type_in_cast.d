@@ -1,0 +1,1 @@
+BEGIN { trace((foo_t)arg0); }

@@ -1,0 +1,2 @@
+self nothing_t x;
+BEGIN { }

@@ -1,0 +1,1 @@
+BEGIN { self->sum += 5; }

@@ -1,0 +1,2 @@
+inline int a[int i] = i;
+BEGIN { }

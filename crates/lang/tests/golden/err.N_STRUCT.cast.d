@@ -1,0 +1,1 @@
+BEGIN { trace(((struct stat *)arg0)->st_size); }

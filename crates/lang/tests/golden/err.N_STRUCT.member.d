@@ -1,0 +1,1 @@
+BEGIN { this->p = (int *)arg0; trace(this->p->x); }

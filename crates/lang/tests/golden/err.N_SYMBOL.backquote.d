@@ -1,0 +1,2 @@
+BEGIN { trace(libc.so.6`environ); }
+BEGIN { trace(`x); }

@@ -1,0 +1,2 @@
+translator int < long L > { a = L; b = { 1 }; };
+BEGIN { }

@@ -1,0 +1,3 @@
+BEGIN { trace(args[0]); }
+BEGIN { trace(errno); }
+BEGIN { trace(curthread); }

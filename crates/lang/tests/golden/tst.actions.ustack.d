@@ -1,0 +1,1 @@
+BEGIN { ustack(); ustack(10); ustack(5, 100); }

@@ -1,0 +1,1 @@
+BEGIN { trace(arg9); trace(pid); trace(tid); trace(ppid); trace(uid); trace(gid); trace(execname); trace(cpu); trace(probeprov); trace(probemod); trace(probefunc); trace(probename); trace(timestamp); trace(vtimestamp); trace(walltimestamp); trace(ucaller); trace(epid); trace(id); }

@@ -1,0 +1,2 @@
+BEGIN , END,
+	profile:::tick-100ms

@@ -1,0 +1,1 @@
+BEGIN /pid/ /* why */ { trace(1); }

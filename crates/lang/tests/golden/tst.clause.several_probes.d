@@ -1,0 +1,1 @@
+pid$target::a:entry, pid$target::b:return { trace(probefunc); }

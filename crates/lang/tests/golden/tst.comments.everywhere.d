@@ -1,0 +1,4 @@
+#!/usr/sbin/nanoprobe -s
+/* one
+ * two */
+BEGIN/* a */,END /* b */ /* c */ { /* d */ trace/**/(1); }

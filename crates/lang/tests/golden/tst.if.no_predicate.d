@@ -1,0 +1,1 @@
+BEGIN { if (pid == 1) { trace("one") } }

@@ -1,0 +1,1 @@
+BEGIN { if ((char *)arg0) { @ = count(); } }

@@ -1,0 +1,4 @@
+# 1 "file.d"
+#line 7
+#
+BEGIN { }

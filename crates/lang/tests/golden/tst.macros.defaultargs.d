@@ -1,0 +1,2 @@
+#pragma D option defaultargs
+BEGIN { trace($1); trace($$1); }

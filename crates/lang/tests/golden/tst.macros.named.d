@@ -1,0 +1,1 @@
+BEGIN { trace($target); trace($$target); trace($pid); trace($uid); trace($$0); trace($0); }

@@ -1,0 +1,3 @@
+/* argument: 5 */
+#pragma D option defaultargs
+BEGIN { }

@@ -1,0 +1,1 @@
+BEGIN { size_t = 5; trace(size_t); }

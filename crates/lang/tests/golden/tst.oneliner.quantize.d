@@ -1,0 +1,1 @@
+pid$target::read:return /arg1 > 0/ { @[execname, probefunc] = quantize(arg1); }

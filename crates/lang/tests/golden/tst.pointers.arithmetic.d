@@ -1,0 +1,1 @@
+BEGIN { this->p = (int *)arg0; this->q = this->p + 2; trace(this->q - this->p); trace(this->p[1]); trace(this->p == NULL); trace(this->p != 0); this->p++; this->p += 3; trace(&this->p[4]); trace(&*this->p); trace(2 + this->p); }

@@ -1,0 +1,2 @@
+int*:::x {}
+pid$target::int:entry {}

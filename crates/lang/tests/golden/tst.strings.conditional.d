@@ -1,0 +1,1 @@
+BEGIN { trace(pid ? "yes" : "no"); trace(arg0 ? copyinstr(arg0) : "<null>"); }

@@ -1,0 +1,1 @@
+BEGIN { trace(stringof(arg0)); trace(stringof((char *)arg1)); trace(stringof "x"); trace((string)arg0); trace(strlen("abc")); trace(strlen((char *)arg0)); trace(copyinstr(arg0, 16)); this->s = (char *)arg0; string_of = "q"; }

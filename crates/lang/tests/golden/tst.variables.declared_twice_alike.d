@@ -1,0 +1,2 @@
+int x; int x;
+BEGIN { x = 1; }

@@ -1,0 +1,1 @@
+BEGIN { n++; --m; self->k++; a["x"]++; this->c--; }

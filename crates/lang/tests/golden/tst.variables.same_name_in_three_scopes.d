@@ -1,0 +1,1 @@
+BEGIN { x = 1; self->x = "s"; this->x = 2L; trace(x); trace(self->x); trace(this->x); }
