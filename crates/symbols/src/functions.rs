@@ -5,8 +5,8 @@
 //!
 //! ```text
 //!   an FDE begins there              up to that FDE's end
-//!   it lies inside an FDE, or        not a function but a label inside of one: left out
-//!     inside a sized symbol
+//!   it lies inside a sized symbol    not a function but a label inside of one: left out
+//!   it lies inside an FDE            up to that FDE's end; but left out when another symbol comes first there
 //!   else                             up to the next symbol (of data also), FDE or section end
 //! ```
 
@@ -120,8 +120,15 @@ fn find_extents(elf: &Elf, frames: &Frames, data: &[u64], list: &mut Vec<Functio
             start.saturating_add(function.size)
         } else if let Some(frame) = frames.starting_at(start) {
             frame.end
-        } else if frames.at(start).is_some() || start < covered {
+        } else if start < covered {
             return false;
+        } else if let Some(frame) = frames.at(start) {
+            // glibc's __restore_rt has its FDE begin a byte early, for unwinders that look at the address before.
+            let first_inside = starts.get(starts.partition_point(|other| *other < frame.start));
+            if first_inside != Some(&start) {
+                return false;
+            }
+            frame.end
         } else {
             let next = |sorted: &[u64]| sorted.get(sorted.partition_point(|other| *other <= start)).copied();
             let next_frame = frames.next(start).map(|frame| frame.start);

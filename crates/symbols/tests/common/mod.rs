@@ -1,0 +1,121 @@
+//! What the tests share: this machine's programs, and programs made on the spot.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nanoprobe_symbols::{Function, ImageAddress, Module, files};
+use tempfile::TempDir;
+
+/// Programs and libraries that are nearly everywhere, those of them that are here.
+pub fn system_files() -> Vec<PathBuf> {
+    let all = [
+        "/bin/bash",
+        "/lib/x86_64-linux-gnu/libc.so.6",
+        "/lib64/ld-linux-x86-64.so.2",
+        "/usr/bin/python3",
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+        "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+    ];
+    all.iter().map(PathBuf::from).filter(|path| path.exists()).collect()
+}
+
+/// The module of a file of this machine; `None`, with a word about it, when there is no such file.
+pub fn system_module(path: &str) -> Option<Module> {
+    if !Path::new(path).exists() {
+        eprintln!("skipped: no {path}");
+        return None;
+    }
+    Some(files::open(Path::new(path), Path::new(path)).unwrap())
+}
+
+/// Runs a tool; `None`, with a word about it, when it is not installed. It must succeed.
+pub fn run(tool: &str, arguments: &[&str], directory: &Path) -> Option<String> {
+    let (output, success) = output_of(tool, arguments, directory)?;
+    assert!(success, "{tool} {arguments:?}: {output}");
+    Some(output)
+}
+
+/// What a tool prints, and whether it is content: readelf is not when it finds a separate debug file without contents.
+pub fn output_of(tool: &str, arguments: &[&str], directory: &Path) -> Option<(String, bool)> {
+    let output = match Command::new(tool).args(arguments).current_dir(directory).output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("skipped: no {tool}");
+            return None;
+        }
+        other => other.unwrap(),
+    };
+    let text = if output.stdout.is_empty() {
+        output.stderr
+    } else {
+        output.stdout
+    };
+    Some((String::from_utf8(text).unwrap(), output.status.success()))
+}
+
+/// A folder with a source file and what a compiler made of it.
+pub struct Build {
+    pub folder: TempDir,
+}
+
+impl Build {
+    /// Runs `tool arguments... -o program source`; `None` when the tool is missing.
+    pub fn new(tool: &str, arguments: &[&str], source_name: &str, source: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(source_name), source).unwrap();
+        let mut all = arguments.to_vec();
+        all.extend(["-o", "program", source_name]);
+        run(tool, &all, folder.path())?;
+        Some(Self { folder })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs a tool in the folder.
+    pub fn run(&self, tool: &str, arguments: &[&str]) -> Option<String> {
+        run(tool, arguments, self.folder.path())
+    }
+
+    pub fn open(&self, name: &str) -> Module {
+        files::open(&self.path(name), &self.path(name)).unwrap()
+    }
+
+    pub fn module(&self) -> Module {
+        self.open("program")
+    }
+}
+
+/// The functions that answer to a name.
+pub fn named<'m>(module: &'m Module, name: &str) -> Vec<&'m Function> {
+    module
+        .functions()
+        .iter()
+        .filter(|function| function.names().any(|other| other == name))
+        .collect()
+}
+
+/// The one function that answers to a name.
+pub fn only<'m>(module: &'m Module, name: &str) -> &'m Function {
+    let found = named(module, name);
+    assert_eq!(found.len(), 1, "{name}: {found:?}");
+    found[0]
+}
+
+/// Address and name of every function symbol that binutils sees: an independent reading of the same tables.
+pub fn function_symbols_by_readelf(path: &Path) -> Option<BTreeSet<(ImageAddress, String)>> {
+    let text = run("readelf", &["-sW", path.to_str().unwrap()], Path::new("/"))?;
+    let symbols = text.lines().filter_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let &[_, value, _, kind, _, _, section, name, ..] = &fields[..] else {
+            return None;
+        };
+        let is_function = ["FUNC", "IFUNC"].contains(&kind) && section.parse::<u16>().is_ok();
+        let address = ImageAddress(u64::from_str_radix(value, 16).ok()?);
+        let name = name.split_once('@').map_or(name, |(name, _)| name);
+        is_function.then(|| (address, name.to_owned()))
+    });
+    Some(symbols.collect())
+}
