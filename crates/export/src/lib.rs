@@ -1,1 +1,67 @@
-//! What was recorded, in the formats people use.
+//! What was recorded, in the formats people use: DTrace's text, byte for byte.
+//!
+//! # Theory of operation
+//!
+//! Records and aggregations come in as bytes that the target may have scribbled over; text goes out through a
+//! [`Write`](std::io::Write). Nothing here knows a process: addresses become names through the caller's
+//! [`Symbolizer`], times become local ones through a function.
+//!
+//! ```text
+//! rings ------> Event ----------------------> Printer::record --> columns, trace, printf, ustack, exit status
+//!                                                  |  printa, clear, trunc, normalize
+//! aggregations of all threads --> Snapshot --> AggregateTable --> Printer::finish --> what no printa has printed
+//! ```
+//!
+//! The words of one aggregation value are laid out as `agent/contract.h` says; [`merge`] adds the threads' words up,
+//! [`update`] does what the agent does for the clauses that the tracer runs itself.
+//!
+//! # Where this differs from DTrace
+//!
+//! * A string is printed as a string when it is empty, and when it is UTF-8 without control characters; DTrace dumps the
+//!   bytes of both.
+//! * `%S` ends at the string's NUL.
+//! * A normalised negative sum is divided as a signed number.
+//! * Histograms are of ASCII only, and the options `agghist`, `aggpack` and `aggzoom` do not exist.
+#![forbid(unsafe_code)]
+
+mod aggregate;
+mod buckets;
+mod bytes;
+mod date;
+mod escape;
+mod flow;
+mod histogram;
+mod message;
+mod number;
+mod order;
+mod printa;
+mod printer;
+mod printf;
+mod stack;
+mod table;
+
+pub use aggregate::{average, merge, standard_deviation, update};
+pub use date::LocalTime;
+pub use message::{drop_message, error_message};
+pub use order::{Order, sort};
+pub use printer::{Event, Printer, ProbeName};
+pub use stack::Symbolizer;
+pub use table::{AggregateTable, Row, Snapshot};
+
+/// Why something could not be printed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The output could not be written.
+    #[error("cannot write output: {0}")]
+    Write(#[from] std::io::Error),
+    /// A record is shorter than its clause makes it: the target wrote over it.
+    #[error("record of enabled probe {epid} is damaged: it has {bytes} bytes, its clause writes {expected}")]
+    Damaged {
+        /// The enabled probe of the record.
+        epid: u32,
+        /// Its length.
+        bytes: usize,
+        /// The length that its layout asks for.
+        expected: u32,
+    },
+}

@@ -1,0 +1,129 @@
+//! Distributions: `quantize`, `lquantize`, `llquantize`.
+//!
+//! ```text
+//!            value  ------------- Distribution ------------- count
+//!                1 |                                         0
+//!                2 |@@@@@@@@@@@@@@@@@@@@@@@@@@@              2
+//!                4 |@@@@@@@@@@@@@                            1
+//!                8 |                                         0
+//! ```
+//!
+//! Printed are the buckets that hold something and one on either side. 40 characters stand for the sum of all weights;
+//! where there are weights of both signs, 20 on either side of the bar.
+
+use std::io::{Result, Write};
+
+use nanoprobe_lang::program::AggregatingFunction;
+
+use crate::buckets;
+
+/// Characters of a whole bar.
+const BAR: usize = 40;
+
+/// Prints a distribution, beginning with a new line; nothing for a function that has none.
+pub(crate) fn distribution(
+    out: &mut dyn Write,
+    function: AggregatingFunction,
+    words: &[u64],
+    normal: u64,
+) -> Result<()> {
+    let weights = |count: usize| -> Vec<i64> {
+        (0..count)
+            .map(|index| crate::aggregate::word(words, index) as i64)
+            .collect()
+    };
+    match function {
+        AggregatingFunction::Quantize => {
+            let label = |bucket| buckets::quantize_value(bucket).to_string();
+            let zero = buckets::QUANTIZE_ZERO;
+            print(
+                out,
+                &weights(buckets::QUANTIZE_BUCKETS),
+                (zero - 1, zero + 1),
+                &label,
+                normal,
+            )
+        }
+        AggregatingFunction::LinearQuantize { base, step, .. } => {
+            let levels = usize::from(function.levels());
+            let value = |level: usize| i64::from(base) + level as i64 * i64::from(step);
+            let label = |bucket: usize| match bucket {
+                0 => format!("< {base}"),
+                _ if bucket == levels + 1 => format!(">= {}", value(levels)),
+                _ => value(bucket - 1).to_string(),
+            };
+            print(out, &weights(levels + 2), (0, 2), &label, normal)
+        }
+        AggregatingFunction::LogLinearQuantize {
+            factor,
+            low,
+            high,
+            steps,
+        } => {
+            let bounds = buckets::log_linear_bounds(factor, low, high, steps);
+            let bound = |index: usize| bounds.get(index).copied().unwrap_or(i64::MAX);
+            let label = |bucket: usize| match bucket {
+                0 => format!("< {}", bound(0)),
+                _ if bucket == bounds.len() => format!(">= {}", bound(bucket - 1)),
+                _ => bound(bucket - 1).to_string(),
+            };
+            print(out, &weights(bounds.len() + 1), (0, 1), &label, normal)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `empty`: the buckets printed where all are empty.
+fn print(
+    out: &mut dyn Write,
+    weights: &[i64],
+    empty: (usize, usize),
+    label: &dyn Fn(usize) -> String,
+    normal: u64,
+) -> Result<()> {
+    let is_filled = |weight: &i64| *weight != 0;
+    let last_bucket = weights.len().saturating_sub(1);
+    let (first, last) = match (weights.iter().position(is_filled), weights.iter().rposition(is_filled)) {
+        (Some(first), Some(last)) => (first.saturating_sub(1), (last + 1).min(last_bucket)),
+        _ => (empty.0, empty.1.min(last_bucket)),
+    };
+    let shown = weights.get(first..=last).unwrap_or_default();
+    let total: u128 = shown.iter().map(|weight| u128::from(weight.unsigned_abs())).sum();
+    let has = (
+        shown.iter().any(|weight| *weight > 0),
+        shown.iter().any(|weight| *weight < 0),
+    );
+    writeln!(
+        out,
+        "\n{:>16} {:>41} {:<9}",
+        "value", "------------- Distribution -------------", "count"
+    )?;
+    for (bucket, weight) in shown.iter().enumerate() {
+        let normalised = weight.wrapping_div((normal as i64).max(1));
+        writeln!(
+            out,
+            "{:>16} {} {:<9}",
+            label(first + bucket),
+            bar(*weight, total, has),
+            normalised
+        )?;
+    }
+    Ok(())
+}
+
+/// The bar with its line: to the right for positive weights, to the left for negative ones.
+fn bar(weight: i64, total: u128, (positives, negatives): (bool, bool)) -> String {
+    let whole = if positives && negatives { BAR / 2 } else { BAR };
+    // Rounded to the nearest: (2 * weight * whole + total) / (2 * total).
+    let depth = (2 * u128::from(weight.unsigned_abs()) * whole as u128 + total)
+        .checked_div(2 * total)
+        .unwrap_or(0);
+    let depth = (depth as usize).min(whole);
+    let bar = "@".repeat(depth);
+    match (positives, negatives) {
+        (_, false) => format!("|{bar:<whole$}"),
+        (false, true) => format!("{bar:>whole$}|"),
+        (true, true) if weight <= 0 => format!("{bar:>whole$}|{:whole$}", ""),
+        (true, true) => format!("{:whole$}|{bar:<whole$}", ""),
+    }
+}

@@ -1,0 +1,92 @@
+//! The order in which aggregations are printed.
+//!
+//! By aggregation, then by value, then by key - or by key alone, or the other way round, or by another element of the
+//! key first, as the options say. Integers in keys are compared as unsigned ones, strings and stacks by their bytes,
+//! as DTrace does it.
+
+use std::cmp::Ordering;
+
+use nanoprobe_lang::interpret::Value;
+use nanoprobe_lang::options::Options;
+use nanoprobe_lang::program::{AggregatingFunction, AggregationId, Program};
+
+use crate::aggregate::compare;
+use crate::table::Row;
+
+/// What the options say about order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Order {
+    /// `aggsortkey`: by key instead of value.
+    pub by_key: bool,
+    /// `aggsortrev`: reversed.
+    pub reversed: bool,
+    /// `aggsortpos`: which aggregation of a `printa` decides.
+    pub position: usize,
+    /// `aggsortkeypos`: which element of the key comes first.
+    pub key_position: usize,
+}
+
+impl Order {
+    /// What the options say.
+    pub fn of(options: &Options) -> Order {
+        Order {
+            by_key: options.sort_by_key,
+            reversed: options.sort_reversed,
+            position: options.sort_position,
+            key_position: options.sort_key_position,
+        }
+    }
+
+    pub(crate) fn apply(self, order: Ordering) -> Ordering {
+        if self.reversed { order.reverse() } else { order }
+    }
+}
+
+/// Sorts the lines of one aggregation or of several.
+pub fn sort(program: &Program, rows: &mut [Row], order: Order) {
+    rows.sort_by(|left, right| {
+        let by_key = || compare_keys(&left.key, &right.key, order.key_position);
+        let by_value = || compare(function(program, left.aggregation), &left.words, &right.words);
+        let within = || {
+            if order.by_key {
+                by_key()
+            } else {
+                by_value().then_with(by_key)
+            }
+        };
+        order.apply(left.aggregation.cmp(&right.aggregation).then_with(within))
+    });
+}
+
+pub(crate) fn function(program: &Program, id: AggregationId) -> AggregatingFunction {
+    program
+        .aggregations
+        .get(id.0 as usize)
+        .map_or(AggregatingFunction::Count, |found| found.function)
+}
+
+/// The order of two keys of the same types, beginning with the element at `position` and coming round to it.
+pub(crate) fn compare_keys(left: &[Value], right: &[Value], position: usize) -> Ordering {
+    let position = if position < left.len() { position } else { 0 };
+    let rotated = |key: &[Value]| {
+        let (head, tail) = key.split_at_checked(position).unwrap_or((key, &[]));
+        [tail, head].concat()
+    };
+    let (left, right) = (rotated(left), rotated(right));
+    let elements = left
+        .iter()
+        .zip(&right)
+        .map(|(left, right)| compare_elements(left, right));
+    elements.fold(Ordering::Equal, Ordering::then)
+}
+
+fn compare_elements(left: &Value, right: &Value) -> Ordering {
+    match (left, right) {
+        (Value::Integer(left), Value::Integer(right)) => (*left as u64).cmp(&(*right as u64)),
+        (Value::Stack(left), Value::Stack(right)) => {
+            let bytes = |frames: &[u64]| frames.iter().flat_map(|frame| frame.to_le_bytes()).collect::<Vec<u8>>();
+            bytes(left).cmp(&bytes(right))
+        }
+        _ => left.as_bytes().cmp(right.as_bytes()),
+    }
+}

@@ -1,0 +1,245 @@
+//! Aggregations as text.
+//!
+//! Without a format a line is the key's elements in columns and the values behind them; a distribution begins on a line
+//! of its own. Several aggregations with the same keys are joined by key, one column each; a key that one of them does
+//! not have is 0 there. With a format each key makes one run of it.
+
+use std::io::{Result, Write};
+
+use nanoprobe_lang::format::Format;
+use nanoprobe_lang::interpret::Value;
+use nanoprobe_lang::program::{AggregatingFunction, AggregationId, IntegerType, KeyType, Program};
+
+use crate::aggregate::{average, compare, standard_deviation, word};
+use crate::histogram;
+use crate::number::{self, Shape};
+use crate::order::{Order, compare_keys, function, sort};
+use crate::printf::{self, Context, Item};
+use crate::table::{AggregateTable, Row, zeros};
+
+/// A key with what each of the printed aggregations has under it.
+struct Line {
+    key: Vec<Value>,
+    values: Vec<Row>,
+}
+
+/// Prints `ids`, joined when there are several; yields those of which there was something to print.
+pub(crate) fn print(
+    out: &mut dyn Write,
+    context: &mut Context<'_>,
+    program: &Program,
+    table: &AggregateTable,
+    ids: &[AggregationId],
+    format: Option<&Format>,
+) -> Result<Vec<AggregationId>> {
+    let order = Order::of(context.options);
+    let found: Vec<Vec<Row>> = ids.iter().map(|id| table.rows(program, *id)).collect();
+    let printed = ids
+        .iter()
+        .zip(&found)
+        .filter(|(_, rows)| !rows.is_empty())
+        .map(|(id, _)| *id)
+        .collect();
+    let lines = match found.as_slice() {
+        [_] => single(program, found.into_iter().flatten().collect(), order),
+        _ => joined(program, ids, found, order),
+    };
+    let types = ids
+        .first()
+        .and_then(|id| program.aggregations.get(id.0 as usize))
+        .map(|found| found.keys.as_slice());
+    for line in &lines {
+        match format {
+            Some(format) => formatted(out, context, program, format, types.unwrap_or_default(), line)?,
+            None => plain(out, context, program, types.unwrap_or_default(), line)?,
+        }
+    }
+    Ok(printed)
+}
+
+/// Prints lines of several aggregations one after the other, each by itself: what is left at the end.
+pub(crate) fn print_rest(
+    out: &mut dyn Write,
+    context: &mut Context<'_>,
+    program: &Program,
+    mut rows: Vec<Row>,
+) -> Result<()> {
+    sort(program, &mut rows, Order::of(context.options));
+    for row in rows {
+        let Some(found) = program.aggregations.get(row.aggregation.0 as usize) else {
+            continue;
+        };
+        plain(
+            out,
+            context,
+            program,
+            &found.keys,
+            &Line {
+                key: row.key.clone(),
+                values: vec![row],
+            },
+        )?;
+    }
+    Ok(())
+}
+
+fn single(program: &Program, mut rows: Vec<Row>, order: Order) -> Vec<Line> {
+    sort(program, &mut rows, order);
+    rows.into_iter()
+        .map(|row| Line {
+            key: row.key.clone(),
+            values: vec![row],
+        })
+        .collect()
+}
+
+fn joined(program: &Program, ids: &[AggregationId], found: Vec<Vec<Row>>, order: Order) -> Vec<Line> {
+    let mut keys: Vec<&Vec<Value>> = found.iter().flatten().map(|row| &row.key).collect();
+    keys.sort_by(|left, right| compare_keys(left, right, 0));
+    keys.dedup();
+    let value = |rows: &[Row], id: AggregationId, key: &Vec<Value>| {
+        let at = rows.binary_search_by(|row| compare_keys(&row.key, key, 0));
+        let missing = || Row {
+            aggregation: id,
+            key: key.clone(),
+            words: zeros(function(program, id)),
+            normal: 1,
+        };
+        at.ok().and_then(|at| rows.get(at)).cloned().unwrap_or_else(missing)
+    };
+    let sorted: Vec<Vec<Row>> = found
+        .iter()
+        .map(|rows| {
+            let mut rows = rows.clone();
+            rows.sort_by(|left, right| compare_keys(&left.key, &right.key, 0));
+            rows
+        })
+        .collect();
+    let mut lines: Vec<Line> = keys
+        .into_iter()
+        .map(|key| Line {
+            key: key.clone(),
+            values: ids
+                .iter()
+                .zip(&sorted)
+                .map(|(id, rows)| value(rows, *id, key))
+                .collect(),
+        })
+        .collect();
+    // The aggregation at the option's position decides, then those behind it, coming round.
+    let position = if order.position < ids.len() { order.position } else { 0 };
+    lines.sort_by(|left, right| {
+        let by_key = || compare_keys(&left.key, &right.key, order.key_position);
+        let pairs = left.values.iter().zip(&right.values);
+        let by_value = || {
+            let mut rotated = pairs.clone().cycle().skip(position).take(ids.len());
+            let different = rotated.find_map(|(left, right)| {
+                let order = compare(function(program, left.aggregation), &left.words, &right.words);
+                order.is_ne().then_some(order)
+            });
+            different.unwrap_or(std::cmp::Ordering::Equal)
+        };
+        order.apply(if order.by_key {
+            by_key().then_with(by_value)
+        } else {
+            by_value().then_with(by_key)
+        })
+    });
+    lines
+}
+
+fn formatted(
+    out: &mut dyn Write,
+    context: &mut Context<'_>,
+    program: &Program,
+    format: &Format,
+    types: &[KeyType],
+    line: &Line,
+) -> Result<()> {
+    let mut keys = line
+        .key
+        .iter()
+        .zip(types)
+        .map(|(value, key_type)| Item::of(value, integer_type(key_type)));
+    let mut values = line.values.iter();
+    let mut last = None;
+    printf::format(out, context, format, &mut |is_aggregation| {
+        if !is_aggregation {
+            return keys.next();
+        }
+        // More conversions than aggregations repeat the last one.
+        last = values.next().or(last);
+        let row: &Row = last?;
+        Some(Item::Aggregated {
+            function: function(program, row.aggregation),
+            words: &row.words,
+            normal: row.normal,
+        })
+    })
+}
+
+fn plain(
+    out: &mut dyn Write,
+    context: &mut Context<'_>,
+    program: &Program,
+    types: &[KeyType],
+    line: &Line,
+) -> Result<()> {
+    const STRING_WIDTH: i64 = -50;
+    for (value, key_type) in line.key.iter().zip(types) {
+        match value {
+            Value::Integer(address) if *key_type == KeyType::Symbol => {
+                let name = context.symbolizer.symbolize(*address as u64);
+                out.write_all(b"  ")?;
+                out.write_all(&number::text(name.as_bytes(), Shape::of_width(STRING_WIDTH)))?;
+            }
+            Value::Integer(value) => integer(out, *value, integer_type(key_type), false)?,
+            Value::String(text) | Value::Bytes { bytes: text, .. } => context.string(out, text, STRING_WIDTH, false)?,
+            Value::Stack(frames) => context.stack(out, frames)?,
+        }
+    }
+    for row in &line.values {
+        let function = function(program, row.aggregation);
+        match function {
+            AggregatingFunction::Average => write!(out, " {:16}", average(&row.words, row.normal))?,
+            AggregatingFunction::StandardDeviation => {
+                write!(out, " {:16}", standard_deviation(&row.words, row.normal))?;
+            }
+            AggregatingFunction::Count
+            | AggregatingFunction::Sum
+            | AggregatingFunction::Minimum
+            | AggregatingFunction::Maximum => {
+                let value = (word(&row.words, 0) as i64).wrapping_div((row.normal as i64).max(1));
+                write!(out, " {value:16}")?;
+            }
+            _ => histogram::distribution(out, function, &row.words, row.normal)?,
+        }
+    }
+    writeln!(out)
+}
+
+fn integer_type(key_type: &KeyType) -> IntegerType {
+    match key_type {
+        KeyType::Integer(integer) => *integer,
+        _ => IntegerType {
+            bytes: 8,
+            signed: false,
+        },
+    }
+}
+
+/// An integer in the column of its type's size: 3, 5, 8 or 16 wide. As in DTrace, what has 4 or 8 bytes is printed as
+/// signed, what has fewer as unsigned, whatever its type.
+pub(crate) fn integer(out: &mut dyn Write, value: i64, integer: IntegerType, quiet: bool) -> Result<()> {
+    let (value, width) = match integer.bytes {
+        1 => (i64::from(value as u8), 3),
+        2 => (i64::from(value as u16), 5),
+        4 => (i64::from(value as i32), 8),
+        _ => (value, 16),
+    };
+    if quiet {
+        write!(out, "{value}")
+    } else {
+        write!(out, " {value:width$}")
+    }
+}

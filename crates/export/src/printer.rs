@@ -1,0 +1,233 @@
+//! Records as text, and what they ask for besides.
+//!
+//! ```text
+//! CPU     ID                    FUNCTION:NAME
+//!  13  75978                     strlen:entry           3479933
+//! ```
+//!
+//! The header comes before the first record, the columns before each, a new line after each; none of them when quiet.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+
+use nanoprobe_lang::interpret::{Value, read_field};
+use nanoprobe_lang::layout::{FieldKind, RecordField, RecordLayout};
+use nanoprobe_lang::options::Options;
+use nanoprobe_lang::program::{AggregationId, Clause, IntegerType, Program, RecordKind, Statement};
+
+use crate::Error;
+use crate::bytes;
+use crate::date::{LocalTime, utc};
+use crate::flow::Flow;
+use crate::printa;
+use crate::printf::{self, Context, Item};
+use crate::stack::Symbolizer;
+use crate::table::AggregateTable;
+
+/// A probe, as the columns and the messages name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProbeName {
+    /// The probe's number.
+    pub id: u32,
+    /// `pid1234`, `dtrace`, ...
+    pub provider: String,
+    /// The module.
+    pub module: String,
+    /// The function.
+    pub function: String,
+    /// `entry`, `return`, an offset, `BEGIN`, `tick-1s`, ...
+    pub name: String,
+}
+
+/// A record with what it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// The enabled probe.
+    pub epid: u32,
+    /// The probe.
+    pub probe: &'a ProbeName,
+    /// The clause that wrote the record.
+    pub clause: &'a Clause,
+    /// Its layout.
+    pub layout: &'a RecordLayout,
+    /// The CPU it was written on.
+    pub cpu: u32,
+    /// The thread that wrote it (for flow indentation).
+    pub thread: u32,
+    /// The record with its header.
+    pub record: &'a [u8],
+    /// Enabled probe and probe of the same thread's next record, where there is one already (for flow indentation).
+    pub next: Option<(u32, u32)>,
+}
+
+/// Prints the records of a session in the order in which they are given.
+pub struct Printer<'a> {
+    program: &'a Program,
+    options: &'a Options,
+    local: LocalTime,
+    heading_printed: bool,
+    flow: Flow,
+    printed: BTreeSet<AggregationId>,
+}
+
+impl<'a> Printer<'a> {
+    /// Nothing is printed yet. Dates are in UTC.
+    pub fn new(program: &'a Program, options: &'a Options) -> Printer<'a> {
+        Printer {
+            program,
+            options,
+            local: utc,
+            heading_printed: false,
+            flow: Flow::default(),
+            printed: BTreeSet::new(),
+        }
+    }
+
+    /// Dates (`%Y`, `%T`) are in this time.
+    #[must_use]
+    pub fn with_local_time(mut self, local: LocalTime) -> Printer<'a> {
+        self.local = local;
+        self
+    }
+
+    /// Prints one record, and does to the aggregations what it asks for. Yields the status of an `exit()`.
+    ///
+    /// # Errors
+    /// [`Error::Write`]; [`Error::Damaged`] for a record that is too short, of which nothing has been printed then.
+    pub fn record(
+        &mut self,
+        out: &mut dyn Write,
+        event: &Event<'_>,
+        aggregations: &mut AggregateTable,
+        symbolizer: &mut dyn Symbolizer,
+    ) -> Result<Option<i32>, Error> {
+        let Event {
+            epid, layout, record, ..
+        } = *event;
+        let damaged = || Error::Damaged {
+            epid,
+            bytes: record.len(),
+            expected: layout.bytes,
+        };
+        let values: Option<Vec<Value>> = layout.fields.iter().map(|field| read_field(record, field)).collect();
+        let values = values
+            .filter(|_| record.len() >= layout.bytes as usize)
+            .ok_or_else(damaged)?;
+        let fields: Vec<(&RecordField, Value)> = layout.fields.iter().zip(values).collect();
+        self.columns(out, event)?;
+        let mut context = Context {
+            options: self.options,
+            local: self.local,
+            symbolizer,
+        };
+        let mut exit = None;
+        for (index, statement) in event.clause.statements.iter().enumerate() {
+            let Statement::Record(action) = statement else { continue };
+            let mut recorded = fields.iter().filter(|(field, _)| field.statement == index);
+            let mut integer = || recorded.next().map(|(_, value)| value.as_integer());
+            match &action.kind {
+                RecordKind::Trace(_) | RecordKind::UserStack { .. } => {
+                    for (field, value) in recorded {
+                        trace(out, &mut context, field, value)?;
+                    }
+                }
+                RecordKind::Printf { format, .. } => {
+                    printf::format(out, &mut context, format, &mut |_| {
+                        let (field, value) = recorded.next()?;
+                        Some(Item::of(value, integer_type(field)))
+                    })?;
+                }
+                RecordKind::Printa {
+                    format,
+                    aggregations: ids,
+                } => {
+                    if format.is_none() {
+                        writeln!(out)?;
+                    }
+                    let format = format.as_ref();
+                    let printed = printa::print(out, &mut context, self.program, aggregations, ids, format)?;
+                    self.printed.extend(printed);
+                }
+                RecordKind::Exit(_) => exit = integer().map(|status| status as i32),
+                RecordKind::Clear(id) => aggregations.clear(*id),
+                RecordKind::Truncate { aggregation, count } => {
+                    let count = count.as_ref().and_then(|_| integer()).unwrap_or(0);
+                    aggregations.truncate(self.program, *aggregation, count);
+                }
+                RecordKind::Normalize { aggregation, .. } => {
+                    aggregations.normalize(*aggregation, integer().unwrap_or(1) as u64);
+                }
+                RecordKind::Denormalize(id) => aggregations.denormalize(*id),
+            }
+        }
+        if !self.options.quiet {
+            writeln!(out)?;
+        }
+        Ok(exit)
+    }
+
+    /// Prints the aggregations that no `printa` has printed. (`dtrace` writes a new line before; that is the caller's.)
+    ///
+    /// # Errors
+    /// [`Error::Write`].
+    pub fn finish(
+        &mut self,
+        out: &mut dyn Write,
+        aggregations: &AggregateTable,
+        symbolizer: &mut dyn Symbolizer,
+    ) -> Result<(), Error> {
+        let mut context = Context {
+            options: self.options,
+            local: self.local,
+            symbolizer,
+        };
+        let ids = (0..self.program.aggregations.len())
+            .filter_map(|id| u32::try_from(id).ok())
+            .map(AggregationId);
+        let left = ids.filter(|id| !self.printed.contains(id));
+        let rows = left.flat_map(|id| aggregations.rows(self.program, id)).collect();
+        Ok(printa::print_rest(out, &mut context, self.program, rows)?)
+    }
+
+    fn columns(&mut self, out: &mut dyn Write, event: &Event<'_>) -> Result<(), Error> {
+        let Event { cpu, probe, .. } = event;
+        let heading = !std::mem::replace(&mut self.heading_printed, true);
+        if self.options.flow_indent {
+            if heading {
+                writeln!(out, "{:>3} {:<41}", "CPU", "FUNCTION")?;
+            }
+            let function = self.flow.column(event.thread, event.epid, probe, event.next);
+            write!(out, "{cpu:>3} {function:<41} ")?;
+        } else if !self.options.quiet {
+            if heading {
+                writeln!(out, "{:>3} {:>6} {:>32}", "CPU", "ID", "FUNCTION:NAME")?;
+            }
+            let name = format!("{}:{}", probe.function, probe.name);
+            write!(out, "{cpu:>3} {:>6} {name:>32} ", probe.id)?;
+        }
+        Ok(())
+    }
+}
+
+fn integer_type(field: &RecordField) -> IntegerType {
+    match field.kind {
+        FieldKind::Integer(integer) => integer,
+        _ => IntegerType {
+            bytes: 8,
+            signed: false,
+        },
+    }
+}
+
+/// `trace()` and `ustack()`.
+fn trace(out: &mut dyn Write, context: &mut Context<'_>, field: &RecordField, value: &Value) -> Result<(), Error> {
+    const WIDTH: i64 = -33;
+    let quiet = context.options.quiet;
+    match value {
+        Value::Integer(value) => printa::integer(out, *value, integer_type(field), quiet)?,
+        Value::String(text) => context.string(out, text, WIDTH, quiet)?,
+        Value::Bytes { bytes, .. } => bytes::bytes(out, bytes, WIDTH, quiet, context.options.raw_bytes)?,
+        Value::Stack(frames) => context.stack(out, frames)?,
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! Conversions: a format and values make text.
+
+use std::io::{Result, Write};
+
+use nanoprobe_lang::format::{Conversion, Dimension, Directive, Format, Piece, Size};
+use nanoprobe_lang::interpret::{Value, normalise};
+use nanoprobe_lang::options::Options;
+use nanoprobe_lang::program::{AggregatingFunction, IntegerType};
+
+use crate::aggregate::{average, standard_deviation, word};
+use crate::date::{self, LocalTime};
+use crate::escape::escaped;
+use crate::number::{self, Base, Shape};
+use crate::stack::{self, Symbolizer};
+use crate::{bytes, histogram};
+
+const SIGNED: IntegerType = IntegerType { bytes: 8, signed: true };
+const UNSIGNED: IntegerType = IntegerType {
+    bytes: 8,
+    signed: false,
+};
+
+/// What printing needs besides the values.
+pub(crate) struct Context<'a> {
+    pub options: &'a Options,
+    pub local: LocalTime,
+    pub symbolizer: &'a mut dyn Symbolizer,
+}
+
+impl Context<'_> {
+    /// A stack with the indentation that the options ask for.
+    pub(crate) fn stack(&mut self, out: &mut dyn Write, frames: &[u64]) -> Result<()> {
+        stack::stack(
+            out,
+            frames,
+            self.options.stack_indent as usize,
+            Shape::default(),
+            self.symbolizer,
+        )
+    }
+
+    /// A string in a column.
+    pub(crate) fn string(&self, out: &mut dyn Write, text: &[u8], width: i64, quiet: bool) -> Result<()> {
+        let room = self.options.limits().string_bytes() as usize;
+        bytes::string(out, text, room, width, quiet, self.options.raw_bytes)
+    }
+}
+
+/// Something to convert.
+#[derive(Clone, Copy)]
+pub(crate) enum Item<'a> {
+    Integer(i64, IntegerType),
+    Text(&'a [u8]),
+    Stack(&'a [u64]),
+    Aggregated {
+        function: AggregatingFunction,
+        words: &'a [u64],
+        normal: u64,
+    },
+}
+
+impl<'a> Item<'a> {
+    pub(crate) fn of(value: &'a Value, integer: IntegerType) -> Item<'a> {
+        match value {
+            Value::Integer(value) => Item::Integer(*value, integer),
+            Value::String(text) => Item::Text(text),
+            Value::Bytes { bytes, .. } => Item::Text(bytes),
+            Value::Stack(frames) => Item::Stack(frames),
+        }
+    }
+}
+
+/// Writes a format; `next(true)` is asked for the value of the next aggregation, `next(false)` for the next argument.
+/// A conversion without a value (which the check of the format excludes) writes nothing.
+pub(crate) fn format<'v>(
+    out: &mut dyn Write,
+    context: &mut Context<'_>,
+    format: &Format,
+    next: &mut dyn FnMut(bool) -> Option<Item<'v>>,
+) -> Result<()> {
+    for piece in &format.pieces {
+        let directive = match piece {
+            Piece::Literal(text) => {
+                out.write_all(text.as_bytes())?;
+                continue;
+            }
+            Piece::Directive(directive) => directive,
+        };
+        let mut shape = Shape {
+            flags: directive.flags,
+            ..Shape::default()
+        };
+        let mut dimension = |dimension| match dimension {
+            Dimension::Unset => 0,
+            Dimension::Fixed(value) => i64::from(value),
+            Dimension::Argument => match next(false) {
+                Some(Item::Integer(value, _)) => i64::from(value as i32),
+                _ => 0,
+            },
+        };
+        shape = shape.with_width(dimension(directive.width));
+        shape = shape.with_precision(dimension(directive.precision));
+        if let Some(item) = next(directive.flags.aggregation) {
+            convert(out, context, directive, shape, item)?;
+        }
+    }
+    Ok(())
+}
+
+fn convert(
+    out: &mut dyn Write,
+    context: &mut Context<'_>,
+    directive: &Directive,
+    shape: Shape,
+    item: Item<'_>,
+) -> Result<()> {
+    match item {
+        Item::Integer(value, integer) => out.write_all(&integral(context, directive, shape, value, integer, 1)),
+        Item::Text(text) => out.write_all(&textual(directive, shape, text)),
+        Item::Stack(frames) => {
+            // To the left means: indented by the width. An odd meaning, but a useful one.
+            let (indent, shape) = if shape.flags.left {
+                (shape.width, Shape { width: 0, ..shape })
+            } else {
+                (0, shape)
+            };
+            stack::stack(out, frames, indent, shape, context.symbolizer)
+        }
+        Item::Aggregated {
+            function,
+            words,
+            normal,
+        } => {
+            let (value, integer, normal) = match function {
+                AggregatingFunction::Average => (average(words, normal), SIGNED, 1),
+                AggregatingFunction::StandardDeviation => (standard_deviation(words, normal) as i64, UNSIGNED, 1),
+                AggregatingFunction::Count => (word(words, 0) as i64, UNSIGNED, normal),
+                AggregatingFunction::Sum | AggregatingFunction::Minimum | AggregatingFunction::Maximum => {
+                    (word(words, 0) as i64, SIGNED, normal)
+                }
+                _ => return histogram::distribution(out, function, words, normal),
+            };
+            out.write_all(&integral(context, directive, shape, value, integer, normal))
+        }
+    }
+}
+
+/// An integer by any conversion that takes one, divided by `normal`.
+fn integral(
+    context: &mut Context<'_>,
+    directive: &Directive,
+    shape: Shape,
+    value: i64,
+    integer: IntegerType,
+    normal: u64,
+) -> Vec<u8> {
+    // What has no sign has only the bits of its type.
+    let bits = || {
+        (normalise(
+            value,
+            IntegerType {
+                signed: false,
+                ..integer
+            },
+        ) as u64)
+            / normal.max(1)
+    };
+    // A size prefix makes a number signed whatever its type is.
+    let quotient = || {
+        normalise(
+            value,
+            IntegerType {
+                signed: true,
+                ..integer
+            },
+        )
+        .wrapping_div((normal as i64).max(1))
+    };
+    let unsized_number = directive.size == Size::Any;
+    match directive.conversion {
+        Conversion::Decimal if integer.signed || !unsized_number => number::signed(quotient(), shape),
+        Conversion::Decimal | Conversion::Unsigned => number::unsigned(bits(), Base::Decimal, shape),
+        Conversion::Octal => number::unsigned(bits(), Base::Octal, shape),
+        Conversion::Hexadecimal | Conversion::Pointer => number::unsigned(bits(), Base::Hexadecimal, shape),
+        Conversion::HexadecimalUpper => number::unsigned(bits(), Base::HexadecimalUpper, shape),
+        Conversion::Character => number::text(
+            &[value as u8],
+            Shape {
+                precision: None,
+                ..shape
+            },
+        ),
+        Conversion::EscapedCharacter => number::text(&escaped(&[value as u8]), shape),
+        Conversion::WideCharacter => {
+            let character = char::from_u32(value as u32).unwrap_or(char::REPLACEMENT_CHARACTER);
+            number::text(
+                character.to_string().as_bytes(),
+                Shape {
+                    precision: None,
+                    ..shape
+                },
+            )
+        }
+        Conversion::Address => number::text(context.symbolizer.symbolize(bits()).as_bytes(), shape),
+        Conversion::Date => number::text(date::date(value, context.local).as_bytes(), shape),
+        Conversion::MailDate => number::text(date::mail_date(value, context.local).as_bytes(), shape),
+        // Refused by the check of the format.
+        Conversion::Float
+        | Conversion::Stack
+        | Conversion::String
+        | Conversion::EscapedString
+        | Conversion::WideString => Vec::new(),
+    }
+}
+
+fn textual(directive: &Directive, shape: Shape, text: &[u8]) -> Vec<u8> {
+    if directive.conversion == Conversion::WideString {
+        let wide = text
+            .chunks_exact(4)
+            .filter_map(|bytes| Some(u32::from_le_bytes(bytes.try_into().ok()?)));
+        let character = |code| char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER);
+        let text: String = wide.take_while(|code| *code != 0).map(character).collect();
+        return number::text(text.as_bytes(), shape);
+    }
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    match directive.conversion {
+        Conversion::EscapedString => number::text(&escaped(text), shape),
+        _ => number::text(text, shape),
+    }
+}

@@ -1,0 +1,191 @@
+//! All aggregations of a session, as the tracer knows them.
+//!
+//! The target's tables only ever grow. The tracer reads all of them into a [`Snapshot`] - what happened since the
+//! beginning - and the [`AggregateTable`] remembers what of that `clear()` and `trunc()` have taken away:
+//!
+//! ```text
+//! printed = snapshot - base      base: the words at the last clear() or trunc(), else zeros
+//! hidden                         after trunc(), until the words change again
+//! ```
+
+use std::collections::BTreeMap;
+
+use nanoprobe_lang::interpret::{Value, key};
+use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, Program};
+
+use crate::aggregate::{compare, merge, since, update, value_words};
+use crate::order::compare_keys;
+
+type Identity = (u32, Vec<u8>);
+
+/// What all threads and enablings have aggregated since the beginning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    words: BTreeMap<Identity, Vec<u64>>,
+}
+
+impl Snapshot {
+    /// Nothing yet.
+    pub fn new() -> Snapshot {
+        Snapshot::default()
+    }
+
+    /// Adds one thread's (or enabling's) value words under a key. False when that cannot be: no such aggregation, a key
+    /// that is none of its; the caller reports a damaged arena. Words that are missing are zeros.
+    #[must_use = "false means that the arena is damaged"]
+    pub fn add(&mut self, program: &Program, aggregation: u32, key: &[u8], words: &[u64]) -> bool {
+        let Some(found) = program.aggregations.get(aggregation as usize) else {
+            return false;
+        };
+        if key::read_key(&found.keys, key).is_none() {
+            return false;
+        }
+        merge(found.function, self.words_of(found, aggregation, key), words);
+        true
+    }
+
+    /// `@aggregation[key] = function(value, weight)`, for clauses that the tracer runs itself. False when there is no
+    /// such aggregation.
+    pub fn update(&mut self, program: &Program, id: AggregationId, key: &[u8], value: i64, weight: i64) -> bool {
+        let Some(found) = program.aggregations.get(id.0 as usize) else {
+            return false;
+        };
+        update(found.function, self.words_of(found, id.0, key), value, weight);
+        true
+    }
+
+    fn words_of(&mut self, found: &Aggregation, aggregation: u32, key: &[u8]) -> &mut Vec<u64> {
+        let zeros = || vec![0; value_words(found.function)];
+        self.words.entry((aggregation, key.to_vec())).or_insert_with(zeros)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    words: Vec<u64>,
+    base: Vec<u64>,
+    normal: u64,
+    hidden: bool,
+}
+
+/// One line of an aggregation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Whose.
+    pub aggregation: AggregationId,
+    /// The elements of its key.
+    pub key: Vec<Value>,
+    /// The value words since the last `clear()`.
+    pub words: Vec<u64>,
+    /// What values are divided by; 1 when `normalize()` has not said otherwise.
+    pub normal: u64,
+}
+
+/// The aggregations as printed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AggregateTable {
+    entries: BTreeMap<Identity, Entry>,
+}
+
+impl AggregateTable {
+    /// An empty table.
+    pub fn new() -> AggregateTable {
+        AggregateTable::default()
+    }
+
+    /// Takes over a newer snapshot of everything since the beginning.
+    pub fn load(&mut self, snapshot: Snapshot) {
+        for (identity, words) in snapshot.words {
+            let new = || Entry {
+                words: Vec::new(),
+                base: Vec::new(),
+                normal: 1,
+                hidden: false,
+            };
+            let entry = self.entries.entry(identity).or_insert_with(new);
+            if entry.hidden && words != entry.words {
+                entry.hidden = false;
+                entry.normal = 1;
+            }
+            entry.words = words;
+        }
+    }
+
+    /// The lines of an aggregation, in the order of their key bytes.
+    pub fn rows(&self, program: &Program, id: AggregationId) -> Vec<Row> {
+        let Some(found) = program.aggregations.get(id.0 as usize) else {
+            return Vec::new();
+        };
+        let shown = self.of(id).filter(|(_, entry)| !entry.hidden);
+        shown
+            .filter_map(|((_, bytes), entry)| {
+                let words = since(found.function, &entry.words, &entry.base);
+                Some(Row {
+                    aggregation: id,
+                    key: key::read_key(&found.keys, bytes)?,
+                    words,
+                    normal: entry.normal,
+                })
+            })
+            .collect()
+    }
+
+    /// `clear(@a)`: values become 0, keys stay. What a minimum or maximum was before it can come back: see
+    /// `agent/contract.h`, whose words do not say when the extreme was seen.
+    pub fn clear(&mut self, id: AggregationId) {
+        self.of_mut(id).for_each(|entry| entry.base.clone_from(&entry.words));
+    }
+
+    /// `trunc(@a[, count])`: keys and values go, but for the `count` greatest (or, negative, the `-count` least).
+    pub fn truncate(&mut self, program: &Program, id: AggregationId, count: i64) {
+        let Some(found) = program.aggregations.get(id.0 as usize) else {
+            return;
+        };
+        let mut order: Vec<(Identity, Vec<Value>, Vec<u64>)> = self
+            .of(id)
+            .filter(|(_, entry)| !entry.hidden)
+            .filter_map(|(identity, entry)| {
+                let words = since(found.function, &entry.words, &entry.base);
+                Some((identity.clone(), key::read_key(&found.keys, &identity.1)?, words))
+            })
+            .collect();
+        order.sort_by(|(_, left_key, left), (_, right_key, right)| {
+            let order = compare(found.function, left, right).then_with(|| compare_keys(left_key, right_key, 0));
+            if count < 0 { order } else { order.reverse() }
+        });
+        let kept = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+        for (identity, _, _) in order.iter().skip(kept) {
+            if let Some(entry) = self.entries.get_mut(identity) {
+                entry.base.clone_from(&entry.words);
+                entry.hidden = true;
+            }
+        }
+    }
+
+    /// `normalize(@a, factor)`: the values there are now are printed divided by it. 0 is taken for 1.
+    pub fn normalize(&mut self, id: AggregationId, factor: u64) {
+        self.of_mut(id).for_each(|entry| entry.normal = factor.max(1));
+    }
+
+    /// `denormalize(@a)`.
+    pub fn denormalize(&mut self, id: AggregationId) {
+        self.normalize(id, 1);
+    }
+
+    fn of(&self, id: AggregationId) -> impl Iterator<Item = (&Identity, &Entry)> {
+        let range = self.entries.range((id.0, Vec::new())..);
+        range.take_while(move |((aggregation, _), _)| *aggregation == id.0)
+    }
+
+    fn of_mut(&mut self, id: AggregationId) -> impl Iterator<Item = &mut Entry> {
+        let range = self.entries.range_mut((id.0, Vec::new())..);
+        range
+            .take_while(move |((aggregation, _), _)| *aggregation == id.0)
+            .map(|(_, entry)| entry)
+    }
+}
+
+/// The words of a value that was never updated.
+pub(crate) fn zeros(function: AggregatingFunction) -> Vec<u64> {
+    vec![0; value_words(function)]
+}

@@ -1,0 +1,281 @@
+//! Programs, records and aggregations by hand, and golden files.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use nanoprobe_export::{AggregateTable, Event, Printer, ProbeName, Snapshot, Symbolizer};
+use nanoprobe_lang::format::Format;
+use nanoprobe_lang::interpret::{Value, key};
+use nanoprobe_lang::layout::{Limits, RecordLayout, record_layout, recorded_values};
+use nanoprobe_lang::options::Options;
+use nanoprobe_lang::program::{
+    AggregatingFunction, Aggregation, AggregationId, Clause, Expression, ExpressionKind, IntegerType, KeyType, Program,
+    RecordAction, RecordKind, Statement, Type,
+};
+use nanoprobe_lang::source::Span;
+
+pub const I8: Type = Type::Integer(IntegerType { bytes: 1, signed: true });
+pub const I16: Type = Type::Integer(IntegerType { bytes: 2, signed: true });
+pub const INTEGER_KEY: KeyType = KeyType::Integer(IntegerType { bytes: 8, signed: true });
+pub const INT_KEY: KeyType = KeyType::Integer(IntegerType { bytes: 4, signed: true });
+
+/// Compares with `tests/golden/NAME.txt`; writes it when `NANOPROBE_BLESS` is set.
+pub fn golden(name: &str, found: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(format!("{name}.txt"));
+    if std::env::var_os("NANOPROBE_BLESS").is_some() {
+        std::fs::write(&path, found).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        found,
+        expected,
+        "{} differs; set NANOPROBE_BLESS to accept",
+        path.display()
+    );
+}
+
+pub fn integer(value: i64) -> Value {
+    Value::Integer(value)
+}
+
+pub fn string(text: &str) -> Value {
+    Value::String(text.as_bytes().to_vec())
+}
+
+pub fn bytes(bytes: &[u8]) -> Value {
+    Value::Bytes {
+        address: 0,
+        bytes: bytes.to_vec(),
+    }
+}
+
+/// Something recorded: its type and its value.
+pub type Typed = (Type, Value);
+
+pub fn trace(value: Typed) -> (RecordKind, Vec<Value>) {
+    (RecordKind::Trace(expression(value.0)), vec![value.1])
+}
+
+pub fn printf(format: &str, values: Vec<Typed>) -> (RecordKind, Vec<Value>) {
+    let format = Format::parse(format).unwrap();
+    let types: Vec<Type> = values.iter().map(|(value_type, _)| value_type.clone()).collect();
+    format.check(&types).unwrap();
+    let (types, values): (Vec<Type>, Vec<Value>) = values.into_iter().unzip();
+    (
+        RecordKind::Printf {
+            format,
+            arguments: types.into_iter().map(expression).collect(),
+        },
+        values,
+    )
+}
+
+pub fn ustack(frames: &[u64]) -> (RecordKind, Vec<Value>) {
+    (
+        RecordKind::UserStack { frames: 20 },
+        vec![Value::Stack(frames.to_vec())],
+    )
+}
+
+pub fn printa(format: Option<&str>, aggregations: &[u32]) -> (RecordKind, Vec<Value>) {
+    let format = format.map(|format| Format::parse(format).unwrap());
+    (
+        RecordKind::Printa {
+            format,
+            aggregations: aggregations.iter().copied().map(AggregationId).collect(),
+        },
+        Vec::new(),
+    )
+}
+
+pub fn normalize(aggregation: u32, factor: i64) -> (RecordKind, Vec<Value>) {
+    let factor = (expression(Type::I64), integer(factor));
+    (
+        RecordKind::Normalize {
+            aggregation: AggregationId(aggregation),
+            factor: factor.0,
+        },
+        vec![factor.1],
+    )
+}
+
+pub fn truncate(aggregation: u32, count: Option<i64>) -> (RecordKind, Vec<Value>) {
+    let expressions = count.map(|_| expression(Type::I64));
+    let kind = RecordKind::Truncate {
+        aggregation: AggregationId(aggregation),
+        count: expressions,
+    };
+    (kind, count.map(integer).into_iter().collect())
+}
+
+pub fn plain(kind: RecordKind) -> (RecordKind, Vec<Value>) {
+    (kind, Vec::new())
+}
+
+pub fn exit(status: i64) -> (RecordKind, Vec<Value>) {
+    (RecordKind::Exit(expression(Type::I32)), vec![integer(status)])
+}
+
+fn expression(value_type: Type) -> Expression {
+    Expression {
+        kind: ExpressionKind::Integer(0),
+        value_type,
+        span: Span::default(),
+    }
+}
+
+/// Addresses become `module`f+0x...` by a small table.
+pub struct Names;
+
+impl Symbolizer for Names {
+    fn symbolize(&mut self, address: u64) -> String {
+        let functions = [
+            (0x1000, "bash`readline_internal_char"),
+            (0x2000, "bash`readline"),
+            (0x3000, "bash`yy_readline_get"),
+            (0x4000, "bash`shell_getc"),
+            (0x5000, "bash`read_token"),
+            (0x6000, "bash`yyparse"),
+            (0x7000, "bash`parse_command"),
+            (0x8000, "bash`read_command"),
+            (0x9000, "bash`reader_loop"),
+            (0xa000, "bash`main"),
+            (0xb000, "bash`_start"),
+        ];
+        match functions.iter().rev().find(|(start, _)| *start <= address) {
+            Some((start, name)) if *start == address => (*name).to_owned(),
+            Some((start, name)) if address < 0xc000 => format!("{name}+0x{:x}", address - start),
+            _ => format!("0x{address:x}"),
+        }
+    }
+}
+
+/// A program whose records and aggregations a test makes up.
+pub struct Session {
+    pub program: Program,
+    pub options: Options,
+    pub snapshot: Snapshot,
+    pub table: AggregateTable,
+    events: Vec<(ProbeName, Clause, RecordLayout, Vec<u8>)>,
+}
+
+impl Session {
+    pub fn new(options: &[&str]) -> Session {
+        let mut parsed = Options::default();
+        options.iter().for_each(|option| parsed.set_text(option).unwrap());
+        Session {
+            program: Program::default(),
+            options: parsed,
+            snapshot: Snapshot::new(),
+            table: AggregateTable::new(),
+            events: Vec::new(),
+        }
+    }
+
+    pub fn limits(&self) -> Limits {
+        self.options.limits()
+    }
+
+    /// Declares an aggregation.
+    pub fn aggregation(&mut self, function: AggregatingFunction, keys: &[KeyType]) -> u32 {
+        let id = self.program.aggregations.len() as u32;
+        self.program.aggregations.push(Aggregation {
+            name: format!("@{id}"),
+            function,
+            keys: keys.to_vec(),
+        });
+        id
+    }
+
+    /// `@id[key] = function(value)`, `weight` times.
+    pub fn aggregate(&mut self, id: u32, key: &[Value], value: i64, weight: i64) {
+        let key = key::key_bytes(key, self.limits().string_bytes());
+        assert!(
+            self.snapshot
+                .update(&self.program, AggregationId(id), &key, value, weight)
+        );
+    }
+
+    /// `@id[key] = function(...)` of many values.
+    pub fn values(&mut self, id: u32, key: &[Value], values: &[i64]) {
+        values.iter().for_each(|value| self.aggregate(id, key, *value, 1));
+    }
+
+    /// A record of these actions.
+    pub fn record(&mut self, probe: (u32, &str, &str), actions: Vec<(RecordKind, Vec<Value>)>) {
+        let (kinds, values): (Vec<RecordKind>, Vec<Vec<Value>>) = actions.into_iter().unzip();
+        for (kind, values) in kinds.iter().zip(&values) {
+            let stacks = usize::from(matches!(kind, RecordKind::UserStack { .. }));
+            assert_eq!(recorded_values(kind).len() + stacks, values.len());
+        }
+        let statements = kinds
+            .into_iter()
+            .map(|kind| {
+                Statement::Record(RecordAction {
+                    kind,
+                    span: Span::default(),
+                })
+            })
+            .collect();
+        let clause = Clause {
+            probes: Vec::new(),
+            predicate: None,
+            statements,
+            span: Span::default(),
+        };
+        let layout = record_layout(&clause, self.limits());
+        let mut record = vec![0; layout.bytes as usize];
+        for (field, value) in layout.fields.iter().zip(values.iter().flatten()) {
+            let start = field.offset as usize;
+            value.write(&mut record[start..start + field.bytes as usize]);
+        }
+        let (id, function, name) = probe;
+        let probe = ProbeName {
+            id,
+            provider: "pid1".to_owned(),
+            module: "a.out".to_owned(),
+            function: function.to_owned(),
+            name: name.to_owned(),
+        };
+        self.events.push((probe, clause, layout, record));
+    }
+
+    /// What is printed for the records (all from one thread), and at the end for the aggregations.
+    pub fn output(&mut self) -> String {
+        self.table.load(self.snapshot.clone());
+        let mut out = Vec::new();
+        let mut printer = Printer::new(&self.program, &self.options);
+        let identities: Vec<(u32, u32)> = self.events.iter().map(|(probe, ..)| (probe.id, probe.id)).collect();
+        for (index, (probe, clause, layout, record)) in self.events.iter().enumerate() {
+            let next = identities.get(index + 1).copied();
+            let event = Event {
+                epid: probe.id,
+                probe,
+                clause,
+                layout,
+                cpu: 1,
+                thread: 1,
+                record: record.as_slice(),
+                next,
+            };
+            let exit = printer.record(&mut out, &event, &mut self.table, &mut Names).unwrap();
+            if let Some(status) = exit {
+                let mut line = String::new();
+                writeln!(line, "[exit {status}]").unwrap();
+                out.extend_from_slice(line.as_bytes());
+            }
+        }
+        printer.finish(&mut out, &self.table, &mut Names).unwrap();
+        self.events.clear();
+        String::from_utf8(out).unwrap()
+    }
+}
+
+/// The key of a stack.
+pub fn stack_key(frames: &[u64]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    key::push_stack(&mut bytes, frames);
+    bytes
+}
