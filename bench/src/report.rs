@@ -109,7 +109,7 @@ impl Report {
         for row in &self.rows {
             match &row.value {
                 Ok(value) => {
-                    let ratio = self.ratio(row).map_or(String::new(), |ratio| format!("1/{ratio:.1}"));
+                    let ratio = self.ratio(row).map_or(String::new(), fraction);
                     let reach = row.reach.map_or(String::new(), |reach| {
                         format!("{} {reach}", if value.median <= reach { "ok" } else { "MISSED" })
                     });
@@ -185,6 +185,15 @@ impl Report {
             text += if index + 1 < self.rows.len() { "},\n" } else { "}\n" };
         }
         text + "  ]\n}\n"
+    }
+}
+
+/// A part of the reference as `1/150.0`, a multiple of it as `x 1.5`.
+fn fraction(times_cheaper: f64) -> String {
+    if times_cheaper >= 1.0 {
+        format!("1/{times_cheaper:.1}")
+    } else {
+        format!("x {:.1}", 1.0 / times_cheaper)
     }
 }
 

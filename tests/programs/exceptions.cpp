@@ -57,7 +57,9 @@ template <int depth> PROBED long frame(long value, Way way)
 
 extern "C" PROBED long frame_outer(long value, Way way)
 {
-	return frame<19>(value, way);
+	long result = frame<19>(value, way);
+	DO_AFTER_CALL(result);
+	return result;
 }
 
 // The same without destructors: longjmp over one that does something is undefined.
