@@ -15,9 +15,10 @@ const CLAUSES: [&str; 6] = [
     "pid1::f:entry { @ = count(); }",
     "pid1::f:entry /arg0 > 4096/ { @[probefunc] = sum(arg0); }",
     "pid1::f:entry { self->start = timestamp; }",
-    "pid1::f:return /self->start/ { @[ustack()] = quantize(timestamp - self->start); self->start = 0; }",
+    "self uint64_t t; pid1::f:return /self->t/ { @[ustack()] = quantize(timestamp - self->t); self->t = 0; }",
     "pid1::f:entry { printf(\"%d %s\\n\", arg0, copyinstr(arg1)); }",
-    "pid1::f:entry { x[arg0, tid] += arg1 / (arg2 + 1); y = x[arg0, tid] > 10 ? arg3 : arg4; trace(y); ustack(); }",
+    "int64_t x[int64_t, int], y; \
+     pid1::f:entry { x[arg0, tid] += arg1 / (arg2 + 1); y = x[arg0, tid] > 10 ? arg3 : arg4; trace(y); ustack(); }",
 ];
 
 fn main() {

@@ -58,8 +58,8 @@ pub use slots::{ProbeNames, StaticSlots, inline_counts, static_key, static_slots
 pub const MAX_EXPRESSION_DEPTH: usize = 256;
 
 /// The largest stack frame of a handler in bytes, its return address included; a clause that needs more is refused with
-/// [`Error::TooMuchStack`]. Calls of the agent's functions come on top.
-pub const MAX_STACK_BYTES: u32 = 2048;
+/// [`Error::TooMuchStack`]. The agent's functions need at most as much again (`agent/agent.h`).
+pub const MAX_STACK_BYTES: u32 = 1024;
 
 /// What kind of probe a handler is for: it decides what `arg0` to `arg9` mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -97,6 +97,8 @@ impl Needs {
                 Place::Element { scope, .. } => {
                     self.tid_in_body |= *scope == Scope::ThreadLocal;
                     self.fault = true;
+                    // A string element is read into scratch memory.
+                    self.scratch |= expression.value_type == Type::String;
                 }
             },
             ExpressionKind::Load(_) => self.fault = true,

@@ -6,8 +6,9 @@ mod support;
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, InstructionInfoFactory, IntelFormatter, Register};
 use nanoprobe_codegen::{Handler, ProbeKind, RelocationTarget};
 use nanoprobe_lang::program::*;
+use nanoprobe_lang::{MacroValues, Source};
 use support::build::*;
-use support::machine::compile;
+use support::machine::{compile, compile_clause};
 
 /// The handler as text: instructions, and the symbols that the eight-byte relocations stand for.
 fn disassemble(handler: &Handler) -> String {
@@ -49,9 +50,10 @@ fn instructions(handler: &Handler) -> Vec<Instruction> {
         .collect()
 }
 
-/// `name`: the snapshot's; `text`: the clause in D, for people.
-fn check(name: &str, text: &str, program: Program, kind: ProbeKind) {
-    let handler = compile(&program, kind);
+/// Compiles clause number `clause` of a D text and compares it with the snapshot of this name.
+fn check(name: &str, text: &str, clause: usize, kind: ProbeKind) {
+    let program = nanoprobe_lang::compile(&[Source::new("golden", text)], &MacroValues::default()).unwrap();
+    let handler = compile_clause(&program, clause, kind);
     only_integer_instructions(&handler);
     insta::with_settings!({ description => text, omit_expression => true, prepend_module_to_snapshot => false }, {
         insta::assert_snapshot!(name, disassemble(&handler));
@@ -79,80 +81,22 @@ fn only_integer_instructions(handler: &Handler) {
 }
 
 #[test]
-fn count() {
-    let program = program(None, vec![aggregate(0, vec![], None)]).aggregation(AggregatingFunction::Count);
-    check("count", "{ @ = count(); }", program, ProbeKind::Entry);
-}
-
-#[test]
-fn predicate_and_sum() {
-    let predicate = binary(BinaryOperator::Greater, arg(0), long(4096));
-    let program = program(Some(predicate), vec![aggregate(0, vec![probefunc()], Some(arg(0)))])
-        .aggregation(AggregatingFunction::Sum);
-    check(
+fn common_clauses() {
+    let entry = |name, text| check(name, text, 0, ProbeKind::Entry);
+    entry("count", "pid1::f:entry { @ = count(); }");
+    entry(
         "predicate_and_sum",
-        "/arg0 > 4096/ { @[probefunc] = sum(arg0); }",
-        program,
-        ProbeKind::Entry,
+        "pid1::f:entry /arg0 > 4096/ { @[probefunc] = sum(arg0); }",
     );
-}
-
-#[test]
-fn minimum() {
-    let program = program(None, vec![aggregate(0, vec![], Some(arg(1)))]).aggregation(AggregatingFunction::Minimum);
-    check("minimum", "{ @ = min(arg1); }", program, ProbeKind::Return);
-}
-
-#[test]
-fn latency() {
-    let start = || scalar(Scope::ThreadLocal, 0);
-    let elapsed = binary(BinaryOperator::Subtract, timestamp(), read(start(), ULONG));
-    let entry = program(None, vec![assign(start(), timestamp())]).thread_local(ULONG);
-    check("latency_entry", "{ self->start = timestamp; }", entry, ProbeKind::Entry);
-    let statements = vec![aggregate(0, vec![], Some(elapsed)), assign(start(), number(0, ULONG))];
-    let exit = program(Some(read(start(), ULONG)), statements)
-        .thread_local(ULONG)
-        .aggregation(AggregatingFunction::Quantize);
-    let text = "/self->start/ { @ = quantize(timestamp - self->start); self->start = 0; }";
-    check("latency_return", text, exit, ProbeKind::Return);
-}
-
-#[test]
-fn keyed() {
-    let keys = vec![cast(arg(0), INT), builtin(Builtin::Tid, INT)];
-    let program = program(None, vec![aggregate(0, keys, None)]).aggregation(AggregatingFunction::Count);
-    check("keyed", "{ @[(int)arg0, tid] = count(); }", program, ProbeKind::Entry);
-}
-
-#[test]
-fn stacks() {
-    let keys = vec![KeyExpression::UserStack { frames: 0 }];
-    let program = program(None, vec![aggregate_keys(0, keys, None, None)]).aggregation(AggregatingFunction::Count);
-    check("stacks", "{ @[ustack()] = count(); }", program, ProbeKind::Entry);
-}
-
-#[test]
-fn records() {
-    let program = program(None, vec![trace(arg(0)), trace(copyinstr(arg(1)))]);
-    check(
-        "records",
-        "{ trace(arg0); trace(copyinstr(arg1)); }",
-        program,
-        ProbeKind::Entry,
-    );
-}
-
-#[test]
-fn division() {
-    let program = program(
-        None,
-        vec![assign(
-            scalar(Scope::Global, 0),
-            binary(BinaryOperator::Divide, arg(0), arg(1)),
-        )],
-    )
-    .global(LONG);
-    check("division", "{ x = arg0 / arg1; }", program, ProbeKind::Entry);
+    entry("keyed", "pid1::f:entry { @[(int)arg0, tid] = count(); }");
+    entry("stacks", "pid1::f:entry { @[ustack()] = count(); }");
+    entry("records", "pid1::f:entry { trace(arg0); trace(copyinstr(arg1)); }");
+    entry("division", "int64_t x; pid1::f:entry { x = arg0 / arg1; }");
+    check("minimum", "pid1::f:return { @ = min(arg1); }", 0, ProbeKind::Return);
+    let latency = "pid1::f:entry { self->start = timestamp; }\n\
+        pid1::f:return /self->start/ { @ = quantize(timestamp - self->start); self->start = 0; }";
+    check("latency_entry", latency, 0, ProbeKind::Entry);
+    check("latency_return", latency, 1, ProbeKind::Return);
 }
 
 #[test]

@@ -126,10 +126,12 @@ impl<'a> Emitter<'a, '_> {
                 let absent = self.absent_value(slot)?;
                 self.build_key(keys);
                 let (variable, bytes) = self.dynamic_identity(*variable, slot);
-                let address = self.call_for_result(AgentFunction::DynamicGet, &[variable, bytes]);
                 if *slot.value_type == Type::String {
+                    // Other threads may assign meanwhile: the agent hands out a copy in scratch memory.
+                    let address = self.call_fallible(AgentFunction::DynamicGet, &[variable, bytes]);
                     return Ok(self.builder.ins().select(address, address, absent));
                 }
+                let address = self.call_for_result(AgentFunction::DynamicGet, &[variable, bytes]);
                 let (found, end) = (self.builder.create_block(), self.builder.create_block());
                 let result = self.builder.append_block_param(end, types::I64);
                 self.builder.ins().brif(address, found, &[], end, &[absent.into()]);

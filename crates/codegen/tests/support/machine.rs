@@ -1,6 +1,6 @@
 //! A processor for one handler: executable memory, a thread's context, and a way in that checks every register.
 
-use nanoprobe_codegen::{ArenaLayout, Compiler, Handler, ProbeKind, SessionConstants};
+use nanoprobe_codegen::{AgentFunction, ArenaLayout, Compiler, Handler, ProbeKind, SessionConstants};
 use nanoprobe_lang::layout::{Limits, Storage};
 use nanoprobe_lang::program::Program;
 
@@ -10,12 +10,21 @@ pub const LIMITS: Limits = Limits {
     strsize: STRSIZE as u32,
     ustackframes: 20,
 };
-pub const GLOBALS_OFFSET: u32 = 512;
+/// Behind struct np_control.
+pub const GLOBALS_OFFSET: u32 = 2048;
 pub const TID: u32 = 4711;
 
 /// Compiles the first clause.
 pub fn compile(program: &Program, kind: ProbeKind) -> Handler {
     try_compile(program, kind).unwrap()
+}
+
+pub fn compile_clause(program: &Program, clause: usize, kind: ProbeKind) -> Handler {
+    let storage = Storage::new(program, LIMITS);
+    Compiler::new()
+        .unwrap()
+        .compile(program, clause, kind, &storage, LIMITS, &arena_layout())
+        .unwrap()
 }
 
 pub fn try_compile(program: &Program, kind: ProbeKind) -> Result<Handler, nanoprobe_codegen::Error> {
@@ -40,11 +49,14 @@ pub fn arena_layout() -> ArenaLayout {
 pub struct Code {
     address: *mut libc::c_void,
     bytes: usize,
+    entry: u64,
 }
 
 impl Code {
-    pub fn new(handler: &Handler) -> Code {
-        let bytes = handler.placed_bytes().next_multiple_of(4096);
+    /// An image (empty, or the agent's), and behind it the handler, which calls what `agent` says.
+    pub fn new(handler: &Handler, image: &[u8], agent: impl Fn(u64, AgentFunction) -> u64) -> Code {
+        let handler_offset = image.len().next_multiple_of(64);
+        let bytes = (handler_offset + handler.placed_bytes()).next_multiple_of(4096);
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing that exists.
         let address = unsafe {
             libc::mmap(
@@ -57,14 +69,18 @@ impl Code {
             )
         };
         assert_ne!(address, libc::MAP_FAILED);
-        let placed = handler.place(address as u64, agent::address);
+        let entry = address as u64 + handler_offset as u64;
+        let placed = handler.place(entry, |function| agent(address as u64, function));
         assert_eq!(placed.len(), handler.placed_bytes());
-        // SAFETY: the mapping is new, writable, and large enough.
-        unsafe { std::ptr::copy_nonoverlapping(placed.as_ptr(), address.cast(), placed.len()) };
+        // SAFETY: the mapping is new, writable, and large enough for both.
+        unsafe {
+            std::ptr::copy_nonoverlapping(image.as_ptr(), address.cast(), image.len());
+            std::ptr::copy_nonoverlapping(placed.as_ptr(), entry as *mut u8, placed.len());
+        }
         // SAFETY: the mapping is ours.
         let protected = unsafe { libc::mprotect(address, bytes, libc::PROT_READ | libc::PROT_EXEC) };
         assert_eq!(protected, 0);
-        Code { address, bytes }
+        Code { address, bytes, entry }
     }
 }
 
@@ -102,32 +118,45 @@ struct Registers {
 pub struct Machine {
     code: Code,
     pub context: Box<[u64; 1024]>,
-    pub arena: Box<[u64; 512]>,
+    pub arena: Box<[u64; 8192]>,
     pub locals: Box<[u64; 256]>,
     pub clause_locals: Box<[u64; 256]>,
     pub frame: Box<[u64; 16]>,
     pub enabling: Box<[u64; 9]>,
     pub stack: Box<[u64; 16]>,
     pub tid: Box<u32>,
-    scratch: Box<[u64; 64]>,
+    /// 512 bytes, and the 8 behind them.
+    scratch: Box<[u64; 65]>,
     key: Box<[u64; 32]>,
     names: Box<[[u8; STRSIZE]; 4]>,
 }
 
 impl Machine {
+    /// With the agent in Rust.
     pub fn new(handler: &Handler) -> Machine {
         STATE.set(State::default());
+        Machine::with_code(Code::new(handler, &[], |_, function| agent::address(function)))
+    }
+
+    /// With the agent's own image.
+    pub fn with_agent_image(handler: &Handler, image: &[u8]) -> Machine {
+        Machine::with_code(Code::new(handler, image, |image, function| {
+            image + u64::from(function.offset())
+        }))
+    }
+
+    fn with_code(code: Code) -> Machine {
         let mut machine = Machine {
-            code: Code::new(handler),
+            code,
             context: Box::new([0; 1024]),
-            arena: Box::new([0; 512]),
+            arena: Box::new([0; 8192]),
             locals: Box::new([0; 256]),
             clause_locals: Box::new([0; 256]),
             frame: Box::new(std::array::from_fn(|index| 0xf000 + index as u64)),
             enabling: Box::new([0; 9]),
             stack: Box::new(std::array::from_fn(|index| 0x5000 + index as u64)),
             tid: Box::new(TID),
-            scratch: Box::new([0; 64]),
+            scratch: Box::new([0; 65]),
             key: Box::new([0; 32]),
             names: Box::new([[0; STRSIZE]; 4]),
         };
@@ -176,7 +205,7 @@ impl Machine {
         registers.before[R15] = self.context.as_ptr() as u64;
         registers.before[RSP] = 0;
         // SAFETY: the code is a handler, and everything that it can reach through the context lives in `self`.
-        unsafe { enter(self.code.address as u64, &mut registers) };
+        unsafe { enter(self.code.entry, &mut registers) };
         assert_eq!(registers.before, registers.after, "general registers");
         assert_eq!(registers.simd_before, registers.simd_after, "SIMD registers");
     }
