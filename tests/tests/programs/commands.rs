@@ -139,6 +139,27 @@ live_tests! {
     }
 }
 
+/// What the comparison rests on: unprobed, each script prints the same every time, and ends as it means to.
+#[test]
+fn the_scripts_repeat_themselves() {
+    for (name, script, options, code) in [
+        ("bash", BASH_WORK, &["--norc"][..], 5),
+        ("python3", PYTHON_WORK, &["-I"], 3),
+        ("sqlite3", SQL_WORK, &["-batch", ":memory:", "-init"], 0),
+    ] {
+        let Some(program) = need_command("scripts", name) else {
+            continue;
+        };
+        let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+        file.write_all(script.as_bytes()).expect("writing the script");
+        let once = || run(Command::new(&program).args(options).arg(file.path()));
+        let (first, second) = (once(), once());
+        assert_eq!((first.code(), second.code()), (code, code), "{name}: {}", first.stderr);
+        assert_eq!(first.stdout, second.stdout, "{name}");
+        assert!(first.stdout.lines().count() > 5, "{name}: {}", first.stdout);
+    }
+}
+
 /// bash, attached to in the middle of its work, again and again.
 #[test]
 fn bash_attached_to_while_it_works() {
