@@ -9,11 +9,10 @@
 //!
 //! All arithmetic wraps: the words may come from a target that scribbled over them.
 
-use std::cmp::Ordering;
-
+use nanoprobe_arena::buckets::{
+    self, LogLinear, QUANTIZE_BUCKETS, QUANTIZE_WORDS, llquantize_bucket, llquantize_buckets, lquantize_bucket,
+};
 use nanoprobe_lang::program::AggregatingFunction;
-
-use crate::buckets;
 
 /// The word at an index; 0 where there is none.
 pub(crate) fn word(words: &[u64], index: usize) -> u64 {
@@ -87,7 +86,7 @@ pub(crate) fn since(function: AggregatingFunction, words: &[u64], base: &[u64]) 
 
 /// Updates the words as the agent does; `words` must have as many as the function needs, excess is left alone.
 pub fn update(function: AggregatingFunction, words: &mut [u64], value: i64, weight: i64) {
-    let bucket = match function {
+    let bucket: Option<usize> = match function {
         AggregatingFunction::Count => {
             merge(function, words, &[1]);
             return;
@@ -109,18 +108,11 @@ pub fn update(function: AggregatingFunction, words: &mut [u64], value: i64, weig
             );
             return;
         }
-        AggregatingFunction::Quantize => buckets::quantize_bucket(value),
-        AggregatingFunction::LinearQuantize { base, step, .. } => {
-            buckets::linear_bucket(base, step, function.levels(), value)
-        }
-        AggregatingFunction::LogLinearQuantize {
-            factor,
-            low,
-            high,
-            steps,
-        } => buckets::log_linear_bucket(&buckets::log_linear_bounds(factor, low, high, steps), value),
+        AggregatingFunction::Quantize => Some(buckets::quantize_bucket(value)),
+        AggregatingFunction::LinearQuantize { .. } => lquantize_bucket(function.packed_parameters(), value),
+        AggregatingFunction::LogLinearQuantize { .. } => llquantize_bucket(function.packed_parameters(), value),
     };
-    if let Some(word) = words.get_mut(bucket) {
+    if let Some(word) = bucket.and_then(|bucket| words.get_mut(bucket)) {
         *word = word.wrapping_add(weight as u64);
     }
 }
@@ -134,14 +126,9 @@ pub(crate) fn value_words(function: AggregatingFunction) -> usize {
         | AggregatingFunction::Minimum
         | AggregatingFunction::Maximum => 2,
         AggregatingFunction::StandardDeviation => 4,
-        AggregatingFunction::Quantize => buckets::QUANTIZE_BUCKETS + 1,
+        AggregatingFunction::Quantize => QUANTIZE_WORDS,
         AggregatingFunction::LinearQuantize { .. } => usize::from(function.levels()) + 2,
-        AggregatingFunction::LogLinearQuantize {
-            factor,
-            low,
-            high,
-            steps,
-        } => buckets::log_linear_bounds(factor, low, high, steps).len() + 1,
+        AggregatingFunction::LogLinearQuantize { .. } => llquantize_buckets(function.packed_parameters()),
     }
 }
 
@@ -167,62 +154,63 @@ pub fn standard_deviation(words: &[u64], normal: u64) -> u64 {
     average_of_squares.saturating_sub(average * average).isqrt() as u64
 }
 
-/// The order of two values of one aggregation, as DTrace sorts them: distributions by the sum of their labels times
-/// their weights, then by the weight of zero.
-pub(crate) fn compare(function: AggregatingFunction, left: &[u64], right: &[u64]) -> Ordering {
-    let signed = |words: &[u64]| word(words, 0) as i64;
+/// What the values of one aggregation are sorted by, as DTrace sorts them: distributions by the sum of their labels
+/// times their weights, then by the weight of zero.
+pub(crate) fn rank(function: AggregatingFunction, words: &[u64]) -> (i128, i64) {
     match function {
         AggregatingFunction::Count
         | AggregatingFunction::Sum
         | AggregatingFunction::Minimum
-        | AggregatingFunction::Maximum => signed(left).cmp(&signed(right)),
-        AggregatingFunction::Average => average(left, 1).cmp(&average(right, 1)),
-        AggregatingFunction::StandardDeviation => standard_deviation(left, 1).cmp(&standard_deviation(right, 1)),
+        | AggregatingFunction::Maximum => (i128::from(word(words, 0) as i64), 0),
+        AggregatingFunction::Average => (i128::from(average(words, 1)), 0),
+        AggregatingFunction::StandardDeviation => (i128::from(standard_deviation(words, 1)), 0),
         _ => {
-            let labels = labels(function);
-            let weigh = |words: &[u64]| {
-                let weights = words.iter().map(|weight| i128::from(*weight as i64));
-                let sum = labels.iter().zip(weights).fold(0i128, |sum, (label, weight)| {
-                    sum.saturating_add(weight.saturating_mul(i128::from(*label)))
-                });
-                let zero = match function {
-                    AggregatingFunction::LogLinearQuantize { .. } => Some(0),
-                    _ => labels.iter().position(|label| *label == 0),
+            let mut sum = 0i128;
+            let mut zero = 0;
+            for (bucket, weight) in words.iter().enumerate() {
+                let weight = *weight as i64;
+                let Some(label) = label(function, bucket).filter(|_| weight != 0) else {
+                    continue;
                 };
-                (sum, zero.map_or(0, |zero| word(words, zero) as i64))
-            };
-            weigh(left).cmp(&weigh(right))
+                sum = sum.saturating_add(i128::from(weight).saturating_mul(i128::from(label)));
+                let is_log_linear = matches!(function, AggregatingFunction::LogLinearQuantize { .. });
+                if if is_log_linear { bucket == 0 } else { label == 0 } {
+                    zero = weight;
+                }
+            }
+            (sum, zero)
         }
     }
 }
 
-/// The value that stands for each bucket in the order of distributions.
-fn labels(function: AggregatingFunction) -> Vec<i64> {
+/// The value that stands for a bucket where distributions are compared.
+fn label(function: AggregatingFunction, bucket: usize) -> Option<i64> {
     match function {
         AggregatingFunction::LinearQuantize { base, step, .. } => {
-            let (base, step, levels) = (i64::from(base), i64::from(step), i64::from(function.levels()));
-            let inside = (0..levels).map(|level| base + level * step);
-            std::iter::once(base - 1)
-                .chain(inside)
-                .chain([base + levels * step + 1])
-                .collect()
+            let levels = usize::from(function.levels());
+            let base = i64::from(base);
+            match bucket {
+                0 => Some(base - 1),
+                _ if bucket > levels => Some(base + levels as i64 * i64::from(step) + 1),
+                _ => Some(base + (bucket as i64 - 1) * i64::from(step)),
+            }
         }
-        AggregatingFunction::LogLinearQuantize {
-            factor,
-            low,
-            high,
-            steps,
-        } => {
-            let bounds = buckets::log_linear_bounds(factor, low, high, steps);
-            let below = bounds.first().map_or(0, |first| first - 1);
-            std::iter::once(below).chain(bounds).collect()
+        AggregatingFunction::LogLinearQuantize { .. } => {
+            let parameters = LogLinear::unpack(function.packed_parameters());
+            if bucket == 0 {
+                parameters.lower(1)?.checked_sub(1)
+            } else {
+                parameters.lower(bucket)
+            }
         }
-        _ => (0..buckets::QUANTIZE_BUCKETS).map(buckets::quantize_value).collect(),
+        _ => (bucket < QUANTIZE_BUCKETS).then(|| buckets::quantize_value(bucket)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Ordering;
+
     use super::*;
 
     const MINIMUM: AggregatingFunction = AggregatingFunction::Minimum;
@@ -312,12 +300,13 @@ mod tests {
     #[test]
     fn distributions_are_ordered_by_their_weight() {
         let quantize = AggregatingFunction::Quantize;
-        let compare = |left: &[i64], right: &[i64]| compare(quantize, &of(quantize, left), &of(quantize, right));
+        let rank = |values: &[i64]| rank(quantize, &of(quantize, values));
+        let compare = |left: &[i64], right: &[i64]| rank(left).cmp(&rank(right));
         assert_eq!(compare(&[1, 1], &[4]), Ordering::Less);
         assert_eq!(compare(&[2, 2], &[4]), Ordering::Equal);
         assert_eq!(compare(&[2, 2, 0], &[4]), Ordering::Greater);
         assert_eq!(compare(&[-8], &[1]), Ordering::Less);
-        let least = super::compare(quantize, &[u64::MAX; 128], &[1 << 63; 128]);
+        let least = super::rank(quantize, &[u64::MAX; 128]).cmp(&super::rank(quantize, &[1 << 63; 128]));
         assert_eq!(least, Ordering::Greater); // by the weights of zero: -1 and i64::MIN
     }
 }

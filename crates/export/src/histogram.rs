@@ -13,9 +13,8 @@
 
 use std::io::{Result, Write};
 
+use nanoprobe_arena::buckets::{LogLinear, QUANTIZE_BUCKETS, QUANTIZE_ZERO, quantize_value};
 use nanoprobe_lang::program::AggregatingFunction;
-
-use crate::buckets;
 
 /// Characters of a whole bar.
 const BAR: usize = 40;
@@ -34,12 +33,11 @@ pub(crate) fn distribution(
     };
     match function {
         AggregatingFunction::Quantize => {
-            let label = |bucket| buckets::quantize_value(bucket).to_string();
-            let zero = buckets::QUANTIZE_ZERO;
+            let label = |bucket| quantize_value(bucket).to_string();
             print(
                 out,
-                &weights(buckets::QUANTIZE_BUCKETS),
-                (zero - 1, zero + 1),
+                &weights(QUANTIZE_BUCKETS),
+                (QUANTIZE_ZERO - 1, QUANTIZE_ZERO + 1),
                 &label,
                 normal,
             )
@@ -54,20 +52,16 @@ pub(crate) fn distribution(
             };
             print(out, &weights(levels + 2), (0, 2), &label, normal)
         }
-        AggregatingFunction::LogLinearQuantize {
-            factor,
-            low,
-            high,
-            steps,
-        } => {
-            let bounds = buckets::log_linear_bounds(factor, low, high, steps);
-            let bound = |index: usize| bounds.get(index).copied().unwrap_or(i64::MAX);
+        AggregatingFunction::LogLinearQuantize { .. } => {
+            let parameters = LogLinear::unpack(function.packed_parameters());
+            let buckets = parameters.buckets();
+            let bound = |bucket: usize| parameters.lower(bucket).unwrap_or(i64::MAX);
             let label = |bucket: usize| match bucket {
-                0 => format!("< {}", bound(0)),
-                _ if bucket == bounds.len() => format!(">= {}", bound(bucket - 1)),
-                _ => bound(bucket - 1).to_string(),
+                0 => format!("< {}", bound(1)),
+                _ if bucket + 1 == buckets => format!(">= {}", bound(bucket)),
+                _ => bound(bucket).to_string(),
             };
-            print(out, &weights(bounds.len() + 1), (0, 1), &label, normal)
+            print(out, &weights(buckets), (0, 1), &label, normal)
         }
         _ => Ok(()),
     }

@@ -25,7 +25,6 @@
 #![forbid(unsafe_code)]
 
 mod aggregate;
-mod buckets;
 mod bytes;
 mod date;
 mod escape;

@@ -10,7 +10,7 @@ use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::{AggregatingFunction, AggregationId, Program};
 
-use crate::aggregate::compare;
+use crate::aggregate::rank;
 use crate::table::Row;
 
 /// What the options say about order.
@@ -43,19 +43,23 @@ impl Order {
 }
 
 /// Sorts the lines of one aggregation or of several.
-pub fn sort(program: &Program, rows: &mut [Row], order: Order) {
-    rows.sort_by(|left, right| {
+pub fn sort(program: &Program, rows: &mut Vec<Row>, order: Order) {
+    let ranked = std::mem::take(rows).into_iter();
+    let mut ranked: Vec<_> = ranked
+        .map(|row| (rank(function(program, row.aggregation), &row.words), row))
+        .collect();
+    ranked.sort_by(|(left_rank, left), (right_rank, right)| {
         let by_key = || compare_keys(&left.key, &right.key, order.key_position);
-        let by_value = || compare(function(program, left.aggregation), &left.words, &right.words);
         let within = || {
             if order.by_key {
                 by_key()
             } else {
-                by_value().then_with(by_key)
+                left_rank.cmp(right_rank).then_with(by_key)
             }
         };
         order.apply(left.aggregation.cmp(&right.aggregation).then_with(within))
     });
+    rows.extend(ranked.into_iter().map(|(_, row)| row));
 }
 
 pub(crate) fn function(program: &Program, id: AggregationId) -> AggregatingFunction {
@@ -68,16 +72,16 @@ pub(crate) fn function(program: &Program, id: AggregationId) -> AggregatingFunct
 /// The order of two keys of the same types, beginning with the element at `position` and coming round to it.
 pub(crate) fn compare_keys(left: &[Value], right: &[Value], position: usize) -> Ordering {
     let position = if position < left.len() { position } else { 0 };
-    let rotated = |key: &[Value]| {
-        let (head, tail) = key.split_at_checked(position).unwrap_or((key, &[]));
-        [tail, head].concat()
+    let elements = || {
+        left.iter()
+            .zip(right)
+            .map(|(left, right)| compare_elements(left, right))
     };
-    let (left, right) = (rotated(left), rotated(right));
-    let elements = left
-        .iter()
-        .zip(&right)
-        .map(|(left, right)| compare_elements(left, right));
-    elements.fold(Ordering::Equal, Ordering::then)
+    let first = |order: Ordering, next: Ordering| order.then(next);
+    elements()
+        .skip(position)
+        .chain(elements().take(position))
+        .fold(Ordering::Equal, first)
 }
 
 fn compare_elements(left: &Value, right: &Value) -> Ordering {

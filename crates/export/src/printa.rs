@@ -10,7 +10,7 @@ use nanoprobe_lang::format::Format;
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::program::{AggregatingFunction, AggregationId, IntegerType, KeyType, Program};
 
-use crate::aggregate::{average, compare, standard_deviation, word};
+use crate::aggregate::{average, rank, standard_deviation, word};
 use crate::histogram;
 use crate::number::{self, Shape};
 use crate::order::{Order, compare_keys, function, sort};
@@ -93,7 +93,10 @@ fn single(program: &Program, mut rows: Vec<Row>, order: Order) -> Vec<Line> {
         .collect()
 }
 
-fn joined(program: &Program, ids: &[AggregationId], found: Vec<Vec<Row>>, order: Order) -> Vec<Line> {
+fn joined(program: &Program, ids: &[AggregationId], mut found: Vec<Vec<Row>>, order: Order) -> Vec<Line> {
+    found
+        .iter_mut()
+        .for_each(|rows| rows.sort_by(|left, right| compare_keys(&left.key, &right.key, 0)));
     let mut keys: Vec<&Vec<Value>> = found.iter().flatten().map(|row| &row.key).collect();
     keys.sort_by(|left, right| compare_keys(left, right, 0));
     keys.dedup();
@@ -107,45 +110,36 @@ fn joined(program: &Program, ids: &[AggregationId], found: Vec<Vec<Row>>, order:
         };
         at.ok().and_then(|at| rows.get(at)).cloned().unwrap_or_else(missing)
     };
-    let sorted: Vec<Vec<Row>> = found
-        .iter()
-        .map(|rows| {
-            let mut rows = rows.clone();
-            rows.sort_by(|left, right| compare_keys(&left.key, &right.key, 0));
-            rows
-        })
-        .collect();
-    let mut lines: Vec<Line> = keys
-        .into_iter()
-        .map(|key| Line {
-            key: key.clone(),
-            values: ids
-                .iter()
-                .zip(&sorted)
-                .map(|(id, rows)| value(rows, *id, key))
-                .collect(),
-        })
-        .collect();
     // The aggregation at the option's position decides, then those behind it, coming round.
     let position = if order.position < ids.len() { order.position } else { 0 };
-    lines.sort_by(|left, right| {
+    let mut lines: Vec<_> = keys
+        .into_iter()
+        .map(|key| {
+            let values: Vec<Row> = ids.iter().zip(&found).map(|(id, rows)| value(rows, *id, key)).collect();
+            let mut ranks: Vec<_> = values
+                .iter()
+                .map(|row| rank(function(program, row.aggregation), &row.words))
+                .collect();
+            ranks.rotate_left(position);
+            (
+                ranks,
+                Line {
+                    key: key.clone(),
+                    values,
+                },
+            )
+        })
+        .collect();
+    lines.sort_by(|(left_ranks, left), (right_ranks, right)| {
         let by_key = || compare_keys(&left.key, &right.key, order.key_position);
-        let pairs = left.values.iter().zip(&right.values);
-        let by_value = || {
-            let mut rotated = pairs.clone().cycle().skip(position).take(ids.len());
-            let different = rotated.find_map(|(left, right)| {
-                let order = compare(function(program, left.aggregation), &left.words, &right.words);
-                order.is_ne().then_some(order)
-            });
-            different.unwrap_or(std::cmp::Ordering::Equal)
-        };
+        let by_value = || left_ranks.cmp(right_ranks);
         order.apply(if order.by_key {
             by_key().then_with(by_value)
         } else {
             by_value().then_with(by_key)
         })
     });
-    lines
+    lines.into_iter().map(|(_, line)| line).collect()
 }
 
 fn formatted(

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use nanoprobe_lang::interpret::{Value, key};
 use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, Program};
 
-use crate::aggregate::{compare, merge, since, update, value_words};
+use crate::aggregate::{merge, rank, since, update, value_words};
 use crate::order::compare_keys;
 
 type Identity = (u32, Vec<u8>);
@@ -141,20 +141,23 @@ impl AggregateTable {
         let Some(found) = program.aggregations.get(id.0 as usize) else {
             return;
         };
-        let mut order: Vec<(Identity, Vec<Value>, Vec<u64>)> = self
-            .of(id)
-            .filter(|(_, entry)| !entry.hidden)
+        let shown = self.of(id).filter(|(_, entry)| !entry.hidden);
+        let mut order: Vec<_> = shown
             .filter_map(|(identity, entry)| {
                 let words = since(found.function, &entry.words, &entry.base);
-                Some((identity.clone(), key::read_key(&found.keys, &identity.1)?, words))
+                Some((
+                    rank(found.function, &words),
+                    key::read_key(&found.keys, &identity.1)?,
+                    identity.clone(),
+                ))
             })
             .collect();
-        order.sort_by(|(_, left_key, left), (_, right_key, right)| {
-            let order = compare(found.function, left, right).then_with(|| compare_keys(left_key, right_key, 0));
+        order.sort_by(|(left_rank, left, _), (right_rank, right, _)| {
+            let order = left_rank.cmp(right_rank).then_with(|| compare_keys(left, right, 0));
             if count < 0 { order } else { order.reverse() }
         });
         let kept = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
-        for (identity, _, _) in order.iter().skip(kept) {
+        for (_, _, identity) in order.iter().skip(kept) {
             if let Some(entry) = self.entries.get_mut(identity) {
                 entry.base.clone_from(&entry.words);
                 entry.hidden = true;

@@ -1,4 +1,5 @@
 //! Whole outputs, compared byte for byte with the files in `golden/`.
+#![allow(clippy::unwrap_used, reason = "a test ends where it goes wrong")]
 
 mod support;
 

@@ -197,10 +197,10 @@ pub fn run_clause<W: World + ?Sized>(
             action: u32::try_from(action).unwrap_or(u32::MAX),
         }
     };
-    if let Some(predicate) = &clause.predicate {
-        if !evaluator.truth(predicate).map_err(at(0))? {
-            return Ok(Outcome::default());
-        }
+    if let Some(predicate) = &clause.predicate
+        && !evaluator.truth(predicate).map_err(at(0))?
+    {
+        return Ok(Outcome::default());
     }
     let mut outcome = Outcome {
         fired: true,
