@@ -250,7 +250,12 @@ impl Assembler {
             }
         }
         bytes.extend_from_slice(self.bytes.get(copied..).unwrap_or_default());
-        Ok(Assembled { bytes, labels, externals, literals })
+        Ok(Assembled {
+            bytes,
+            labels,
+            externals,
+            literals,
+        })
     }
 }
 

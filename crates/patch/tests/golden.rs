@@ -62,9 +62,13 @@ fn parse(input: &str) -> Case {
         let at = |text: &str| TargetAddress(case.start.0 + number(text.trim_start_matches('+')));
         match keyword {
             "start" => case.start = TargetAddress(number(words[0])),
-            "code" => case.bytes.extend(words.iter().map(|byte| u8::from_str_radix(byte, 16).unwrap())),
+            "code" => case
+                .bytes
+                .extend(words.iter().map(|byte| u8::from_str_radix(byte, 16).unwrap())),
             "size" => case.size = Some(number(words[0])),
-            "fragment" => case.fragments.push(TargetAddress(number(words[0]))..TargetAddress(number(words[1]))),
+            "fragment" => case
+                .fragments
+                .push(TargetAddress(number(words[0]))..TargetAddress(number(words[1]))),
             "target" => case.targets.push(at(words[0])),
             "exits" if words.first() == Some(&"silent") => case.exits = Some(Vec::new()),
             "exits" => case.exits = Some(vec![Fire::Count { context_offset: 0x1000 }]),
@@ -79,7 +83,13 @@ fn parse(input: &str) -> Case {
 
 fn point(site: TargetAddress, words: &[&str]) -> Point {
     let (condition, position) = (FireCondition::Always, Position::Inside);
-    let mut point = Point { site, condition, position, full_frame: false, fires: Vec::new() };
+    let mut point = Point {
+        site,
+        condition,
+        position,
+        full_frame: false,
+        fires: Vec::new(),
+    };
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut operand = || number(words.next().unwrap());
@@ -90,7 +100,9 @@ fn point(site: TargetAddress, words: &[&str]) -> Point {
             "taken" => point.condition = FireCondition::IfTaken,
             "leaves" => point.condition = FireCondition::IfLeaves,
             "full" => point.full_frame = true,
-            "count" => point.fires.push(Fire::Count { context_offset: operand() as u32 }),
+            "count" => point.fires.push(Fire::Count {
+                context_offset: operand() as u32,
+            }),
             "call" => {
                 let (handler, enabling) = (TargetAddress(operand()), TargetAddress(operand()));
                 point.fires.push(Fire::Call { handler, enabling });
@@ -102,7 +114,11 @@ fn point(site: TargetAddress, words: &[&str]) -> Point {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
+    bytes
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn disassemble(output: &mut String, bytes: &[u8], address: TargetAddress, end: usize) {
@@ -126,23 +142,47 @@ fn disassemble(output: &mut String, bytes: &[u8], address: TargetAddress, end: u
 
 fn run(input: &str) -> String {
     let mut case = parse(input);
-    let code = CodeView { start: case.start, bytes: &case.bytes };
+    let code = CodeView {
+        start: case.start,
+        bytes: &case.bytes,
+    };
     let size = case.size.unwrap_or(case.bytes.len() as u64);
-    let mut map = analyze(&code, &FunctionExtent { start: case.start, size, fragments: case.fragments.clone() });
+    let mut map = analyze(
+        &code,
+        &FunctionExtent {
+            start: case.start,
+            size,
+            fragments: case.fragments.clone(),
+        },
+    );
     map.add_branch_targets(case.targets.iter().copied());
     let mut output = String::new();
     if let Some(at) = map.undecodable() {
         writeln!(output, "undecodable: {at}").unwrap();
     }
     if let Some(fires) = &case.exits {
-        for Exit { site, offset, condition } in map.exits() {
+        for Exit {
+            site,
+            offset,
+            condition,
+        } in map.exits()
+        {
             writeln!(output, "exit: {site} +{offset} {condition:?}").unwrap();
             let (position, fires) = (Position::Inside, fires.clone());
-            case.points.push(Point { site, condition, position, full_frame: false, fires });
+            case.points.push(Point {
+                site,
+                condition,
+                position,
+                full_frame: false,
+                fires,
+            });
         }
     }
     let plan = plan(&map, &case.points, &case.options);
-    let holes = vec![0x1_0000..case.start.0 & !0xffff, (case.start.0 | 0xf_ffff) + 1..0x7fff_0000_0000];
+    let holes = vec![
+        0x1_0000..case.start.0 & !0xffff,
+        (case.start.0 | 0xf_ffff) + 1..0x7fff_0000_0000,
+    ];
     let mut space = NearSpace::new(holes, 4096);
     let runtime = Runtime {
         enter: TargetAddress(0x7000_0000_1000),
@@ -152,9 +192,19 @@ fn run(input: &str) -> String {
     for plan in &plan.runs {
         let place = space.place(plan, plan.detour_length).unwrap();
         let built = build(plan, place, &runtime).unwrap();
-        writeln!(output, "run {} length {} tactic {}", plan.start, plan.length, plan.tactic).unwrap();
+        writeln!(
+            output,
+            "run {} length {} tactic {}",
+            plan.start, plan.length, plan.tactic
+        )
+        .unwrap();
         for instruction in &plan.instructions {
-            disassemble(&mut output, &instruction.bytes, instruction.address, instruction.bytes.len());
+            disassemble(
+                &mut output,
+                &instruction.bytes,
+                instruction.address,
+                instruction.bytes.len(),
+            );
         }
         writeln!(output, "  original {}", hex(&built.original)).unwrap();
         writeln!(output, "  patched  {}", hex(&built.patched)).unwrap();
@@ -197,7 +247,10 @@ fn golden_files() {
         if bless {
             std::fs::write(&path, format!("{input}----\n{output}")).unwrap();
         } else if output != expected {
-            failures.push(format!("{}:\n--- expected\n{expected}--- found\n{output}", path.display()));
+            failures.push(format!(
+                "{}:\n--- expected\n{expected}--- found\n{output}",
+                path.display()
+            ));
         }
     }
     assert!(count > 10);

@@ -159,7 +159,10 @@ extern "C" fn on_trap(_: i32, information: *mut libc::siginfo_t, context: *mut l
     TRAPS.fetch_add(1, Ordering::Relaxed);
     // int3 reports the address behind it, an invalid opcode its own.
     for candidate in [rip, rip - 1] {
-        for pair in REDIRECTS.chunks_exact(2).take_while(|pair| pair[0].load(Ordering::Relaxed) != 0) {
+        for pair in REDIRECTS
+            .chunks_exact(2)
+            .take_while(|pair| pair[0].load(Ordering::Relaxed) != 0)
+        {
             let is_int3 = information.si_signo == libc::SIGTRAP;
             if pair[0].load(Ordering::Relaxed) == candidate && is_int3 == (candidate != rip) {
                 registers[libc::REG_RIP as usize] = pair[1].load(Ordering::Relaxed) as i64;
@@ -212,7 +215,11 @@ fn holes() -> Vec<Range<u64>> {
         if start > end && start < 1 << 47 {
             holes.push(end..start);
         }
-        end = if line.contains("[heap]") { stop + (1 << 30) } else { stop.max(end) };
+        end = if line.contains("[heap]") {
+            stop + (1 << 30)
+        } else {
+            stop.max(end)
+        };
     }
     holes
 }
@@ -250,10 +257,25 @@ impl Machine {
         write(stubs, &enter.bytes);
         write(handler.address, &handler.bytes);
         protect(stubs..stubs + 4096, true);
-        let runtime = Runtime { enter: TargetAddress(enter.address), table: TargetAddress(table), thread_key };
+        let runtime = Runtime {
+            enter: TargetAddress(enter.address),
+            table: TargetAddress(table),
+            thread_key,
+        };
         let handler = TargetAddress(handler.address);
         let (space, mapped, original) = (NearSpace::new(holes(), 4096), Vec::new(), Vec::new());
-        Machine { text, stack, data, context, table, runtime, handler, space, mapped, original }
+        Machine {
+            text,
+            stack,
+            data,
+            context,
+            table,
+            runtime,
+            handler,
+            space,
+            mapped,
+            original,
+        }
     }
 
     pub fn load(&mut self, bytes: &[u8]) {
@@ -358,7 +380,14 @@ impl Machine {
     pub fn steps(&self, registers: &Registers, data: &[u8; DATA_BYTES], target: u64) -> Vec<u32> {
         STEPS.iter().for_each(|count| count.store(0, Ordering::Relaxed));
         LAST_STEP.store(0, Ordering::Relaxed);
-        self.run(&Registers { flags: registers.flags | TRAP_FLAG, ..*registers }, data, target);
+        self.run(
+            &Registers {
+                flags: registers.flags | TRAP_FLAG,
+                ..*registers
+            },
+            data,
+            target,
+        );
         STEPS.iter().map(|count| count.load(Ordering::Relaxed)).collect()
     }
 }

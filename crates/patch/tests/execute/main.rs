@@ -82,7 +82,9 @@ fn counting(sites: impl IntoIterator<Item = (TargetAddress, FireCondition)>) -> 
         condition,
         position: Position::Inside,
         full_frame: false,
-        fires: vec![Fire::Count { context_offset: COUNTERS + 8 * index as u32 }],
+        fires: vec![Fire::Count {
+            context_offset: COUNTERS + 8 * index as u32,
+        }],
     };
     sites.into_iter().enumerate().map(point).collect()
 }
@@ -126,11 +128,16 @@ impl Tested<'_> {
             let patched = machine.run(registers, data, target.0);
             assert_eq!(patched.0, result.0, "{name}: {what}: registers, from {registers:x?}");
             assert_eq!(patched.1, result.1, "{name}: {what}: data");
-            let found: Vec<u64> =
-                (0..points.len()).map(|index| machine.context_word(COUNTERS + 8 * index as u32)).collect();
+            let found: Vec<u64> = (0..points.len())
+                .map(|index| machine.context_word(COUNTERS + 8 * index as u32))
+                .collect();
             assert_eq!(found, counts, "{name}: {what}: counts");
             let asked = machine.context_word(SEEN as u32 - 16);
-            assert_eq!(asked, if known { 0 } else { counts.iter().sum() }, "{name}: {what}: calls of np_enter");
+            assert_eq!(
+                asked,
+                if known { 0 } else { counts.iter().sum() },
+                "{name}: {what}: calls of np_enter"
+            );
         }
         machine.unpatch();
     }
@@ -140,27 +147,68 @@ fn test_function(machine: &mut Machine, random: &mut Random, name: &str, emit: f
     let (bytes, size) = assemble(machine, emit);
     machine.load(&bytes);
     let start = TargetAddress(machine.text);
-    let map = analyze(&CodeView { start, bytes: &bytes }, &FunctionExtent { start, size, fragments: Vec::new() });
+    let map = analyze(
+        &CodeView { start, bytes: &bytes },
+        &FunctionExtent {
+            start,
+            size,
+            fragments: Vec::new(),
+        },
+    );
     assert_eq!(map.undecodable(), None, "{name}");
     let states = (0..ROUNDS).map(|_| random.state(machine)).collect();
-    let mut tested = Tested { name, machine, map, states };
+    let mut tested = Tested {
+        name,
+        machine,
+        map,
+        states,
+    };
     let is_int3 = |site: TargetAddress| bytes[(site.0 - start.0) as usize] == 0xcc;
-    let sites: Vec<TargetAddress> = tested.map.instructions().map(|(site, _)| site).filter(|s| !is_int3(*s)).collect();
+    let sites: Vec<TargetAddress> = tested
+        .map
+        .instructions()
+        .map(|(site, _)| site)
+        .filter(|s| !is_int3(*s))
+        .collect();
     let executed = |steps: &[u32], site: TargetAddress| u64::from(steps[(site.0 - start.0) as usize]);
     let automatic = PlanOptions::default();
 
     let every = counting(sites.iter().map(|site| (*site, FireCondition::Always)));
     let each = |steps: &[u32]| sites.iter().map(|site| executed(steps, *site)).collect();
     tested.compare("every instruction", start, &every, &automatic, true, each);
-    tested.compare("every instruction, unknown thread", start, &every, &automatic, false, each);
-    let trap = PlanOptions { force: Some(Tactic::Trap) };
+    tested.compare(
+        "every instruction, unknown thread",
+        start,
+        &every,
+        &automatic,
+        false,
+        each,
+    );
+    let trap = PlanOptions {
+        force: Some(Tactic::Trap),
+    };
     tested.compare("every instruction by trap", start, &every, &trap, true, each);
-    let nothing: Vec<Point> = every.iter().map(|point| Point { fires: Vec::new(), ..point.clone() }).collect();
-    tested.compare("every instruction, nothing fires", start, &nothing, &automatic, true, |_| vec![0; nothing.len()]);
+    let nothing: Vec<Point> = every
+        .iter()
+        .map(|point| Point {
+            fires: Vec::new(),
+            ..point.clone()
+        })
+        .collect();
+    tested.compare(
+        "every instruction, nothing fires",
+        start,
+        &nothing,
+        &automatic,
+        true,
+        |_| vec![0; nothing.len()],
+    );
 
     for site in &sites {
         let one = counting([(*site, FireCondition::Always)]);
-        tested.compare(&format!("{site} alone"), start, &one, &automatic, true, |steps| vec![executed(steps, *site)]);
+        tested.compare(&format!("{site} alone"), start, &one, &automatic, true, |steps| {
+            vec![executed(steps, *site)]
+        });
     }
 
     let exits = tested.map.exits();
@@ -169,14 +217,23 @@ fn test_function(machine: &mut Machine, random: &mut Random, name: &str, emit: f
     // A function is left once; which exit it was is known where all leave always.
     let total = |steps: &[u32]| -> Vec<u64> {
         let always = exits.iter().all(|exit| exit.condition == FireCondition::Always);
-        if always { exits.iter().map(|exit| executed(steps, exit.site)).collect() } else { Vec::new() }
+        if always {
+            exits.iter().map(|exit| executed(steps, exit.site)).collect()
+        } else {
+            Vec::new()
+        }
     };
     if exits.iter().all(|exit| exit.condition == FireCondition::Always) {
         tested.compare("exits", start, &leaving, &automatic, true, total);
     }
     let together: Vec<Point> = leaving
         .iter()
-        .map(|point| Point { fires: vec![Fire::Count { context_offset: COUNTERS }], ..point.clone() })
+        .map(|point| Point {
+            fires: vec![Fire::Count {
+                context_offset: COUNTERS,
+            }],
+            ..point.clone()
+        })
         .collect();
     let once = |_: &[u32]| {
         let mut counts = vec![0; together.len()];
@@ -209,16 +266,35 @@ fn test_arrivals(machine: &mut Machine, random: &mut Random) {
     let (bytes, size) = assemble(machine, emit);
     machine.load(&bytes);
     let start = TargetAddress(machine.text);
-    let map = analyze(&CodeView { start, bytes: &bytes }, &FunctionExtent { start, size, fragments: Vec::new() });
+    let map = analyze(
+        &CodeView { start, bytes: &bytes },
+        &FunctionExtent {
+            start,
+            size,
+            fragments: Vec::new(),
+        },
+    );
     let sites: Vec<TargetAddress> = map.instructions().map(|(site, _)| site).take(9).collect();
     let states = (0..ROUNDS).map(|_| random.state(machine)).collect();
-    let mut tested = Tested { name: "arrivals", machine, map, states };
+    let mut tested = Tested {
+        name: "arrivals",
+        machine,
+        map,
+        states,
+    };
     let executed = |steps: &[u32], site: TargetAddress| u64::from(steps[(site.0 - start.0) as usize]);
     TRAPS.store(0, Ordering::Relaxed);
     for target in &sites {
         let every = counting(sites.iter().map(|site| (*site, FireCondition::Always)));
         let each = |steps: &[u32]| sites.iter().map(|site| executed(steps, *site)).collect();
-        tested.compare(&format!("at {target}, every"), *target, &every, &PlanOptions::default(), true, each);
+        tested.compare(
+            &format!("at {target}, every"),
+            *target,
+            &every,
+            &PlanOptions::default(),
+            true,
+            each,
+        );
         for site in &sites {
             let one = counting([(*site, FireCondition::Always)]);
             let count = |steps: &[u32]| vec![executed(steps, *site)];
@@ -226,7 +302,10 @@ fn test_arrivals(machine: &mut Machine, random: &mut Random) {
             tested.compare(&what, *target, &one, &PlanOptions::default(), true, count);
         }
     }
-    assert!(TRAPS.load(Ordering::Relaxed) as usize > ROUNDS * sites.len(), "boundaries were never hit");
+    assert!(
+        TRAPS.load(Ordering::Relaxed) as usize > ROUNDS * sites.len(),
+        "boundaries were never hit"
+    );
 }
 
 /// What a handler sees, and that a hit while handlers run is missed.
@@ -235,15 +314,40 @@ fn test_handlers(machine: &mut Machine, random: &mut Random) {
     let (bytes, size) = assemble(machine, emit);
     machine.load(&bytes);
     let start = TargetAddress(machine.text);
-    let map = analyze(&CodeView { start, bytes: &bytes }, &FunctionExtent { start, size, fragments: Vec::new() });
+    let map = analyze(
+        &CodeView { start, bytes: &bytes },
+        &FunctionExtent {
+            start,
+            size,
+            fragments: Vec::new(),
+        },
+    );
     let enabling = TargetAddress(0x1234_5678_9abc_def0);
-    let call = Fire::Call { handler: machine.handler, enabling };
-    let count = Fire::Count { context_offset: COUNTERS };
+    let call = Fire::Call {
+        handler: machine.handler,
+        enabling,
+    };
+    let count = Fire::Count {
+        context_offset: COUNTERS,
+    };
     let seen = |machine: &Machine, word: u32| machine.context_word(SEEN as u32 + 8 * word);
-    for (position, full_frame) in [Position::Entry, Position::Inside].into_iter().flat_map(|p| [(p, false), (p, true)]) {
+    for (position, full_frame) in [Position::Entry, Position::Inside]
+        .into_iter()
+        .flat_map(|p| [(p, false), (p, true)])
+    {
         let condition = FireCondition::Always;
         let fires = vec![count, call, count, call, call];
-        let plan = plan(&map, &[Point { site: start, condition, position, full_frame, fires }], &PlanOptions::default());
+        let plan = plan(
+            &map,
+            &[Point {
+                site: start,
+                condition,
+                position,
+                full_frame,
+                fires,
+            }],
+            &PlanOptions::default(),
+        );
         for _ in 0..ROUNDS {
             let (registers, data) = random.state(machine);
             let native = machine.run(&registers, &data, start.0);
@@ -262,8 +366,26 @@ fn test_handlers(machine: &mut Machine, random: &mut Random) {
             assert_eq!(frame[13] & 0xff, registers.flags >> 11 & 1, "seto");
             assert_eq!(frame[14..], [registers.r15, registers.rax]);
             if full_frame {
-                let Registers { rbx, rcx, rdx, rsi, rdi, rbp, r8, r9, r10, r11, r12, r13, r14, .. } = registers;
-                assert_eq!(frame[..13], [r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx]);
+                let Registers {
+                    rbx,
+                    rcx,
+                    rdx,
+                    rsi,
+                    rdi,
+                    rbp,
+                    r8,
+                    r9,
+                    r10,
+                    r11,
+                    r12,
+                    r13,
+                    r14,
+                    ..
+                } = registers;
+                assert_eq!(
+                    frame[..13],
+                    [r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx]
+                );
             }
             assert_eq!(machine.context_word(0), 0, "busy afterwards");
             assert_eq!(machine.context_word(COUNTERS), 2);

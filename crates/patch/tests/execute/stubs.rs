@@ -19,7 +19,10 @@ pub fn assemble(address: u64, context: u64) -> (Stub, Stub) {
     enter.mov(rax, qword_ptr(rax + (seen - 8))).unwrap();
     enter.cmp(rax, -1).unwrap();
     enter.ret().unwrap();
-    let enter = Stub { address, bytes: enter.assemble(address).unwrap() };
+    let enter = Stub {
+        address,
+        bytes: enter.assemble(address).unwrap(),
+    };
 
     let address = address + 1024;
     let mut handler = CodeAssembler::new(64).unwrap();
@@ -29,7 +32,9 @@ pub fn assemble(address: u64, context: u64) -> (Stub, Stub) {
     // context->busy, target_rsp, enabling as they are now
     for (index, offset) in [0, 16, 24].into_iter().enumerate() {
         handler.mov(rax, qword_ptr(r15 + offset)).unwrap();
-        handler.mov(qword_ptr(r15 + (seen + 8 + 8 * index as i32)), rax).unwrap();
+        handler
+            .mov(qword_ptr(r15 + (seen + 8 + 8 * index as i32)), rax)
+            .unwrap();
     }
     handler.mov(qword_ptr(r15 + (seen + 32)), rdi).unwrap();
     // The whole frame, from frame - 104 to frame + 16.
@@ -43,5 +48,11 @@ pub fn assemble(address: u64, context: u64) -> (Stub, Stub) {
     handler.dec(rax).unwrap();
     handler.pop(rax).unwrap();
     handler.ret().unwrap();
-    (enter, Stub { address, bytes: handler.assemble(address).unwrap() })
+    (
+        enter,
+        Stub {
+            address,
+            bytes: handler.assemble(address).unwrap(),
+        },
+    )
 }
