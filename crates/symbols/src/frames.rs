@@ -256,11 +256,12 @@ fn eh_frame(elf: &Elf) -> Option<Source> {
     let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);
     let parsed = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;
     let address = parsed.eh_frame_ptr().direct().ok()?;
-    let segment = elf
-        .segments
-        .iter()
-        .find(|segment| address.wrapping_sub(segment.address) < segment.file_bytes)?;
-    let skip = address - segment.address;
+    let (segment, skip) = elf.segments.iter().find_map(|segment| {
+        let skip = address
+            .checked_sub(segment.address)
+            .filter(|skip| *skip < segment.file_bytes)?;
+        Some((segment, skip))
+    })?;
     let offset = segment.offset.checked_add(skip)?;
     Some(Source {
         offset,

@@ -187,11 +187,11 @@ impl DynamicEntries {
         let entries = raw
             .iter()
             .take(DYNAMIC_ENTRIES_MAX)
-            .zip((header.address..).step_by(size_of::<elf::Dyn64<LittleEndian>>()))
-            .map(|(raw, address)| DynamicEntry {
+            .enumerate()
+            .map(|(index, raw)| DynamicEntry {
                 tag: raw.d_tag.get(ENDIAN),
                 value: raw.d_val.get(ENDIAN),
-                value_address: address.wrapping_add(8),
+                value_address: header.address.wrapping_add(index as u64 * 16 + 8),
             })
             .take_while(|entry| entry.tag != elf::DT_NULL)
             .collect();

@@ -156,6 +156,7 @@ impl Module {
 
     /// Where the loader maps that byte of the file; `None` when it does not.
     pub fn image_address(&self, offset: FileOffset) -> Option<ImageAddress> {
+        self.elf.at_offset(offset.0, 1)?;
         self.elf.segments.iter().find_map(|segment| {
             let skip = offset
                 .0

@@ -111,6 +111,10 @@ impl Visitor for Compiler<'_> {
                     break;
                 }
                 let row_end = row.end_address().min(end);
+                // Going back is possible only by wrapping around the address space.
+                if row_end < at {
+                    break;
+                }
                 match convert(section, description, row) {
                     Rule::Row(row) => self.push(at, row),
                     Rule::Stubs(pushed_at) => self.push_stubs(at, row_end, pushed_at),
@@ -161,8 +165,11 @@ impl Compiler<'_> {
         let first = start & !15;
         for stub in (first..end).step_by(16).take(STUBS_MAX as usize) {
             self.push(stub.max(start), row(CFA_RSP, 8));
-            if (start..end).contains(&(stub + pushed_at)) {
-                self.push(stub + pushed_at, row(CFA_RSP, 16));
+            if let Some(pushed) = stub
+                .checked_add(pushed_at)
+                .filter(|pushed| (start..end).contains(pushed))
+            {
+                self.push(pushed, row(CFA_RSP, 16));
             }
         }
         let described = first.saturating_add(STUBS_MAX * 16);

@@ -1,5 +1,7 @@
 //! Programs made on the spot, in all the ways in which compilers and linkers make them.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Programs and libraries as distributions ship them, checked against what binutils and the running process say.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::collections::BTreeSet;

@@ -1,6 +1,8 @@
 //! The compiled rows against two independent readings of the same frame descriptions: gimli's evaluation at a given
 //! address, and what `readelf` prints.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! What the tests share: this machine's programs, and programs made on the spot.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::collections::BTreeSet;
