@@ -165,6 +165,22 @@ impl Tracer {
         tracing
     }
 
+    /// Starts it on a running process and returns when its probes are in place, or when it has ended: refused.
+    ///
+    /// # Panics
+    /// When neither happens.
+    #[track_caller]
+    pub fn attach_or_end(self, pid: i32) -> Tracing {
+        let mut tracing = self.start_on(pid);
+        let armed = || text::is_patched(pid) && text::ptracer(pid) == Some(0);
+        let start = std::time::Instant::now();
+        while tracing.running.is_running() && !armed() {
+            assert!(start.elapsed() < crate::LIMIT, "hung: {}", tracing.running.stderr());
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        tracing
+    }
+
     /// Runs it to its end.
     ///
     /// # Panics

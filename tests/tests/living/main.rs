@@ -5,6 +5,8 @@ mod exceptions;
 mod forks;
 mod loading;
 mod machine;
+mod middle;
+mod odd;
 mod others;
 mod returns;
 mod signals;

@@ -1,0 +1,194 @@
+/* Programs that are unlike others.
+ * odd MODE
+ * small-stacks  threads on the smallest stacks, calling probed functions to within a page of their end
+ * contexts      coroutines by swapcontext, on stacks of their own
+ * shared        tasks by clone(CLONE_VM): another process in the same memory with the same thread pointer
+ * seccomp       a filter that kills the process at any system call but a few
+ * undumpable    prctl(PR_SET_DUMPABLE, 0)
+ * errno         probed calls between system calls whose errno is looked at
+ * fs-base       a thread that changes its thread pointer */
+#include <errno.h>
+#include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include "check.h"
+
+static long calls;
+
+PROBED uint64_t odd_work(uint64_t value)
+{
+	return value * 5 + 1;
+}
+
+static void work(long amount)
+{
+	uint64_t value = 3, right = 3;
+	for (long i = 0; i < amount; i++) {
+		value = odd_work(value);
+		right = right * 5 + 1;
+	}
+	CHECK(value == right);
+	__atomic_fetch_add(&calls, amount, __ATOMIC_RELAXED);
+}
+
+/* ---- small-stacks */
+
+static void *on_small_stack(void *unused)
+{
+	(void)unused;
+	work(100);
+	return NULL;
+}
+
+static void small_stacks(void)
+{
+	for (int i = 0; i < 50; i++) {
+		pthread_attr_t attributes;
+		pthread_t thread;
+		CHECK(pthread_attr_init(&attributes) == 0);
+		CHECK(pthread_attr_setstacksize(&attributes, (size_t)sysconf(_SC_THREAD_STACK_MIN)) == 0);
+		CHECK(pthread_create(&thread, &attributes, on_small_stack, NULL) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	}
+}
+
+/* ---- contexts */
+
+static ucontext_t here, coroutines[8];
+
+static void coroutine(int which)
+{
+	for (int i = 0; i < 100; i++) {
+		work(10);
+		CHECK(swapcontext(&coroutines[which], &here) == 0);
+	}
+}
+
+static void contexts(void)
+{
+	static char stacks[8][16384] __attribute__((aligned(16)));
+	for (int i = 0; i < 8; i++) {
+		CHECK(getcontext(&coroutines[i]) == 0);
+		coroutines[i].uc_stack.ss_sp = stacks[i];
+		coroutines[i].uc_stack.ss_size = sizeof stacks[i];
+		coroutines[i].uc_link = &here;
+		makecontext(&coroutines[i], (void (*)(void))coroutine, 1, i);
+	}
+	for (int i = 0; i < 101; i++)
+		for (int which = 0; which < 8; which++)
+			CHECK(swapcontext(&here, &coroutines[which]) == 0);
+}
+
+/* ---- shared */
+
+static int in_shared_memory(void *unused)
+{
+	(void)unused;
+	uint64_t value = 3;
+	for (int i = 0; i < 20000; i++)
+		value = odd_work(value);
+	return value != 0 ? 55 : 56;
+}
+
+static void shared(void)
+{
+	static char stack[65536] __attribute__((aligned(16)));
+	for (int i = 0; i < 20; i++) {
+		pid_t child = clone(in_shared_memory, stack + sizeof stack, CLONE_VM | SIGCHLD, NULL);
+		CHECK(child > 0);
+		work(20000);
+		int status;
+		CHECK(waitpid(child, &status, 0) == child);
+		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 55);
+	}
+}
+
+/* ---- seccomp */
+
+static void seccomp(void)
+{
+#define ALLOW(number) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		ALLOW(SYS_read), ALLOW(SYS_write), ALLOW(SYS_exit_group), ALLOW(SYS_rt_sigreturn),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* ---- errno, fs-base */
+
+static void errors(void)
+{
+	for (int i = 0; i < 1000; i++) {
+		CHECK(close(-1) == -1);
+		work(1);
+		CHECK(errno == EBADF);
+		CHECK(read(0, (void *)8, 0) == 0 || errno != EBADF);
+	}
+}
+
+static void *with_another_thread_pointer(void *unused)
+{
+	(void)unused;
+	/* A copy of the thread's control block elsewhere, as runtimes of their own do; its self pointer leads there too. */
+	static uint64_t block[512] __attribute__((aligned(64)));
+	uint64_t old, value = 3, right = 3;
+	__asm__ volatile("movq %%fs:0, %0" : "=r"(old));
+	memcpy(block, (void *)old, 704);
+	block[0] = (uint64_t)block;
+	for (int i = 0; i < 1000; i++) {
+		long result;
+		__asm__ volatile("syscall" : "=a"(result)
+		                 : "a"(SYS_arch_prctl), "D"(0x1002), "S"(block) : "rcx", "r11", "memory");
+		for (int j = 0; j < 10; j++)
+			value = odd_work(value);
+		__asm__ volatile("syscall" : "=a"(result)
+		                 : "a"(SYS_arch_prctl), "D"(0x1002), "S"(old) : "rcx", "r11", "memory");
+		for (int j = 0; j < 10; j++)
+			right = right * 5 + 1;
+	}
+	CHECK(value == right);
+	__atomic_fetch_add(&calls, 10000, __ATOMIC_RELAXED);
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	take_arguments(&argc, argv);
+	const char *mode = argc > 1 ? argv[1] : "contexts";
+	if (strcmp(mode, "seccomp") == 0) {
+		printf("filtered\n"); /* stdio has its buffers by now */
+		seccomp();
+	}
+	if (strcmp(mode, "undumpable") == 0)
+		CHECK(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0);
+	wait_for_go();
+	if (strcmp(mode, "small-stacks") == 0)
+		small_stacks();
+	else if (strcmp(mode, "contexts") == 0)
+		contexts();
+	else if (strcmp(mode, "shared") == 0)
+		shared();
+	else if (strcmp(mode, "errno") == 0)
+		errors();
+	else if (strcmp(mode, "fs-base") == 0) {
+		pthread_t thread;
+		CHECK(pthread_create(&thread, NULL, with_another_thread_pointer, NULL) == 0);
+		CHECK(pthread_join(thread, NULL) == 0);
+	} else
+		work(1000);
+	printf("calls %ld\n", calls);
+	return finish(MIX_START);
+}

@@ -1,0 +1,71 @@
+//! Programs that are unlike others: small stacks, coroutines, shared memory, sandboxes.
+
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::{said, stacks, value, values};
+use nanoprobe_tests::text::Snapshot;
+use nanoprobe_tests::tracer::{Tracer, start_waiting, start_waiting_as};
+
+use crate::{missed, traced_when_attached};
+
+const WORK: &str = "pid$target:a.out:odd_work:entry { @ = count(); }";
+
+live_tests! {
+    fn exact_counts(form) {
+        for mode in ["small-stacks", "contexts", "errno", "fs-base"] {
+            let (target, traced) = traced_when_attached(form, WORK, &program("odd.c"), mode);
+            assert_eq!(value(&traced.results), said(&target.stdout, "calls"), "{mode}: {}", traced.finished.stderr);
+        }
+    }
+
+    /// The heaviest handlers on stacks of a few pages.
+    fn little_stack_is_enough(form) {
+        for mode in ["small-stacks", "contexts"] {
+            let clause = "pid$target:a.out:odd_work:entry { @[ustack()] = count(); }
+                          pid$target:a.out:odd_work:return { @q[probefunc] = quantize(arg1); trace(timestamp); }";
+            let (target, traced) = traced_when_attached(form, clause, &program("odd.c"), mode);
+            let total: i64 = stacks(&traced.results).iter().map(|(_, count)| count).sum();
+            assert!(total >= said(&target.stdout, "calls"), "{mode}: {total}\n{}", traced.finished.stderr);
+        }
+    }
+
+    /// Another process in the same memory with the same thread pointer: its hits may count or be missed, and the
+    /// program must not notice; the parent's own are not lost silently.
+    fn tasks_that_share_memory(form) {
+        let (target, traced) = traced_when_attached(form, WORK, &program("odd.c"), "shared");
+        let (counted, calls) = (value(&traced.results), said(&target.stdout, "calls"));
+        let all = counted + missed(&traced.finished.stderr);
+        assert!(all >= calls && counted <= 2 * calls, "{counted} of {calls}: {}", traced.finished.stderr);
+    }
+
+    /// A sandbox that kills at a foreign system call: we trace without one, or refuse; never do we make it.
+    fn a_sandboxed_program_survives(form) {
+        let mut target = start_waiting(&program("odd.c"), "seccomp");
+        let tracing = Tracer::new(form).clause(WORK).attach_or_end(target.pid());
+        target.go();
+        let finished = target.finish().success();
+        assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
+        let traced = tracing.finish();
+        if traced.finished.code() == 0 {
+            assert_eq!(value(&traced.results), said(&finished.stdout, "calls"));
+        } else {
+            assert!(traced.finished.stderr.contains("seccomp"), "{}", traced.finished.stderr);
+            assert_eq!(values(&traced.results), []);
+        }
+    }
+
+    fn an_undumpable_program_of_an_ordinary_user_is_refused(form) {
+        if !nix::unistd::geteuid().is_root() {
+            nanoprobe_tests::left_out::left_out("an undumpable program", "its checks need root to look at its text");
+            return;
+        }
+        let mut target = start_waiting_as(&program("odd.c"), "undumpable", true);
+        let snapshot = Snapshot::take(target.pid());
+        let traced = Tracer::new(form).as_ordinary_user().clause(WORK).process(target.pid()).run();
+        assert_eq!(traced.finished.code(), 1, "{}", traced.finished.stderr);
+        assert!(traced.finished.stderr.contains(&target.pid().to_string()), "{}", traced.finished.stderr);
+        snapshot.assert_identical(target.pid());
+        target.go();
+        target.finish().success();
+    }
+}
