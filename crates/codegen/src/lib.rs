@@ -40,6 +40,7 @@
 //! A clause that does nothing but count needs not even a handler ([`inline_counts`]).
 #![forbid(unsafe_code)]
 
+mod check;
 mod compiler;
 mod contract;
 mod emit;

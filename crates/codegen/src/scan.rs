@@ -2,9 +2,11 @@
 
 use nanoprobe_lang::layout::recorded_values;
 use nanoprobe_lang::program::{
-    Builtin, Clause, Expression, ExpressionKind, Function, KeyExpression, Place, RecordKind, Scope, Statement, Type,
+    Builtin, Clause, Expression, ExpressionKind, Function, KeyExpression, Place, Program, RecordKind, Scope, Statement,
+    Type,
 };
 
+use crate::check::check;
 use crate::error::Error;
 use crate::{MAX_EXPRESSION_DEPTH, ProbeKind, StaticSlots};
 
@@ -24,16 +26,17 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    /// Looks through a clause; also makes sure that nothing in it nests too deep for the recursive code that follows.
-    pub(crate) fn of(clause: &Clause, kind: ProbeKind, slots: &StaticSlots) -> Result<Needs, Error> {
+    /// Looks through a clause; also makes sure that it is well-formed, and that nothing in it nests too deep for the
+    /// recursive code that follows.
+    pub(crate) fn of(program: &Program, clause: &Clause, kind: ProbeKind, slots: &StaticSlots) -> Result<Needs, Error> {
         let mut needs = Needs::default();
         if let Some(predicate) = &clause.predicate {
-            needs.expression(predicate, kind)?;
+            needs.expression(predicate, program, kind)?;
         }
         needs.tid_in_predicate = std::mem::take(&mut needs.tid_in_body);
         for (index, statement) in clause.statements.iter().enumerate() {
             match statement {
-                Statement::Expression(expression) => needs.expression(expression, kind)?,
+                Statement::Expression(expression) => needs.expression(expression, program, kind)?,
                 Statement::Aggregate {
                     keys, value, weight, ..
                 } => {
@@ -42,18 +45,18 @@ impl Needs {
                     needs.fault |= !is_static;
                     for key in keys {
                         match key {
-                            KeyExpression::Value(expression) => needs.expression(expression, kind)?,
+                            KeyExpression::Value(expression) => needs.expression(expression, program, kind)?,
                             KeyExpression::UserStack { .. } => needs.full_frame = true,
                         }
                     }
                     for expression in value.iter().chain(weight) {
-                        needs.expression(expression, kind)?;
+                        needs.expression(expression, program, kind)?;
                     }
                 }
                 Statement::Record(action) => {
                     needs.full_frame |= matches!(action.kind, RecordKind::UserStack { .. });
                     for expression in recorded_values(&action.kind) {
-                        needs.expression(expression, kind)?;
+                        needs.expression(expression, program, kind)?;
                     }
                 }
             }
@@ -64,7 +67,7 @@ impl Needs {
     }
 
     /// Without recursion: the depth is not yet known to be bounded.
-    fn expression(&mut self, root: &Expression, kind: ProbeKind) -> Result<(), Error> {
+    fn expression(&mut self, root: &Expression, program: &Program, kind: ProbeKind) -> Result<(), Error> {
         let mut pending = vec![(root, 1)];
         while let Some((expression, depth)) = pending.pop() {
             if depth > MAX_EXPRESSION_DEPTH {
@@ -73,6 +76,7 @@ impl Needs {
                     span: expression.span,
                 });
             }
+            check(program, expression)?;
             self.node(expression, kind);
             children(expression, &mut |child| pending.push((child, depth + 1)));
         }

@@ -154,7 +154,7 @@ impl Emitter<'_, '_> {
 }
 
 /// Whether an operator compares.
-pub(super) fn is_comparison(operator: BinaryOperator) -> bool {
+pub(crate) fn is_comparison(operator: BinaryOperator) -> bool {
     matches!(
         operator,
         BinaryOperator::Equal

@@ -32,7 +32,9 @@ use crate::contract::context;
 use crate::error::Error;
 use crate::scan::Needs;
 use crate::{AgentFunction, ArenaLayout, ProbeKind, StaticSlots};
+pub(crate) use arithmetic::literal;
 use builtin::Cached;
+pub(crate) use condition::is_comparison;
 pub(crate) use symbols::Symbols;
 
 /// What is compiled, and for where.

@@ -1,0 +1,143 @@
+//! What a program form must keep to, so that a handler never touches memory that is not there (I4).
+//!
+//! Generated code follows two kinds of addresses without asking the agent: those of strings (but for `copyinstr`'s
+//! operand) and of bytes of a known size. So an expression may have such a type only when its value is made as such;
+//! all other addresses are numbers, which only the agent's guarded functions follow. The front end sees to that; here
+//! it is made sure of, node by node, because a slip would be the target's crash and not ours.
+
+use nanoprobe_lang::program::{
+    BinaryOperator, Builtin, Expression, ExpressionKind, Function, Place, Program, Scope, Type,
+};
+
+use crate::error::Error;
+
+/// Checks one node against its direct operands.
+pub(crate) fn check(program: &Program, expression: &Expression) -> Result<(), Error> {
+    match problem(program, expression) {
+        None => Ok(()),
+        Some(what) => Err(Error::Malformed {
+            what,
+            span: expression.span,
+        }),
+    }
+}
+
+/// Whether a value of one type may stand where one of another is expected, as far as memory is concerned.
+fn fits(value: &Type, wanted: &Type) -> bool {
+    match (value, wanted) {
+        (_, Type::String) => *value == Type::String,
+        (Type::Bytes { size: Some(has) }, Type::Bytes { size: Some(needs) }) => has >= needs,
+        (_, Type::Bytes { size: Some(_) }) => false,
+        _ => true,
+    }
+}
+
+/// Whether nothing is read at a value of this type without asking the agent.
+fn is_number(value_type: &Type) -> bool {
+    !matches!(value_type, Type::String | Type::Bytes { size: Some(_) })
+}
+
+fn problem(program: &Program, expression: &Expression) -> Option<&'static str> {
+    let yields = &expression.value_type;
+    let unless = |good: bool, what: &'static str| if good { None } else { Some(what) };
+    match &expression.kind {
+        ExpressionKind::Integer(_) | ExpressionKind::String(_) => unless(
+            is_number(yields) || *yields == Type::String,
+            "a literal of an impossible type",
+        ),
+        ExpressionKind::Builtin(builtin) => unless(
+            is_number(yields) || (*yields == Type::String && is_string(*builtin)),
+            "a built-in variable of an impossible type",
+        ),
+        ExpressionKind::Register(_)
+        | ExpressionKind::Unary { .. }
+        | ExpressionKind::Logical { .. }
+        | ExpressionKind::Load(_) => unless(is_number(yields), "an operation that does not yield a number"),
+        ExpressionKind::Binary { operator, left, right } => {
+            let strings = (left.value_type == Type::String, right.value_type == Type::String);
+            let good = match strings {
+                (false, false) => true,
+                (true, true) => crate::emit::is_comparison(*operator),
+                _ => false,
+            };
+            unless(good && is_number(yields), "an operation on a string")
+        }
+        ExpressionKind::Conditional { then, otherwise, .. } => unless(
+            fits(&then.value_type, yields) && fits(&otherwise.value_type, yields),
+            "a condition whose branches do not fit its type",
+        ),
+        ExpressionKind::Comma { second, .. } => unless(fits(&second.value_type, yields), "a comma of another type"),
+        ExpressionKind::Cast(operand) => unless(
+            *yields == Type::String || fits(&operand.value_type, yields),
+            "a cast of a number to bytes",
+        ),
+        ExpressionKind::Variable(place) => match place_type(program, place) {
+            None => Some("a variable that is not declared"),
+            Some(holds) => unless(fits(holds, yields), "a variable read as another type"),
+        },
+        ExpressionKind::Assign { place, value } => match place_type(program, place) {
+            None => Some("a variable that is not declared"),
+            Some(holds) => unless(
+                fits(&value.value_type, holds) && fits(holds, yields),
+                "an assignment of another type",
+            ),
+        },
+        ExpressionKind::AssignOperator { place, operator, value } => match place_type(program, place) {
+            None => Some("a variable that is not declared"),
+            Some(holds) => unless(
+                is_number(holds) && is_number(yields) && is_number(&value.value_type) && is_arithmetic(*operator),
+                "an assignment operator on what is no number",
+            ),
+        },
+        ExpressionKind::Increment { place, .. } => match place_type(program, place) {
+            None => Some("a variable that is not declared"),
+            Some(holds) => unless(
+                is_number(holds) && is_number(yields),
+                "an increment of what is no number",
+            ),
+        },
+        ExpressionKind::Call { function, arguments } => call_problem(*function, arguments, yields),
+    }
+}
+
+fn call_problem(function: Function, arguments: &[Expression], yields: &Type) -> Option<&'static str> {
+    let good = match (function, arguments) {
+        (Function::CopyIn, [_, size]) => match yields {
+            Type::Bytes { size: Some(known) } => crate::emit::literal(size) == Some(i64::from(*known)),
+            other => is_number(other),
+        },
+        (Function::CopyInString, [_] | [_, _]) => *yields == Type::String || is_number(yields),
+        (Function::StringLength, [string]) => string.value_type == Type::String && is_number(yields),
+        _ => false,
+    };
+    if good {
+        None
+    } else {
+        Some("a call that does not fit its function")
+    }
+}
+
+fn place_type<'a>(program: &'a Program, place: &Place) -> Option<&'a Type> {
+    let (scope, variable, is_element) = match place {
+        Place::Scalar { scope, variable } => (scope, variable, false),
+        Place::Element { scope, variable, .. } => (scope, variable, true),
+    };
+    let list = match scope {
+        Scope::Global => &program.globals,
+        Scope::ThreadLocal => &program.thread_locals,
+        Scope::ClauseLocal => &program.clause_locals,
+    };
+    let found = list.get(variable.0 as usize)?;
+    (found.keys.is_some() == is_element).then_some(&found.value_type)
+}
+
+fn is_arithmetic(operator: BinaryOperator) -> bool {
+    !crate::emit::is_comparison(operator)
+}
+
+fn is_string(builtin: Builtin) -> bool {
+    matches!(
+        builtin,
+        Builtin::ExecName | Builtin::ProbeProvider | Builtin::ProbeModule | Builtin::ProbeFunction | Builtin::ProbeName
+    )
+}
