@@ -73,16 +73,20 @@ static void coroutine(int which)
 	}
 }
 
+__attribute__((noinline)) static void prepare(ucontext_t *context, char *stack, size_t bytes, int which)
+{
+	CHECK(getcontext(context) == 0);
+	context->uc_stack.ss_sp = stack;
+	context->uc_stack.ss_size = bytes;
+	context->uc_link = &here;
+	makecontext(context, (void (*)(void))coroutine, 1, which);
+}
+
 static void contexts(void)
 {
 	static char stacks[8][16384] __attribute__((aligned(16)));
-	for (int i = 0; i < 8; i++) {
-		CHECK(getcontext(&coroutines[i]) == 0);
-		coroutines[i].uc_stack.ss_sp = stacks[i];
-		coroutines[i].uc_stack.ss_size = sizeof stacks[i];
-		coroutines[i].uc_link = &here;
-		makecontext(&coroutines[i], (void (*)(void))coroutine, 1, i);
-	}
+	for (int i = 0; i < 8; i++)
+		prepare(&coroutines[i], stacks[i], sizeof stacks[i], i);
 	for (int i = 0; i < 101; i++)
 		for (int which = 0; which < 8; which++)
 			CHECK(swapcontext(&here, &coroutines[which]) == 0);
