@@ -82,18 +82,20 @@ pub(crate) fn strip_version(name: &[u8]) -> &[u8] {
 }
 
 /// The function that a cold fragment's name says it is a part of: `f` for `f.cold` (GCC 9 and later, LLVM's function
-/// splitter) and for `f.cold.17` (GCC 8, LLVM's hot-cold splitter).
+/// splitter), for `f.cold.17` (GCC 8, LLVM's hot-cold splitter) and for `f.__part.2` (LLVM's basic block sections).
 ///
 /// `f.part.0`, `f.constprop.0` and `f.isra.0` are not fragments: they are functions of their own, called with a frame
 /// of their own.
 pub(crate) fn cold_parent(name: &str) -> Option<&str> {
     let digits = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let stem = if digits.len() < name.len() {
-        digits.strip_suffix('.').unwrap_or(name)
+    let numbered = if digits.len() < name.len() {
+        digits.strip_suffix('.')
     } else {
-        name
+        None
     };
-    stem.strip_suffix(".cold").filter(|parent| !parent.is_empty())
+    let part = numbered.and_then(|stem| stem.strip_suffix(".__part"));
+    let parent = part.or_else(|| numbered.unwrap_or(name).strip_suffix(".cold"));
+    parent.filter(|parent| !parent.is_empty())
 }
 
 /// Which of two names at one address the function goes by: the one with fewer leading underscores, then the first in
@@ -131,6 +133,8 @@ mod tests {
             ("f.cold.1", Some("f")),
             ("f.part.0.cold", Some("f.part.0")),
             ("_ZN1a1bEv.cold.123", Some("_ZN1a1bEv")),
+            ("f.__part.3", Some("f")),
+            ("f.__part", None),
             ("f.part.0", None),
             ("f.constprop.0", None),
             ("f.cold.x", None),
@@ -153,6 +157,11 @@ mod tests {
     fn both_languages_demangle() {
         let cpp = demangle("_ZN2ns4areaEid").unwrap();
         assert_eq!((&*cpp.full, &*cpp.short), ("ns::area(int, double)", "ns::area"));
+        let clone = demangle("_ZN2ns4areaEid.constprop.0").unwrap();
+        assert_eq!(
+            (&*clone.full, &*clone.short),
+            ("ns::area(int, double) [clone .constprop.0]", "ns::area")
+        );
         let rust = demangle("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE").unwrap();
         assert_eq!(&*rust.full, "core::fmt::Formatter::pad");
         let v0 = demangle("_RNvCs1234_7mycrate3foo").unwrap();

@@ -3,6 +3,7 @@
 use crate::address::{AddressRange, ImageAddress};
 use crate::elf::Elf;
 use crate::frames::Frames;
+use crate::function::Function;
 use crate::functions::Functions;
 
 /// How many spans before an address are looked at for one that holds it: functions nest one or two deep.
@@ -93,6 +94,14 @@ impl Index {
     pub fn fragment_at(&self, address: ImageAddress) -> Option<AddressRange> {
         let span = self.holding(address)?;
         (!matches!(span.owner, Owner::Function(_))).then_some(span.range)
+    }
+
+    /// See [`crate::Module::function_at`].
+    pub fn function_at<'a>(&self, functions: &'a Functions, address: ImageAddress) -> Option<&'a Function> {
+        match self.holding(address)?.owner {
+            Owner::Function(index) | Owner::Fragment(index, _) => functions.list.get(index as usize),
+            Owner::Orphan(_) => None,
+        }
     }
 
     /// See [`crate::Module::padding_after`].

@@ -156,6 +156,8 @@ fn cold_parts_belong_to_their_functions() {
     assert!(!hot.extent().contains(cold.start) && !cold.is_empty());
     assert_eq!(module.resolve(cold.start), Some(("hot.cold", 0)));
     assert_eq!(module.cold_fragment_at(cold.start), Some(cold));
+    assert_eq!(module.function_at(cold.start), Some(hot));
+    assert_eq!(module.function_at(ImageAddress(hot.extent().end.0 - 1)), Some(hot));
     assert!(!module.is_cold_fragment(hot.address));
     assert!(named(&module, "hot.cold").is_empty());
 
