@@ -7,6 +7,43 @@
 use crate::source::{Source, Span};
 use std::fmt;
 
+/// The tags that are ours, and what they refuse. Those that stand for something of D go away when it comes.
+pub const OWN_TAGS: &[(&str, &str)] = &[
+    (
+        "N_ACTION",
+        "an action of D that is not there yet: tracemem, stack, system, speculate, usym, ...",
+    ),
+    ("N_ARRAY", "arrays of fixed size"),
+    ("N_EXTERN", "declarations with extern"),
+    ("N_FLOAT", "float and double"),
+    ("N_FUNCTION_TYPE", "types of functions"),
+    ("N_INLINE_ARRAY", "inlines with keys"),
+    (
+        "N_LOAD",
+        "reading something else than an integer or a pointer through a pointer",
+    ),
+    (
+        "N_NESTING",
+        "a limit: expressions, types, statements or inlines nested too deeply",
+    ),
+    ("N_PROBE_ID", "naming a probe by its number"),
+    ("N_PROVIDER", "provider definitions"),
+    ("N_SOURCE_LENGTH", "a limit: a text that is too long"),
+    ("N_STRING_BYTES", "strings that are not UTF-8"),
+    ("N_STRING_NUL", "strings with a NUL in them"),
+    ("N_STRUCT", "structures, unions, their members, offsetof"),
+    (
+        "N_SUBROUTINE",
+        "a subroutine of D that is not there yet: strjoin, substr, basename, alloca, rand, ...",
+    ),
+    ("N_SYMBOL", "symbols of the target by name (module`symbol)"),
+    ("N_TRANSLATOR", "translators and xlate"),
+    (
+        "N_VARIABLE",
+        "a built-in variable of D that is not there yet: args, errno, curthread, caller, ...",
+    ),
+];
+
 /// One thing wrong with a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {

@@ -52,14 +52,16 @@ impl Dump<'_> {
         }
         for aggregation in &self.program.aggregations {
             let keys: Vec<String> = aggregation.keys.iter().map(key_type).collect();
-            writeln!(out, "aggregation {} = {}[{}]", aggregation.name, function(aggregation.function), keys.join(", "))?;
+            writeln!(
+                out,
+                "aggregation {} = {}[{}]",
+                aggregation.name,
+                function(aggregation.function),
+                keys.join(", ")
+            )?;
         }
         for clause in &self.program.clauses {
-            let probes: Vec<String> = clause
-                .probes
-                .iter()
-                .map(|p| format!("{}:{}:{}:{}", p.provider, p.module, p.function, p.name))
-                .collect();
+            let probes: Vec<String> = clause.probes.iter().map(ToString::to_string).collect();
             writeln!(out, "clause {}", probes.join(", "))?;
             if let Some(predicate) = &clause.predicate {
                 writeln!(out, "  predicate {}", self.expression(predicate))?;
@@ -74,7 +76,13 @@ impl Dump<'_> {
     fn statement(&self, statement: &Statement) -> String {
         match statement {
             Statement::Expression(expression) => self.expression(expression),
-            Statement::Aggregate { aggregation, keys, value, weight, .. } => {
+            Statement::Aggregate {
+                aggregation,
+                keys,
+                value,
+                weight,
+                ..
+            } => {
                 let keys: Vec<String> = keys
                     .iter()
                     .map(|key| match key {
@@ -84,7 +92,12 @@ impl Dump<'_> {
                     .collect();
                 let mut arguments: Vec<String> = value.iter().map(|value| self.typed(value)).collect();
                 arguments.extend(weight.iter().map(|weight| format!("weight {}", self.typed(weight))));
-                format!("{}[{}] <- {}", self.aggregation(*aggregation), keys.join(", "), arguments.join(", "))
+                format!(
+                    "{}[{}] <- {}",
+                    self.aggregation(*aggregation),
+                    keys.join(", "),
+                    arguments.join(", ")
+                )
             }
             Statement::Record(action) => self.record(&action.kind),
         }
@@ -98,15 +111,24 @@ impl Dump<'_> {
                 format!("printf {:?}{arguments}", format.text)
             }
             RecordKind::Printa { format, aggregations } => {
-                let format = format.as_ref().map(|format| format!("{:?}, ", format.text)).unwrap_or_default();
+                let format = format
+                    .as_ref()
+                    .map(|format| format!("{:?}, ", format.text))
+                    .unwrap_or_default();
                 let names: Vec<String> = aggregations.iter().map(|id| self.aggregation(*id)).collect();
                 format!("printa {format}{}", names.join(", "))
             }
             RecordKind::UserStack { frames } => format!("ustack {frames}"),
             RecordKind::Exit(status) => format!("exit {}", self.typed(status)),
             RecordKind::Clear(id) => format!("clear {}", self.aggregation(*id)),
-            RecordKind::Truncate { aggregation, count: None } => format!("trunc {}", self.aggregation(*aggregation)),
-            RecordKind::Truncate { aggregation, count: Some(count) } => {
+            RecordKind::Truncate {
+                aggregation,
+                count: None,
+            } => format!("trunc {}", self.aggregation(*aggregation)),
+            RecordKind::Truncate {
+                aggregation,
+                count: Some(count),
+            } => {
                 format!("trunc {}, {}", self.aggregation(*aggregation), self.typed(count))
             }
             RecordKind::Normalize { aggregation, factor } => {
@@ -148,7 +170,12 @@ impl Dump<'_> {
                 format!("{mark}{}", self.expression(operand))
             }
             ExpressionKind::Binary { operator, left, right } => {
-                format!("({} {} {})", self.expression(left), symbol(*operator), self.expression(right))
+                format!(
+                    "({} {} {})",
+                    self.expression(left),
+                    symbol(*operator),
+                    self.expression(right)
+                )
             }
             ExpressionKind::Logical { operator, left, right } => {
                 let mark = match operator {
@@ -158,7 +185,11 @@ impl Dump<'_> {
                 };
                 format!("({} {mark} {})", self.expression(left), self.expression(right))
             }
-            ExpressionKind::Conditional { condition, then, otherwise } => format!(
+            ExpressionKind::Conditional {
+                condition,
+                then,
+                otherwise,
+            } => format!(
                 "({} ? {} : {})",
                 self.expression(condition),
                 self.expression(then),
@@ -191,7 +222,10 @@ impl Dump<'_> {
     }
 
     fn list(&self, expressions: &[Expression]) -> String {
-        let texts: Vec<String> = expressions.iter().map(|expression| self.expression(expression)).collect();
+        let texts: Vec<String> = expressions
+            .iter()
+            .map(|expression| self.expression(expression))
+            .collect();
         texts.join(", ")
     }
 
@@ -205,7 +239,9 @@ impl Dump<'_> {
             Scope::ThreadLocal => ("self->", &self.program.thread_locals),
             Scope::ClauseLocal => ("this->", &self.program.clause_locals),
         };
-        let name = variables.get(variable.0 as usize).map_or("?", |variable| variable.name.as_str());
+        let name = variables
+            .get(variable.0 as usize)
+            .map_or("?", |variable| variable.name.as_str());
         match keys {
             None => format!("{prefix}{name}"),
             Some(keys) => format!("{prefix}{name}[{}]", self.list(keys)),
@@ -237,7 +273,12 @@ fn function(of: AggregatingFunction) -> String {
     let name = function_name(of);
     match of {
         AggregatingFunction::LinearQuantize { base, limit, step } => format!("{name}({base}, {limit}, {step})"),
-        AggregatingFunction::LogLinearQuantize { factor, low, high, steps } => {
+        AggregatingFunction::LogLinearQuantize {
+            factor,
+            low,
+            high,
+            steps,
+        } => {
             format!("{name}({factor}, {low}, {high}, {steps})")
         }
         _ => name.to_owned(),

@@ -50,7 +50,11 @@ pub fn compile(sources: &[Source], macros: &MacroValues) -> Result<Program, Vec<
     let mut diagnostics = Vec::new();
     for (index, source) in (0_u32..).zip(sources) {
         if source.text.len() > MAXIMUM_SOURCE_BYTES {
-            let span = Span { source: index, start: 0, end: 0 };
+            let span = Span {
+                source: index,
+                start: 0,
+                end: 0,
+            };
             let message = format!("the text is longer than {} MiB", MAXIMUM_SOURCE_BYTES >> 20);
             diagnostics.push(Diagnostic::new("N_SOURCE_LENGTH", span, message));
             continue;
@@ -79,4 +83,28 @@ pub fn compile(sources: &[Source], macros: &MacroValues) -> Result<Program, Vec<
 pub fn probe_descriptions(source: &Source, macros: &MacroValues) -> Result<Vec<ProbeDescription>, Vec<Diagnostic>> {
     let program = compile(std::slice::from_ref(source), macros)?;
     Ok(program.clauses.into_iter().flat_map(|clause| clause.probes).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptions_of_a_list_need_no_clause() {
+        let macros = MacroValues {
+            target: Some(7),
+            ..MacroValues::default()
+        };
+        let source = Source::new("<-n 1>", "pid$target:libc:str*:entry, BEGIN");
+        let probes = probe_descriptions(&source, &macros).unwrap();
+        let texts: Vec<String> = probes.iter().map(ToString::to_string).collect();
+        assert_eq!(texts, ["pid7:libc:str*:entry", ":::BEGIN"]);
+        assert_eq!(source.slice(probes[0].span), "pid$target:libc:str*:entry");
+    }
+
+    #[test]
+    fn a_text_without_clauses_is_an_empty_program() {
+        let program = compile(&[Source::new("empty", " /* nothing */ \n")], &MacroValues::default()).unwrap();
+        assert_eq!(program, Program::default());
+    }
 }

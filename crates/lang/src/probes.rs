@@ -14,7 +14,13 @@ use crate::source::Span;
 pub fn parse(text: &str, span: Span) -> Result<ProbeDescription, Diagnostic> {
     let fields: Vec<&str> = text.split(':').collect();
     let field = |from_right: usize| -> String {
-        fields.len().checked_sub(from_right).and_then(|index| fields.get(index)).copied().unwrap_or("").to_owned()
+        fields
+            .len()
+            .checked_sub(from_right)
+            .and_then(|index| fields.get(index))
+            .copied()
+            .unwrap_or("")
+            .to_owned()
     };
     if fields.len() > 4 {
         return Err(Diagnostic::new(
@@ -24,7 +30,20 @@ pub fn parse(text: &str, span: Span) -> Result<ProbeDescription, Diagnostic> {
         )
         .with_help("provider:module:function:name; a name with `::` in it is matched with a glob, such as *vector*"));
     }
-    Ok(ProbeDescription { provider: field(4), module: field(3), function: field(2), name: field(1), span })
+    Ok(ProbeDescription {
+        provider: field(4),
+        module: field(3),
+        function: field(2),
+        name: field(1),
+        span,
+    })
+}
+
+impl std::fmt::Display for ProbeDescription {
+    /// With all four fields, as it can be written again.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}:{}:{}", self.provider, self.module, self.function, self.name)
+    }
 }
 
 #[cfg(test)]
@@ -46,6 +65,9 @@ mod tests {
 
     #[test]
     fn a_fifth_field_is_refused() {
-        assert_eq!(parse("a:b:std::f:entry", Span::default()).unwrap_err().tag, "D_PDESC_INVAL");
+        assert_eq!(
+            parse("a:b:std::f:entry", Span::default()).unwrap_err().tag,
+            "D_PDESC_INVAL"
+        );
     }
 }

@@ -72,34 +72,79 @@ pub enum NodeKind {
     /// A name; with a backquote in it a symbol of a module.
     Identifier(String),
     /// `self->name` or `this->name`.
-    Local { scope: LocalScope, name: String },
+    Local {
+        scope: LocalScope,
+        name: String,
+    },
     /// `@name`, with the `@`.
     Aggregation(String),
     Integer(IntegerLiteral),
     String(String),
     /// `function(arguments)`.
-    Call { function: Box<Node>, arguments: Vec<Node> },
+    Call {
+        function: Box<Node>,
+        arguments: Vec<Node>,
+    },
     /// `base[indices]`.
-    Index { base: Box<Node>, indices: Vec<Node> },
+    Index {
+        base: Box<Node>,
+        indices: Vec<Node>,
+    },
     /// `base.name`, `base->name`.
-    Member { base: Box<Node>, name: String, arrow: bool },
-    Unary { operator: PrefixOperator, operand: Box<Node> },
+    Member {
+        base: Box<Node>,
+        name: String,
+        arrow: bool,
+    },
+    Unary {
+        operator: PrefixOperator,
+        operand: Box<Node>,
+    },
     /// `++`, `--`.
-    Increment { operand: Box<Node>, delta: i64, post: bool },
-    Binary { operator: BinaryOperator, left: Box<Node>, right: Box<Node> },
-    Logical { operator: LogicalOperator, left: Box<Node>, right: Box<Node> },
-    Conditional { condition: Box<Node>, then: Box<Node>, otherwise: Box<Node> },
+    Increment {
+        operand: Box<Node>,
+        delta: i64,
+        post: bool,
+    },
+    Binary {
+        operator: BinaryOperator,
+        left: Box<Node>,
+        right: Box<Node>,
+    },
+    Logical {
+        operator: LogicalOperator,
+        left: Box<Node>,
+        right: Box<Node>,
+    },
+    Conditional {
+        condition: Box<Node>,
+        then: Box<Node>,
+        otherwise: Box<Node>,
+    },
     /// `=`, or `operator=`.
-    Assign { operator: Option<BinaryOperator>, left: Box<Node>, right: Box<Node> },
-    Comma { first: Box<Node>, second: Box<Node> },
-    Cast { to: TypeName, operand: Box<Node> },
+    Assign {
+        operator: Option<BinaryOperator>,
+        left: Box<Node>,
+        right: Box<Node>,
+    },
+    Comma {
+        first: Box<Node>,
+        second: Box<Node>,
+    },
+    Cast {
+        to: TypeName,
+        operand: Box<Node>,
+    },
     SizeofType(TypeName),
     Sizeof(Box<Node>),
     Stringof(Box<Node>),
     /// `offsetof(type, member)`.
     Offsetof(TypeName),
     /// `xlate <type>(expression)`.
-    Translate { to: TypeName, operand: Box<Node> },
+    Translate {
+        to: TypeName,
+        operand: Box<Node>,
+    },
 }
 
 impl Node {
@@ -114,9 +159,14 @@ impl Node {
             | NodeKind::String(_)
             | NodeKind::SizeofType(_)
             | NodeKind::Offsetof(_) => 0,
-            NodeKind::Call { function: one, arguments: many } | NodeKind::Index { base: one, indices: many } => {
-                many.iter().map(|n| n.depth).max().unwrap_or(0).max(one.depth)
+            NodeKind::Call {
+                function: one,
+                arguments: many,
             }
+            | NodeKind::Index {
+                base: one,
+                indices: many,
+            } => many.iter().map(|n| n.depth).max().unwrap_or(0).max(one.depth),
             NodeKind::Member { base: one, .. }
             | NodeKind::Unary { operand: one, .. }
             | NodeKind::Increment { operand: one, .. }
@@ -127,12 +177,21 @@ impl Node {
             NodeKind::Binary { left, right, .. }
             | NodeKind::Logical { left, right, .. }
             | NodeKind::Assign { left, right, .. }
-            | NodeKind::Comma { first: left, second: right } => left.depth.max(right.depth),
-            NodeKind::Conditional { condition, then, otherwise } => {
-                condition.depth.max(then.depth).max(otherwise.depth)
-            }
+            | NodeKind::Comma {
+                first: left,
+                second: right,
+            } => left.depth.max(right.depth),
+            NodeKind::Conditional {
+                condition,
+                then,
+                otherwise,
+            } => condition.depth.max(then.depth).max(otherwise.depth),
         };
-        Node { kind, span, depth: below.saturating_add(1) }
+        Node {
+            kind,
+            span,
+            depth: below.saturating_add(1),
+        }
     }
 }
 

@@ -62,7 +62,11 @@ pub fn integer_name(of: IntegerType) -> &'static str {
 /// The integral promotions: what is narrower than `int` becomes `int`.
 #[must_use]
 pub fn promote(of: IntegerType) -> IntegerType {
-    if of.bytes < 4 { IntegerType { bytes: 4, signed: true } } else { of }
+    if of.bytes < 4 {
+        IntegerType { bytes: 4, signed: true }
+    } else {
+        of
+    }
 }
 
 /// The usual arithmetic conversions.
@@ -72,7 +76,10 @@ pub fn common(left: IntegerType, right: IntegerType) -> IntegerType {
     match left.bytes.cmp(&right.bytes) {
         std::cmp::Ordering::Less => right,
         std::cmp::Ordering::Greater => left,
-        std::cmp::Ordering::Equal => IntegerType { bytes: left.bytes, signed: left.signed && right.signed },
+        std::cmp::Ordering::Equal => IntegerType {
+            bytes: left.bytes,
+            signed: left.signed && right.signed,
+        },
     }
 }
 
@@ -89,7 +96,10 @@ pub fn union_of_keys(left: IntegerType, right: IntegerType) -> IntegerType {
     match (signed.bytes, unsigned.bytes) {
         // No type holds both; as with C's conversions, the sign is lost.
         (_, 8) => unsigned,
-        (signed_bytes, bytes) => IntegerType { bytes: signed_bytes.max(bytes * 2), signed: true },
+        (signed_bytes, bytes) => IntegerType {
+            bytes: signed_bytes.max(bytes * 2),
+            signed: true,
+        },
     }
 }
 
@@ -97,7 +107,11 @@ pub fn union_of_keys(left: IntegerType, right: IntegerType) -> IntegerType {
 #[must_use]
 pub fn normalise(value: i64, to: IntegerType) -> i64 {
     let unused = 64 - 8 * u32::from(to.bytes.clamp(1, 8));
-    if to.signed { (value << unused) >> unused } else { (((value as u64) << unused) >> unused) as i64 }
+    if to.signed {
+        (value << unused) >> unused
+    } else {
+        (((value as u64) << unused) >> unused) as i64
+    }
 }
 
 /// Bytes of a value in C, where it has a fixed size.
@@ -128,11 +142,20 @@ mod tests {
     use super::*;
 
     const I8: IntegerType = IntegerType { bytes: 1, signed: true };
-    const U16: IntegerType = IntegerType { bytes: 2, signed: false };
+    const U16: IntegerType = IntegerType {
+        bytes: 2,
+        signed: false,
+    };
     const I32: IntegerType = IntegerType { bytes: 4, signed: true };
-    const U32: IntegerType = IntegerType { bytes: 4, signed: false };
+    const U32: IntegerType = IntegerType {
+        bytes: 4,
+        signed: false,
+    };
     const I64: IntegerType = IntegerType { bytes: 8, signed: true };
-    const U64: IntegerType = IntegerType { bytes: 8, signed: false };
+    const U64: IntegerType = IntegerType {
+        bytes: 8,
+        signed: false,
+    };
 
     #[test]
     fn arithmetic_converts_as_in_c() {

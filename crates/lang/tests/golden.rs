@@ -5,6 +5,9 @@
 //!
 //! Every script is compiled with `$target` 1234, `$pid` 99, `$1` and so on from lines `/* argument: TEXT */`, and is
 //! divided into several sources at lines `/* source */`.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
 
 use nanoprobe_lang::{MacroValues, Source, compile, dump};
 use std::path::{Path, PathBuf};
@@ -21,7 +24,11 @@ fn scripts() -> Vec<PathBuf> {
 }
 
 fn macros(text: &str) -> MacroValues {
-    let argument = |line: &str| line.strip_prefix("/* argument: ")?.strip_suffix(" */").map(str::to_owned);
+    let argument = |line: &str| {
+        line.strip_prefix("/* argument: ")?
+            .strip_suffix(" */")
+            .map(str::to_owned)
+    };
     MacroValues {
         target: (!text.contains("/* no target */")).then_some(1234),
         pid: Some(99),
@@ -37,12 +44,27 @@ fn output(text: &str) -> (String, Option<&'static str>) {
     let sources: Vec<Source> = text
         .split("/* source */\n")
         .enumerate()
-        .map(|(index, text)| Source::new(if index == 0 { "script".to_owned() } else { format!("script{}", index + 1) }, text))
+        .map(|(index, text)| {
+            Source::new(
+                if index == 0 {
+                    "script".to_owned()
+                } else {
+                    format!("script{}", index + 1)
+                },
+                text,
+            )
+        })
         .collect();
     match compile(&sources, &macros(text)) {
-        Ok(program) => (dump::dump(&program), None),
+        Ok(program) => {
+            common::check(&program);
+            (dump::dump(&program), None)
+        }
         Err(diagnostics) => {
-            let lines: Vec<String> = diagnostics.iter().map(|diagnostic| diagnostic.render(&sources) + "\n").collect();
+            let lines: Vec<String> = diagnostics
+                .iter()
+                .map(|diagnostic| diagnostic.render(&sources) + "\n")
+                .collect();
             (lines.concat(), Some(diagnostics[0].tag))
         }
     }
@@ -70,12 +92,23 @@ fn scripts_give_what_they_gave() {
             wrong.push(format!("{name}:\n--- expected\n{before}--- got\n{output}"));
         }
     }
-    assert!(wrong.is_empty(), "{} scripts differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} scripts differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
 fn there_are_as_many_errors_as_successes() {
-    let errors = scripts().iter().filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("err.")).count();
+    let errors = scripts()
+        .iter()
+        .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("err."))
+        .count();
     let successes = scripts().len() - errors;
-    assert!(errors >= 40 && successes >= 40, "{errors} errors, {successes} successes");
+    assert!(
+        errors >= 40 && successes >= 40,
+        "{errors} errors, {successes} successes"
+    );
 }

@@ -26,13 +26,19 @@ impl Lexer<'_> {
             Some(word) if word.bytes().all(|byte| byte.is_ascii_digit()) => Ok(()),
             Some("pragma") => self.pragma(&words.collect::<Vec<_>>(), span),
             Some(word @ ("include" | "define" | "undef" | "if" | "ifdef" | "ifndef" | "elif" | "else" | "endif")) => {
-                Err(Diagnostic::new("D_PRAGCTL_INVAL", span, format!("the directive #{word} needs a preprocessor"))
-                    .with_help("run the script through cpp first; constants can be declared with `inline`"))
+                Err(Diagnostic::new(
+                    "D_PRAGCTL_INVAL",
+                    span,
+                    format!("the directive #{word} needs a preprocessor"),
+                )
+                .with_help("run the script through cpp first; constants can be declared with `inline`"))
             }
             Some("error") => Err(error(&words.collect::<Vec<_>>(), span)),
-            Some(word) => {
-                Err(Diagnostic::new("D_PRAGCTL_INVAL", span, format!("invalid control directive: #{word}")))
-            }
+            Some(word) => Err(Diagnostic::new(
+                "D_PRAGCTL_INVAL",
+                span,
+                format!("invalid control directive: #{word}"),
+            )),
         }
     }
 
@@ -48,18 +54,30 @@ impl Lexer<'_> {
             )),
             ["D", "error", message @ ..] | ["error", message @ ..] => Err(error(message, span)),
             ["ident", ..] | ["D", "ident", ..] => Ok(()),
-            ["D", name, ..] => Err(Diagnostic::new("D_PRAGMA_INVAL", span, format!("invalid #pragma D {name}"))),
-            ["D"] => Err(Diagnostic::new("D_PRAGMA_MALFORM", span, "malformed #pragma D: expected its name")
-                .with_help("#pragma D option name[=value]")),
-            [name, ..] => Err(Diagnostic::new("D_PRAGMA_INVAL", span, format!("invalid #pragma {name}"))
-                .with_help("#pragma D option name[=value]")),
+            ["D", name, ..] => Err(Diagnostic::new(
+                "D_PRAGMA_INVAL",
+                span,
+                format!("invalid #pragma D {name}"),
+            )),
+            ["D"] => Err(
+                Diagnostic::new("D_PRAGMA_MALFORM", span, "malformed #pragma D: expected its name")
+                    .with_help("#pragma D option name[=value]"),
+            ),
+            [name, ..] => Err(
+                Diagnostic::new("D_PRAGMA_INVAL", span, format!("invalid #pragma {name}"))
+                    .with_help("#pragma D option name[=value]"),
+            ),
         }
     }
 
     /// One option, or several on the line.
     fn options(&mut self, options: &[&str], span: Span) -> Result<(), Diagnostic> {
         if options.is_empty() {
-            return Err(Diagnostic::new("D_PRAGMA_MALFORM", span, "malformed #pragma D option: expected name[=value]"));
+            return Err(Diagnostic::new(
+                "D_PRAGMA_MALFORM",
+                span,
+                "malformed #pragma D option: expected name[=value]",
+            ));
         }
         for option in options {
             let (name, value) = match option.split_once('=') {
@@ -76,7 +94,11 @@ impl Lexer<'_> {
             if name == "defaultargs" {
                 self.macros.default_arguments();
             }
-            self.pragmas.push(Pragma { name: name.to_owned(), value, span });
+            self.pragmas.push(Pragma {
+                name: name.to_owned(),
+                value,
+                span,
+            });
         }
         Ok(())
     }

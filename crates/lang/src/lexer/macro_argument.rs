@@ -20,7 +20,10 @@ impl MacroState {
     /// Nothing used yet.
     #[must_use]
     pub fn new(values: &MacroValues) -> MacroState {
-        MacroState { values: values.clone(), used: vec![false; values.arguments.len()] }
+        MacroState {
+            values: values.clone(),
+            used: vec![false; values.arguments.len()],
+        }
     }
 
     /// `#pragma D option defaultargs`.
@@ -41,7 +44,9 @@ impl MacroState {
     /// The text of `$digits`; `None`: no such argument.
     fn positional(&mut self, digits: &str) -> Option<&str> {
         let index: usize = digits.parse().ok()?;
-        let Some(index) = index.checked_sub(1) else { return self.values.script.as_deref() };
+        let Some(index) = index.checked_sub(1) else {
+            return self.values.script.as_deref();
+        };
         if let Some(used) = self.used.get_mut(index) {
             *used = true;
         }
@@ -97,7 +102,11 @@ impl Lexer<'_> {
 
     fn look_up(&mut self, name: &str, span: Span) -> Result<Reference, Diagnostic> {
         if name.is_empty() {
-            return Err(Diagnostic::new("D_SYNTAX", span, "expected the name of a macro variable after `$`"));
+            return Err(Diagnostic::new(
+                "D_SYNTAX",
+                span,
+                "expected the name of a macro variable after `$`",
+            ));
         }
         if name.starts_with(|c: char| c.is_ascii_digit()) {
             let value = self.macros.positional(name).map(str::to_owned);
@@ -114,10 +123,16 @@ impl Lexer<'_> {
         match self.macros.values.named(name) {
             Some(Some(value)) => Ok(Reference::Named(value)),
             Some(None) if name == "target" => {
-                Err(Diagnostic::new("D_MACRO_UNDEF", span, "the macro variable $target is not defined")
-                    .with_help("name the process with -p PID, or the command to run with -c COMMAND"))
+                Err(
+                    Diagnostic::new("D_MACRO_UNDEF", span, "the macro variable $target is not defined")
+                        .with_help("name the process with -p PID, or the command to run with -c COMMAND"),
+                )
             }
-            _ => Err(Diagnostic::new("D_MACRO_UNDEF", span, format!("the macro variable ${name} is not defined"))),
+            _ => Err(Diagnostic::new(
+                "D_MACRO_UNDEF",
+                span,
+                format!("the macro variable ${name} is not defined"),
+            )),
         }
     }
 }
@@ -136,7 +151,10 @@ fn argument(value: &str, span: Span) -> Result<TokenKind, Diagnostic> {
     if unsigned.starts_with(|c: char| c.is_ascii_digit()) {
         match number::parse(unsigned) {
             Ok(literal) => {
-                return Ok(TokenKind::Integer(IntegerLiteral { negative: value.starts_with('-'), ..literal }));
+                return Ok(TokenKind::Integer(IntegerLiteral {
+                    negative: value.starts_with('-'),
+                    ..literal
+                }));
             }
             Err(number::NumberError::Overflow) => {
                 return Err(Diagnostic::new(
@@ -151,7 +169,13 @@ fn argument(value: &str, span: Span) -> Result<TokenKind, Diagnostic> {
     if !value.is_empty() && identifier_length(value) == value.len() {
         return Ok(word(value));
     }
-    argument_string(value.strip_prefix('"').and_then(|v| v.strip_suffix('"')).unwrap_or(value), span)
+    argument_string(
+        value
+            .strip_prefix('"')
+            .and_then(|v| v.strip_suffix('"'))
+            .unwrap_or(value),
+        span,
+    )
 }
 
 fn argument_string(value: &str, span: Span) -> Result<TokenKind, Diagnostic> {

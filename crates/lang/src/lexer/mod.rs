@@ -80,10 +80,52 @@ impl TokenKind {
 
 /// Words that cannot be names in a clause.
 const KEYWORDS: &[&str] = &[
-    "auto", "break", "case", "char", "const", "continue", "counter", "default", "do", "double", "else", "enum",
-    "extern", "float", "for", "goto", "if", "import", "inline", "int", "long", "offsetof", "probe", "provider",
-    "register", "restrict", "return", "self", "short", "signed", "sizeof", "static", "string", "stringof", "struct",
-    "switch", "this", "translator", "typedef", "union", "unsigned", "userland", "void", "volatile", "while", "xlate",
+    "auto",
+    "break",
+    "case",
+    "char",
+    "const",
+    "continue",
+    "counter",
+    "default",
+    "do",
+    "double",
+    "else",
+    "enum",
+    "extern",
+    "float",
+    "for",
+    "goto",
+    "if",
+    "import",
+    "inline",
+    "int",
+    "long",
+    "offsetof",
+    "probe",
+    "provider",
+    "register",
+    "restrict",
+    "return",
+    "self",
+    "short",
+    "signed",
+    "sizeof",
+    "static",
+    "string",
+    "stringof",
+    "struct",
+    "switch",
+    "this",
+    "translator",
+    "typedef",
+    "union",
+    "unsigned",
+    "userland",
+    "void",
+    "volatile",
+    "while",
+    "xlate",
 ];
 
 /// Operators and marks of clauses, longer before shorter.
@@ -106,7 +148,13 @@ pub struct Lexer<'a> {
 impl<'a> Lexer<'a> {
     /// A lexer at the beginning of a text.
     pub fn new(text: &'a str, source: u32, macros: &'a mut MacroState) -> Lexer<'a> {
-        Lexer { text, source, position: 0, macros, pragmas: Vec::new() }
+        Lexer {
+            text,
+            source,
+            position: 0,
+            macros,
+            pragmas: Vec::new(),
+        }
     }
 
     /// Goes back to where a token begins, to read it in another mode.
@@ -126,7 +174,10 @@ impl<'a> Lexer<'a> {
             (Some(_), Mode::Outer) => self.outer()?,
             (Some(_), Mode::Clause) => self.clause()?,
         };
-        Ok(Token { kind, span: self.span(start) })
+        Ok(Token {
+            kind,
+            span: self.span(start),
+        })
     }
 
     fn outer(&mut self) -> Result<TokenKind, Diagnostic> {
@@ -224,8 +275,10 @@ impl<'a> Lexer<'a> {
         if let Some(inner) = body[..end.unwrap_or(body.len())].find("/*") {
             self.position = end.map_or(self.text.len(), |end| start + end + 4);
             let at = start + 2 + inner;
-            return Err(Diagnostic::new("D_SYNTAX", self.span_of(at, at + 2), "`/*` inside a comment")
-                .with_related(self.span_of(start, start + 2), "the comment begins here"));
+            return Err(
+                Diagnostic::new("D_SYNTAX", self.span_of(at, at + 2), "`/*` inside a comment")
+                    .with_related(self.span_of(start, start + 2), "the comment begins here"),
+            );
         }
         match end {
             Some(end) => {
@@ -234,21 +287,34 @@ impl<'a> Lexer<'a> {
             }
             None => {
                 self.position = self.text.len();
-                Err(Diagnostic::new("D_SYNTAX", self.span_of(start, start + 2), "the comment has no end: expected `*/`"))
+                Err(Diagnostic::new(
+                    "D_SYNTAX",
+                    self.span_of(start, start + 2),
+                    "the comment has no end: expected `*/`",
+                ))
             }
         }
     }
 
     fn at_start_of_line(&self) -> bool {
         let before = &self.text[..self.position];
-        before.rsplit('\n').next().unwrap_or("").bytes().all(|byte| is_blank(char::from(byte)))
+        before
+            .rsplit('\n')
+            .next()
+            .unwrap_or("")
+            .bytes()
+            .all(|byte| is_blank(char::from(byte)))
     }
 
     fn unexpected(&mut self) -> Diagnostic {
         let start = self.position;
         let character = self.peek().unwrap_or(' ');
         self.position += character.len_utf8();
-        Diagnostic::new("D_SYNTAX", self.span(start), format!("unexpected character `{}`", character.escape_debug()))
+        Diagnostic::new(
+            "D_SYNTAX",
+            self.span(start),
+            format!("unexpected character `{}`", character.escape_debug()),
+        )
     }
 
     fn rest(&self) -> &'a str {
@@ -264,9 +330,16 @@ impl<'a> Lexer<'a> {
         self.span_of(start, self.position)
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "compile() refuses sources of 4 GiB and more")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "compile() refuses sources of 4 GiB and more"
+    )]
     fn span_of(&self, start: usize, end: usize) -> Span {
-        Span { source: self.source, start: start as u32, end: end as u32 }
+        Span {
+            source: self.source,
+            start: start as u32,
+            end: end as u32,
+        }
     }
 }
 
@@ -274,7 +347,10 @@ impl<'a> Lexer<'a> {
 fn after_blank(text: &str) -> &str {
     let mut rest = text.trim_start_matches(is_blank);
     while let Some(comment) = rest.strip_prefix("/*") {
-        rest = comment.find("*/").map_or("", |end| &comment[end + 2..]).trim_start_matches(is_blank);
+        rest = comment
+            .find("*/")
+            .map_or("", |end| &comment[end + 2..])
+            .trim_start_matches(is_blank);
     }
     rest
 }
@@ -303,18 +379,25 @@ fn is_probe_byte(byte: u8) -> bool {
 /// Bytes of the plain name that a text begins with, 0 when there is none.
 fn identifier_length(text: &str) -> usize {
     match text.bytes().next() {
-        Some(first) if first.is_ascii_alphabetic() || first == b'_' => {
-            text.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count()
-        }
+        Some(first) if first.is_ascii_alphabetic() || first == b'_' => text
+            .bytes()
+            .take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+            .count(),
         _ => 0,
     }
 }
 
 /// The same of a name that may have a module in front: ``libc.so.6`environ``. A module's name may have dots.
 fn scoped_identifier_length(text: &str) -> usize {
-    let run = text.bytes().take_while(|b| b.is_ascii_alphanumeric() || b"_.`".contains(b)).count();
+    let run = text
+        .bytes()
+        .take_while(|b| b.is_ascii_alphanumeric() || b"_.`".contains(b))
+        .count();
     let module = text[..run].rfind('`').map_or(0, |at| at + 1);
-    let name = text[module..].bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+    let name = text[module..]
+        .bytes()
+        .take_while(|b| b.is_ascii_alphanumeric() || *b == b'_')
+        .count();
     module + name
 }
 
@@ -330,7 +413,10 @@ mod tests {
     #[test]
     fn longer_punctuators_come_first() {
         for (index, mark) in PUNCTUATORS.iter().enumerate() {
-            assert!(PUNCTUATORS[..index].iter().all(|earlier| !mark.starts_with(earlier)), "{mark}");
+            assert!(
+                PUNCTUATORS[..index].iter().all(|earlier| !mark.starts_with(earlier)),
+                "{mark}"
+            );
         }
     }
 

@@ -17,7 +17,10 @@ impl Lexer<'_> {
     pub(super) fn number(&mut self) -> Result<TokenKind, Diagnostic> {
         let start = self.position;
         let rest = self.rest();
-        let mut length = rest.bytes().take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_').count();
+        let mut length = rest
+            .bytes()
+            .take_while(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
+            .count();
         let dotted = rest.as_bytes().get(length) == Some(&b'.') && !rest[length..].starts_with("...");
         if dotted {
             length += 1 + rest[length + 1..].bytes().take_while(u8::is_ascii_alphanumeric).count();
@@ -26,8 +29,12 @@ impl Lexer<'_> {
         let text = &rest[..length];
         let exponent = text.trim_start_matches(|c: char| c.is_ascii_digit());
         if dotted || (exponent.starts_with(['e', 'E']) && exponent[1..].bytes().all(|b| b.is_ascii_digit())) {
-            return Err(Diagnostic::new("D_SYNTAX", self.span(start), "floating-point constants are not permitted")
-                .with_help("D has no floating point; scale the value and use integers"));
+            return Err(Diagnostic::new(
+                "D_SYNTAX",
+                self.span(start),
+                "floating-point constants are not permitted",
+            )
+            .with_help("D has no floating point; scale the value and use integers"));
         }
         match parse(text) {
             Ok(literal) => Ok(TokenKind::Integer(literal)),
@@ -59,13 +66,23 @@ pub(super) fn parse(text: &str) -> Result<IntegerLiteral, NumberError> {
         "u" => (true, false),
         "l" | "ll" => (false, true),
         "ul" | "ull" | "lu" | "llu" => (true, true),
-        _ => return Err(NumberError::Digit(suffix.chars().find(|c| !"uUlL".contains(*c)).unwrap_or('u'))),
+        _ => {
+            return Err(NumberError::Digit(
+                suffix.chars().find(|c| !"uUlL".contains(*c)).unwrap_or('u'),
+            ));
+        }
     };
     if digits.is_empty() {
         return Err(NumberError::Digit(text.chars().nth(1).unwrap_or('x')));
     }
     let value = u64::from_str_radix(digits, radix).map_err(|_| NumberError::Overflow)?;
-    Ok(IntegerLiteral { value, decimal: radix == 10, unsigned, long, negative: false })
+    Ok(IntegerLiteral {
+        value,
+        decimal: radix == 10,
+        unsigned,
+        long,
+        negative: false,
+    })
 }
 
 #[cfg(test)]

@@ -9,8 +9,10 @@ impl Lexer<'_> {
         let start = self.position;
         let bytes = self.quoted('"', "D_STR_NL", "the string is not closed on its line")?;
         if bytes.contains(&0) {
-            return Err(Diagnostic::new("N_STRING_NUL", self.span(start), "a string cannot contain a NUL")
-                .with_help("D's strings end at their first NUL; end the string there"));
+            return Err(
+                Diagnostic::new("N_STRING_NUL", self.span(start), "a string cannot contain a NUL")
+                    .with_help("D's strings end at their first NUL; end the string there"),
+            );
         }
         match String::from_utf8(bytes) {
             Ok(text) => Ok(TokenKind::String(text)),
@@ -26,17 +28,30 @@ impl Lexer<'_> {
         let start = self.position;
         let bytes = self.quoted('\'', "D_CHR_NL", "the character constant is not closed on its line")?;
         if bytes.is_empty() {
-            return Err(Diagnostic::new("D_CHR_NULL", self.span(start), "empty character constant"));
+            return Err(Diagnostic::new(
+                "D_CHR_NULL",
+                self.span(start),
+                "empty character constant",
+            ));
         }
         if bytes.len() > 8 {
             return Err(Diagnostic::new(
                 "D_CHR_OFLOW",
                 self.span(start),
-                format!("a character constant of {} bytes: at most 8 fit into an integer", bytes.len()),
+                format!(
+                    "a character constant of {} bytes: at most 8 fit into an integer",
+                    bytes.len()
+                ),
             ));
         }
         let value = bytes.iter().fold(0, |value, byte| (value << 8) | u64::from(*byte));
-        Ok(TokenKind::Integer(IntegerLiteral { value, decimal: false, unsigned: false, long: false, negative: false }))
+        Ok(TokenKind::Integer(IntegerLiteral {
+            value,
+            decimal: false,
+            unsigned: false,
+            long: false,
+            negative: false,
+        }))
     }
 
     /// The bytes between two quotes, escapes replaced.

@@ -37,9 +37,11 @@ impl Parser<'_> {
         match token.kind {
             TokenKind::Keyword("inline") => self.inline(token.span),
             TokenKind::Keyword(keyword @ ("translator" | "provider")) => self.unsupported(keyword),
-            TokenKind::Keyword(word @ ("counter" | "import")) => {
-                Err(Diagnostic::new("D_SYNTAX", token.span, format!("the word `{word}` is reserved")))
-            }
+            TokenKind::Keyword(word @ ("counter" | "import")) => Err(Diagnostic::new(
+                "D_SYNTAX",
+                token.span,
+                format!("the word `{word}` is reserved"),
+            )),
             _ => self.declaration(token.span),
         }
     }
@@ -60,11 +62,18 @@ impl Parser<'_> {
         self.take()?;
         while self.braces > 0 {
             if self.take()?.kind == TokenKind::End {
-                return Err(Diagnostic::new("D_SYNTAX", self.last, format!("the {keyword} is not closed")));
+                return Err(Diagnostic::new(
+                    "D_SYNTAX",
+                    self.last,
+                    format!("the {keyword} is not closed"),
+                ));
             }
         }
         let end = self.expect(";", &format!("after the {keyword}"))?;
-        Ok(Item::Unsupported { keyword, span: start.to(end) })
+        Ok(Item::Unsupported {
+            keyword,
+            span: start.to(end),
+        })
     }
 
     fn inline(&mut self, start: Span) -> Parse<Item> {
@@ -74,7 +83,12 @@ impl Parser<'_> {
         self.expect("=", "after the name of an inline")?;
         let value = self.assignment_expression()?;
         let end = self.expect(";", "after an inline")?;
-        Ok(Item::Inline(Inline { base, declarator, value, span: start.to(end) }))
+        Ok(Item::Inline(Inline {
+            base,
+            declarator,
+            value,
+            span: start.to(end),
+        }))
     }
 
     fn declaration(&mut self, start: Span) -> Parse<Item> {
@@ -85,7 +99,11 @@ impl Parser<'_> {
             }
             let span = self.take()?.span;
             if storage.replace((word, span)).is_some() {
-                return Err(Diagnostic::new("D_DECL_CLASS", span, "only one storage class can be given"));
+                return Err(Diagnostic::new(
+                    "D_DECL_CLASS",
+                    span,
+                    "only one storage class can be given",
+                ));
             }
         }
         let base = self.base_type()?;
@@ -105,9 +123,15 @@ impl Parser<'_> {
         }
         let end = self.expect(";", "after a declaration")?;
         if matches!(storage, Some(("typedef", _))) {
-            self.types.extend(declarators.iter().map(|declarator| declarator.name.clone()));
+            self.types
+                .extend(declarators.iter().map(|declarator| declarator.name.clone()));
         }
-        Ok(Item::Declaration(Declaration { storage, base, declarators, span: start.to(end) }))
+        Ok(Item::Declaration(Declaration {
+            storage,
+            base,
+            declarators,
+            span: start.to(end),
+        }))
     }
 
     /// Whether `word` is a type's name.
@@ -129,7 +153,11 @@ impl Parser<'_> {
         let start = self.peek()?.span;
         let base = self.base_type()?;
         let declarator = self.declarator(false)?;
-        Ok(TypeName { base, derived: declarator.derived, span: start.to(self.last) })
+        Ok(TypeName {
+            base,
+            derived: declarator.derived,
+            span: start.to(self.last),
+        })
     }
 
     fn base_type(&mut self) -> Parse<BaseType> {
@@ -174,7 +202,11 @@ impl Parser<'_> {
                 _ if found.has_type() => break,
                 _ if found.any => break,
                 TokenKind::Identifier(name) => {
-                    return Err(Diagnostic::new("D_TYPE_ERR", token.span, format!("the type `{name}` is not known")));
+                    return Err(Diagnostic::new(
+                        "D_TYPE_ERR",
+                        token.span,
+                        format!("the type `{name}` is not known"),
+                    ));
                 }
                 kind => {
                     return Err(Diagnostic::new(
@@ -218,7 +250,10 @@ impl Parser<'_> {
                 return Err(Diagnostic::new(
                     "D_SYNTAX",
                     token.span,
-                    format!("expected a tag or `{{` after `{keyword}`, found {}", token.kind.describe()),
+                    format!(
+                        "expected a tag or `{{` after `{keyword}`, found {}",
+                        token.kind.describe()
+                    ),
                 ));
             }
             Ok(BaseType::Aggregate { keyword, tag })
@@ -239,7 +274,11 @@ impl Parser<'_> {
         self.expect("{", "after `enum`")?;
         loop {
             let (name, span) = self.expect_identifier("the name of an enumerator")?;
-            let value = if self.accept("=")? { Some(self.conditional_expression()?) } else { None };
+            let value = if self.accept("=")? {
+                Some(self.conditional_expression()?)
+            } else {
+                None
+            };
             enumerators.push((name, value, span));
             if !self.accept(",")? || self.at("}")? {
                 break;
@@ -376,12 +415,7 @@ impl Parser<'_> {
 
 impl Specifiers {
     fn has_type(&self) -> bool {
-        self.base.is_some()
-            || self.integer.is_some()
-            || self.signed
-            || self.unsigned
-            || self.short > 0
-            || self.long > 0
+        self.base.is_some() || self.integer.is_some() || self.signed || self.unsigned || self.short > 0 || self.long > 0
     }
 
     fn finish(self, span: Span) -> Parse<BaseType> {
@@ -389,13 +423,19 @@ impl Specifiers {
         if let Some(base) = self.base {
             return match base {
                 BaseType::Floating if self.long == 1 && !self.signed && !self.unsigned && self.short == 0 => Ok(base),
-                BaseType::Void if modified => Err(Diagnostic::new("D_DECL_VOIDATTR", span, "invalid attributes for void")),
-                _ if self.signed || self.unsigned => {
-                    Err(Diagnostic::new("D_DECL_SIGNINT", span, "signed and unsigned belong to integer types only"))
+                BaseType::Void if modified => {
+                    Err(Diagnostic::new("D_DECL_VOIDATTR", span, "invalid attributes for void"))
                 }
-                _ if modified => {
-                    Err(Diagnostic::new("D_DECL_LONGINT", span, "short and long belong to arithmetic types only"))
-                }
+                _ if self.signed || self.unsigned => Err(Diagnostic::new(
+                    "D_DECL_SIGNINT",
+                    span,
+                    "signed and unsigned belong to integer types only",
+                )),
+                _ if modified => Err(Diagnostic::new(
+                    "D_DECL_LONGINT",
+                    span,
+                    "short and long belong to arithmetic types only",
+                )),
                 _ => Ok(base),
             };
         }
@@ -409,14 +449,20 @@ impl Specifiers {
             if self.short > 0 || self.long > 0 {
                 return Err(Diagnostic::new("D_DECL_CHARATTR", span, "invalid attributes for char"));
             }
-            return Ok(BaseType::Integer(IntegerType { bytes: 1, signed: !self.unsigned }));
+            return Ok(BaseType::Integer(IntegerType {
+                bytes: 1,
+                signed: !self.unsigned,
+            }));
         }
         let bytes = match (self.short, self.long) {
             (1, _) => 2,
             (_, 0) => 4,
             _ => 8,
         };
-        Ok(BaseType::Integer(IntegerType { bytes, signed: !self.unsigned }))
+        Ok(BaseType::Integer(IntegerType {
+            bytes,
+            signed: !self.unsigned,
+        }))
     }
 }
 

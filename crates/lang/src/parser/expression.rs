@@ -70,7 +70,13 @@ impl Parser<'_> {
         while self.accept(",")? {
             let second = self.assignment_expression()?;
             let span = first.span.to(second.span);
-            first = self.node(NodeKind::Comma { first: Box::new(first), second: Box::new(second) }, span)?;
+            first = self.node(
+                NodeKind::Comma {
+                    first: Box::new(first),
+                    second: Box::new(second),
+                },
+                span,
+            )?;
         }
         Ok(first)
     }
@@ -80,12 +86,23 @@ impl Parser<'_> {
         self.nested(|parser| {
             let left = parser.conditional_expression()?;
             let token = parser.peek()?;
-            let TokenKind::Punctuator(mark) = token.kind else { return Ok(left) };
-            let Some(operator) = assignment(mark) else { return Ok(left) };
+            let TokenKind::Punctuator(mark) = token.kind else {
+                return Ok(left);
+            };
+            let Some(operator) = assignment(mark) else {
+                return Ok(left);
+            };
             parser.take()?;
             let right = parser.assignment_expression()?;
             let span = left.span.to(right.span);
-            parser.node(NodeKind::Assign { operator, left: Box::new(left), right: Box::new(right) }, span)
+            parser.node(
+                NodeKind::Assign {
+                    operator,
+                    left: Box::new(left),
+                    right: Box::new(right),
+                },
+                span,
+            )
         })
     }
 
@@ -113,8 +130,12 @@ impl Parser<'_> {
     fn binary_expression(&mut self, least: u8) -> Parse<Node> {
         let mut left = self.cast_expression()?;
         loop {
-            let TokenKind::Punctuator(mark) = self.peek()?.kind else { return Ok(left) };
-            let Some((precedence, operator)) = infix(mark) else { return Ok(left) };
+            let TokenKind::Punctuator(mark) = self.peek()?.kind else {
+                return Ok(left);
+            };
+            let Some((precedence, operator)) = infix(mark) else {
+                return Ok(left);
+            };
             if precedence < least {
                 return Ok(left);
             }
@@ -123,8 +144,16 @@ impl Parser<'_> {
             let span = left.span.to(right.span);
             let (left_box, right) = (Box::new(left), Box::new(right));
             let kind = match operator {
-                Infix::Binary(operator) => NodeKind::Binary { operator, left: left_box, right },
-                Infix::Logical(operator) => NodeKind::Logical { operator, left: left_box, right },
+                Infix::Binary(operator) => NodeKind::Binary {
+                    operator,
+                    left: left_box,
+                    right,
+                },
+                Infix::Logical(operator) => NodeKind::Logical {
+                    operator,
+                    left: left_box,
+                    right,
+                },
             };
             left = self.node(kind, span)?;
         }
@@ -133,7 +162,9 @@ impl Parser<'_> {
     fn cast_expression(&mut self) -> Parse<Node> {
         self.nested(|parser| {
             let token = parser.peek()?;
-            let TokenKind::Punctuator(mark) = token.kind else { return parser.unary_expression() };
+            let TokenKind::Punctuator(mark) = token.kind else {
+                return parser.unary_expression();
+            };
             let operator = match mark {
                 "(" => {
                     parser.take()?;
@@ -144,15 +175,27 @@ impl Parser<'_> {
                     parser.expect(")", "after the type of a cast")?;
                     let operand = parser.cast_expression()?;
                     let span = token.span.to(operand.span);
-                    return parser.node(NodeKind::Cast { to, operand: Box::new(operand) }, span);
+                    return parser.node(
+                        NodeKind::Cast {
+                            to,
+                            operand: Box::new(operand),
+                        },
+                        span,
+                    );
                 }
                 "++" | "--" => {
                     parser.take()?;
                     let operand = parser.cast_expression()?;
                     let span = token.span.to(operand.span);
                     let delta = if mark == "++" { 1 } else { -1 };
-                    return parser
-                        .node(NodeKind::Increment { operand: Box::new(operand), delta, post: false }, span);
+                    return parser.node(
+                        NodeKind::Increment {
+                            operand: Box::new(operand),
+                            delta,
+                            post: false,
+                        },
+                        span,
+                    );
                 }
                 "&" => PrefixOperator::AddressOf,
                 "*" => PrefixOperator::Dereference,
@@ -165,7 +208,13 @@ impl Parser<'_> {
             parser.take()?;
             let operand = parser.cast_expression()?;
             let span = token.span.to(operand.span);
-            parser.node(NodeKind::Unary { operator, operand: Box::new(operand) }, span)
+            parser.node(
+                NodeKind::Unary {
+                    operator,
+                    operand: Box::new(operand),
+                },
+                span,
+            )
         })
     }
 
@@ -213,7 +262,13 @@ impl Parser<'_> {
                 self.expect("(", "before the operand of xlate")?;
                 let operand = self.expression()?;
                 let end = self.expect(")", "after the operand of xlate")?;
-                self.node(NodeKind::Translate { to, operand: Box::new(operand) }, token.span.to(end))
+                self.node(
+                    NodeKind::Translate {
+                        to,
+                        operand: Box::new(operand),
+                    },
+                    token.span.to(end),
+                )
             }
             _ => {
                 let primary = self.primary_expression()?;
@@ -240,7 +295,9 @@ impl Parser<'_> {
                     next.span,
                     format!("expected an operator after `({name})`, found {}", next.kind.describe()),
                 )
-                .with_help(format!("if this is a cast: the type `{name}` is not known; declare it with typedef")));
+                .with_help(format!(
+                    "if this is a cast: the type `{name}` is not known; declare it with typedef"
+                )));
             }
         }
         self.postfix(inner)
@@ -249,32 +306,58 @@ impl Parser<'_> {
     fn postfix(&mut self, mut operand: Node) -> Parse<Node> {
         loop {
             let token = self.peek()?;
-            let TokenKind::Punctuator(mark) = token.kind else { return Ok(operand) };
+            let TokenKind::Punctuator(mark) = token.kind else {
+                return Ok(operand);
+            };
             let start = operand.span;
             operand = match mark {
                 "[" => {
                     self.take()?;
                     let indices = self.list("]", "after the keys")?;
                     if indices.is_empty() {
-                        return Err(Diagnostic::new("D_SYNTAX", self.last, "expected a key between `[` and `]`"));
+                        return Err(Diagnostic::new(
+                            "D_SYNTAX",
+                            self.last,
+                            "expected a key between `[` and `]`",
+                        ));
                     }
-                    self.node(NodeKind::Index { base: Box::new(operand), indices }, start.to(self.last))?
+                    self.node(
+                        NodeKind::Index {
+                            base: Box::new(operand),
+                            indices,
+                        },
+                        start.to(self.last),
+                    )?
                 }
                 "(" => {
                     self.take()?;
                     let arguments = self.list(")", "after the arguments")?;
-                    self.node(NodeKind::Call { function: Box::new(operand), arguments }, start.to(self.last))?
+                    self.node(
+                        NodeKind::Call {
+                            function: Box::new(operand),
+                            arguments,
+                        },
+                        start.to(self.last),
+                    )?
                 }
                 "." | "->" => {
                     self.take()?;
                     let (name, end) = self.expect_identifier("the name of a member")?;
-                    let kind = NodeKind::Member { base: Box::new(operand), name, arrow: mark == "->" };
+                    let kind = NodeKind::Member {
+                        base: Box::new(operand),
+                        name,
+                        arrow: mark == "->",
+                    };
                     self.node(kind, start.to(end))?
                 }
                 "++" | "--" => {
                     self.take()?;
                     let delta = if mark == "++" { 1 } else { -1 };
-                    let kind = NodeKind::Increment { operand: Box::new(operand), delta, post: true };
+                    let kind = NodeKind::Increment {
+                        operand: Box::new(operand),
+                        delta,
+                        post: true,
+                    };
                     self.node(kind, start.to(token.span))?
                 }
                 _ => return Ok(operand),
@@ -316,7 +399,11 @@ impl Parser<'_> {
             TokenKind::Keyword(word @ ("self" | "this")) => {
                 self.expect("->", &format!("after `{word}`"))?;
                 let (name, end) = self.expect_identifier("the name of a variable")?;
-                let scope = if word == "self" { LocalScope::Thread } else { LocalScope::Clause };
+                let scope = if word == "self" {
+                    LocalScope::Thread
+                } else {
+                    LocalScope::Clause
+                };
                 return self.node(NodeKind::Local { scope, name }, token.span.to(end));
             }
             TokenKind::Keyword(word @ ("for" | "while" | "do" | "goto" | "switch" | "break" | "continue")) => {

@@ -51,7 +51,11 @@ pub fn parse(text: &str, source: u32, macros: &mut MacroState, types: &mut HashS
         lexer: Lexer::new(text, source, macros),
         types,
         peeked: None,
-        last: Span { source, start: 0, end: 0 },
+        last: Span {
+            source,
+            start: 0,
+            end: 0,
+        },
         braces: 0,
         depth: 0,
     };
@@ -106,7 +110,10 @@ impl Parser<'_> {
             kind => Err(Diagnostic::new(
                 "D_SYNTAX",
                 token.span,
-                format!("expected a probe description or a declaration, found {}", kind.describe()),
+                format!(
+                    "expected a probe description or a declaration, found {}",
+                    kind.describe()
+                ),
             )),
         }
     }
@@ -115,9 +122,34 @@ impl Parser<'_> {
     /// up to a `*` as in `int*x;`, and no colon in it.
     fn begins_declaration(&self, text: &str, span: Span) -> bool {
         const KEYWORDS: &[&str] = &[
-            "auto", "char", "const", "counter", "double", "enum", "extern", "float", "import", "inline", "int", "long",
-            "provider", "register", "restrict", "self", "short", "signed", "static", "string", "struct", "this",
-            "translator", "typedef", "union", "unsigned", "void", "volatile",
+            "auto",
+            "char",
+            "const",
+            "counter",
+            "double",
+            "enum",
+            "extern",
+            "float",
+            "import",
+            "inline",
+            "int",
+            "long",
+            "provider",
+            "register",
+            "restrict",
+            "self",
+            "short",
+            "signed",
+            "static",
+            "string",
+            "struct",
+            "this",
+            "translator",
+            "typedef",
+            "union",
+            "unsigned",
+            "void",
+            "volatile",
         ];
         // A macro argument that was replaced is part of a description.
         if text.contains(':') || (span.end - span.start) as usize != text.len() {
@@ -160,7 +192,12 @@ impl Parser<'_> {
         let next = self.take_in(Mode::Outer)?;
         match next.kind {
             TokenKind::End => {
-                return Ok(Item::Clause(Clause { probes, predicate, body, span: start.to(self.last) }));
+                return Ok(Item::Clause(Clause {
+                    probes,
+                    predicate,
+                    body,
+                    span: start.to(self.last),
+                }));
             }
             TokenKind::Punctuator("{") => {}
             TokenKind::Punctuator("/") => {
@@ -171,7 +208,10 @@ impl Parser<'_> {
                     return Err(Diagnostic::new(
                         "D_SYNTAX",
                         brace.span,
-                        format!("expected actions in {{ }} after the predicate, found {}", brace.kind.describe()),
+                        format!(
+                            "expected actions in {{ }} after the predicate, found {}",
+                            brace.kind.describe()
+                        ),
                     ));
                 }
                 self.take_in(Mode::Clause)?;
@@ -180,22 +220,32 @@ impl Parser<'_> {
                 return Err(Diagnostic::new(
                     "D_SYNTAX",
                     next.span,
-                    format!("expected `,`, a predicate or `{{` after the probe description, found {}", kind.describe()),
+                    format!(
+                        "expected `,`, a predicate or `{{` after the probe description, found {}",
+                        kind.describe()
+                    ),
                 ));
             }
         }
         self.braces = 1;
         self.statements(&mut body)?;
-        Ok(Item::Clause(Clause { probes, predicate, body, span: start.to(self.last) }))
+        Ok(Item::Clause(Clause {
+            probes,
+            predicate,
+            body,
+            span: start.to(self.last),
+        }))
     }
 
     fn end_of_predicate(&mut self) -> Parse<()> {
         let token = self.take()?;
         match token.kind {
             TokenKind::EndOfPredicate => Ok(()),
-            TokenKind::Punctuator("{") => {
-                Err(Diagnostic::new("D_SYNTAX", token.span, "expected `/` at the end of the predicate, found `{`"))
-            }
+            TokenKind::Punctuator("{") => Err(Diagnostic::new(
+                "D_SYNTAX",
+                token.span,
+                "expected `/` at the end of the predicate, found `{`",
+            )),
             kind => Err(self.unexpected_after_operand(token.span, &kind, "an operator or `/`")),
         }
     }
@@ -288,13 +338,20 @@ impl Parser<'_> {
             self.take()?;
             return Ok((name, token.span));
         }
-        Err(Diagnostic::new("D_SYNTAX", token.span, format!("expected {what}, found {}", token.kind.describe())))
+        Err(Diagnostic::new(
+            "D_SYNTAX",
+            token.span,
+            format!("expected {what}, found {}", token.kind.describe()),
+        ))
     }
 
     /// The error of a token that cannot follow an operand.
     fn unexpected_after_operand(&self, span: Span, kind: &TokenKind, expected: &str) -> Diagnostic {
-        let diagnostic =
-            Diagnostic::new("D_SYNTAX", span, format!("expected {expected}, found {}", kind.describe()));
+        let diagnostic = Diagnostic::new(
+            "D_SYNTAX",
+            span,
+            format!("expected {expected}, found {}", kind.describe()),
+        );
         match kind {
             TokenKind::EndOfPredicate => diagnostic.with_help("D has no // comments; write /* ... */"),
             TokenKind::End => diagnostic.with_help("the clause is not closed"),
@@ -317,11 +374,19 @@ impl Parser<'_> {
     /// A node, if it is not nested too deeply (a chain of operators nests to the left without the parser noticing).
     fn node(&self, kind: NodeKind, span: Span) -> Parse<Node> {
         let node = Node::new(kind, span);
-        if node.depth > MAXIMUM_NESTING { Err(too_deep(span)) } else { Ok(node) }
+        if node.depth > MAXIMUM_NESTING {
+            Err(too_deep(span))
+        } else {
+            Ok(node)
+        }
     }
 }
 
 fn too_deep(span: Span) -> Diagnostic {
-    Diagnostic::new("N_NESTING", span, format!("nested more than {MAXIMUM_NESTING} levels deep"))
-        .with_help("compute parts of it in clause-local variables (this->part = ...;)")
+    Diagnostic::new(
+        "N_NESTING",
+        span,
+        format!("nested more than {MAXIMUM_NESTING} levels deep"),
+    )
+    .with_help("compute parts of it in clause-local variables (this->part = ...;)")
 }

@@ -25,7 +25,11 @@ impl Parser<'_> {
                     match next.kind {
                         TokenKind::Punctuator(";" | "}") => {}
                         kind => {
-                            return Err(self.unexpected_after_operand(next.span, &kind, "`;` or `}` after a statement"));
+                            return Err(self.unexpected_after_operand(
+                                next.span,
+                                &kind,
+                                "`;` or `}` after a statement",
+                            ));
                         }
                     }
                     into.push(Statement::Expression(expression));
@@ -45,7 +49,11 @@ impl Parser<'_> {
             self.take()?;
             otherwise = self.nested(Self::branch)?;
         }
-        Ok(Statement::If { condition, then, otherwise })
+        Ok(Statement::If {
+            condition,
+            then,
+            otherwise,
+        })
     }
 
     /// A block, or a single statement.

@@ -5,9 +5,7 @@ use super::subroutines::{check_count, incompatible_argument};
 use super::{Resolve, Resolver, aggregations, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::format::{Format, FormatError, check_joined};
-use crate::program::{
-    AggregationId, Expression, RecordAction, RecordKind, Statement, Type,
-};
+use crate::program::{AggregationId, Expression, RecordAction, RecordKind, Statement, Type};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
@@ -19,7 +17,9 @@ impl Resolver {
             "trace" => self.trace(arguments, span)?,
             "printf" => self.printf(arguments, span)?,
             "printa" => self.printa(arguments, span)?,
-            "ustack" => RecordKind::UserStack { frames: self.ustack_frames(arguments, span)? },
+            "ustack" => RecordKind::UserStack {
+                frames: self.ustack_frames(arguments, span)?,
+            },
             "exit" => {
                 check_count(name, arguments, 1..=1, span)?;
                 RecordKind::Exit(self.integer_argument(name, arguments, 0, constant::INT, span)?)
@@ -45,7 +45,9 @@ impl Resolver {
 
     fn trace(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
         check_count("trace", arguments, 1..=1, span)?;
-        let [node] = arguments else { return Err(Diagnostic::new("D_PROTO_LEN", span, "trace( ) takes one argument")) };
+        let [node] = arguments else {
+            return Err(Diagnostic::new("D_PROTO_LEN", span, "trace( ) takes one argument"));
+        };
         if aggregations::named(node).is_some() {
             return Err(Diagnostic::new(
                 "D_TRACE_DYN",
@@ -89,7 +91,10 @@ impl Resolver {
         }
         let types: Vec<Type> = resolved.iter().map(|value| value.value_type.clone()).collect();
         format.check(&types).map_err(|error| format_error(error, span))?;
-        Ok(RecordKind::Printf { format, arguments: resolved })
+        Ok(RecordKind::Printf {
+            format,
+            arguments: resolved,
+        })
     }
 
     fn printa(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
@@ -116,8 +121,10 @@ impl Resolver {
             let at = index + usize::from(format.is_some());
             aggregations.push(self.aggregation("printa", node, at)?);
         }
-        let known: Vec<_> =
-            aggregations.iter().filter_map(|id| self.program.aggregations.get(id.0 as usize)).collect();
+        let known: Vec<_> = aggregations
+            .iter()
+            .filter_map(|id| self.program.aggregations.get(id.0 as usize))
+            .collect();
         match &format {
             Some(format) => format.check_aggregations(&known),
             None => check_joined(&known),
@@ -129,7 +136,11 @@ impl Resolver {
     /// The number of frames of `ustack([frames[, strsize]])`; 0: as many as the option says.
     pub(super) fn ustack_frames(&mut self, arguments: &[Node], span: Span) -> Resolve<u32> {
         if arguments.len() > 2 {
-            return Err(Diagnostic::new("D_USTACK_PROTO", span, "ustack( ) prototype mismatch: too many arguments"));
+            return Err(Diagnostic::new(
+                "D_USTACK_PROTO",
+                span,
+                "ustack( ) prototype mismatch: too many arguments",
+            ));
         }
         let mut frames = 0;
         if let Some(node) = arguments.first() {
@@ -145,8 +156,10 @@ impl Resolver {
                 }
             };
             if frames > 2048 {
-                return Err(Diagnostic::new("D_USTACK_FRAMES", node.span, "ustack( ) argument #1 is too large")
-                    .with_help("at most 2048 frames, as of the option ustackframes"));
+                return Err(
+                    Diagnostic::new("D_USTACK_FRAMES", node.span, "ustack( ) argument #1 is too large")
+                        .with_help("at most 2048 frames, as of the option ustackframes"),
+                );
             }
         }
         if let Some(node) = arguments.get(1) {
@@ -177,9 +190,13 @@ impl Resolver {
         let value = self.expression(node)?;
         match value.value_type {
             Type::Integer(_) => Ok(convert::to_integer(value, to)),
-            ref other => {
-                Err(incompatible_argument(name, index, types::integer_name(to), other, node.span))
-            }
+            ref other => Err(incompatible_argument(
+                name,
+                index,
+                types::integer_name(to),
+                other,
+                node.span,
+            )),
         }
     }
 
@@ -196,7 +213,11 @@ impl Resolver {
         };
         let value = self.expression(node)?;
         if !types::is_scalar(&value.value_type) {
-            return Err(Diagnostic::new(tag, node.span, format!("{name}( ) argument #2 must be of scalar type")));
+            return Err(Diagnostic::new(
+                tag,
+                node.span,
+                format!("{name}( ) argument #2 must be of scalar type"),
+            ));
         }
         if name == "normalize" && constant::value(&value) == Some(0) {
             return Err(Diagnostic::new("D_DIV_ZERO", node.span, "normalize( ) by zero"));
@@ -216,7 +237,10 @@ impl Resolver {
         span: Span,
     ) -> Resolve<AggregationId> {
         if let Err(diagnostic) = check_count(name, arguments, expected, span) {
-            return Err(Diagnostic { tag: tags(name)[0], ..diagnostic });
+            return Err(Diagnostic {
+                tag: tags(name)[0],
+                ..diagnostic
+            });
         }
         match arguments.first() {
             Some(node) => self.aggregation(name, node, 0),
@@ -276,7 +300,11 @@ fn constant_format(name: &str, node: &Node) -> Resolve<Format> {
         ));
     };
     if text.is_empty() {
-        return Err(Diagnostic::new("D_PRINTF_FMT_EMPTY", node.span, "format string is empty"));
+        return Err(Diagnostic::new(
+            "D_PRINTF_FMT_EMPTY",
+            node.span,
+            "format string is empty",
+        ));
     }
     Format::parse(text).map_err(|error| format_error(error, node.span))
 }

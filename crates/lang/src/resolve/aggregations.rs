@@ -53,25 +53,43 @@ impl Resolver {
                 right.span,
                 format!("{name} must be assigned the result of an aggregating function"),
             )
-            .with_help("count(), sum(x), avg(x), min(x), max(x), stddev(x), quantize(x), lquantize(...), llquantize(...)")
+            .with_help(
+                "count(), sum(x), avg(x), min(x), max(x), stddev(x), quantize(x), lquantize(...), llquantize(...)",
+            )
         };
-        let NodeKind::Call { function, arguments } = &right.kind else { return Err(no_function()) };
+        let NodeKind::Call { function, arguments } = &right.kind else {
+            return Err(no_function());
+        };
         let (called, callable) = self.callee(function)?;
         if callable != Callable::Aggregating {
             return Err(no_function());
         }
         let (aggregating, value, weight) = self.aggregating_function(called, arguments, right.span)?;
-        let keys = keys.iter().enumerate().map(|(index, key)| self.key(name, index, key)).collect::<Resolve<Vec<_>>>()?;
+        let keys = keys
+            .iter()
+            .enumerate()
+            .map(|(index, key)| self.key(name, index, key))
+            .collect::<Resolve<Vec<_>>>()?;
         let aggregation = self.same_aggregation(name, name_span, aggregating, right.span, &keys, span)?;
         let keys = keys.into_iter().map(|(key, ..)| key).collect();
-        Ok(Statement::Aggregate { aggregation, keys, value, weight, span })
+        Ok(Statement::Aggregate {
+            aggregation,
+            keys,
+            value,
+            weight,
+            span,
+        })
     }
 
     /// One element of the key, its type and its place.
     fn key(&mut self, name: &str, index: usize, node: &Node) -> Resolve<(KeyExpression, KeyType, Span)> {
         if let Some(arguments) = ustack_arguments(node) {
             let frames = self.ustack_frames(arguments, node.span)?;
-            return Ok((KeyExpression::UserStack { frames }, KeyType::UserStack { frames }, node.span));
+            return Ok((
+                KeyExpression::UserStack { frames },
+                KeyType::UserStack { frames },
+                node.span,
+            ));
         }
         let value = self.expression(node)?;
         let (value, key_type) = match value.value_type {
@@ -106,12 +124,19 @@ impl Resolver {
         let Some(known) = self.aggregations.get(name).copied() else {
             let id = AggregationId(u32::try_from(self.program.aggregations.len()).unwrap_or(u32::MAX));
             let keys = keys.iter().map(|(_, key_type, _)| key_type.clone()).collect();
-            self.program.aggregations.push(Aggregation { name: name.to_owned(), function, keys });
-            self.aggregations.insert(name.to_owned(), KnownAggregation { id, span: name_span });
+            self.program.aggregations.push(Aggregation {
+                name: name.to_owned(),
+                function,
+                keys,
+            });
+            self.aggregations
+                .insert(name.to_owned(), KnownAggregation { id, span: name_span });
             return Ok(id);
         };
         let first = known.span;
-        let Some(aggregation) = self.program.aggregations.get_mut(known.id.0 as usize) else { return Ok(known.id) };
+        let Some(aggregation) = self.program.aggregations.get_mut(known.id.0 as usize) else {
+            return Ok(known.id);
+        };
         let here = "it was first assigned here";
         if aggregation.function != function {
             return Err(redefined(name, aggregation.function, function, function_span).with_related(first, here));
@@ -130,7 +155,10 @@ impl Resolver {
                         _ => Diagnostic::new(
                             "D_PROTO_ARG",
                             *key_span,
-                            format!("{name}[ ] key #{} is incompatible with prototype: another stack, or no stack", index + 1),
+                            format!(
+                                "{name}[ ] key #{} is incompatible with prototype: another stack, or no stack",
+                                index + 1
+                            ),
                         ),
                     };
                     return Err(diagnostic.with_related(first, here));
@@ -181,7 +209,11 @@ impl Resolver {
     /// The value that is aggregated: an integer, or an address.
     fn aggregated(&mut self, name: &str, node: &Node) -> Resolve<Expression> {
         if named(node).is_some() {
-            return Err(Diagnostic::new("D_AGG_SCALAR", node.span, format!("{name}( ) argument #1 must be of scalar type")));
+            return Err(Diagnostic::new(
+                "D_AGG_SCALAR",
+                node.span,
+                format!("{name}( ) argument #1 must be of scalar type"),
+            ));
         }
         let value = self.expression(node)?;
         match value.value_type {
@@ -190,7 +222,10 @@ impl Resolver {
             ref other => Err(Diagnostic::new(
                 "D_AGG_SCALAR",
                 node.span,
-                format!("{name}( ) argument #1 must be of scalar type, found {}", types::name(other)),
+                format!(
+                    "{name}( ) argument #1 must be of scalar type, found {}",
+                    types::name(other)
+                ),
             )),
         }
     }
@@ -202,7 +237,10 @@ impl Resolver {
             _ => Err(Diagnostic::new(
                 "D_PROTO_ARG",
                 node.span,
-                format!("{name}( ) increment value (argument #{}) must be of scalar type", index + 1),
+                format!(
+                    "{name}( ) increment value (argument #{}) must be of scalar type",
+                    index + 1
+                ),
             )),
         }
     }
@@ -219,16 +257,32 @@ impl Resolver {
         };
         let error = |tag, span, text: &str| Diagnostic::new(tag, span, format!("lquantize( ) {text}"));
         let Some(base) = self.parameter(base_node)? else {
-            return Err(error("D_LQUANT_BASETYPE", base_node.span, "argument #1 must be an integer constant"));
+            return Err(error(
+                "D_LQUANT_BASETYPE",
+                base_node.span,
+                "argument #1 must be an integer constant",
+            ));
         };
         let Ok(base) = i32::try_from(base) else {
-            return Err(error("D_LQUANT_BASEVAL", base_node.span, "argument #1 must be a 32-bit quantity"));
+            return Err(error(
+                "D_LQUANT_BASEVAL",
+                base_node.span,
+                "argument #1 must be a 32-bit quantity",
+            ));
         };
         let Some(limit) = self.parameter(limit_node)? else {
-            return Err(error("D_LQUANT_LIMTYPE", limit_node.span, "argument #2 must be an integer constant"));
+            return Err(error(
+                "D_LQUANT_LIMTYPE",
+                limit_node.span,
+                "argument #2 must be an integer constant",
+            ));
         };
         let Ok(limit) = i32::try_from(limit) else {
-            return Err(error("D_LQUANT_LIMVAL", limit_node.span, "argument #2 must be a 32-bit quantity"));
+            return Err(error(
+                "D_LQUANT_LIMVAL",
+                limit_node.span,
+                "argument #2 must be a 32-bit quantity",
+            ));
         };
         if limit < base {
             let text = "base (argument #1) must be less than limit (argument #2)";
@@ -263,11 +317,17 @@ impl Resolver {
             ("factor", "D_LLQUANT_FACTORTYPE", "D_LLQUANT_FACTORVAL"),
             ("low magnitude", "D_LLQUANT_LOWTYPE", "D_LLQUANT_LOWVAL"),
             ("high magnitude", "D_LLQUANT_HIGHTYPE", "D_LLQUANT_HIGHVAL"),
-            ("linear steps per magnitude", "D_LLQUANT_NSTEPTYPE", "D_LLQUANT_NSTEPVAL"),
+            (
+                "linear steps per magnitude",
+                "D_LLQUANT_NSTEPTYPE",
+                "D_LLQUANT_NSTEPVAL",
+            ),
         ];
         let mut values = [0_u16; 4];
-        for ((value, (what, bad_type, bad_value)), (index, node)) in
-            values.iter_mut().zip(PARAMETERS).zip(arguments.iter().enumerate().skip(1))
+        for ((value, (what, bad_type, bad_value)), (index, node)) in values
+            .iter_mut()
+            .zip(PARAMETERS)
+            .zip(arguments.iter().enumerate().skip(1))
         {
             let Some(parameter) = self.parameter(node)? else {
                 let text = format!("llquantize( ) argument #{index} ({what}) must be an integer constant");
@@ -305,7 +365,12 @@ impl Resolver {
             let text = format!("factor ({factor}) raised to power of high magnitude ({high}) overflows 64-bits");
             return error("D_LLQUANT_MAGTOOBIG", &text);
         }
-        Ok(AggregatingFunction::LogLinearQuantize { factor, low, high, steps })
+        Ok(AggregatingFunction::LogLinearQuantize {
+            factor,
+            low,
+            high,
+            steps,
+        })
     }
 }
 
@@ -343,7 +408,11 @@ fn redefined(name: &str, before: AggregatingFunction, now: AggregatingFunction, 
     match (before, now) {
         (
             F::LinearQuantize { base, limit, step },
-            F::LinearQuantize { base: new_base, limit: new_limit, step: new_step },
+            F::LinearQuantize {
+                base: new_base,
+                limit: new_limit,
+                step: new_step,
+            },
         ) => {
             if base != new_base {
                 let text = "lquantize( ) base (argument #1)";
@@ -357,17 +426,49 @@ fn redefined(name: &str, before: AggregatingFunction, now: AggregatingFunction, 
             }
         }
         (
-            F::LogLinearQuantize { factor, low, high, steps },
-            F::LogLinearQuantize { factor: new_factor, low: new_low, high: new_high, steps: new_steps },
+            F::LogLinearQuantize {
+                factor,
+                low,
+                high,
+                steps,
+            },
+            F::LogLinearQuantize {
+                factor: new_factor,
+                low: new_low,
+                high: new_high,
+                steps: new_steps,
+            },
         ) => {
             let candidates = [
-                ("D_LLQUANT_FACTORMATCH", "llquantize( ) factor (argument #1)", factor, new_factor),
-                ("D_LLQUANT_LOWMATCH", "llquantize( ) low magnitude (argument #2)", low, new_low),
-                ("D_LLQUANT_HIGHMATCH", "llquantize( ) high magnitude (argument #3)", high, new_high),
-                ("D_LLQUANT_NSTEPMATCH", "llquantize( ) linear steps per magnitude (argument #4)", steps, new_steps),
+                (
+                    "D_LLQUANT_FACTORMATCH",
+                    "llquantize( ) factor (argument #1)",
+                    factor,
+                    new_factor,
+                ),
+                (
+                    "D_LLQUANT_LOWMATCH",
+                    "llquantize( ) low magnitude (argument #2)",
+                    low,
+                    new_low,
+                ),
+                (
+                    "D_LLQUANT_HIGHMATCH",
+                    "llquantize( ) high magnitude (argument #3)",
+                    high,
+                    new_high,
+                ),
+                (
+                    "D_LLQUANT_NSTEPMATCH",
+                    "llquantize( ) linear steps per magnitude (argument #4)",
+                    steps,
+                    new_steps,
+                ),
             ];
-            let (tag, text, expected, found) =
-                candidates.into_iter().find(|(_, _, before, now)| before != now).unwrap_or(candidates[3]);
+            let (tag, text, expected, found) = candidates
+                .into_iter()
+                .find(|(_, _, before, now)| before != now)
+                .unwrap_or(candidates[3]);
             parameter(tag, text, expected.into(), found.into())
         }
         _ => Diagnostic::new(

@@ -49,12 +49,19 @@ struct Parts<'c> {
 impl Resolver {
     pub(super) fn clause_with_conditions(&mut self, clause: &syntax::Clause) {
         let error = self.hidden("%error".to_owned(), clause.span);
-        let mut parts = Parts { clause, error, conditions: 0 };
+        let mut parts = Parts {
+            clause,
+            error,
+            conditions: 0,
+        };
         let mut guards = Vec::new();
         // The first part has no guard at all: it must be carried out for %error to be this firing's.
         let mut statements = Vec::new();
         if let Some(predicate) = &clause.predicate {
-            match self.predicate(predicate).and_then(|value| self.condition(&mut parts, value)) {
+            match self
+                .predicate(predicate)
+                .and_then(|value| self.condition(&mut parts, value))
+            {
                 Ok((statement, variable)) => {
                     statements.push(statement);
                     guards.push(Guard { variable, holds: true });
@@ -77,8 +84,14 @@ impl Resolver {
                     Ok(statement) => statements.push(statement),
                     Err(diagnostic) => self.diagnostics.push(diagnostic),
                 },
-                syntax::Statement::If { condition, then, otherwise } => {
-                    let resolved = self.if_condition(condition).and_then(|value| self.condition(parts, value));
+                syntax::Statement::If {
+                    condition,
+                    then,
+                    otherwise,
+                } => {
+                    let resolved = self
+                        .if_condition(condition)
+                        .and_then(|value| self.condition(parts, value));
                     let variable = match resolved {
                         Ok((statement, variable)) => {
                             statements.push(statement);
@@ -118,10 +131,19 @@ impl Resolver {
                     left: Box::new(left),
                     right: Box::new(right),
                 };
-                Expression { kind, value_type: Type::I32, span }
+                Expression {
+                    kind,
+                    value_type: Type::I32,
+                    span,
+                }
             })
         });
-        self.program.clauses.push(Clause { probes: parts.clause.probes.clone(), predicate, statements, span });
+        self.program.clauses.push(Clause {
+            probes: parts.clause.probes.clone(),
+            predicate,
+            statements,
+            span,
+        });
     }
 
     fn if_condition(&mut self, node: &Node) -> Resolve<Expression> {
@@ -132,7 +154,10 @@ impl Resolver {
         Err(Diagnostic::new(
             "D_OP_SCALAR",
             node.span,
-            format!("the condition of if must be of scalar type, found \"{}\"", types::name(&value.value_type)),
+            format!(
+                "the condition of if must be of scalar type, found \"{}\"",
+                types::name(&value.value_type)
+            ),
         ))
     }
 
@@ -158,7 +183,15 @@ impl Resolver {
     fn hidden(&mut self, name: String, span: Span) -> VariableId {
         match self.known(Scope::ClauseLocal, &name) {
             Some(known) => known.id,
-            None => self.define(Scope::ClauseLocal, Variable { name, value_type: Type::I32, keys: None }, span),
+            None => self.define(
+                Scope::ClauseLocal,
+                Variable {
+                    name,
+                    value_type: Type::I32,
+                    keys: None,
+                },
+                span,
+            ),
         }
     }
 }
@@ -166,24 +199,42 @@ impl Resolver {
 /// Whether a value is 0 or 1 anyway.
 fn is_truth(value: &Expression) -> bool {
     match &value.kind {
-        ExpressionKind::Logical { .. } | ExpressionKind::Unary { operator: UnaryOperator::Not, .. } => true,
+        ExpressionKind::Logical { .. }
+        | ExpressionKind::Unary {
+            operator: UnaryOperator::Not,
+            ..
+        } => true,
         ExpressionKind::Binary { operator, .. } => operators::is_comparison(*operator),
         _ => false,
     }
 }
 
 fn place(variable: VariableId) -> Place {
-    Place::Scalar { scope: Scope::ClauseLocal, variable }
+    Place::Scalar {
+        scope: Scope::ClauseLocal,
+        variable,
+    }
 }
 
 fn read(variable: VariableId, span: Span) -> Expression {
-    Expression { kind: ExpressionKind::Variable(place(variable)), value_type: Type::I32, span }
+    Expression {
+        kind: ExpressionKind::Variable(place(variable)),
+        value_type: Type::I32,
+        span,
+    }
 }
 
 fn set(variable: VariableId, value: Expression) -> Statement {
     let span = value.span;
-    let kind = ExpressionKind::Assign { place: place(variable), value: Box::new(value) };
-    Statement::Expression(Expression { kind, value_type: Type::I32, span })
+    let kind = ExpressionKind::Assign {
+        place: place(variable),
+        value: Box::new(value),
+    };
+    Statement::Expression(Expression {
+        kind,
+        value_type: Type::I32,
+        span,
+    })
 }
 
 fn not(operand: Expression) -> Expression {

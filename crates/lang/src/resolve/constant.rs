@@ -7,7 +7,11 @@ use crate::types;
 /// An integer constant; the value is normalised to its type.
 pub(super) fn integer(value: i64, of: IntegerType, span: Span) -> Expression {
     let value = types::normalise(value, of);
-    Expression { kind: ExpressionKind::Integer(value), value_type: Type::Integer(of), span }
+    Expression {
+        kind: ExpressionKind::Integer(value),
+        value_type: Type::Integer(of),
+        span,
+    }
 }
 
 /// `int` 0 or 1.
@@ -17,7 +21,10 @@ pub(super) fn truth(value: bool, span: Span) -> Expression {
 
 pub(super) const INT: IntegerType = IntegerType { bytes: 4, signed: true };
 pub(super) const LONG: IntegerType = IntegerType { bytes: 8, signed: true };
-pub(super) const UNSIGNED_LONG: IntegerType = IntegerType { bytes: 8, signed: false };
+pub(super) const UNSIGNED_LONG: IntegerType = IntegerType {
+    bytes: 8,
+    signed: false,
+};
 
 /// The value of an integer constant.
 pub(super) fn value(of: &Expression) -> Option<i64> {
@@ -42,7 +49,11 @@ pub(super) fn binary(operator: BinaryOperator, left: i64, right: i64, operands: 
     let signed = operands.signed;
     let (unsigned_left, unsigned_right) = (left as u64, right as u64);
     let count = (right as u32) & if operands.bytes == 8 { 63 } else { 31 };
-    let order = if signed { left.cmp(&right) } else { unsigned_left.cmp(&unsigned_right) };
+    let order = if signed {
+        left.cmp(&right)
+    } else {
+        unsigned_left.cmp(&unsigned_right)
+    };
     let value = match operator {
         B::Add => left.wrapping_add(right),
         B::Subtract => left.wrapping_sub(right),
@@ -82,7 +93,10 @@ mod tests {
     use super::*;
     use BinaryOperator as B;
 
-    const UNSIGNED: IntegerType = IntegerType { bytes: 4, signed: false };
+    const UNSIGNED: IntegerType = IntegerType {
+        bytes: 4,
+        signed: false,
+    };
 
     #[test]
     fn signs_decide_division_order_and_shifts() {

@@ -26,15 +26,26 @@ pub(super) fn cast(expression: Expression, to: Type) -> Expression {
     if is_word(&to) && is_word(&expression.value_type) {
         match expression.kind {
             ExpressionKind::Cast(inner) if is_word(&inner.value_type) => {
-                return Expression { span, ..cast(*inner, to) };
+                return Expression {
+                    span,
+                    ..cast(*inner, to)
+                };
             }
             kind => {
                 let inner = Expression { kind, ..expression };
-                return Expression { kind: ExpressionKind::Cast(Box::new(inner)), value_type: to, span };
+                return Expression {
+                    kind: ExpressionKind::Cast(Box::new(inner)),
+                    value_type: to,
+                    span,
+                };
             }
         }
     }
-    Expression { kind: ExpressionKind::Cast(Box::new(expression)), value_type: to, span }
+    Expression {
+        kind: ExpressionKind::Cast(Box::new(expression)),
+        value_type: to,
+        span,
+    }
 }
 
 /// Integers of 64 bits and addresses.
@@ -64,9 +75,10 @@ pub(super) fn assign(expression: Expression, to: &Type) -> Option<Expression> {
         (Type::Pointer(None) | Type::Bytes { .. }, Type::Pointer(_)) | (Type::Pointer(_), Type::Pointer(None)) => {
             Some(cast(expression, to.clone()))
         }
-        (Type::Integer(_), Type::Pointer(_)) if constant::value(&expression) == Some(0) => {
-            Some(cast(constant::integer(0, constant::UNSIGNED_LONG, expression.span), to.clone()))
-        }
+        (Type::Integer(_), Type::Pointer(_)) if constant::value(&expression) == Some(0) => Some(cast(
+            constant::integer(0, constant::UNSIGNED_LONG, expression.span),
+            to.clone(),
+        )),
         _ => None,
     }
 }
@@ -75,9 +87,11 @@ pub(super) fn assign(expression: Expression, to: &Type) -> Option<Expression> {
 pub(super) fn explicit(expression: Expression, to: &Type, span: Span) -> Resolve<Expression> {
     let from = &expression.value_type;
     let mut result = match (from, to) {
-        (_, Type::Void) => {
-            Expression { kind: ExpressionKind::Cast(Box::new(expression)), value_type: Type::Void, span }
-        }
+        (_, Type::Void) => Expression {
+            kind: ExpressionKind::Cast(Box::new(expression)),
+            value_type: Type::Void,
+            span,
+        },
         (Type::Integer(_), Type::Integer(integer)) => to_integer(expression, *integer),
         (Type::Integer(_), Type::Pointer(_)) => cast(to_address(expression), to.clone()),
         (Type::Pointer(_) | Type::Bytes { .. }, Type::Integer(integer)) => to_integer(to_address(expression), *integer),
@@ -88,7 +102,11 @@ pub(super) fn explicit(expression: Expression, to: &Type, span: Span) -> Resolve
             return Err(Diagnostic::new(
                 "D_CAST_INVAL",
                 span,
-                format!("invalid cast expression: \"{}\" to \"{}\"", types::name(from), types::name(to)),
+                format!(
+                    "invalid cast expression: \"{}\" to \"{}\"",
+                    types::name(from),
+                    types::name(to)
+                ),
             ));
         }
     };
@@ -112,7 +130,11 @@ pub(super) fn load(address: Expression, of: &Type, span: Span) -> Expression {
         Type::Integer(_) => of.clone(),
         _ => Type::U64,
     };
-    let loaded = Expression { kind: ExpressionKind::Load(Box::new(address)), value_type: read, span };
+    let loaded = Expression {
+        kind: ExpressionKind::Load(Box::new(address)),
+        value_type: read,
+        span,
+    };
     cast(loaded, of.clone())
 }
 
@@ -120,16 +142,25 @@ pub(super) fn load(address: Expression, of: &Type, span: Span) -> Expression {
 fn without_copyin(address: Expression, of: &Type) -> Expression {
     let wanted = types::size_of(of).unwrap_or(u64::MAX);
     match address {
-        Expression { kind: ExpressionKind::Cast(inner), value_type, span }
-            if matches!(inner.value_type, Type::Bytes { size: Some(size) } if u64::from(size) >= wanted) =>
-        {
+        Expression {
+            kind: ExpressionKind::Cast(inner),
+            value_type,
+            span,
+        } if matches!(inner.value_type, Type::Bytes { size: Some(size) } if u64::from(size) >= wanted) => {
             match *inner {
-                Expression { kind: ExpressionKind::Call { function: Function::CopyIn, mut arguments }, .. }
-                    if !arguments.is_empty() =>
-                {
-                    cast(arguments.swap_remove(0), value_type)
-                }
-                other => Expression { kind: ExpressionKind::Cast(Box::new(other)), value_type, span },
+                Expression {
+                    kind:
+                        ExpressionKind::Call {
+                            function: Function::CopyIn,
+                            mut arguments,
+                        },
+                    ..
+                } if !arguments.is_empty() => cast(arguments.swap_remove(0), value_type),
+                other => Expression {
+                    kind: ExpressionKind::Cast(Box::new(other)),
+                    value_type,
+                    span,
+                },
             }
         }
         other => other,

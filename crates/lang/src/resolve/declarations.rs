@@ -20,7 +20,11 @@ impl Resolver {
             Some(("this", _)) => Scope::ClauseLocal,
             Some(("typedef", _)) => return self.typedef(declaration),
             Some(("extern", span)) => {
-                return Err(unsupported("N_EXTERN", "declaring what is defined elsewhere (extern)", span));
+                return Err(unsupported(
+                    "N_EXTERN",
+                    "declaring what is defined elsewhere (extern)",
+                    span,
+                ));
             }
             Some((word, span)) => {
                 return Err(Diagnostic::new(
@@ -32,7 +36,11 @@ impl Resolver {
         };
         let base = self.base(&declaration.base, declaration.span)?;
         if declaration.declarators.is_empty() && !matches!(declaration.base, BaseType::Enumeration(_)) {
-            return Err(Diagnostic::new("D_SYNTAX", declaration.span, "the declaration declares nothing"));
+            return Err(Diagnostic::new(
+                "D_SYNTAX",
+                declaration.span,
+                "the declaration declares nothing",
+            ));
         }
         for declarator in &declaration.declarators {
             self.declare(scope, &base, declarator)?;
@@ -48,7 +56,10 @@ impl Resolver {
                 return Err(Diagnostic::new(
                     "D_DECL_ARRNULL",
                     span,
-                    format!("array declaration requires array dimension or tuple signature: {}", declarator.name),
+                    format!(
+                        "array declaration requires array dimension or tuple signature: {}",
+                        declarator.name
+                    ),
                 ));
             }
             _ => (self.derive(base.clone(), &declarator.derived, span)?, None),
@@ -65,7 +76,11 @@ impl Resolver {
             }
             Some(keys) => Some(keys.iter().map(|key| self.key_type(key)).collect::<Resolve<Vec<_>>>()?),
         };
-        let variable = Variable { name: declarator.name.clone(), value_type, keys };
+        let variable = Variable {
+            name: declarator.name.clone(),
+            value_type,
+            keys,
+        };
         if let Some(known) = self.known(scope, &declarator.name) {
             if self.variable(scope, known.id) == Some(&variable) {
                 return Ok(());
@@ -111,7 +126,11 @@ impl Resolver {
             let name = &declarator.name;
             let before = self.types.get(name).cloned().or_else(|| types::named(name));
             if before.is_some_and(|before| before != defined) {
-                return Err(Diagnostic::new("D_DECL_TYPERED", declarator.span, format!("type redeclared: {name}")));
+                return Err(Diagnostic::new(
+                    "D_DECL_TYPERED",
+                    declarator.span,
+                    format!("type redeclared: {name}"),
+                ));
             }
             self.types.insert(name.clone(), defined);
         }
@@ -128,13 +147,21 @@ impl Resolver {
         let value = self.expression(&inline.value)?;
         let from = types::name(&value.value_type);
         let Some(value) = convert::assign(value, &to) else {
-            return Err(super::operators::incompatible(&types::name(&to), "=", &from, inline.span));
+            return Err(super::operators::incompatible(
+                &types::name(&to),
+                "=",
+                &from,
+                inline.span,
+            ));
         };
         if nodes(&value) > MAXIMUM_INLINE {
             return Err(Diagnostic::new(
                 "N_NESTING",
                 inline.value.span,
-                format!("the inline {} expands to more than {MAXIMUM_INLINE} operations", declarator.name),
+                format!(
+                    "the inline {} expands to more than {MAXIMUM_INLINE} operations",
+                    declarator.name
+                ),
             ));
         }
         self.check_new_name(&declarator.name, declarator.span)?;
@@ -155,13 +182,21 @@ impl Resolver {
             BaseType::String => Ok(Type::String),
             BaseType::Floating => Err(unsupported("N_FLOAT", "floating point", span)),
             BaseType::Aggregate { keyword, tag } => {
-                let what = if tag.is_empty() { (*keyword).to_owned() } else { format!("{keyword} {tag}") };
+                let what = if tag.is_empty() {
+                    (*keyword).to_owned()
+                } else {
+                    format!("{keyword} {tag}")
+                };
                 Err(unsupported("N_STRUCT", &what, span)
                     .with_help("read a member by its offset: *(int *)(pointer + 8)"))
             }
             BaseType::Named(name) => match self.types.get(name).cloned().or_else(|| types::named(name)) {
                 Some(found) => Ok(found),
-                None => Err(Diagnostic::new("D_TYPE_ERR", span, format!("the type `{name}` is not known"))),
+                None => Err(Diagnostic::new(
+                    "D_TYPE_ERR",
+                    span,
+                    format!("the type `{name}` is not known"),
+                )),
             },
             BaseType::Enumeration(enumerators) => {
                 self.enumerators(enumerators)?;
@@ -207,10 +242,18 @@ impl Resolver {
                 Derived::Pointer => Type::Pointer(Some(Box::new(result))),
                 Derived::Array(_) => return Err(unsupported("N_ARRAY", "an array of fixed size", span)),
                 Derived::ArrayOfUnknownSize => {
-                    return Err(Diagnostic::new("D_DECL_ARRNULL", span, "an array needs a dimension here"));
+                    return Err(Diagnostic::new(
+                        "D_DECL_ARRNULL",
+                        span,
+                        "an array needs a dimension here",
+                    ));
                 }
                 Derived::Keys(_) => {
-                    return Err(Diagnostic::new("D_DECL_DYNOBJ", span, "an associative array cannot be part of a type"));
+                    return Err(Diagnostic::new(
+                        "D_DECL_DYNOBJ",
+                        span,
+                        "an associative array cannot be part of a type",
+                    ));
                 }
                 Derived::Function => return Err(unsupported("N_FUNCTION_TYPE", "a function type", span)),
             };
@@ -249,12 +292,19 @@ fn nodes(of: &Expression) -> usize {
         | ExpressionKind::Load(one) => nodes(one),
         ExpressionKind::Binary { left, right, .. }
         | ExpressionKind::Logical { left, right, .. }
-        | ExpressionKind::Comma { first: left, second: right } => nodes(left) + nodes(right),
-        ExpressionKind::Conditional { condition, then, otherwise } => {
-            nodes(condition) + nodes(then) + nodes(otherwise)
-        }
+        | ExpressionKind::Comma {
+            first: left,
+            second: right,
+        } => nodes(left) + nodes(right),
+        ExpressionKind::Conditional {
+            condition,
+            then,
+            otherwise,
+        } => nodes(condition) + nodes(then) + nodes(otherwise),
         ExpressionKind::Assign { place: target, value }
-        | ExpressionKind::AssignOperator { place: target, value, .. } => place(target) + nodes(value),
+        | ExpressionKind::AssignOperator {
+            place: target, value, ..
+        } => place(target) + nodes(value),
         ExpressionKind::Call { arguments, .. } => all(arguments),
     }
 }

@@ -15,9 +15,11 @@ impl Resolver {
         let span = node.span;
         match &node.kind {
             NodeKind::Integer(integer) => Ok(literal(*integer, span)),
-            NodeKind::String(text) => {
-                Ok(Expression { kind: ExpressionKind::String(text.clone()), value_type: Type::String, span })
-            }
+            NodeKind::String(text) => Ok(Expression {
+                kind: ExpressionKind::String(text.clone()),
+                value_type: Type::String,
+                span,
+            }),
             NodeKind::Identifier(name) => self.identifier(name, node),
             NodeKind::Local { .. } => self.variable_of(node),
             NodeKind::Index { base, indices } => self.index(base, indices, node),
@@ -31,17 +33,28 @@ impl Resolver {
                 self.binary(*operator, left, right, span)
             }
             NodeKind::Logical { operator, left, right } => self.logical(*operator, left, right, span),
-            NodeKind::Conditional { condition, then, otherwise } => {
-                self.conditional(condition, then, otherwise, span)
-            }
-            NodeKind::Assign { operator: None, left, right } => self.assign(left, right, span),
-            NodeKind::Assign { operator: Some(operator), left, right } => {
-                self.assign_operator(*operator, left, right, span)
-            }
+            NodeKind::Conditional {
+                condition,
+                then,
+                otherwise,
+            } => self.conditional(condition, then, otherwise, span),
+            NodeKind::Assign {
+                operator: None,
+                left,
+                right,
+            } => self.assign(left, right, span),
+            NodeKind::Assign {
+                operator: Some(operator),
+                left,
+                right,
+            } => self.assign_operator(*operator, left, right, span),
             NodeKind::Comma { first, second } => {
                 let (first, second) = (self.comma_operand(first)?, self.comma_operand(second)?);
                 let value_type = second.value_type.clone();
-                let kind = ExpressionKind::Comma { first: Box::new(first), second: Box::new(second) };
+                let kind = ExpressionKind::Comma {
+                    first: Box::new(first),
+                    second: Box::new(second),
+                };
                 Ok(Expression { kind, value_type, span })
             }
             NodeKind::Cast { to, operand } => {
@@ -65,7 +78,10 @@ impl Resolver {
                         span,
                         "cannot apply stringof to a value of type void",
                     )),
-                    _ => Ok(Expression { span, ..convert::to_string(operand) }),
+                    _ => Ok(Expression {
+                        span,
+                        ..convert::to_string(operand)
+                    }),
                 }
             }
             NodeKind::Offsetof(_) => Err(unsupported("N_STRUCT", "offsetof", span)),
@@ -86,22 +102,35 @@ impl Resolver {
             return Ok(constant::integer(value, constant::INT, span));
         }
         if let Some((builtin, value_type)) = names::builtin(name) {
-            return Ok(Expression { kind: ExpressionKind::Builtin(builtin), value_type, span });
+            return Ok(Expression {
+                kind: ExpressionKind::Builtin(builtin),
+                value_type,
+                span,
+            });
         }
         if name == "NULL" {
-            return Ok(convert::cast(constant::integer(0, constant::UNSIGNED_LONG, span), Type::Pointer(None)));
+            return Ok(convert::cast(
+                constant::integer(0, constant::UNSIGNED_LONG, span),
+                Type::Pointer(None),
+            ));
         }
         if let Some(instead) = names::missing_variable(name) {
             let diagnostic = unsupported("N_VARIABLE", &format!("the built-in variable {name}"), span);
-            return Err(if instead.is_empty() { diagnostic } else { diagnostic.with_help(instead) });
+            return Err(if instead.is_empty() {
+                diagnostic
+            } else {
+                diagnostic.with_help(instead)
+            });
         }
         if name.contains('`') {
             return Err(unsupported("N_SYMBOL", &format!("the symbol {name}"), span)
                 .with_help("variables of the target can be read by address: *(int *)0x..."));
         }
         if name == "uregs" {
-            return Err(Diagnostic::new("D_IDENT_BADREF", span, "array 'uregs' may not be referenced as scalar")
-                .with_help("uregs[R_RAX], uregs[R_RSP], ..."));
+            return Err(
+                Diagnostic::new("D_IDENT_BADREF", span, "array 'uregs' may not be referenced as scalar")
+                    .with_help("uregs[R_RAX], uregs[R_RSP], ..."),
+            );
         }
         if names::callable(name).is_some() {
             return Err(Diagnostic::new(
@@ -152,11 +181,18 @@ impl Resolver {
         }
         let pointer = self.expression(base)?;
         if !matches!(pointer.value_type, Type::Pointer(_)) {
-            let message = format!("a value of type \"{}\" has no elements", types::name(&pointer.value_type));
+            let message = format!(
+                "a value of type \"{}\" has no elements",
+                types::name(&pointer.value_type)
+            );
             return Err(Diagnostic::new("D_ARR_BADREF", base.span, message));
         }
         let [index] = indices else {
-            return Err(Diagnostic::new("D_ARR_BADREF", span, "a pointer has one index, not several keys"));
+            return Err(Diagnostic::new(
+                "D_ARR_BADREF",
+                span,
+                "a pointer has one index, not several keys",
+            ));
         };
         let index = self.expression(index)?;
         let address = self.binary(BinaryOperator::Add, pointer, index, span)?;
@@ -165,37 +201,57 @@ impl Resolver {
 
     fn register(&mut self, indices: &[Node], span: Span) -> Resolve<Expression> {
         let [index] = indices else {
-            return Err(Diagnostic::new("D_PROTO_LEN", span, "uregs[ ] prototype mismatch: 1 index expected"));
+            return Err(Diagnostic::new(
+                "D_PROTO_LEN",
+                span,
+                "uregs[ ] prototype mismatch: 1 index expected",
+            ));
         };
         let at = index.span;
         let index = self.expression(index)?;
         if !matches!(index.value_type, Type::Integer(_)) {
-            return Err(Diagnostic::new("D_REGS_IDX", at, "the index of uregs[ ] must be an integer")
-                .with_help("uregs[R_RAX], uregs[R_RSP], ..."));
+            return Err(
+                Diagnostic::new("D_REGS_IDX", at, "the index of uregs[ ] must be an integer")
+                    .with_help("uregs[R_RAX], uregs[R_RSP], ..."),
+            );
         }
         if constant::wide_value(&index).is_some_and(|value| !(0..28).contains(&value)) {
-            return Err(Diagnostic::new("D_REGS_IDX", at, "there is no such register in uregs[ ]")
-                .with_help("from 0 (R_R15) to 27 (R_GSBASE)"));
+            return Err(
+                Diagnostic::new("D_REGS_IDX", at, "there is no such register in uregs[ ]")
+                    .with_help("from 0 (R_R15) to 27 (R_GSBASE)"),
+            );
         }
         let index = Box::new(convert::to_integer(index, constant::LONG));
-        Ok(Expression { kind: ExpressionKind::Register(index), value_type: Type::U64, span })
+        Ok(Expression {
+            kind: ExpressionKind::Register(index),
+            value_type: Type::U64,
+            span,
+        })
     }
 
     fn member(&mut self, base: &Node, arrow: bool, span: Span) -> Resolve<Expression> {
         let operator = if arrow { "->" } else { "." };
         let base = self.expression(base)?;
         match base.value_type {
-            Type::Pointer(_) | Type::Bytes { .. } if arrow => Err(unsupported("N_STRUCT", "members of structures", span)
-                .with_help("read the member by its offset: *(int *)(pointer + 8)")),
+            Type::Pointer(_) | Type::Bytes { .. } if arrow => {
+                Err(unsupported("N_STRUCT", "members of structures", span)
+                    .with_help("read the member by its offset: *(int *)(pointer + 8)"))
+            }
             other if arrow => Err(Diagnostic::new(
                 "D_OP_PTR",
                 span,
-                format!("operator -> must be applied to a pointer, not to \"{}\"", types::name(&other)),
+                format!(
+                    "operator -> must be applied to a pointer, not to \"{}\"",
+                    types::name(&other)
+                ),
             )),
             other => Err(Diagnostic::new(
                 "D_OP_SOU",
                 span,
-                format!("operator {operator} cannot be applied to type \"{}\"", types::name(&other)),
+                format!(
+                    "operator {operator} cannot be applied to type \"{}\"",
+                    types::name(&other)
+                ),
             )),
         }
     }
@@ -205,12 +261,16 @@ impl Resolver {
             && let NodeKind::Identifier(name) = &function.kind
             && names::callable(name) == Some(Callable::Action)
         {
-            return Err(Diagnostic::new("D_OP_ACT", node.span, "operator , operands cannot be actions")
-                .with_help("separate actions with `;`"));
+            return Err(
+                Diagnostic::new("D_OP_ACT", node.span, "operator , operands cannot be actions")
+                    .with_help("separate actions with `;`"),
+            );
         }
         if matches!(&node.kind, NodeKind::Assign { left, .. } if super::aggregations::named(left).is_some()) {
-            return Err(Diagnostic::new("D_OP_DYN", node.span, "operator , operands cannot be of dynamic type")
-                .with_help("separate the statements with `;`"));
+            return Err(
+                Diagnostic::new("D_OP_DYN", node.span, "operator , operands cannot be of dynamic type")
+                    .with_help("separate the statements with `;`"),
+            );
         }
         self.expression(node)
     }
@@ -221,10 +281,26 @@ pub(super) fn literal(of: IntegerLiteral, span: Span) -> Expression {
     let fits_int = of.value <= i32::MAX as u64;
     let fits_unsigned = of.value <= u64::from(u32::MAX);
     let fits_long = of.value <= i64::MAX as u64;
-    let bytes = if !of.long && (if of.unsigned || !of.decimal { fits_unsigned } else { fits_int }) { 4 } else { 8 };
+    let bytes = if !of.long
+        && (if of.unsigned || !of.decimal {
+            fits_unsigned
+        } else {
+            fits_int
+        }) {
+        4
+    } else {
+        8
+    };
     let fits_signed = if bytes == 4 { fits_int } else { fits_long };
-    let constant_type = IntegerType { bytes, signed: !of.unsigned && fits_signed };
-    let value = if of.negative { (of.value as i64).wrapping_neg() } else { of.value as i64 };
+    let constant_type = IntegerType {
+        bytes,
+        signed: !of.unsigned && fits_signed,
+    };
+    let value = if of.negative {
+        (of.value as i64).wrapping_neg()
+    } else {
+        of.value as i64
+    };
     constant::integer(value, constant_type, span)
 }
 
@@ -256,6 +332,10 @@ pub(super) fn multi_dimensional(aggregation: &Node, span: Span) -> Diagnostic {
 }
 
 fn aggregation_as_value(name: &str, span: Span) -> Diagnostic {
-    Diagnostic::new("D_OP_DYN", span, format!("the aggregation {name} cannot be used as a value"))
-        .with_help("only printa, clear, trunc, normalize and denormalize take aggregations")
+    Diagnostic::new(
+        "D_OP_DYN",
+        span,
+        format!("the aggregation {name} cannot be used as a value"),
+    )
+    .with_help("only printa, clear, trunc, normalize and denormalize take aggregations")
 }

@@ -63,8 +63,14 @@ impl Later {
 pub(super) fn name_of(node: &Node) -> Option<String> {
     match &node.kind {
         NodeKind::Identifier(name) | NodeKind::Aggregation(name) => Some(name.clone()),
-        NodeKind::Local { scope: LocalScope::Thread, name } => Some(format!("self->{name}")),
-        NodeKind::Local { scope: LocalScope::Clause, name } => Some(format!("this->{name}")),
+        NodeKind::Local {
+            scope: LocalScope::Thread,
+            name,
+        } => Some(format!("self->{name}")),
+        NodeKind::Local {
+            scope: LocalScope::Clause,
+            name,
+        } => Some(format!("this->{name}")),
         _ => None,
     }
 }

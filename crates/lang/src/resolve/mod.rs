@@ -9,7 +9,7 @@
 //! | `declarations` | `int x;`, `typedef`, `enum`, `inline` |
 //! | `statements` | clauses and statements; `conditional` takes `if` apart |
 //! | `actions`, `aggregations` | what only a statement can be |
-//! | `expressions`, `operators`, `subroutines` | values |
+//! | `expressions`, `operators`, `assignment`, `subroutines` | values |
 //! | `variables` | places that can be read and assigned |
 //! | `constant`, `names` | folding; the names every program knows |
 //!
@@ -18,6 +18,7 @@
 
 mod actions;
 mod aggregations;
+mod assignment;
 mod conditional;
 mod constant;
 mod convert;
@@ -48,7 +49,10 @@ type Resolve<T> = Result<T, Diagnostic>;
 /// # Errors
 /// Everything found wrong.
 pub fn resolve(items: &[Item], pragmas: Vec<Pragma>) -> Result<Program, Vec<Diagnostic>> {
-    let mut resolver = Resolver { later: Later::of(items), ..Resolver::default() };
+    let mut resolver = Resolver {
+        later: Later::of(items),
+        ..Resolver::default()
+    };
     resolver.pragmas(pragmas);
     for item in items {
         match item {
@@ -62,16 +66,22 @@ pub fn resolve(items: &[Item], pragmas: Vec<Pragma>) -> Result<Program, Vec<Diag
                 resolver.note(result);
             }
             Item::Unsupported { keyword, span } => {
-                let tag = if *keyword == "provider" { "N_PROVIDER" } else { "N_TRANSLATOR" };
-                resolver.diagnostics.push(Diagnostic::new(
-                    tag,
-                    *span,
-                    format!("{keyword}s are not supported yet"),
-                ));
+                let tag = if *keyword == "provider" {
+                    "N_PROVIDER"
+                } else {
+                    "N_TRANSLATOR"
+                };
+                resolver
+                    .diagnostics
+                    .push(Diagnostic::new(tag, *span, format!("{keyword}s are not supported yet")));
             }
         }
     }
-    if resolver.diagnostics.is_empty() { Ok(resolver.program) } else { Err(resolver.diagnostics) }
+    if resolver.diagnostics.is_empty() {
+        Ok(resolver.program)
+    } else {
+        Err(resolver.diagnostics)
+    }
 }
 
 /// What is known of a variable besides its type.
@@ -116,7 +126,8 @@ impl Resolver {
         let mut options = Options::default();
         for pragma in &pragmas {
             if let Err(error) = options.set(&pragma.name, pragma.value.as_deref()) {
-                self.diagnostics.push(Diagnostic::new(error.tag(), pragma.span, error.to_string()));
+                self.diagnostics
+                    .push(Diagnostic::new(error.tag(), pragma.span, error.to_string()));
             }
         }
         self.program.pragmas = pragmas;

@@ -3,7 +3,10 @@
 use super::constant::{INT, LONG, UNSIGNED_LONG};
 use crate::program::{Builtin, IntegerType, Type};
 
-const UNSIGNED: IntegerType = IntegerType { bytes: 4, signed: false };
+const UNSIGNED: IntegerType = IntegerType {
+    bytes: 4,
+    signed: false,
+};
 
 /// A variable of the tracer's and its type.
 pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
@@ -64,7 +67,10 @@ pub(super) fn register(name: &str) -> Option<i64> {
         "R1" => "RDX",
         _ => name,
     };
-    REGISTERS.iter().position(|register| *register == name).and_then(|index| i64::try_from(index).ok())
+    REGISTERS
+        .iter()
+        .position(|register| *register == name)
+        .and_then(|index| i64::try_from(index).ok())
 }
 
 /// How a name may be called.
@@ -90,16 +96,60 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
         "count" | "sum" | "avg" | "min" | "max" | "stddev" | "quantize" | "lquantize" | "llquantize" => {
             Callable::Aggregating
         }
-        "alloca" | "basename" | "bcopy" | "cleanpath" | "copyinto" | "copyout" | "copyoutstr" | "ddi_pathname"
-        | "dirname" | "getf" | "getmajor" | "getminor" | "htonl" | "htonll" | "htons" | "index" | "inet_ntoa"
-        | "inet_ntoa6" | "inet_ntop" | "json" | "link_ntop" | "lltostr" | "memref" | "memstr" | "msgdsize"
-        | "msgsize" | "mutex_owned" | "mutex_owner" | "mutex_type_adaptive" | "mutex_type_spin" | "ntohl" | "ntohll"
-        | "ntohs" | "progenyof" | "rand" | "rindex" | "rw_iswriter" | "rw_read_held" | "rw_write_held"
-        | "speculation" | "strchr" | "strjoin" | "strrchr" | "strstr" | "strtok" | "strtoll" | "substr" | "tolower"
-        | "toupper" | "typeref" | "uaddr_of" => Callable::Missing("subroutine"),
-        "breakpoint" | "chill" | "commit" | "discard" | "freopen" | "ftruncate" | "func" | "jstack" | "mod" | "panic"
-        | "pcap" | "print" | "printm" | "printt" | "raise" | "setopt" | "speculate" | "stack" | "stop" | "sym"
-        | "system" | "tracemem" | "uaddr" | "ufunc" | "umod" | "usym" => Callable::Missing("action"),
+        "alloca"
+        | "basename"
+        | "bcopy"
+        | "cleanpath"
+        | "copyinto"
+        | "copyout"
+        | "copyoutstr"
+        | "ddi_pathname"
+        | "dirname"
+        | "getf"
+        | "getmajor"
+        | "getminor"
+        | "htonl"
+        | "htonll"
+        | "htons"
+        | "index"
+        | "inet_ntoa"
+        | "inet_ntoa6"
+        | "inet_ntop"
+        | "json"
+        | "link_ntop"
+        | "lltostr"
+        | "memref"
+        | "memstr"
+        | "msgdsize"
+        | "msgsize"
+        | "mutex_owned"
+        | "mutex_owner"
+        | "mutex_type_adaptive"
+        | "mutex_type_spin"
+        | "ntohl"
+        | "ntohll"
+        | "ntohs"
+        | "progenyof"
+        | "rand"
+        | "rindex"
+        | "rw_iswriter"
+        | "rw_read_held"
+        | "rw_write_held"
+        | "speculation"
+        | "strchr"
+        | "strjoin"
+        | "strrchr"
+        | "strstr"
+        | "strtok"
+        | "strtoll"
+        | "substr"
+        | "tolower"
+        | "toupper"
+        | "typeref"
+        | "uaddr_of" => Callable::Missing("subroutine"),
+        "breakpoint" | "chill" | "commit" | "discard" | "freopen" | "ftruncate" | "func" | "jstack" | "mod"
+        | "panic" | "pcap" | "print" | "printm" | "printt" | "raise" | "setopt" | "speculate" | "stack" | "stop"
+        | "sym" | "system" | "tracemem" | "uaddr" | "ufunc" | "umod" | "usym" => Callable::Missing("action"),
         _ => return None,
     })
 }

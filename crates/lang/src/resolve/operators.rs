@@ -1,11 +1,10 @@
-//! Operators: what operands they take, what they yield.
+//! Operators without effects: what operands they take, what they yield.
 
-use super::variables::designator;
 use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::program::{BinaryOperator, Expression, ExpressionKind, LogicalOperator, Type, UnaryOperator};
 use crate::source::Span;
-use crate::syntax::{Node, NodeKind, PrefixOperator};
+use crate::syntax::{Node, PrefixOperator};
 use crate::types;
 
 impl Resolver {
@@ -23,7 +22,10 @@ impl Resolver {
             }
             return Ok(match constant::value(&operand) {
                 Some(value) => constant::truth(value == 0, span),
-                None => Expression { span, ..unary(UnaryOperator::Not, operand, Type::I32) },
+                None => Expression {
+                    span,
+                    ..unary(UnaryOperator::Not, operand, Type::I32)
+                },
             });
         }
         let (tag, mark, kind) = match operator {
@@ -51,8 +53,10 @@ impl Resolver {
         let to = match &pointer.value_type {
             Type::Pointer(Some(to)) => to.as_ref().clone(),
             Type::Pointer(None) | Type::Bytes { .. } => {
-                return Err(Diagnostic::new("D_DEREF_VOID", span, "cannot dereference pointer to void")
-                    .with_help("cast it to what it points to: *(int *)pointer"));
+                return Err(
+                    Diagnostic::new("D_DEREF_VOID", span, "cannot dereference pointer to void")
+                        .with_help("cast it to what it points to: *(int *)pointer"),
+                );
             }
             other => {
                 return Err(Diagnostic::new(
@@ -76,7 +80,11 @@ impl Resolver {
     /// `&*pointer` and `&pointer[index]`: nothing else in D has an address.
     fn address_of(&mut self, operand: &Node, span: Span) -> Resolve<Expression> {
         if super::aggregations::named(operand).is_some() {
-            return Err(Diagnostic::new("D_ADDROF_VAR", span, "cannot take address of dynamic variable"));
+            return Err(Diagnostic::new(
+                "D_ADDROF_VAR",
+                span,
+                "cannot take address of dynamic variable",
+            ));
         }
         let operand = self.expression(operand)?;
         let to = operand.value_type.clone();
@@ -86,13 +94,20 @@ impl Resolver {
             kind => kind,
         };
         match inner {
-            ExpressionKind::Load(address) => {
-                Ok(Expression { span, ..convert::cast(*address, Type::Pointer(Some(Box::new(to)))) })
-            }
-            ExpressionKind::Variable(_) | ExpressionKind::Builtin(_) => {
-                Err(Diagnostic::new("D_ADDROF_VAR", span, "cannot take address of dynamic variable"))
-            }
-            _ => Err(Diagnostic::new("D_ADDROF_LVAL", span, "unacceptable operand for unary & operator")),
+            ExpressionKind::Load(address) => Ok(Expression {
+                span,
+                ..convert::cast(*address, Type::Pointer(Some(Box::new(to))))
+            }),
+            ExpressionKind::Variable(_) | ExpressionKind::Builtin(_) => Err(Diagnostic::new(
+                "D_ADDROF_VAR",
+                span,
+                "cannot take address of dynamic variable",
+            )),
+            _ => Err(Diagnostic::new(
+                "D_ADDROF_LVAL",
+                span,
+                "unacceptable operand for unary & operator",
+            )),
         }
     }
 
@@ -126,14 +141,28 @@ impl Resolver {
         let (left, right) = (self.expression(left)?, self.expression(right)?);
         for operand in [&left, &right] {
             if !types::is_scalar(&operand.value_type) {
-                return Err(operand_type("D_OP_SCALAR", mark, "scalar", &operand.value_type, operand.span));
+                return Err(operand_type(
+                    "D_OP_SCALAR",
+                    mark,
+                    "scalar",
+                    &operand.value_type,
+                    operand.span,
+                ));
             }
         }
         if let (Some(a), Some(b)) = (constant::value(&left), constant::value(&right)) {
             return Ok(constant::truth(constant::logical(operator, a, b), span));
         }
-        let kind = ExpressionKind::Logical { operator, left: Box::new(left), right: Box::new(right) };
-        Ok(Expression { kind, value_type: Type::I32, span })
+        let kind = ExpressionKind::Logical {
+            operator,
+            left: Box::new(left),
+            right: Box::new(right),
+        };
+        Ok(Expression {
+            kind,
+            value_type: Type::I32,
+            span,
+        })
     }
 
     pub(super) fn conditional(
@@ -145,7 +174,13 @@ impl Resolver {
     ) -> Resolve<Expression> {
         let condition = self.expression(condition)?;
         if !types::is_scalar(&condition.value_type) {
-            return Err(operand_type("D_OP_SCALAR", "?:", "scalar", &condition.value_type, condition.span));
+            return Err(operand_type(
+                "D_OP_SCALAR",
+                "?:",
+                "scalar",
+                &condition.value_type,
+                condition.span,
+            ));
         }
         let (then, otherwise) = (self.expression(then)?, self.expression(otherwise)?);
         let incompatible = Diagnostic::new(
@@ -180,7 +215,10 @@ impl Resolver {
             _ => return Err(incompatible),
         };
         if let Some(value) = constant::value(&condition) {
-            return Ok(Expression { span, ..if value != 0 { then } else { otherwise } });
+            return Ok(Expression {
+                span,
+                ..if value != 0 { then } else { otherwise }
+            });
         }
         let value_type = then.value_type.clone();
         let kind = ExpressionKind::Conditional {
@@ -190,158 +228,39 @@ impl Resolver {
         };
         Ok(Expression { kind, value_type, span })
     }
-
-    /// `left = right`.
-    pub(super) fn assign(&mut self, left: &Node, right: &Node, span: Span) -> Resolve<Expression> {
-        if let Some(name) = super::aggregations::named(left) {
-            return Err(Diagnostic::new(
-                "D_AGG_FUNC",
-                span,
-                format!("the assignment to {name} must be a statement of its own"),
-            ));
-        }
-        let Some(target) = designator(left).filter(|target| !self.is_pointer_element(target)) else {
-            return Err(self.not_assignable("=", left));
-        };
-        self.check_assignable(&target)?;
-        let value = self.expression(right)?;
-        let (place, to) = self.place_or_new(&target, &value.value_type)?;
-        let from = types::name(&value.value_type);
-        let Some(value) = convert::assign(value, &to) else {
-            return Err(incompatible(&types::name(&to), "=", &from, span));
-        };
-        Ok(Expression { kind: ExpressionKind::Assign { place, value: Box::new(value) }, value_type: to, span })
-    }
-
-    /// `left operator= right`. The value handed on has the type in which the operation is carried out: the common type
-    /// of both sides; that of a shift has its own promoted type.
-    pub(super) fn assign_operator(
-        &mut self,
-        operator: BinaryOperator,
-        left: &Node,
-        right: &Node,
-        span: Span,
-    ) -> Resolve<Expression> {
-        let mark = format!("{}=", symbol(operator));
-        let Some(target) = designator(left).filter(|target| !self.is_pointer_element(target)) else {
-            return Err(self.not_assignable(&mark, left));
-        };
-        self.check_assignable(&target)?;
-        // Reads it: so it must exist.
-        self.read(&target, left.span)?;
-        let value = self.expression(right)?;
-        let Some((place, to)) = self.place(&target)? else {
-            return Err(Diagnostic::new("D_VAR_UNDEF", left.span, "not yet declared or assigned"));
-        };
-        let value = match (&to, &value.value_type) {
-            (Type::Integer(place_type), Type::Integer(value_type)) => {
-                if matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight) {
-                    let promoted = types::promote(*value_type);
-                    convert::to_integer(value, promoted)
-                } else {
-                    let common = types::common(*place_type, *value_type);
-                    convert::to_integer(value, common)
-                }
-            }
-            (Type::Pointer(pointee), Type::Integer(_))
-                if matches!(operator, BinaryOperator::Add | BinaryOperator::Subtract) =>
-            {
-                scaled(value, pointee.as_deref(), span)?
-            }
-            (to, from) => {
-                let tag = match operator {
-                    BinaryOperator::Add | BinaryOperator::Subtract => "D_OP_INCOMPAT",
-                    BinaryOperator::Multiply | BinaryOperator::Divide => "D_OP_ARITH",
-                    _ => "D_OP_INT",
-                };
-                return Err(Diagnostic { tag, ..incompatible(&types::name(to), &mark, &types::name(from), span) });
-            }
-        };
-        if matches!(operator, BinaryOperator::Divide | BinaryOperator::Remainder)
-            && constant::value(&value) == Some(0)
-        {
-            return Err(Diagnostic::new("D_DIV_ZERO", span, "expression contains division by zero"));
-        }
-        let kind = ExpressionKind::AssignOperator { place, operator, value: Box::new(value) };
-        Ok(Expression { kind, value_type: to, span })
-    }
-
-    /// `++` and `--`. A variable that does not exist becomes an `int64_t`.
-    pub(super) fn increment(&mut self, operand: &Node, delta: i64, post: bool, span: Span) -> Resolve<Expression> {
-        let mark = if delta > 0 { "++" } else { "--" };
-        let Some(target) = designator(operand).filter(|target| !self.is_pointer_element(target)) else {
-            return Err(self.not_assignable(mark, operand));
-        };
-        let (place, to) = self.place_or_new(&target, &Type::I64)?;
-        let step = match &to {
-            Type::Integer(_) => 1,
-            Type::Pointer(Some(pointee)) => match types::size_of(pointee) {
-                Some(size) => i64::try_from(size).unwrap_or(1),
-                None => return Err(operand_type("D_OP_VFPTR", mark, "known-size", &to, span)),
-            },
-            Type::Pointer(None) => {
-                return Err(Diagnostic::new(
-                    "D_OP_VFPTR",
-                    span,
-                    format!("operator {mark} requires an operand of known size"),
-                ));
-            }
-            other => return Err(operand_type("D_OP_SCALAR", mark, "scalar", other, span)),
-        };
-        Ok(Expression {
-            kind: ExpressionKind::Increment { place, delta: delta * step, post },
-            value_type: to,
-            span,
-        })
-    }
-
-    /// Whether `base[index]` goes through a pointer variable rather than into an associative array.
-    fn is_pointer_element(&self, target: &super::variables::Designator<'_>) -> bool {
-        target.keys.is_some()
-            && self
-                .known(target.scope, target.name)
-                .and_then(|known| self.variable(target.scope, known.id))
-                .is_some_and(|variable| variable.keys.is_none() && matches!(variable.value_type, Type::Pointer(_)))
-    }
-
-    fn not_assignable(&mut self, mark: &str, left: &Node) -> Diagnostic {
-        let memory = match &left.kind {
-            NodeKind::Unary { operator: PrefixOperator::Dereference, .. } | NodeKind::Index { .. } => true,
-            NodeKind::Member { .. } => true,
-            _ => false,
-        };
-        if super::aggregations::named(left).is_some() {
-            return Diagnostic::new(
-                "D_AGG_FUNC",
-                left.span,
-                format!("operator {mark} cannot be applied to an aggregation: assign an aggregating function"),
-            )
-            .with_help("@a = sum(x), not @a += x");
-        }
-        if memory {
-            return Diagnostic::new(
-                "D_OP_WRITE",
-                left.span,
-                format!("operator {mark} can only be applied to a writable variable: D does not write the target's memory"),
-            );
-        }
-        Diagnostic::new("D_OP_LVAL", left.span, format!("operator {mark} requires modifiable lvalue as an operand"))
-    }
 }
 
 /// An operator in front of an operand of the right type; it spans the operand.
 pub(super) fn unary(operator: UnaryOperator, operand: Expression, value_type: Type) -> Expression {
     let span = operand.span;
-    Expression { kind: ExpressionKind::Unary { operator, operand: Box::new(operand) }, value_type, span }
+    Expression {
+        kind: ExpressionKind::Unary {
+            operator,
+            operand: Box::new(operand),
+        },
+        value_type,
+        span,
+    }
 }
 
 fn both_integers(left: &Expression, right: &Expression) -> bool {
-    matches!((&left.value_type, &right.value_type), (Type::Integer(_), Type::Integer(_)))
+    matches!(
+        (&left.value_type, &right.value_type),
+        (Type::Integer(_), Type::Integer(_))
+    )
 }
 
 fn operation(operator: BinaryOperator, left: Expression, right: Expression, to: Type, span: Span) -> Expression {
-    let kind = ExpressionKind::Binary { operator, left: Box::new(left), right: Box::new(right) };
-    Expression { kind, value_type: to, span }
+    let kind = ExpressionKind::Binary {
+        operator,
+        left: Box::new(left),
+        right: Box::new(right),
+    };
+    Expression {
+        kind,
+        value_type: to,
+        span,
+    }
 }
 
 /// Operators on integers.
@@ -360,16 +279,28 @@ fn arithmetic(operator: BinaryOperator, left: Expression, right: Expression, spa
             }
             _ => ("D_OP_INT", "integral"),
         };
-        let wrong = if matches!(left.value_type, Type::Integer(_)) { &right } else { &left };
+        let wrong = if matches!(left.value_type, Type::Integer(_)) {
+            &right
+        } else {
+            &left
+        };
         return Err(operand_type(tag, symbol(operator), kind, &wrong.value_type, wrong.span));
     };
     let shift = matches!(operator, B::ShiftLeft | B::ShiftRight);
-    let to = if shift { types::promote(*left_type) } else { types::common(*left_type, *right_type) };
+    let to = if shift {
+        types::promote(*left_type)
+    } else {
+        types::common(*left_type, *right_type)
+    };
     let right_to = if shift { types::promote(*right_type) } else { to };
     let (left, right) = (convert::to_integer(left, to), convert::to_integer(right, right_to));
     let divides = matches!(operator, B::Divide | B::Remainder);
     if divides && constant::value(&right) == Some(0) {
-        return Err(Diagnostic::new("D_DIV_ZERO", span, "expression contains division by zero"));
+        return Err(Diagnostic::new(
+            "D_DIV_ZERO",
+            span,
+            "expression contains division by zero",
+        ));
     }
     if let (Some(a), Some(b)) = (constant::value(&left), constant::value(&right))
         && let Some(value) = constant::binary(operator, a, b, to)
@@ -405,7 +336,9 @@ fn pointer_arithmetic(
             Ok(convert::cast(sum, Type::Pointer(Some(to))))
         }
         (Type::Pointer(Some(a)), Type::Pointer(Some(b))) if subtract && a == b => {
-            let Some(size) = types::size_of(&a).filter(|size| *size > 0) else { return Err(wrong) };
+            let Some(size) = types::size_of(&a).filter(|size| *size > 0) else {
+                return Err(wrong);
+            };
             let (left, right) = (convert::to_address(left), convert::to_address(right));
             let difference = operation(operator, left, right, Type::U64, span);
             let difference = convert::to_integer(difference, constant::LONG);
@@ -423,10 +356,14 @@ fn pointer_arithmetic(
 }
 
 /// An index times the size of what the pointer points to, in 64 bits.
-fn scaled(index: Expression, pointee: Option<&Type>, span: Span) -> Resolve<Expression> {
+pub(super) fn scaled(index: Expression, pointee: Option<&Type>, span: Span) -> Resolve<Expression> {
     let Some(size) = pointee.and_then(types::size_of) else {
-        return Err(Diagnostic::new("D_OP_VFPTR", span, "a pointer to something of unknown size cannot be moved")
-            .with_help("cast the pointer to what it points to, or to uintptr_t"));
+        return Err(Diagnostic::new(
+            "D_OP_VFPTR",
+            span,
+            "a pointer to something of unknown size cannot be moved",
+        )
+        .with_help("cast the pointer to what it points to, or to uintptr_t"));
     };
     let index = convert::to_address(index);
     if size == 1 {
@@ -468,7 +405,10 @@ fn comparison(operator: BinaryOperator, left: Expression, right: Expression, spa
 /// Whether an operator yields 0 or 1.
 pub(super) fn is_comparison(operator: BinaryOperator) -> bool {
     use BinaryOperator as B;
-    matches!(operator, B::Equal | B::NotEqual | B::Less | B::LessOrEqual | B::Greater | B::GreaterOrEqual)
+    matches!(
+        operator,
+        B::Equal | B::NotEqual | B::Less | B::LessOrEqual | B::Greater | B::GreaterOrEqual
+    )
 }
 
 /// An operator as written.
@@ -494,14 +434,21 @@ pub(crate) fn symbol(operator: BinaryOperator) -> &'static str {
     }
 }
 
-fn operand_type(tag: &'static str, mark: &str, kind: &str, found: &Type, span: Span) -> Diagnostic {
+pub(super) fn operand_type(tag: &'static str, mark: &str, kind: &str, found: &Type, span: Span) -> Diagnostic {
     Diagnostic::new(
         tag,
         span,
-        format!("operator {mark} requires an operand of {kind} type, found \"{}\"", types::name(found)),
+        format!(
+            "operator {mark} requires an operand of {kind} type, found \"{}\"",
+            types::name(found)
+        ),
     )
 }
 
 pub(super) fn incompatible(left: &str, mark: &str, right: &str, span: Span) -> Diagnostic {
-    Diagnostic::new("D_OP_INCOMPAT", span, format!("operands have incompatible types: \"{left}\" {mark} \"{right}\""))
+    Diagnostic::new(
+        "D_OP_INCOMPAT",
+        span,
+        format!("operands have incompatible types: \"{left}\" {mark} \"{right}\""),
+    )
 }

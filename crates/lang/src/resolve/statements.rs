@@ -14,7 +14,11 @@ impl Resolver {
             let result = check_probe(probe);
             self.note(result);
         }
-        if clause.body.iter().any(|statement| matches!(statement, syntax::Statement::If { .. })) {
+        if clause
+            .body
+            .iter()
+            .any(|statement| matches!(statement, syntax::Statement::If { .. }))
+        {
             self.clause_with_conditions(clause);
             return;
         }
@@ -49,14 +53,21 @@ impl Resolver {
         Err(Diagnostic::new(
             "D_PRED_SCALAR",
             node.span,
-            format!("predicate result must be of scalar type, found \"{}\"", types::name(&predicate.value_type)),
+            format!(
+                "predicate result must be of scalar type, found \"{}\"",
+                types::name(&predicate.value_type)
+            ),
         ))
     }
 
     /// A statement that is not `if`.
     pub(super) fn statement(&mut self, node: &Node) -> Resolve<Statement> {
         match &node.kind {
-            NodeKind::Assign { operator: None, left, right } => {
+            NodeKind::Assign {
+                operator: None,
+                left,
+                right,
+            } => {
                 if let Some((name, name_span, keys)) = aggregations::target(left)? {
                     return self.aggregate(name, name_span, keys, right, node.span);
                 }
@@ -69,8 +80,12 @@ impl Resolver {
             }
             _ => {
                 if let Some((name, ..)) = aggregations::target(node)? {
-                    return Err(Diagnostic::new("D_AGG_NULL", node.span, format!("expression has null effect: {name}"))
-                        .with_help(format!("{name} = count();, or printa({name});")));
+                    return Err(Diagnostic::new(
+                        "D_AGG_NULL",
+                        node.span,
+                        format!("expression has null effect: {name}"),
+                    )
+                    .with_help(format!("{name} = count();, or printa({name});")));
                 }
             }
         }
@@ -88,6 +103,10 @@ fn check_probe(probe: &ProbeDescription) -> Resolve<()> {
 }
 
 fn empty(span: Span) -> Diagnostic {
-    Diagnostic::new("D_PDESC_INVAL", span, "the probe description is empty: it would match every probe")
-        .with_help("provider:module:function:name")
+    Diagnostic::new(
+        "D_PDESC_INVAL",
+        span,
+        "the probe description is empty: it would match every probe",
+    )
+    .with_help("provider:module:function:name")
 }

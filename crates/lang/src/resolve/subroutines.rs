@@ -12,7 +12,11 @@ impl Resolver {
     /// The name that a call calls, and how it may be called.
     pub(super) fn callee<'n>(&self, function: &'n Node) -> Resolve<(&'n str, Callable)> {
         let NodeKind::Identifier(name) = &function.kind else {
-            return Err(Diagnostic::new("D_FUNC_IDENT", function.span, "function designator is not of function type"));
+            return Err(Diagnostic::new(
+                "D_FUNC_IDENT",
+                function.span,
+                "function designator is not of function type",
+            ));
         };
         if let Some(callable) = names::callable(name) {
             return Ok((name, callable));
@@ -21,9 +25,17 @@ impl Resolver {
             || names::builtin(name).is_some()
             || names::missing_variable(name).is_some();
         Err(if is_variable {
-            Diagnostic::new("D_FUNC_IDKIND", function.span, format!("scalar '{name}' may not be referenced as function"))
+            Diagnostic::new(
+                "D_FUNC_IDKIND",
+                function.span,
+                format!("scalar '{name}' may not be referenced as function"),
+            )
         } else {
-            Diagnostic::new("D_FUNC_UNDEF", function.span, format!("undefined function name: {name}"))
+            Diagnostic::new(
+                "D_FUNC_UNDEF",
+                function.span,
+                format!("undefined function name: {name}"),
+            )
         })
     }
 
@@ -56,7 +68,10 @@ impl Resolver {
                 let size = self.size(name, arguments, 1)?;
                 let known = constant::value(&size).and_then(|size| u32::try_from(size).ok());
                 Ok(Expression {
-                    kind: ExpressionKind::Call { function: Function::CopyIn, arguments: vec![address, size] },
+                    kind: ExpressionKind::Call {
+                        function: Function::CopyIn,
+                        arguments: vec![address, size],
+                    },
                     value_type: Type::Bytes { size: known },
                     span,
                 })
@@ -68,21 +83,29 @@ impl Resolver {
                     resolved.push(self.size(name, arguments, 1)?);
                 }
                 Ok(Expression {
-                    kind: ExpressionKind::Call { function: Function::CopyInString, arguments: resolved },
+                    kind: ExpressionKind::Call {
+                        function: Function::CopyInString,
+                        arguments: resolved,
+                    },
                     value_type: Type::String,
                     span,
                 })
             }
             _ => {
                 check_count(name, arguments, 1..=1, span)?;
-                let Some(argument) = arguments.first() else { return Err(count_mismatch(name, 0, "1", span)) };
+                let Some(argument) = arguments.first() else {
+                    return Err(count_mismatch(name, 0, "1", span));
+                };
                 let resolved = self.expression(argument)?;
                 let found = resolved.value_type.clone();
                 let Some(string) = convert::assign(resolved, &Type::String) else {
                     return Err(incompatible_argument(name, 0, "string", &found, argument.span));
                 };
                 Ok(Expression {
-                    kind: ExpressionKind::Call { function: Function::StringLength, arguments: vec![string] },
+                    kind: ExpressionKind::Call {
+                        function: Function::StringLength,
+                        arguments: vec![string],
+                    },
                     value_type: Type::U64,
                     span,
                 })

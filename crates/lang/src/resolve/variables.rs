@@ -29,11 +29,23 @@ pub(super) fn designator(node: &Node) -> Option<Designator<'_>> {
     };
     let (scope, name) = match &base.kind {
         NodeKind::Identifier(name) => (Scope::Global, name),
-        NodeKind::Local { scope: LocalScope::Thread, name } => (Scope::ThreadLocal, name),
-        NodeKind::Local { scope: LocalScope::Clause, name } => (Scope::ClauseLocal, name),
+        NodeKind::Local {
+            scope: LocalScope::Thread,
+            name,
+        } => (Scope::ThreadLocal, name),
+        NodeKind::Local {
+            scope: LocalScope::Clause,
+            name,
+        } => (Scope::ClauseLocal, name),
         _ => return None,
     };
-    Some(Designator { scope, name, keys, span: base.span, text: name_of(base)? })
+    Some(Designator {
+        scope,
+        name,
+        keys,
+        span: base.span,
+        text: name_of(base)?,
+    })
 }
 
 impl Resolver {
@@ -70,14 +82,25 @@ impl Resolver {
 
     /// The place that a designator names and its type, if the variable exists.
     pub(super) fn place(&mut self, designator: &Designator<'_>) -> Resolve<Option<(Place, Type)>> {
-        let Some(known) = self.known(designator.scope, designator.name) else { return Ok(None) };
-        let Some(variable) = self.variable(designator.scope, known.id) else { return Ok(None) };
+        let Some(known) = self.known(designator.scope, designator.name) else {
+            return Ok(None);
+        };
+        let Some(variable) = self.variable(designator.scope, known.id) else {
+            return Ok(None);
+        };
         let (scope, id, value_type) = (designator.scope, known.id, variable.value_type.clone());
         match (variable.keys.clone(), designator.keys) {
             (None, None) => Ok(Some((Place::Scalar { scope, variable: id }, value_type))),
             (Some(types), Some(keys)) => {
                 let keys = self.keys(&designator.text, keys, Some((&types, known.span)), designator.span)?;
-                Ok(Some((Place::Element { scope, variable: id, keys }, value_type)))
+                Ok(Some((
+                    Place::Element {
+                        scope,
+                        variable: id,
+                        keys,
+                    },
+                    value_type,
+                )))
             }
             (Some(_), None) => Err(Diagnostic::new(
                 "D_IDENT_BADREF",
@@ -118,18 +141,31 @@ impl Resolver {
                 return Err(Diagnostic::new(
                     "D_ARR_LOCAL",
                     designator.span,
-                    format!("local variables may not be used as associative arrays: {}", designator.name),
+                    format!(
+                        "local variables may not be used as associative arrays: {}",
+                        designator.name
+                    ),
                 )
                 .with_help("use self-> or a global array, and assign 0 to an element to free it"));
             }
             Some(keys) => Some(self.keys(&designator.text, keys, None, designator.span)?),
         };
-        let types = keys.as_ref().map(|keys| keys.iter().map(|key| key.value_type.clone()).collect());
-        let variable = Variable { name: designator.name.to_owned(), value_type: value_type.clone(), keys: types };
+        let types = keys
+            .as_ref()
+            .map(|keys| keys.iter().map(|key| key.value_type.clone()).collect());
+        let variable = Variable {
+            name: designator.name.to_owned(),
+            value_type: value_type.clone(),
+            keys: types,
+        };
         let id = self.define(scope, variable, designator.span);
         let place = match keys {
             None => Place::Scalar { scope, variable: id },
-            Some(keys) => Place::Element { scope, variable: id, keys },
+            Some(keys) => Place::Element {
+                scope,
+                variable: id,
+                keys,
+            },
         };
         Ok((place, value_type))
     }
@@ -171,8 +207,9 @@ impl Resolver {
         if let Some((types, first)) = prototype
             && types.len() != keys.len()
         {
-            return Err(length_mismatch(name, keys.len(), types.len(), span)
-                .with_related(first, "its keys were fixed here"));
+            return Err(
+                length_mismatch(name, keys.len(), types.len(), span).with_related(first, "its keys were fixed here")
+            );
         }
         let mut resolved = Vec::with_capacity(keys.len());
         for (index, key) in keys.iter().enumerate() {
@@ -184,7 +221,11 @@ impl Resolver {
                     return Err(Diagnostic::new(
                         "D_KEY_TYPE",
                         key.span,
-                        format!("{name}[ ] key #{} has no value: {}", index + 1, types::name(&expression.value_type)),
+                        format!(
+                            "{name}[ ] key #{} has no value: {}",
+                            index + 1,
+                            types::name(&expression.value_type)
+                        ),
                     ));
                 }
             };
@@ -209,13 +250,19 @@ impl Resolver {
     /// The value of a variable that must exist.
     pub(super) fn read(&mut self, designator: &Designator<'_>, span: Span) -> Resolve<Expression> {
         if let Some((place, value_type)) = self.place(designator)? {
-            return Ok(Expression { kind: ExpressionKind::Variable(place), value_type, span });
+            return Ok(Expression {
+                kind: ExpressionKind::Variable(place),
+                value_type,
+                span,
+            });
         }
         let text = &designator.text;
         let diagnostic = match designator.scope {
-            Scope::Global if designator.keys.is_none() => {
-                Diagnostic::new("D_IDENT_UNDEF", span, format!("failed to resolve {text}: Unknown variable name"))
-            }
+            Scope::Global if designator.keys.is_none() => Diagnostic::new(
+                "D_IDENT_UNDEF",
+                span,
+                format!("failed to resolve {text}: Unknown variable name"),
+            ),
             _ => Diagnostic::new(
                 "D_VAR_UNDEF",
                 designator.span,
@@ -239,7 +286,10 @@ fn declaration_hint(designator: &Designator<'_>) -> String {
         Scope::ClauseLocal => "this ",
     };
     let keys = if designator.keys.is_some() { "[...]" } else { "" };
-    format!("declare it before the clause ({scope}int {}{keys};), or put the clause that assigns it first", designator.name)
+    format!(
+        "declare it before the clause ({scope}int {}{keys};), or put the clause that assigns it first",
+        designator.name
+    )
 }
 
 /// The error of as many keys as there should not be; an array's and an aggregation's alike.

@@ -1,0 +1,187 @@
+//! Assignments: `=`, `+=` and its kin, `++`, `--`.
+
+use super::operators::{incompatible, operand_type, scaled, symbol};
+use super::variables::designator;
+use super::{Resolve, Resolver, constant, convert};
+use crate::diagnostic::Diagnostic;
+use crate::program::{BinaryOperator, Expression, ExpressionKind, Type};
+use crate::source::Span;
+use crate::syntax::{Node, NodeKind, PrefixOperator};
+use crate::types;
+
+impl Resolver {
+    /// `left = right`.
+    pub(super) fn assign(&mut self, left: &Node, right: &Node, span: Span) -> Resolve<Expression> {
+        if let Some(name) = super::aggregations::named(left) {
+            return Err(Diagnostic::new(
+                "D_AGG_FUNC",
+                span,
+                format!("the assignment to {name} must be a statement of its own"),
+            ));
+        }
+        let Some(target) = designator(left).filter(|target| !self.is_pointer_element(target)) else {
+            return Err(self.not_assignable("=", left));
+        };
+        self.check_assignable(&target)?;
+        let value = self.expression(right)?;
+        let (place, to) = self.place_or_new(&target, &value.value_type)?;
+        let from = types::name(&value.value_type);
+        let Some(value) = convert::assign(value, &to) else {
+            return Err(incompatible(&types::name(&to), "=", &from, span));
+        };
+        Ok(Expression {
+            kind: ExpressionKind::Assign {
+                place,
+                value: Box::new(value),
+            },
+            value_type: to,
+            span,
+        })
+    }
+
+    /// `left operator= right`. The value handed on has the type in which the operation is carried out: the common type
+    /// of both sides; that of a shift has its own promoted type.
+    pub(super) fn assign_operator(
+        &mut self,
+        operator: BinaryOperator,
+        left: &Node,
+        right: &Node,
+        span: Span,
+    ) -> Resolve<Expression> {
+        let mark = format!("{}=", symbol(operator));
+        let Some(target) = designator(left).filter(|target| !self.is_pointer_element(target)) else {
+            return Err(self.not_assignable(&mark, left));
+        };
+        self.check_assignable(&target)?;
+        // Reads it: so it must exist.
+        self.read(&target, left.span)?;
+        let value = self.expression(right)?;
+        let Some((place, to)) = self.place(&target)? else {
+            return Err(Diagnostic::new(
+                "D_VAR_UNDEF",
+                left.span,
+                "not yet declared or assigned",
+            ));
+        };
+        let value = match (&to, &value.value_type) {
+            (Type::Integer(place_type), Type::Integer(value_type)) => {
+                if matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight) {
+                    let promoted = types::promote(*value_type);
+                    convert::to_integer(value, promoted)
+                } else {
+                    let common = types::common(*place_type, *value_type);
+                    convert::to_integer(value, common)
+                }
+            }
+            (Type::Pointer(pointee), Type::Integer(_))
+                if matches!(operator, BinaryOperator::Add | BinaryOperator::Subtract) =>
+            {
+                scaled(value, pointee.as_deref(), span)?
+            }
+            (to, from) => {
+                let tag = match operator {
+                    BinaryOperator::Add | BinaryOperator::Subtract => "D_OP_INCOMPAT",
+                    BinaryOperator::Multiply | BinaryOperator::Divide => "D_OP_ARITH",
+                    _ => "D_OP_INT",
+                };
+                return Err(Diagnostic {
+                    tag,
+                    ..incompatible(&types::name(to), &mark, &types::name(from), span)
+                });
+            }
+        };
+        if matches!(operator, BinaryOperator::Divide | BinaryOperator::Remainder) && constant::value(&value) == Some(0)
+        {
+            return Err(Diagnostic::new(
+                "D_DIV_ZERO",
+                span,
+                "expression contains division by zero",
+            ));
+        }
+        let kind = ExpressionKind::AssignOperator {
+            place,
+            operator,
+            value: Box::new(value),
+        };
+        Ok(Expression {
+            kind,
+            value_type: to,
+            span,
+        })
+    }
+
+    /// `++` and `--`. A variable that does not exist becomes an `int64_t`.
+    pub(super) fn increment(&mut self, operand: &Node, delta: i64, post: bool, span: Span) -> Resolve<Expression> {
+        let mark = if delta > 0 { "++" } else { "--" };
+        let Some(target) = designator(operand).filter(|target| !self.is_pointer_element(target)) else {
+            return Err(self.not_assignable(mark, operand));
+        };
+        let (place, to) = self.place_or_new(&target, &Type::I64)?;
+        let step = match &to {
+            Type::Integer(_) => 1,
+            Type::Pointer(Some(pointee)) => match types::size_of(pointee) {
+                Some(size) => i64::try_from(size).unwrap_or(1),
+                None => return Err(operand_type("D_OP_VFPTR", mark, "known-size", &to, span)),
+            },
+            Type::Pointer(None) => {
+                return Err(Diagnostic::new(
+                    "D_OP_VFPTR",
+                    span,
+                    format!("operator {mark} requires an operand of known size"),
+                ));
+            }
+            other => return Err(operand_type("D_OP_SCALAR", mark, "scalar", other, span)),
+        };
+        Ok(Expression {
+            kind: ExpressionKind::Increment {
+                place,
+                delta: delta * step,
+                post,
+            },
+            value_type: to,
+            span,
+        })
+    }
+
+    /// Whether `base[index]` goes through a pointer variable rather than into an associative array.
+    fn is_pointer_element(&self, target: &super::variables::Designator<'_>) -> bool {
+        target.keys.is_some()
+            && self
+                .known(target.scope, target.name)
+                .and_then(|known| self.variable(target.scope, known.id))
+                .is_some_and(|variable| variable.keys.is_none() && matches!(variable.value_type, Type::Pointer(_)))
+    }
+
+    fn not_assignable(&mut self, mark: &str, left: &Node) -> Diagnostic {
+        let memory = matches!(
+            left.kind,
+            NodeKind::Unary {
+                operator: PrefixOperator::Dereference,
+                ..
+            } | NodeKind::Index { .. }
+                | NodeKind::Member { .. }
+        );
+        if super::aggregations::named(left).is_some() {
+            return Diagnostic::new(
+                "D_AGG_FUNC",
+                left.span,
+                format!("operator {mark} cannot be applied to an aggregation: assign an aggregating function"),
+            )
+            .with_help("@a = sum(x), not @a += x");
+        }
+        if memory {
+            return Diagnostic::new(
+                "D_OP_WRITE",
+                left.span,
+                format!(
+                    "operator {mark} can only be applied to a writable variable: D does not write the target's memory"
+                ),
+            );
+        }
+        Diagnostic::new(
+            "D_OP_LVAL",
+            left.span,
+            format!("operator {mark} requires modifiable lvalue as an operand"),
+        )
+    }
+}

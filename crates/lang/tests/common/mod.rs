@@ -1,0 +1,239 @@
+//! What holds of every program that the front end lets through, whatever the text was: those who take programs rely on
+//! it without looking again.
+
+use nanoprobe_lang::program::*;
+
+/// Panics where a program breaks the promises of `nanoprobe_lang::program`.
+pub fn check(program: &Program) {
+    for clause in &program.clauses {
+        if let Some(predicate) = &clause.predicate {
+            assert!(is_scalar(&predicate.value_type), "predicate {predicate:?}");
+            expression(program, predicate);
+        }
+        clause.statements.iter().for_each(|s| statement(program, s));
+    }
+}
+
+fn statement(program: &Program, of: &Statement) {
+    match of {
+        Statement::Expression(e) => expression(program, e),
+        Statement::Aggregate {
+            aggregation,
+            keys,
+            value,
+            weight,
+            ..
+        } => {
+            let aggregation = &program.aggregations[aggregation.0 as usize];
+            assert_eq!(aggregation.keys.len(), keys.len());
+            assert_eq!(value.is_none(), aggregation.function == AggregatingFunction::Count);
+            for (key, key_type) in keys.iter().zip(&aggregation.keys) {
+                match (key, key_type) {
+                    (KeyExpression::UserStack { frames }, KeyType::UserStack { frames: same }) => {
+                        assert_eq!(frames, same)
+                    }
+                    (KeyExpression::Value(value), key_type) => {
+                        expression(program, value);
+                        match (&value.value_type, key_type) {
+                            (Type::Integer(integer), KeyType::Integer(known)) => assert!(known.bytes >= integer.bytes),
+                            (Type::String, KeyType::String) => {}
+                            other => panic!("key {other:?}"),
+                        }
+                    }
+                    other => panic!("key {other:?}"),
+                }
+            }
+            for value in value.iter().chain(weight) {
+                assert!(matches!(value.value_type, Type::Integer(_)), "{value:?}");
+                expression(program, value);
+            }
+        }
+        Statement::Record(action) => record(program, &action.kind),
+    }
+}
+
+fn record(program: &Program, of: &RecordKind) {
+    match of {
+        RecordKind::Trace(value) => {
+            assert!(!matches!(value.value_type, Type::Void | Type::Bytes { size: None }));
+            expression(program, value);
+        }
+        RecordKind::Printf { arguments, .. } => arguments.iter().for_each(|a| expression(program, a)),
+        RecordKind::Exit(status) => {
+            assert_eq!(status.value_type, Type::I32);
+            expression(program, status);
+        }
+        RecordKind::Truncate { count: Some(value), .. } | RecordKind::Normalize { factor: value, .. } => {
+            assert_eq!(value.value_type, Type::I64);
+            expression(program, value);
+        }
+        RecordKind::Printa { aggregations, .. } => {
+            assert!(
+                aggregations
+                    .iter()
+                    .all(|id| (id.0 as usize) < program.aggregations.len())
+            );
+        }
+        RecordKind::Clear(id) | RecordKind::Denormalize(id) | RecordKind::Truncate { aggregation: id, .. } => {
+            assert!((id.0 as usize) < program.aggregations.len());
+        }
+        RecordKind::UserStack { .. } => {}
+    }
+}
+
+fn is_scalar(of: &Type) -> bool {
+    matches!(of, Type::Integer(_) | Type::Pointer(_))
+}
+
+fn expression(program: &Program, of: &Expression) {
+    let to = &of.value_type;
+    match &of.kind {
+        ExpressionKind::Integer(value) => {
+            let Type::Integer(integer) = to else { panic!("{of:?}") };
+            assert_eq!(nanoprobe_lang::types::normalise(*value, *integer), *value, "{of:?}");
+        }
+        ExpressionKind::String(_) => assert_eq!(*to, Type::String),
+        ExpressionKind::Builtin(_) => {}
+        ExpressionKind::Register(index) => {
+            assert_eq!((to, &index.value_type), (&Type::U64, &Type::I64));
+            expression(program, index);
+        }
+        ExpressionKind::Variable(target) => assert_eq!(place(program, target), to),
+        ExpressionKind::Unary { operator, operand } => {
+            match operator {
+                UnaryOperator::Not => assert!(*to == Type::I32 && is_scalar(&operand.value_type)),
+                _ => assert!(*to == operand.value_type && matches!(to, Type::Integer(_))),
+            }
+            expression(program, operand);
+        }
+        ExpressionKind::Binary { operator, left, right } => {
+            use BinaryOperator as B;
+            let same = left.value_type == right.value_type;
+            match operator {
+                B::ShiftLeft | B::ShiftRight => {
+                    assert!(
+                        left.value_type == *to && matches!(right.value_type, Type::Integer(_)),
+                        "{of:?}"
+                    );
+                }
+                B::Equal | B::NotEqual | B::Less | B::LessOrEqual | B::Greater | B::GreaterOrEqual => {
+                    assert!(same && *to == Type::I32, "{of:?}");
+                    assert!(matches!(left.value_type, Type::Integer(_) | Type::String), "{of:?}");
+                }
+                _ => assert!(
+                    same && left.value_type == *to && matches!(to, Type::Integer(_)),
+                    "{of:?}"
+                ),
+            }
+            expression(program, left);
+            expression(program, right);
+        }
+        ExpressionKind::Logical { left, right, .. } => {
+            assert!(*to == Type::I32 && is_scalar(&left.value_type) && is_scalar(&right.value_type));
+            expression(program, left);
+            expression(program, right);
+        }
+        ExpressionKind::Conditional {
+            condition,
+            then,
+            otherwise,
+        } => {
+            assert!(is_scalar(&condition.value_type));
+            assert!(
+                then.value_type == *to && otherwise.value_type == *to && *to != Type::Void,
+                "{of:?}"
+            );
+            [condition, then, otherwise]
+                .into_iter()
+                .for_each(|e| expression(program, e));
+        }
+        ExpressionKind::Cast(operand) => {
+            let from = &operand.value_type;
+            match to {
+                Type::Integer(_) | Type::Pointer(_) => assert!(!matches!(from, Type::String | Type::Void), "{of:?}"),
+                Type::String => assert!(!matches!(from, Type::Void), "{of:?}"),
+                Type::Void => {}
+                Type::Bytes { .. } => panic!("{of:?}"),
+            }
+            expression(program, operand);
+        }
+        ExpressionKind::Assign { place: target, value } => {
+            assert_eq!(place(program, target), to);
+            assert_eq!(&value.value_type, to, "{of:?}");
+            expression(program, value);
+        }
+        ExpressionKind::AssignOperator {
+            place: target, value, ..
+        } => {
+            assert_eq!(place(program, target), to);
+            assert!(
+                is_scalar(to) && matches!(value.value_type, Type::Integer(i) if i.bytes >= 4),
+                "{of:?}"
+            );
+            expression(program, value);
+        }
+        ExpressionKind::Increment {
+            place: target, delta, ..
+        } => {
+            assert!(place(program, target) == to && is_scalar(to) && *delta != 0);
+        }
+        ExpressionKind::Comma { first, second } => {
+            assert_eq!(second.value_type, *to);
+            expression(program, first);
+            expression(program, second);
+        }
+        ExpressionKind::Call { function, arguments } => {
+            let addresses = match function {
+                Function::CopyIn => arguments.len() == 2,
+                Function::CopyInString => (1..=2).contains(&arguments.len()),
+                Function::StringLength => {
+                    assert!(arguments.len() == 1 && arguments[0].value_type == Type::String);
+                    false
+                }
+            };
+            assert!(*function == Function::StringLength || addresses);
+            assert!(
+                !addresses || arguments.iter().all(|a| a.value_type == Type::U64),
+                "{of:?}"
+            );
+            arguments.iter().for_each(|a| expression(program, a));
+        }
+        ExpressionKind::Load(address) => {
+            assert!(
+                matches!(to, Type::Integer(_)) && is_scalar(&address.value_type),
+                "{of:?}"
+            );
+            expression(program, address);
+        }
+    }
+}
+
+/// The type of a place.
+fn place<'p>(program: &'p Program, of: &Place) -> &'p Type {
+    let (scope, id, keys) = match of {
+        Place::Scalar { scope, variable } => (scope, variable, None),
+        Place::Element { scope, variable, keys } => (scope, variable, Some(keys)),
+    };
+    let variable = match scope {
+        Scope::Global => &program.globals[id.0 as usize],
+        Scope::ThreadLocal => &program.thread_locals[id.0 as usize],
+        Scope::ClauseLocal => &program.clause_locals[id.0 as usize],
+    };
+    assert!(
+        !matches!(variable.value_type, Type::Void | Type::Bytes { .. }),
+        "{variable:?}"
+    );
+    match (keys, &variable.keys) {
+        (None, None) => {}
+        (Some(keys), Some(types)) => {
+            assert_eq!(keys.len(), types.len());
+            for (key, key_type) in keys.iter().zip(types) {
+                let integers = matches!((&key.value_type, key_type), (Type::Integer(_), Type::Integer(_)));
+                assert!(integers || key.value_type == *key_type, "{key:?}");
+                expression(program, key);
+            }
+        }
+        other => panic!("{other:?}"),
+    }
+    &variable.value_type
+}

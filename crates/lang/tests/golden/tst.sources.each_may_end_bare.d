@@ -1,0 +1,3 @@
+pid$target::f:entry
+/* source */
+pid$target::g:entry
