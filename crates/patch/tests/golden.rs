@@ -15,6 +15,7 @@
 //! ```
 //!
 //! `NANOPROBE_BLESS=1 cargo test -p nanoprobe-patch --test golden` rewrites the outputs.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,4 +1,5 @@
 //! Relocation against an independent decoder: the relocated sequence, decoded again, means the same.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod support;
 

@@ -83,14 +83,14 @@ fn every_combination_of_boundaries_is_placed_and_spelled() {
 
 #[test]
 fn nothing_fits_where_no_hole_is_in_reach() {
-    let mut space = NearSpace::new(vec![0x10_0000..0x20_0000], 4096);
+    let mut space = NearSpace::new(std::iter::once(0x10_0000..0x20_0000).collect(), 4096);
     assert_eq!(space.place(&run(0x5555_5555_0000, &[], 100), 100), None);
     assert!(space.regions().is_empty());
 }
 
 #[test]
 fn a_hole_of_one_page_is_used_to_its_last_byte_and_no_further() {
-    let mut space = NearSpace::new(vec![0x5555_5565_0001..0x5555_5565_2fff], 4096);
+    let mut space = NearSpace::new(std::iter::once(0x5555_5565_0001..0x5555_5565_2fff).collect(), 4096);
     let run = run(0x5555_5555_0000, &[], 1024);
     let places: Vec<u64> = (0..4).map(|_| space.place(&run, 1024).unwrap().0).collect();
     assert_eq!(

@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use super::shape::{JUMP, Shape, shape_at};
 use super::{Displaced, FunctionPlan, PlanOptions, RunPlan};
-use crate::detour::{Content, Runtime, compose};
+use crate::detour::{Runtime, compose};
 use crate::function::{FunctionMap, Kind};
 use crate::{JumpConstraint, Point, Refusal, Tactic, TargetAddress};
 
@@ -168,25 +168,43 @@ fn choose(
 }
 
 fn trap(map: &FunctionMap, site: &Site) -> Result<RunPlan, Refusal> {
-    let end = map.code().get(site.index).map_or(0, |instruction| instruction.end());
-    let shape = Shape {
-        first: site.index,
-        behind: site.index + 1,
-        end,
-        constraint: JumpConstraint::FREE,
-        padding: Vec::new(),
-        padded: false,
-        avoided: false,
+    let Some(instruction) = map.code().get(site.index) else {
+        return Err(Refusal::OutsideFunction { site: map.start() });
     };
-    let run = displace(map, &shape, &[site])?;
-    Ok(RunPlan {
+    let displaced = Displaced {
+        address: map.address(instruction.offset),
+        bytes: map.bytes_of(*instruction).to_vec(),
+        points: site.points.clone(),
+    };
+    trap_at(displaced, map.ranges().collect())
+}
+
+fn trap_at(displaced: Displaced, inside: Vec<Range<TargetAddress>>) -> Result<RunPlan, Refusal> {
+    measure(RunPlan {
+        start: displaced.address,
         tactic: Tactic::Trap,
-        original: run.original.iter().take(1).copied().collect(),
-        ..run
+        length: displaced.bytes.len(),
+        original: displaced.bytes.iter().take(1).copied().collect(),
+        instructions: vec![displaced],
+        constraint: JumpConstraint::FREE,
+        padding_boundaries: Vec::new(),
+        detour_length: 0,
+        reach: TargetAddress(0)..TargetAddress(0),
+        inside,
     })
 }
 
-/// Composes the run once, to know that all of it can be moved, how long its detour is, and from where it reaches.
+pub(super) fn as_traps(run: &RunPlan) -> FunctionPlan {
+    let mut plan = FunctionPlan::default();
+    for displaced in run.instructions.iter().filter(|displaced| !displaced.points.is_empty()) {
+        match trap_at(displaced.clone(), run.inside.clone()) {
+            Ok(trap) => plan.runs.push(trap),
+            Err(refusal) => plan.refusals.push((displaced.address, refusal)),
+        }
+    }
+    plan
+}
+
 fn displace(map: &FunctionMap, shape: &Shape, sites: &[&Site]) -> Result<RunPlan, Refusal> {
     let indices = shape.first..shape.behind;
     let instructions: Vec<Displaced> = map
@@ -205,16 +223,6 @@ fn displace(map: &FunctionMap, shape: &Shape, sites: &[&Site]) -> Result<RunPlan
         })
         .collect();
     let offset = map.code().get(shape.first).map_or(0, |instruction| instruction.offset);
-    let start = map.address(offset);
-    let end = map.address(shape.end);
-    let inside: Vec<Range<TargetAddress>> = map.ranges().collect();
-    let content = Content {
-        instructions: &instructions,
-        end,
-        inside: &inside,
-    };
-    let composed = compose(content, &Runtime::LONGEST)?;
-    let detour_length = composed.code.len();
     let last_point = instructions
         .iter()
         .rev()
@@ -222,19 +230,8 @@ fn displace(map: &FunctionMap, shape: &Shape, sites: &[&Site]) -> Result<RunPlan
     let patch_end = last_point
         .and_then(|last| map.offset(last.address))
         .map_or(0, |offset| offset + 1);
-    let reach = reach(std::iter::once(start).chain(composed.code.targets()), detour_length);
-    if reach.is_empty() {
-        let target = composed
-            .code
-            .targets()
-            .find(|target| target.displacement_from(start).is_none());
-        return Err(Refusal::OutOfReach {
-            from: start,
-            target: target.unwrap_or(end),
-        });
-    }
-    Ok(RunPlan {
-        start,
+    measure(RunPlan {
+        start: map.address(offset),
         tactic: shape.tactic(),
         instructions,
         length: (shape.end - offset) as usize,
@@ -243,9 +240,31 @@ fn displace(map: &FunctionMap, shape: &Shape, sites: &[&Site]) -> Result<RunPlan
             .to_vec(),
         constraint: shape.constraint,
         padding_boundaries: shape.padding.iter().map(|offset| map.address(*offset)).collect(),
+        detour_length: 0,
+        reach: TargetAddress(0)..TargetAddress(0),
+        inside: map.ranges().collect(),
+    })
+}
+
+/// Composes the run once, to know that all of it can be moved, how long its detour is, and from where it reaches.
+fn measure(run: RunPlan) -> Result<RunPlan, Refusal> {
+    let composed = compose(run.content(), &Runtime::LONGEST)?;
+    let detour_length = composed.code.len();
+    let reach = reach(std::iter::once(run.start).chain(composed.code.targets()), detour_length);
+    if reach.is_empty() {
+        let target = composed
+            .code
+            .targets()
+            .find(|target| target.displacement_from(run.start).is_none());
+        return Err(Refusal::OutOfReach {
+            from: run.start,
+            target: target.unwrap_or(run.end()),
+        });
+    }
+    Ok(RunPlan {
         detour_length,
         reach,
-        inside,
+        ..run
     })
 }
 

@@ -64,6 +64,12 @@ impl RunPlan {
         self.reach.start..TargetAddress(end)
     }
 
+    /// The same points by `trap`, each by itself: for a run whose jump found no place. The refusals are of instructions
+    /// that cannot be moved alone.
+    pub fn as_traps(&self) -> FunctionPlan {
+        choose::as_traps(self)
+    }
+
     pub(crate) fn content(&self) -> Content<'_> {
         Content {
             instructions: &self.instructions,

@@ -1,11 +1,13 @@
 //! Functions of real ELF files, for tests over code that nobody wrote for us.
 
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses its part")]
 
 use std::ops::Range;
 use std::path::Path;
 
-use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, TargetAddress, analyze};
+use nanoprobe_patch::{
+    Built, CodeView, FunctionExtent, FunctionMap, RunPlan, Tactic, TargetAddress, analyze, is_trapping_byte,
+};
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 /// Where the tests pretend that the file is loaded.
@@ -91,4 +93,55 @@ impl Text {
     pub fn holes(&self) -> Vec<Range<u64>> {
         vec![0x10_0000..self.mapping().start, self.mapping().end..0x7fff_0000_0000]
     }
+}
+
+/// I1: every original instruction's start in a patch is the patch's start or traps and is redirected; nothing else of
+/// the text changes.
+pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &FunctionMap, run: &RunPlan, built: &Built) {
+    let name = run.start;
+    assert_eq!(built.address, run.start);
+    assert_eq!(
+        built.original,
+        text(run.start.0..run.start.0 + built.original.len() as u64),
+        "{name}"
+    );
+    assert_eq!(built.patched.len(), built.original.len());
+    assert!(built.patched.len() <= 16);
+    assert_eq!(built.detour.len(), run.detour_length, "{name}");
+    let end = run.start.0 + built.patched.len() as u64;
+    let jump = if run.tactic == Tactic::Trap { 1 } else { 5 };
+    let int3_here = |address: TargetAddress| text(address.0..address.0 + 1) == [0xcc];
+    let mut changed = jump;
+    for (start, _) in map
+        .instructions()
+        .filter(|(start, _)| (run.start.0..end).contains(&start.0))
+    {
+        let offset = (start.0 - run.start.0) as usize;
+        if offset == 0 && run.tactic != Tactic::Trap || int3_here(start) {
+            continue;
+        }
+        let byte = built.patched[offset];
+        let redirected = built.redirects.iter().any(|redirect| redirect.from == start);
+        if offset >= jump && !redirected {
+            assert_eq!(byte, built.original[offset], "{name}");
+            continue;
+        }
+        changed += usize::from(offset >= jump);
+        assert!(is_trapping_byte(byte) && redirected, "{name}: {start} in {built:x?}");
+    }
+    // Nothing else is changed: the jump, and a byte at each site behind it.
+    let differing = built
+        .original
+        .iter()
+        .zip(&built.patched)
+        .skip(jump)
+        .filter(|(old, new)| old != new)
+        .count();
+    assert_eq!(differing, changed - jump, "{name}");
+    for redirect in &built.redirects {
+        assert!(is_trapping_byte(
+            built.patched[(redirect.from.0 - run.start.0) as usize]
+        ));
+    }
+    assert_eq!(built.moves.len(), run.instructions.len());
 }
