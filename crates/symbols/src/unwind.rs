@@ -145,6 +145,7 @@ impl Compiler<'_> {
     /// From the last described address up to `to` there is no FDE.
     fn gap(&mut self, to: u64) {
         let from = self.end;
+        let mut described = from;
         self.push(from, unknown());
         for range in &self.elf.executable {
             let (start, end) = (range.start.0.max(from), range.end.0.min(to));
@@ -155,8 +156,10 @@ impl Compiler<'_> {
                 continue;
             };
             for (at, bytes) in signal_returns(code) {
-                self.push(start + at, row(CFA_SIGNAL, 0));
-                self.push(start + at + bytes, unknown());
+                // A handler returns to its first byte, and unwinders look at the byte before a return address.
+                self.push((start + at).saturating_sub(1).max(described), row(CFA_SIGNAL, 0));
+                described = start + at + bytes;
+                self.push(described, unknown());
             }
         }
     }

@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Build, named, only};
-use nanoprobe_arena::layout::{CFA_RBP_DEREF, CFA_SIGNAL};
+use nanoprobe_arena::layout::{CFA_RBP_DEREF, CFA_SIGNAL, CFA_UNKNOWN};
 use nanoprobe_symbols::{
     FunctionKind, ImageAddress, Libc, Linking, Module, ModuleKind, RBP_AT_RBP, RelocationTarget, Symbol, SymbolKind,
     files, unwind_rows,
@@ -444,8 +444,11 @@ fn signal_frames_are_found_with_and_without_an_fde() {
         let module = build.module();
         let address = only(&module, "__restore_rt").address.0 - module.unwind_base().0;
         let rows = unwind_rows(&module);
-        let row = &rows[rows.partition_point(|row| u64::from(row.pc) <= address) - 1];
-        assert_eq!(row.cfa, CFA_SIGNAL, "{tool}: {row:?}");
+        // Where the handler returns to, and the byte before, which is where unwinders look.
+        for pc in [address, address - 1] {
+            let row = &rows[rows.partition_point(|row| u64::from(row.pc) <= pc) - 1];
+            assert_eq!(row.cfa, CFA_SIGNAL, "{tool}: {row:?}");
+        }
     }
 }
 
@@ -510,13 +513,20 @@ fn go_programs_are_recognised() {
         module.resolve(ImageAddress(double.address.0 + 1)),
         Some(("main.double", 1))
     );
-    let signal_return = only(&module, "runtime.sigreturn__sigaction.abi0").extent();
-    let base = module.unwind_base().0;
+    let address = only(&module, "runtime.sigreturn__sigaction.abi0").address.0 - module.unwind_base().0;
     let rows = unwind_rows(&module);
-    assert!(
-        rows.iter()
-            .any(|row| row.cfa == CFA_SIGNAL && signal_return.contains(ImageAddress(base + u64::from(row.pc))))
-    );
+    for (pc, cfa) in [
+        (address - 2, CFA_UNKNOWN),
+        (address - 1, CFA_SIGNAL),
+        (address + 7, CFA_SIGNAL),
+        (address + 9, CFA_UNKNOWN),
+    ] {
+        assert_eq!(
+            rows[rows.partition_point(|row| u64::from(row.pc) <= pc) - 1].cfa,
+            cfa,
+            "{pc:#x}"
+        );
+    }
 }
 
 #[test]
