@@ -53,15 +53,13 @@ impl Resolver {
             return Err(self.not_assignable(&mark, left));
         };
         self.check_assignable(&target)?;
-        // Reads it: so it must exist.
-        self.read(&target, left.span)?;
+        // It is read, too: so it must exist.
+        if self.known(target.scope, target.name).is_none() {
+            return Err(self.unassigned(&target));
+        }
         let value = self.expression(right)?;
         let Some((place, to)) = self.place(&target)? else {
-            return Err(Diagnostic::new(
-                "D_VAR_UNDEF",
-                left.span,
-                "not yet declared or assigned",
-            ));
+            return Err(self.unassigned(&target));
         };
         let value = match (&to, &value.value_type) {
             (Type::Integer(place_type), Type::Integer(value_type)) => {

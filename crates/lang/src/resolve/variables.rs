@@ -256,40 +256,44 @@ impl Resolver {
                 span,
             });
         }
-        let text = &designator.text;
-        let diagnostic = match designator.scope {
-            Scope::Global if designator.keys.is_none() => Diagnostic::new(
-                "D_IDENT_UNDEF",
-                span,
-                format!("failed to resolve {text}: Unknown variable name"),
-            ),
-            _ => Diagnostic::new(
-                "D_VAR_UNDEF",
-                designator.span,
-                format!("{text} has not yet been declared or assigned"),
-            ),
-        };
-        Err(match self.later.first(text) {
-            Some(later) if later > designator.span => diagnostic
-                .with_related(later, "it is assigned here, later in the text")
-                .with_help(declaration_hint(designator)),
-            Some(_) => diagnostic.with_help(format!("give it a value first: BEGIN {{ {text} = 0; }}")),
-            None => diagnostic,
+        Err(match designator.scope {
+            Scope::Global if designator.keys.is_none() => {
+                let message = format!("failed to resolve {}: Unknown variable name", designator.text);
+                self.hint(Diagnostic::new("D_IDENT_UNDEF", span, message), designator)
+            }
+            _ => self.unassigned(designator),
         })
     }
-}
 
-fn declaration_hint(designator: &Designator<'_>) -> String {
-    let scope = match designator.scope {
-        Scope::Global => "",
-        Scope::ThreadLocal => "self ",
-        Scope::ClauseLocal => "this ",
-    };
-    let keys = if designator.keys.is_some() { "[...]" } else { "" };
-    format!(
-        "declare it before the clause ({scope}int {}{keys};), or put the clause that assigns it first",
-        designator.name
-    )
+    /// The error of a variable that has no value and no type yet.
+    pub(super) fn unassigned(&self, designator: &Designator<'_>) -> Diagnostic {
+        let message = format!("{} has not yet been declared or assigned", designator.text);
+        self.hint(Diagnostic::new("D_VAR_UNDEF", designator.span, message), designator)
+    }
+
+    /// What to do, where the variable is assigned somewhere: otherwise it is more likely a misspelt name.
+    fn hint(&self, diagnostic: Diagnostic, designator: &Designator<'_>) -> Diagnostic {
+        let Some(assigned) = self.later.first(&designator.text) else {
+            return diagnostic;
+        };
+        let scope = match designator.scope {
+            Scope::Global => "",
+            Scope::ThreadLocal => "self ",
+            Scope::ClauseLocal => "this ",
+        };
+        let keys = if designator.keys.is_some() { "[...]" } else { "" };
+        let help = format!(
+            "declare it before the clause, with its type: {scope}int64_t {}{keys};",
+            designator.name
+        );
+        if assigned > designator.span {
+            diagnostic
+                .with_related(assigned, "it is assigned here, later in the text")
+                .with_help(help + " or put the clause that assigns it first")
+        } else {
+            diagnostic.with_help(help)
+        }
+    }
 }
 
 /// The error of as many keys as there should not be; an array's and an aggregation's alike.

@@ -1,0 +1,1 @@
+pid$target::f:entry { total += arg0; }
