@@ -20,7 +20,8 @@
 //! * A string is printed as a string when it is empty, and when it is UTF-8 without control characters; DTrace dumps the
 //!   bytes of both.
 //! * `%S` ends at the string's NUL.
-//! * A normalised negative sum is divided as a signed number.
+//! * A negative sum is divided as a signed number: by `normalize()`, and for the `avg()` of a `printa` with a format.
+//! * A `quantize` of which only the last bucket holds something is not taken for an empty one.
 //! * Histograms are of ASCII only, and the options `agghist`, `aggpack` and `aggzoom` do not exist.
 #![forbid(unsafe_code)]
 

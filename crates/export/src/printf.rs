@@ -165,7 +165,7 @@ fn integral(
         ) as u64)
             / normal.max(1)
     };
-    // A size prefix makes a number signed whatever its type is.
+    // %i, and a size prefix, make a number signed whatever its type is.
     let quotient = || {
         normalise(
             value,
@@ -176,9 +176,9 @@ fn integral(
         )
         .wrapping_div((normal as i64).max(1))
     };
-    let unsized_number = directive.size == Size::Any;
+    let by_type = directive.size == Size::Any && directive.letter != 'i';
     match directive.conversion {
-        Conversion::Decimal if integer.signed || !unsized_number => number::signed(quotient(), shape),
+        Conversion::Decimal if integer.signed || !by_type => number::signed(quotient(), shape),
         Conversion::Decimal | Conversion::Unsigned => number::unsigned(bits(), Base::Decimal, shape),
         Conversion::Octal => number::unsigned(bits(), Base::Octal, shape),
         Conversion::Hexadecimal | Conversion::Pointer => number::unsigned(bits(), Base::Hexadecimal, shape),

@@ -137,7 +137,7 @@ pub enum Conversion {
     Character,
     /// `%C`: a byte as a character, or its escape.
     EscapedCharacter,
-    /// `%d`, `%i`: decimal, signed or not as the argument's type is.
+    /// `%d`: decimal, signed or not as the argument's type is; with a size prefix, and for `%i`, always signed.
     Decimal,
     /// `%u`: decimal, unsigned.
     Unsigned,

@@ -1,4 +1,5 @@
 //! Programs, records and aggregations by hand, and golden files.
+#![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::fmt::Write as _;
 use std::path::Path;
