@@ -9,8 +9,9 @@
  *   - where system calls are not allowed, the action's mask is not blocked while its handler runs.
  *
  * A program that must die does so by the very signal: the default action is put back and the same siginfo queued again,
- * so the kernel delivers it when we return, with the interrupted registers as they were. Should the kernel refuse, the
- * same fault is caused here, where the signal is blocked, and the kernel then kills without asking anybody.
+ * so the kernel delivers it when we return, with the interrupted registers as they were. Should the kernel refuse, or
+ * must it not be called, the same kind of fault is caused here, where the signal is blocked, and the kernel then kills
+ * without asking anybody (a core file shows this place).
  */
 #include "chain.h"
 #include "syscalls.h"
@@ -44,20 +45,34 @@ u64 np_original_address(u64 address)
 	return address;
 }
 
-static void die(enum np_signal_slot slot, i32 signal, struct np_siginfo *information)
+/* Yields whether the kernel will deliver the signal anew. */
+static int queue_again(i32 signal, const struct np_siginfo *information)
 {
 	struct np_sigaction action = { NP_SIG_DFL, NP_SA_RESTORER, (u64)np_restorer, 0 };
-	i64 installed = np_syscall4(NP_SYS_RT_SIGACTION, (u64)signal, (u64)&action, 0, 8);
+	if (!np_may_call() || np_syscall4(NP_SYS_RT_SIGACTION, (u64)signal, (u64)&action, 0, 8) < 0)
+		return 0;
 	i64 process = np_syscall4(NP_SYS_GETPID, 0, 0, 0, 0), thread = np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0);
-	if (installed == 0 && np_syscall4(NP_SYS_RT_TGSIGQUEUEINFO, (u64)process, (u64)thread, (u64)signal,
-	                                  (u64)information) == 0)
+	return np_syscall4(NP_SYS_RT_TGSIGQUEUEINFO, (u64)process, (u64)thread, (u64)signal, (u64)information) == 0;
+}
+
+static void die(enum np_signal_slot slot, i32 signal, const struct np_siginfo *information)
+{
+	if (queue_again(signal, information))
 		return;
-	if (slot == NP_SLOT_TRAP)
+	switch (slot) {
+	case NP_SLOT_TRAP:
 		__asm__ volatile("int3");
-	else if (slot == NP_SLOT_ILL)
+		break;
+	case NP_SLOT_ILL:
 		__asm__ volatile("ud2");
-	else
+		break;
+	case NP_SLOT_SEGV:
 		__asm__ volatile("hlt");
+		break;
+	case NP_SLOT_BUS: /* alignment checks on, and an unaligned load */
+		__asm__ volatile("pushfq; orq $0x40000, (%rsp); popfq; movl 1(%rsp), %eax");
+		break;
+	}
 }
 
 void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext)

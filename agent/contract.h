@@ -142,7 +142,8 @@ struct np_image {
 	u64 code_start;         /* [code_start, code_end): the image and the handlers, not the detours */
 	u64 code_end;
 	u64 allow_syscalls;     /* 0: the target is under seccomp; the agent makes no system call but gettid */
-	u64 reserved[7];
+	u64 use_rdpid;          /* the processor has rdpid: with rdtsc it is quicker than rdtscp */
+	u64 reserved[6];
 };
 
 enum np_thread_key {

@@ -16,7 +16,7 @@
 #include "ring.h"
 
 /* Moves ring_overwritten until `need` bytes fit behind head. */
-static void make_room(struct np_context *context, u64 head, u64 tail, u64 need)
+static NP_COLD void make_room(struct np_context *context, u64 head, u64 tail, u64 need)
 {
 	u64 size = context->ring_bytes, oldest = context->ring_overwritten;
 	if (head - tail < head - oldest)

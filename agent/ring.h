@@ -7,19 +7,25 @@
 /* The header of a new record, or 0 when there is no room (counted). */
 struct np_record *np_ring_reserve(struct np_context *context, u32 epid, u64 bytes);
 
-/* Time stamp counter and CPU in one instruction; Linux keeps the CPU's number in the low 12 bits. */
-NP_INLINE u64 np_tsc_and_cpu(u32 *cpu)
-{
-	u32 low, high, auxiliary;
-	__asm__ volatile("rdtscp" : "=a"(low), "=d"(high), "=c"(auxiliary));
-	*cpu = auxiliary & 0xfff;
-	return (u64)high << 32 | low;
-}
-
 NP_INLINE u64 np_tsc(void)
 {
 	u32 low, high;
 	__asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
+	return (u64)high << 32 | low;
+}
+
+/* Time stamp counter and CPU; Linux keeps the CPU's number in the low 12 bits of TSC_AUX. */
+NP_INLINE u64 np_tsc_and_cpu(u32 *cpu)
+{
+	u32 low, high;
+	u64 auxiliary;
+	if (np_likely(np_header.use_rdpid)) {
+		__asm__ volatile("rdpid %0" : "=r"(auxiliary));
+		*cpu = (u32)auxiliary & 0xfff;
+		return np_tsc();
+	}
+	__asm__ volatile("rdtscp" : "=a"(low), "=d"(high), "=c"(auxiliary));
+	*cpu = (u32)auxiliary & 0xfff;
 	return (u64)high << 32 | low;
 }
 

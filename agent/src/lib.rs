@@ -5,6 +5,8 @@
 //! ([`image_with`]) before it writes the image to executable memory of the target. [`Function::offset`] says where each
 //! function of `contract.h` lies in it.
 
+use core::arch::x86_64::{__cpuid, __cpuid_count};
+
 /// The image as compiled, its header still empty but for the magic.
 pub static IMAGE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.bin"));
 
@@ -135,6 +137,12 @@ pub struct ImageHeader {
 /// Offset of `redirects` in the image, for the tracer's later stores; the count is the word behind it.
 pub const REDIRECTS_OFFSET: u32 = 24;
 
+/// Whether this machine, which is the target's too, has `rdpid`.
+fn has_rdpid() -> bool {
+    let highest = __cpuid(0).eax;
+    highest >= 7 && __cpuid_count(7, 0).ecx & (1 << 22) != 0
+}
+
 /// The image with its header filled in.
 pub fn image_with(header: ImageHeader) -> Vec<u8> {
     let words = [
@@ -146,6 +154,7 @@ pub fn image_with(header: ImageHeader) -> Vec<u8> {
         header.code_start,
         header.code_end,
         u64::from(header.allow_syscalls),
+        u64::from(has_rdpid()),
     ];
     let mut image = IMAGE.to_vec();
     // The magic stays; the words follow it.

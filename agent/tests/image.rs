@@ -122,7 +122,7 @@ fn the_stack_is_bounded() {
     }
     for function in Function::ALL {
         let bytes = depth(u64::from(function.offset()), &all, 0);
-        assert!(bytes >= 8 && bytes <= 1024, "{function:?} takes {bytes} bytes of stack");
+        assert!((8..=1024).contains(&bytes), "{function:?} takes {bytes} bytes of stack");
     }
     // The measure measures: an aggregation saves fifteen registers.
     assert!(depth(u64::from(Function::Aggregate.offset()), &all, 0) >= 16 * 8);
@@ -151,9 +151,16 @@ fn the_header_is_where_the_contract_says() {
         code_start: 6,
         code_end: 7,
         allow_syscalls: 1,
-        reserved: [0; 7],
+        use_rdpid: Image::from_bytes(&image).unwrap().use_rdpid,
+        reserved: [0; 6],
     };
     assert_eq!(Image::from_bytes(&image), Some(expected));
+    // Whether the machine has it, as the kernel says.
+    let flags = std::fs::read_to_string("/proc/cpuinfo").unwrap();
+    assert_eq!(
+        expected.use_rdpid == 1,
+        flags.split_whitespace().any(|flag| flag == "rdpid")
+    );
     assert_eq!(image[128..], IMAGE[128..]);
     assert_eq!(core::mem::offset_of!(Image, redirects), REDIRECTS_OFFSET as usize);
     assert_eq!(

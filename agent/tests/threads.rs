@@ -10,7 +10,7 @@ use std::sync::Barrier;
 
 use common::{Options, Target, in_child};
 use nanoprobe_agent::Function;
-use nanoprobe_arena::layout::{Context, Control};
+use nanoprobe_arena::layout::{Context, Control, KEY_FSBASE, KEY_TLS_SELF};
 use nanoprobe_arena::{ControlBlock, Memory};
 
 fn missed(target: &Target) -> u64 {
@@ -123,6 +123,48 @@ fn exit_ends_all_contexts() {
     let slots = unsafe { core::slice::from_raw_parts(target.table as *const u64, 8192) };
     assert!(slots.iter().skip(1).step_by(2).all(|context| *context == 0));
     assert_eq!(slots.iter().step_by(2).filter(|key| **key != 0).count(), 2);
+}
+
+fn thread_pointer() -> u64 {
+    let pointer: u64;
+    // SAFETY: the thread control block of every libc that Rust runs on begins with its own address.
+    unsafe { core::arch::asm!("mov {}, fs:0", out(reg) pointer) };
+    pointer
+}
+
+#[test]
+fn the_thread_is_known_by_its_pointer_and_its_id_by_the_control_block() {
+    // Where this libc keeps the thread's id.
+    // SAFETY: asks for nothing but a number.
+    let tid = unsafe { libc::gettid() } as u32;
+    let pointer = thread_pointer();
+    // SAFETY: glibc's and musl's thread control blocks are larger than this.
+    let found = (8..1024_u32)
+        .step_by(4)
+        .find(|at| unsafe { *((pointer + u64::from(*at)) as *const u32) } == tid);
+    let tid_offset = found.unwrap();
+    // SAFETY: asks for nothing but a number. Bit 1 of AT_HWCAP2: the kernel lets programs read their FS base.
+    let readable = unsafe { libc::getauxval(libc::AT_HWCAP2) } & 2 != 0;
+    for mode in [KEY_TLS_SELF, KEY_FSBASE]
+        .into_iter()
+        .filter(|mode| *mode == KEY_TLS_SELF || readable)
+    {
+        let target = Target::new(&Options {
+            thread_key_mode: mode,
+            tid_offset,
+            ..Options::default()
+        });
+        let context = target.enter();
+        assert_eq!(target.get(context, offset_of!(Context, thread_key)), pointer);
+        assert_eq!(
+            target.get(context, offset_of!(Context, tid_address)),
+            pointer + u64::from(tid_offset)
+        );
+        assert_eq!(
+            target.memory.load_u32(target.field(context, offset_of!(Context, tid))),
+            Ok(tid)
+        );
+    }
 }
 
 #[test]

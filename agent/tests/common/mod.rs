@@ -13,8 +13,8 @@ use std::sync::Mutex;
 
 use nanoprobe_agent::{Function, ImageHeader, image_with};
 use nanoprobe_arena::layout::{
-    Context, Control, Enabling, FrameBelow, KEY_TLS_SELF, MAGIC, Range, SLOT_BUS, SLOT_ILL, SLOT_SEGV, SLOT_TRAP,
-    SignalAction, TABLE_BYTES, TABLE_MAGIC, VERSION,
+    Context, Control, Enabling, FrameBelow, KEY_TLS_SELF, MAGIC, Range, Redirect, SLOT_BUS, SLOT_ILL, SLOT_SEGV,
+    SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC, VERSION,
 };
 use nanoprobe_arena::{ContextPlan, ControlBlock, DynamicVariables, Mapping, Memory};
 
@@ -59,6 +59,9 @@ pub struct Options {
     pub strsize: u32,
     pub dynamic_bytes: u64,
     pub allow_syscalls: bool,
+    pub redirects: Vec<Redirect>,
+    pub thread_key_mode: u64,
+    pub tid_offset: u32,
 }
 
 impl Default for Options {
@@ -70,6 +73,9 @@ impl Default for Options {
             strsize: 256,
             dynamic_bytes: 1 << 16,
             allow_syscalls: true,
+            redirects: Vec::new(),
+            thread_key_mode: KEY_TLS_SELF,
+            tid_offset: 0,
         }
     }
 }
@@ -151,6 +157,7 @@ impl Target {
             target_pid: pid,
             dynamic_offset: if options.dynamic_bytes == 0 { 0 } else { DYNAMIC },
             strsize: options.strsize,
+            tid_offset: options.tid_offset,
             ustackframes: 20,
             ..Control::default()
         };
@@ -173,11 +180,16 @@ impl Target {
                 .initialise(&memory, arena, offset, index, options.policy)
                 .unwrap();
         }
+        for (index, redirect) in options.redirects.iter().enumerate() {
+            memory.write_structure(ROOM + index as u64 * 16, redirect).unwrap();
+        }
         let image = map_code(&image_with(ImageHeader {
             control: arena,
             table,
-            thread_key_mode: KEY_TLS_SELF,
+            thread_key_mode: options.thread_key_mode,
             allow_syscalls: options.allow_syscalls,
+            redirects: arena + ROOM,
+            redirect_count: options.redirects.len() as u64,
             ..ImageHeader::default()
         }));
         Self {

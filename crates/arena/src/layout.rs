@@ -275,8 +275,10 @@ structure! {
         code_end: u64,
         /// 0: the agent makes no system call but `gettid`.
         allow_syscalls: u64,
+        /// Whether the processor has `rdpid`.
+        use_rdpid: u64,
         /// Zero.
-        reserved: [u64; 7],
+        reserved: [u64; 6],
     }
 }
 

@@ -1,0 +1,329 @@
+//! Traps that are ours, and signals that are not: the program sees, or dies of, what it would have without us.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+mod common;
+
+use core::ffi::c_void;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use common::{Options, Target, in_child, map, map_code};
+use nanoprobe_arena::Memory;
+use nanoprobe_arena::layout::{
+    Control, REGION_CODE, Redirect, Region, SLOT_BUS, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction,
+};
+
+/// int3; ret, sixteen bytes on: ud2; ret, then mov eax, 77; ret, then mov rax, [0]; ret.
+const CODE: [u8; 64] = {
+    let mut code = [0x90; 64];
+    code[0] = 0xcc;
+    code[1] = 0xc3;
+    code[16] = 0x0f;
+    code[17] = 0x0b;
+    code[18] = 0xc3;
+    code[32] = 0xb8;
+    code[33] = 77;
+    code[34] = 0;
+    code[35] = 0;
+    code[36] = 0;
+    code[37] = 0xc3;
+    // mov rax, [abs 0]
+    code[48] = 0x48;
+    code[49] = 0x8b;
+    code[50] = 0x04;
+    code[51] = 0x25;
+    code[52] = 0;
+    code[53] = 0;
+    code[54] = 0;
+    code[55] = 0;
+    code[56] = 0xc3;
+    code
+};
+
+const INT3: u64 = 0;
+const UD2: u64 = 16;
+const SEVENTY_SEVEN: u64 = 32;
+const LOAD_NULL: u64 = 48;
+
+fn execute(address: u64) -> i32 {
+    // SAFETY: the code at `address` is a function without arguments, or the trap that the test is about.
+    let function: extern "C" fn() -> i32 = unsafe { core::mem::transmute(address) };
+    function()
+}
+
+/// A target whose handlers are installed, and code; `redirect` makes its traps ours.
+fn target(redirect: bool) -> (Target, u64) {
+    let code = map_code(&CODE);
+    let mut redirects = Vec::new();
+    if redirect {
+        // Neighbours before, between and behind, so that the search has something to do.
+        for (from, to) in [
+            (1, 2),
+            (code + INT3, code + SEVENTY_SEVEN),
+            (code + 8, 3),
+            (code + UD2, code + SEVENTY_SEVEN),
+            (!0, 4),
+        ] {
+            redirects.push(Redirect { from, to });
+        }
+    }
+    let target = Target::new(&Options {
+        redirects,
+        ..Options::default()
+    });
+    target.install();
+    (target, code)
+}
+
+/// Signal actions are the process's: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    CALLS.store(0, Ordering::Relaxed);
+    RESUME.store(0, Ordering::Relaxed);
+    guard
+}
+
+fn action(handler: u64, flags: u64) -> SignalAction {
+    SignalAction {
+        handler,
+        flags,
+        restorer: 0,
+        mask: 0,
+    }
+}
+
+#[test]
+fn traps_go_where_the_table_says() {
+    let _alone = alone();
+    let (_target, code) = target(true);
+    for _ in 0..100 {
+        assert_eq!(execute(code + INT3), 77);
+        assert_eq!(execute(code + UD2), 77);
+    }
+}
+
+#[test]
+fn in_a_forked_child_too() {
+    let _alone = alone();
+    let (_target, code) = target(true);
+    let status = in_child(|| i32::from(execute(code + INT3) + execute(code + UD2) != 154));
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+}
+
+/// Memory whose file has no bytes.
+fn behind_a_file() -> u64 {
+    // SAFETY: a new file and a new mapping.
+    unsafe {
+        let file = libc::memfd_create(c"empty".as_ptr(), 0);
+        let at = libc::mmap(core::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, file, 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        at as u64
+    }
+}
+
+fn signal_of_death(status: i32) -> i32 {
+    assert!(libc::WIFSIGNALED(status), "it has lived: {status:#x}");
+    libc::WTERMSIG(status)
+}
+
+#[test]
+fn a_program_without_handlers_dies_of_the_same_signal() {
+    let _alone = alone();
+    let bus = behind_a_file();
+    for allow_syscalls in [true, false] {
+        let code = map_code(&CODE);
+        let target = Target::new(&Options {
+            allow_syscalls,
+            ..Options::default()
+        });
+        target.install();
+        for slot in [SLOT_TRAP, SLOT_SEGV, SLOT_BUS, SLOT_ILL] {
+            target.set_action(slot, action(0, 0));
+        }
+        assert_eq!(signal_of_death(in_child(|| execute(code + INT3))), libc::SIGTRAP);
+        assert_eq!(signal_of_death(in_child(|| execute(code + UD2))), libc::SIGILL);
+        assert_eq!(signal_of_death(in_child(|| execute(code + LOAD_NULL))), libc::SIGSEGV);
+        let read = || {
+            // SAFETY: the read that the child is to die of.
+            unsafe { (bus as *const i32).read_volatile() }
+        };
+        assert_eq!(signal_of_death(in_child(read)), libc::SIGBUS);
+        for signal in [libc::SIGTRAP, libc::SIGILL, libc::SIGSEGV, libc::SIGBUS] {
+            // SAFETY: a signal to ourselves, in the child.
+            assert_eq!(signal_of_death(in_child(|| unsafe { libc::raise(signal) })), signal);
+        }
+        // Ignored: one that was sent is, one that was caused is not.
+        for slot in [SLOT_TRAP, SLOT_SEGV] {
+            target.set_action(slot, action(1, 0));
+        }
+        let status = in_child(|| {
+            // SAFETY: signals to ourselves, in the child.
+            unsafe { libc::raise(libc::SIGTRAP) + libc::raise(libc::SIGSEGV) }
+        });
+        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+        assert_eq!(signal_of_death(in_child(|| execute(code + INT3))), libc::SIGTRAP);
+        assert_eq!(signal_of_death(in_child(|| execute(code + LOAD_NULL))), libc::SIGSEGV);
+    }
+}
+
+/// What the program's handler was told.
+static CALLS: AtomicI32 = AtomicI32::new(0);
+static SIGNAL: AtomicI32 = AtomicI32::new(0);
+static CODE_OF_SIGNAL: AtomicI32 = AtomicI32::new(0);
+static RIP: AtomicU64 = AtomicU64::new(0);
+static BLOCKED: AtomicU64 = AtomicU64::new(0);
+/// Where the handler lets the program go on; 0: where it was.
+static RESUME: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn programs_handler(signal: i32, information: *const libc::siginfo_t, context: *mut c_void) {
+    CALLS.fetch_add(1, Ordering::Relaxed);
+    SIGNAL.store(signal, Ordering::Relaxed);
+    let context: *mut libc::ucontext_t = context.cast();
+    let mut blocked = 0_u64;
+    // SAFETY: the kernel's structures, as the agent hands them on; a system call that writes eight bytes.
+    unsafe {
+        CODE_OF_SIGNAL.store((*information).si_code, Ordering::Relaxed);
+        let registers = &mut (*context).uc_mcontext.gregs;
+        RIP.store(registers[libc::REG_RIP as usize] as u64, Ordering::Relaxed);
+        if RESUME.load(Ordering::Relaxed) != 0 {
+            registers[libc::REG_RIP as usize] = RESUME.load(Ordering::Relaxed) as i64;
+        }
+        let none: *const u64 = core::ptr::null();
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, none, &raw mut blocked, 8);
+    }
+    BLOCKED.store(blocked, Ordering::Relaxed);
+}
+
+fn programs_own(flags: u64, mask: u64) -> SignalAction {
+    let handler: extern "C" fn(i32, *const libc::siginfo_t, *mut c_void) = programs_handler;
+    SignalAction {
+        handler: handler as usize as u64,
+        flags: flags | 4,
+        restorer: 0,
+        mask,
+    }
+}
+
+/// 0 when all hold, else the number of the first that does not.
+fn first_wrong(checks: &[bool]) -> i32 {
+    checks
+        .iter()
+        .position(|check| !check)
+        .map_or(0, |index| index as i32 + 1)
+}
+
+fn succeeds(action: impl FnOnce() -> i32) {
+    let status = in_child(action);
+    assert!(libc::WIFEXITED(status), "died of signal {}", libc::WTERMSIG(status));
+    assert_eq!(libc::WEXITSTATUS(status), 0, "number of the check that failed");
+}
+
+const fn bit(signal: i32) -> u64 {
+    1 << (signal - 1)
+}
+
+#[test]
+fn the_programs_handler_is_called_as_it_would_be() {
+    let _alone = alone();
+    let (target, code) = target(true);
+    target.set_action(SLOT_TRAP, programs_own(0, bit(libc::SIGUSR1)));
+    succeeds(|| {
+        // Not in the table: an int3 of the program's own. The kernel leaves rip behind it, and so does it go on.
+        let own = code + INT3;
+        let other = map_code(&CODE);
+        execute(other + INT3);
+        let first = first_wrong(&[
+            CALLS.load(Ordering::Relaxed) == 1,
+            SIGNAL.load(Ordering::Relaxed) == libc::SIGTRAP,
+            CODE_OF_SIGNAL.load(Ordering::Relaxed) == 0x80,
+            RIP.load(Ordering::Relaxed) == other + 1,
+            BLOCKED.load(Ordering::Relaxed) & bit(libc::SIGUSR1) != 0,
+            BLOCKED.load(Ordering::Relaxed) & bit(libc::SIGTRAP) != 0,
+        ]);
+        // One that was sent, even while standing where a trap of ours is.
+        // SAFETY: a signal to ourselves, in the child.
+        unsafe { libc::raise(libc::SIGTRAP) };
+        let second = first_wrong(&[
+            CALLS.load(Ordering::Relaxed) == 2,
+            CODE_OF_SIGNAL.load(Ordering::Relaxed) == libc::SI_TKILL,
+            execute(own) == 77,
+            CALLS.load(Ordering::Relaxed) == 2,
+        ]);
+        if first != 0 {
+            first
+        } else if second != 0 {
+            second + 10
+        } else {
+            0
+        }
+    });
+}
+
+#[test]
+fn no_defer_and_reset() {
+    let _alone = alone();
+    let (target, _) = target(false);
+    let code = map_code(&CODE);
+    target.set_action(SLOT_TRAP, programs_own(libc::SA_NODEFER as u64, 0));
+    succeeds(|| {
+        execute(code + INT3);
+        first_wrong(&[BLOCKED.load(Ordering::Relaxed) & bit(libc::SIGTRAP) == 0])
+    });
+    target.set_action(SLOT_TRAP, programs_own(libc::SA_RESETHAND as u32 as u64, 0));
+    execute(code + INT3);
+    assert_eq!(CALLS.load(Ordering::Relaxed), 1);
+    let offset = offset_of!(Control, actions) + SLOT_TRAP * 32;
+    assert_eq!(target.memory.load_u64(offset as u64), Ok(0));
+    assert_eq!(signal_of_death(in_child(|| execute(code + INT3))), libc::SIGTRAP);
+}
+
+#[test]
+fn a_fault_in_a_relocated_instruction_has_its_original_address() {
+    let _alone = alone();
+    let code = map_code(&CODE);
+    let original = map(4096, libc::MAP_PRIVATE);
+    let redirects = vec![Redirect {
+        from: original + 3,
+        to: code + LOAD_NULL,
+    }];
+    let target = Target::new(&Options {
+        redirects,
+        ..Options::default()
+    });
+    target.install();
+    target.set_action(SLOT_SEGV, programs_own(0, 0));
+    RESUME.store(code + SEVENTY_SEVEN, Ordering::Relaxed);
+    let fault = || {
+        let result = execute(code + LOAD_NULL);
+        (result, RIP.load(Ordering::Relaxed))
+    };
+    // Not a mapping of ours: the address is the program's own.
+    succeeds(|| i32::from(fault() != (77, code + LOAD_NULL)));
+    let regions = 3072;
+    let region = Region {
+        address: code,
+        bytes: 4096,
+        kind: REGION_CODE,
+        reserved: 0,
+    };
+    target.memory.write_structure(regions, &region).unwrap();
+    target
+        .memory
+        .store_u64(offset_of!(Control, regions_offset) as u64, regions)
+        .unwrap();
+    target
+        .memory
+        .store_u32(offset_of!(Control, region_capacity) as u64, 1)
+        .unwrap();
+    target
+        .memory
+        .store_u32(offset_of!(Control, region_count) as u64, 1)
+        .unwrap();
+    succeeds(|| i32::from(fault() != (77, original + 3)));
+    target.set_action(SLOT_SEGV, action(0, 0));
+    assert_eq!(signal_of_death(in_child(|| execute(code + LOAD_NULL))), libc::SIGSEGV);
+}
