@@ -274,7 +274,7 @@ fn absurd_parameters_are_harmless() {
     let context = target.enter();
     let mut numbers = Numbers(3);
     for _ in 0..3000 {
-        let packed = if numbers.next() % 2 == 0 {
+        let packed = if numbers.next().is_multiple_of(2) {
             numbers.next()
         } else {
             numbers.next() & 0x001f_003f_003f_003f

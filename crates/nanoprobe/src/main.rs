@@ -1,2 +1,53 @@
-//! The command.
-fn main() {}
+//! The command. The only room that prints or exits.
+//!
+//! Exit status as dtrace's: 0 when all went well, the status of an `exit()` in D, 1 when something failed, 2 for a wrong
+//! command line.
+
+mod arguments;
+mod compile;
+mod interrupt;
+mod list;
+mod output;
+mod trace;
+
+use std::process::ExitCode;
+
+use arguments::Request;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let request = match arguments::parse(&words) {
+        Ok(request) => request,
+        Err(error) => {
+            // Printing can only fail when nobody listens.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    match request {
+        Request::Version => {
+            println!("nanoprobe: {} (D as in Sun D 1.13)", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Request::Restore { pid } => restore(pid),
+        Request::Trace(arguments) => trace::run(*arguments),
+    }
+}
+
+fn restore(pid: i32) -> ExitCode {
+    let result = nanoprobe_target::Process::open(pid).map_err(Into::into);
+    match result.and_then(|process| nanoprobe_session::restore(&process)) {
+        Ok(detached) => {
+            output::detached(&detached);
+            output::message(format_args!(
+                "process {pid}: {} sites restored, {} held other bytes already",
+                detached.restored, detached.foreign
+            ));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            output::message(format_args!("{error}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,1 +1,40 @@
 //! One tracing session: resolve, place, consume, take back.
+//!
+//! The files in the order of a session's life:
+//!
+//! | file | |
+//! |---|---|
+//! | `session` | the whole: open, begin, step, end |
+//! | `modules`, `probes` | what is mapped; what the descriptions match in it |
+//! | `enable` | clauses at probes, their handlers |
+//! | `layout`, `space` | what lies where in the arena, and how much of it there is |
+//! | `placement` | which bytes go where: pure |
+//! | `attachment`, `signals`, `ranges`, `unwinding` | what is made in the target |
+//! | `consume`, `world` | what comes out; the clauses that fire in the tracer |
+//! | `detach` | taking everything back, also after a tracer that was killed |
+
+mod arena_memory;
+mod attachment;
+mod clock;
+mod consume;
+mod detach;
+mod enable;
+mod error;
+mod layout;
+mod modules;
+mod placement;
+mod probes;
+mod ranges;
+mod session;
+mod signals;
+mod space;
+mod unwinding;
+mod world;
+
+pub use consume::Losses;
+pub use detach::{Detached, restore};
+pub use enable::Enabling;
+pub use error::SessionError;
+pub use placement::{Patch, Placement, Refused, RefusedBecause};
+pub use probes::{Place, Probe, Spot};
+pub use session::{Begun, Choice, Output, Session};

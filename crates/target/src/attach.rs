@@ -43,6 +43,8 @@ pub struct Facts {
 pub(crate) struct Examined {
     pub facts: Facts,
     pub memory: File,
+    /// Whoever waits for it is in this process.
+    pub is_our_child: bool,
 }
 
 pub(crate) fn read_status(id: ThreadId) -> std::io::Result<Status> {
@@ -95,6 +97,7 @@ pub(crate) fn examine(pid: ProcessId, our_tracee: bool) -> Result<Examined, Atta
             name: status.name,
         },
         memory,
+        is_our_child: us.process == Some(status.parent),
     })
 }
 

@@ -44,11 +44,6 @@ impl HomingCode {
         self.0.0
     }
 
-    /// `rip` at the entry of that system call.
-    pub fn in_call(self) -> u64 {
-        self.0.0 + 2
-    }
-
     /// Where a called function returns to; its result is then in `rbx`.
     pub fn return_point(self) -> u64 {
         self.0.0 + 2

@@ -43,6 +43,9 @@ struct Shared {
     pidfd: OwnedFd,
     facts: Facts,
     memory: Memory,
+    /// Its end is to be left to those who wait for it.
+    is_our_child: bool,
+    /// Started by [`Process::spawn`]: then that is us.
     is_child: bool,
     kill_on_drop: AtomicBool,
 }
@@ -92,6 +95,7 @@ impl Process {
                 pidfd,
                 facts: examined.facts,
                 memory: Memory::new(pid, examined.memory),
+                is_our_child: examined.is_our_child,
                 is_child,
                 kill_on_drop: AtomicBool::new(false),
             }),
@@ -121,6 +125,12 @@ impl Process {
     /// Whether we have started it.
     pub fn is_child(&self) -> bool {
         self.shared.is_child
+    }
+
+    /// Whether a traced thread's end must not be collected by whoever traces it: it is the end of a child of ours, for
+    /// whose status somebody here waits.
+    pub(crate) fn keeps_end(&self, tid: ThreadId) -> bool {
+        self.shared.is_our_child && tid == self.shared.pid
     }
 
     /// Whether the end of the last clone kills the process. Only for children; off at first.
@@ -239,6 +249,9 @@ impl Process {
         if !is_readable(&self.shared.pidfd, timeout) {
             return None;
         }
+        // A main thread that ended while it was being stopped has stayed ours, and its parent waits for us to collect it.
+        // An error: it has not, which is the ordinary case.
+        let _ = crate::raw::poll_event(self.pid(), self.keeps_end(self.pid()));
         Some(self.collect().unwrap_or(Exit::Unknown))
     }
 

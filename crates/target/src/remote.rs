@@ -105,7 +105,7 @@ impl Stopped {
             orig_rax: u64::MAX,
             ..saved
         };
-        let mut remote = Remote {
+        let remote = Remote {
             stopped: self,
             tid,
             saved,
@@ -414,7 +414,7 @@ impl Remote<'_> {
     /// Waits for the next event. A call that takes too long is interrupted, so that the thread stands still in any case.
     fn wait(&mut self, deadline: Instant, name: &impl Fn() -> String) -> Result<Event, RemoteError> {
         let (pid, tid) = (self.process().pid(), self.tid);
-        let keep_end = self.process().is_child() && tid == pid;
+        let keep_end = self.process().keeps_end(tid);
         let mut patience = Patience::until(deadline);
         let mut timed_out = false;
         loop {

@@ -22,6 +22,8 @@ use crate::raw::Registers;
 
 const EINTR: i64 = -4;
 const ERESTARTNOHAND: i64 = -514;
+/// Missing in libc.
+const IO_PGETEVENTS: i64 = 333;
 
 /// Calls that Linux fails with EINTR when their thread is merely stopped, and that can be made again.
 const ENDED_BY_STOPS: [i64; 21] = [
@@ -32,7 +34,7 @@ const ENDED_BY_STOPS: [i64; 21] = [
     libc::SYS_semtimedop,
     libc::SYS_rt_sigtimedwait,
     libc::SYS_io_getevents,
-    libc::SYS_io_pgetevents,
+    IO_PGETEVENTS,
     libc::SYS_io_uring_enter,
     // Sockets with SO_RCVTIMEO or SO_SNDTIMEO, and some devices. EINTR: nothing was transferred.
     libc::SYS_read,

@@ -21,6 +21,7 @@ pub(crate) struct Status {
     pub name: String,
     pub state: Option<char>,
     pub process: Option<ProcessId>,
+    pub parent: ProcessId,
     pub tracer: ProcessId,
     /// Real, effective, saved, filesystem.
     pub uids: Vec<u32>,
@@ -44,6 +45,7 @@ impl Status {
                 "Name" => status.name = value.to_owned(),
                 "State" => status.state = value.chars().next(),
                 "Tgid" => status.process = value.parse().ok(),
+                "PPid" => status.parent = value.parse().unwrap_or(0),
                 "TracerPid" => status.tracer = value.parse().unwrap_or(0),
                 "Uid" => status.uids = numbers(value),
                 "Gid" => status.gids = numbers(value),

@@ -444,7 +444,7 @@ impl Patience {
 
 /// Collects what a traced thread reports until it stands at our stop. `executed` is set when it executed another program.
 fn await_stop(process: &Process, tid: ThreadId, deadline: Instant, executed: &mut bool) -> Outcome {
-    let keep_end = process.is_child() && tid == process.pid();
+    let keep_end = process.keeps_end(tid);
     let mut patience = Patience::until(deadline);
     loop {
         let signal = match raw::poll_event(tid, keep_end) {
@@ -457,7 +457,9 @@ fn await_stop(process: &Process, tid: ThreadId, deadline: Instant, executed: &mu
             }
             Ok(Some(Event::SystemCall | Event::Other(_))) => 0,
             Ok(None) => {
-                if patience.is_long() && threads::has_ended(process.pid(), tid) {
+                // A main thread that ended before the others is reported with the last of them: `wait_exit` collects it.
+                // Any other reports its end, and has to be collected, or the process never ends for its parent.
+                if tid == process.pid() && patience.is_long() && threads::has_ended(process.pid(), tid) {
                     return Outcome::Ended;
                 }
                 if !patience.pause() {
@@ -475,7 +477,7 @@ fn await_stop(process: &Process, tid: ThreadId, deadline: Instant, executed: &mu
 
 /// Collects a thread that was killed while it stood, so that its parent can.
 fn collect(process: &Process, tid: ThreadId) {
-    let keep_end = process.is_child() && tid == process.pid();
+    let keep_end = process.keeps_end(tid);
     let mut patience = Patience::until(Instant::now() + LIMIT);
     while !matches!(raw::poll_event(tid, keep_end), Ok(Some(Event::Ended)) | Err(_)) && patience.pause() {}
 }

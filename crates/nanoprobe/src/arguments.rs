@@ -1,0 +1,195 @@
+//! The command line: dtrace(1)'s flags, in dtrace's order.
+//!
+//! The order matters: several `-n` and `-s` make one program, in the order in which they stand. Hence the flags are read
+//! by clap as raw occurrences (`LowArguments`) and then put in order by their positions ([`Arguments`]).
+
+use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
+
+/// What the command was asked to do.
+#[derive(Debug)]
+pub struct Arguments {
+    pub programs: Vec<ProgramText>,
+    pub command: Option<String>,
+    pub pid: Option<i32>,
+    pub list: bool,
+    pub quiet: bool,
+    pub output: Option<String>,
+    /// `name` or `name=value`, in order.
+    pub options: Vec<String>,
+    pub exit_after_compile: bool,
+    pub verbose: bool,
+    pub destructive: bool,
+    pub allow_zero_matches: bool,
+    /// `$1`, `$2`, ...
+    pub macro_arguments: Vec<String>,
+}
+
+/// One piece of the D program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProgramText {
+    /// `-n`: the text itself.
+    Inline(String),
+    /// `-s`: a file's path.
+    Script(String),
+}
+
+#[derive(Parser, Debug)]
+#[command(
+    name = "nanoprobe",
+    disable_version_flag = true,
+    disable_help_flag = true,
+    about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
+    override_usage = "nanoprobe [-elqvVwZh] [-o file] [-x opt[=val]] [-p pid | -c command] [-n program | -s script]... [argument...]\n       nanoprobe restore pid",
+    after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
+)]
+struct LowArguments {
+    /// Enable the probes of this D program, or of this bare probe description
+    #[arg(short = 'n', value_name = "program", action = ArgAction::Append)]
+    name: Vec<String>,
+    /// Enable the probes of the D program in this file
+    #[arg(short = 's', value_name = "script", action = ArgAction::Append)]
+    script: Vec<String>,
+    /// Enable the probes of a provider, as -n 'provider:::'
+    #[arg(short = 'P', value_name = "provider", action = ArgAction::Append)]
+    provider: Vec<String>,
+    /// Run a command and trace it; $target is its process id
+    #[arg(short = 'c', value_name = "command", conflicts_with = "pid")]
+    command: Option<String>,
+    /// Trace this process; $target is its id
+    #[arg(short = 'p', value_name = "pid")]
+    pid: Option<i32>,
+    /// List the matching probes instead of enabling them (with -v: how each would be patched)
+    #[arg(short = 'l')]
+    list: bool,
+    /// Print only what the program prints
+    #[arg(short = 'q')]
+    quiet: bool,
+    /// Append the output to this file
+    #[arg(short = 'o', value_name = "file")]
+    output: Option<String>,
+    /// Set an option, as `#pragma D option`
+    #[arg(short = 'x', value_name = "opt[=val]", action = ArgAction::Append)]
+    option: Vec<String>,
+    /// Exit after compiling, before anything is touched
+    #[arg(short = 'e')]
+    exit: bool,
+    /// Say how each site is patched, what was refused and why, and how long the target was stopped
+    #[arg(short = 'v')]
+    verbose: bool,
+    /// Print the version of the D language that is spoken, and of nanoprobe
+    #[arg(short = 'V')]
+    version: bool,
+    /// Permit destructive actions
+    #[arg(short = 'w')]
+    destructive: bool,
+    /// Permit probe descriptions that match nothing
+    #[arg(short = 'Z')]
+    zero: bool,
+    /// Print this help
+    #[arg(short = 'h', action = ArgAction::Help)]
+    help: Option<bool>,
+    /// Macro arguments: $1, $2, ...
+    #[arg(value_name = "argument", trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// What to do: trace, or something smaller.
+#[derive(Debug)]
+pub enum Request {
+    Trace(Box<Arguments>),
+    Restore { pid: i32 },
+    Version,
+}
+
+/// Reads the command line.
+///
+/// # Errors
+/// Clap's error, which knows its own exit status and whether it is the help that was asked for.
+pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
+    if words.get(1).is_some_and(|word| word == "restore") {
+        let pid = words.get(2).and_then(|word| word.parse().ok()).filter(|_| words.len() == 3);
+        return pid.map(|pid| Request::Restore { pid }).ok_or_else(|| {
+            LowArguments::command().error(clap::error::ErrorKind::ValueValidation, "usage: nanoprobe restore PID")
+        });
+    }
+    let matches = LowArguments::command().try_get_matches_from(words)?;
+    let low = LowArguments::from_arg_matches(&matches)?;
+    if low.version {
+        return Ok(Request::Version);
+    }
+    Ok(Request::Trace(Box::new(Arguments {
+        programs: programs_in_order(&matches, &low),
+        command: low.command,
+        pid: low.pid,
+        list: low.list,
+        quiet: low.quiet,
+        output: low.output,
+        options: low.option,
+        exit_after_compile: low.exit,
+        verbose: low.verbose,
+        destructive: low.destructive,
+        allow_zero_matches: low.zero,
+        macro_arguments: low.arguments,
+    })))
+}
+
+fn programs_in_order(matches: &ArgMatches, low: &LowArguments) -> Vec<ProgramText> {
+    let positions = |id: &str| matches.indices_of(id).into_iter().flatten();
+    let mut programs: Vec<(usize, ProgramText)> = Vec::new();
+    programs.extend(positions("name").zip(low.name.iter().cloned().map(ProgramText::Inline)));
+    programs.extend(positions("script").zip(low.script.iter().cloned().map(ProgramText::Script)));
+    let providers = low.provider.iter().map(|provider| ProgramText::Inline(format!("{provider}:::")));
+    programs.extend(positions("provider").zip(providers));
+    programs.sort_by_key(|(position, _)| *position);
+    programs.into_iter().map(|(_, program)| program).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn programs_keep_the_order_of_the_command_line() {
+        let Ok(Request::Trace(arguments)) = parse(&words("nanoprobe -s a.d -n BEGIN -s b.d -q 1 -2")) else {
+            panic!("not a trace request");
+        };
+        let expected = vec![
+            ProgramText::Script("a.d".into()),
+            ProgramText::Inline("BEGIN".into()),
+            ProgramText::Script("b.d".into()),
+        ];
+        assert_eq!(arguments.programs, expected);
+        assert!(arguments.quiet);
+        assert_eq!(arguments.macro_arguments, ["1", "-2"]);
+    }
+
+    #[test]
+    fn clustered_flags_as_in_a_script_s_first_line() {
+        let Ok(Request::Trace(arguments)) = parse(&words("nanoprobe -qs script.d 42")) else {
+            panic!("not a trace request");
+        };
+        assert_eq!(arguments.programs, [ProgramText::Script("script.d".into())]);
+        assert_eq!(arguments.macro_arguments, ["42"]);
+    }
+
+    #[test]
+    fn a_process_and_a_command_exclude_each_other() {
+        assert!(parse(&words("nanoprobe -p 1 -c true -n BEGIN")).is_err());
+    }
+
+    #[test]
+    fn restore_takes_one_number() {
+        assert!(matches!(parse(&words("nanoprobe restore 12")), Ok(Request::Restore { pid: 12 })));
+        assert!(parse(&words("nanoprobe restore")).is_err());
+        assert!(parse(&words("nanoprobe restore x")).is_err());
+    }
+
+    #[test]
+    fn flags_are_consistent() {
+        LowArguments::command().debug_assert();
+    }
+}

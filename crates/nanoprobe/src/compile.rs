@@ -1,0 +1,106 @@
+//! From the command line's texts to a program, with diagnostics that show the line.
+
+use std::io::{IsTerminal as _, Write as _};
+
+use ariadne::{Config, Label, Report, ReportKind};
+use nanoprobe_lang::options::Options;
+use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source};
+
+use crate::arguments::{Arguments, ProgramText};
+use crate::output::message;
+
+/// The texts, as sources, in order. `-n` texts are named as dtrace names them in messages.
+pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
+    let mut sources = Vec::new();
+    for (number, text) in arguments.programs.iter().enumerate() {
+        sources.push(match text {
+            ProgramText::Inline(text) => Source::new(format!("<-n {}>", number + 1), text.clone()),
+            ProgramText::Script(path) => {
+                let bytes = if path == "-" {
+                    let mut bytes = Vec::new();
+                    std::io::Read::read_to_end(&mut std::io::stdin(), &mut bytes).map(|_| bytes)
+                } else {
+                    std::fs::read(path)
+                };
+                let bytes = bytes.map_err(|error| format!("failed to open {path}: {error}"))?;
+                Source::new(path.clone(), String::from_utf8_lossy(&bytes))
+            }
+        });
+    }
+    Ok(sources)
+}
+
+/// Compiles, or prints what is wrong.
+pub fn program(sources: &[Source], macros: &MacroValues) -> Option<Program> {
+    match nanoprobe_lang::compile(sources, macros) {
+        Ok(program) => Some(program),
+        Err(diagnostics) => {
+            for diagnostic in &diagnostics {
+                show(sources, diagnostic);
+            }
+            None
+        }
+    }
+}
+
+/// The options of the command line, over those of the program's pragmas, over the defaults.
+pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, String> {
+    let mut options = Options::default();
+    for pragma in &program.pragmas {
+        options.set(&pragma.name, pragma.value.as_deref()).map_err(|error| error.to_string())?;
+    }
+    for option in &arguments.options {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option.as_str(), None),
+        };
+        options.set(name, value).map_err(|error| error.to_string())?;
+    }
+    options.quiet |= arguments.quiet;
+    options.destructive |= arguments.destructive;
+    options.allow_unmatched |= arguments.allow_zero_matches;
+    Ok(options)
+}
+
+/// The message, the line, a caret, the tag.
+fn show(sources: &[Source], diagnostic: &Diagnostic) {
+    let index = diagnostic.span.source as usize;
+    let Some(source) = sources.get(index) else {
+        message(diagnostic);
+        return;
+    };
+    let clamp = |offset: u32| (offset as usize).min(source.text.len());
+    let range = |start: u32, end: u32| {
+        let (start, end) = (clamp(start), clamp(end));
+        start..end.max(start)
+    };
+    let id = source.name.clone();
+    let config = Config::default()
+        .with_color(std::io::stderr().is_terminal())
+        .with_index_type(ariadne::IndexType::Byte)
+        .with_compact(false);
+    let span = (id.clone(), range(diagnostic.span.start, diagnostic.span.end));
+    let mut report = Report::build(ReportKind::Error, span.clone())
+        .with_config(config)
+        .with_code(diagnostic.tag)
+        .with_message(&diagnostic.message)
+        .with_label(Label::new(span).with_message(&diagnostic.message));
+    for (span, text) in &diagnostic.related {
+        if span.source == diagnostic.span.source {
+            report = report.with_label(Label::new((id.clone(), range(span.start, span.end))).with_message(text));
+        }
+    }
+    if let Some(help) = &diagnostic.help {
+        report = report.with_help(help);
+    }
+    let mut text = Vec::new();
+    let written = report.finish().write((id, ariadne::Source::from(&source.text)), &mut text);
+    let (line, column) = source.line_column(diagnostic.span.start);
+    message(format_args!(
+        "failed to compile {}: line {line}, column {column}: [{}] {}",
+        source.name, diagnostic.tag, diagnostic.message
+    ));
+    if written.is_ok() {
+        let _ = anstream::stderr().write_all(&text);
+    }
+}

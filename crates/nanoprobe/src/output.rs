@@ -1,0 +1,134 @@
+//! What goes to the terminal: messages on stderr, with our name in front, and results to stdout or the file of `-o`.
+
+use std::fmt::Display;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Stdout, Write};
+
+use nanoprobe_export::{Printer, ProbeName, Symbolizer};
+use nanoprobe_session::{Detached, Losses, Probe, Session};
+
+/// `nanoprobe: text` on stderr.
+pub fn message(text: impl Display) {
+    // Nobody is left to tell when stderr is gone.
+    let _ = writeln!(anstream::stderr(), "nanoprobe: {text}");
+}
+
+/// Where results go.
+pub enum Sink {
+    /// Standard output.
+    Terminal(BufWriter<Stdout>),
+    /// `-o`.
+    File(BufWriter<File>),
+}
+
+impl Sink {
+    /// Opens it; a file is appended to.
+    pub fn open(path: Option<&str>) -> io::Result<Sink> {
+        Ok(match path {
+            None => Sink::Terminal(BufWriter::with_capacity(1 << 16, io::stdout())),
+            Some(path) => {
+                let file = OpenOptions::new().create(true).append(true).open(path)?;
+                Sink::File(BufWriter::with_capacity(1 << 16, file))
+            }
+        })
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Sink::Terminal(writer) => writer.write(bytes),
+            Sink::File(writer) => writer.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Sink::Terminal(writer) => writer.flush(),
+            Sink::File(writer) => writer.flush(),
+        }
+    }
+}
+
+/// Names for addresses, by what the session knows of the target.
+pub struct Names<'a>(pub &'a Session);
+
+impl Symbolizer for Names<'_> {
+    fn symbolize(&mut self, address: u64) -> String {
+        self.0.symbolize(address)
+    }
+}
+
+/// A probe as the printer wants it.
+pub fn probe_name(probe: &Probe) -> ProbeName {
+    ProbeName {
+        id: probe.id,
+        provider: probe.provider.clone(),
+        module: probe.module.clone(),
+        function: probe.function.clone(),
+        name: probe.name.clone(),
+    }
+}
+
+/// Says what was lost since the last time.
+pub fn losses(before: &Losses, now: &Losses) {
+    let counts = [
+        (now.drops, before.drops, "", "increase bufsize, or record less"),
+        (now.aggregation_drops, before.aggregation_drops, "aggregation", "increase aggsize, or use fewer keys"),
+        (now.dynamic_drops, before.dynamic_drops, "dynamic variable", "increase dynvarsize"),
+    ];
+    for (now, before, what, remedy) in counts {
+        let count = now.saturating_sub(before);
+        if count > 0 {
+            message(format_args!("{} ({remedy})", nanoprobe_export::drop_message(count, what, "")));
+        }
+    }
+    let missed = now.missed.saturating_sub(before.missed);
+    if missed > 0 {
+        message(format_args!("{missed} hits missed: a probe was hit while a handler ran in the same thread"));
+    }
+    let missed = now.missed_without_context.saturating_sub(before.missed_without_context);
+    if missed > 0 {
+        message(format_args!("{missed} hits missed: more threads at once than there is room for"));
+    }
+    if now.damaged > before.damaged {
+        message(format_args!("{} times a buffer was found damaged: the process writes into it", now.damaged - before.damaged));
+    }
+}
+
+/// Says what a detachment left.
+pub fn detached(detached: &Detached) {
+    if detached.left_bytes > 0 {
+        message(format_args!(
+            "a thread is still inside of our code; all original instructions are back, and {} bytes stay mapped: \
+             `nanoprobe restore` takes them when it has left",
+            detached.left_bytes
+        ));
+    }
+}
+
+/// The session's printer prints into this, and forgets what it cannot write.
+pub fn print_error(error: &nanoprobe_export::Error) {
+    message(error);
+}
+
+/// A printer for a session's program.
+pub fn printer<'a>(program: &'a nanoprobe_lang::Program, options: &'a nanoprobe_lang::options::Options) -> Printer<'a> {
+    Printer::new(program, options).with_local_time(local_time)
+}
+
+/// Seconds east of UTC and the zone's name at a time, by libc.
+fn local_time(seconds: i64) -> (i32, &'static str) {
+    // SAFETY: all fields of tm may be zero (the zone a null pointer), and localtime_r writes only into it; we have one
+    // thread, so nobody changes TZ meanwhile.
+    let (offset, zone) = unsafe {
+        let mut time: libc::tm = std::mem::zeroed();
+        if libc::localtime_r(&seconds, &mut time).is_null() {
+            return (0, "UTC");
+        }
+        let zone = if time.tm_zone.is_null() { c"UTC" } else { std::ffi::CStr::from_ptr(time.tm_zone) };
+        (time.tm_gmtoff as i32, zone.to_str().unwrap_or("UTC").to_owned())
+    };
+    // Zones have a handful of names in all.
+    (offset, Box::leak(zone.into_boxed_str()))
+}

@@ -1,0 +1,376 @@
+//! A tracing session on the command line.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nanoprobe_export::{AggregateTable, Event, Printer};
+use nanoprobe_lang::options::Options;
+use nanoprobe_lang::{MacroValues, Source};
+use nanoprobe_target::Exit;
+use nanoprobe_session::{Choice, Losses, Output, Session};
+
+use crate::arguments::{Arguments, ProgramText};
+use crate::output::{Names, Sink, detached, losses, message, print_error, printer, probe_name};
+use crate::{compile, interrupt, list};
+
+/// How often lost records are reported.
+const LOSSES_PERIOD: Duration = Duration::from_secs(1);
+
+/// Runs the command line.
+pub fn run(arguments: Arguments) -> ExitCode {
+    match try_run(&arguments) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            message(format_args!("{error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
+    let sources = compile::sources(arguments).map_err(anyhow::Error::msg)?;
+    if sources.is_empty() {
+        anyhow::bail!("no program: give one by -n or -s (nanoprobe -h tells more)");
+    }
+    interrupt::install();
+    // $target is known only when the command has been started, and a program that does not compile starts nothing: so
+    // a command's program is compiled once with a number that stands in for it.
+    let mut macros = macro_values(arguments);
+    if arguments.command.is_some() {
+        macros.target = Some(0);
+    }
+    let Some(program) = compile::program(&sources, &macros) else { return Ok(1) };
+    let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
+    if arguments.list {
+        options.allow_unmatched = true;
+    }
+    if arguments.exit_after_compile {
+        return Ok(0);
+    }
+    let choice = match (&arguments.command, arguments.pid) {
+        (Some(command), _) => Choice::Command(split(command).map_err(anyhow::Error::msg)?),
+        (None, Some(pid)) => Choice::Process(pid),
+        (None, None) => Choice::Named,
+    };
+    let compile = |pid: i64| {
+        let mut macros = macros.clone();
+        macros.target = Some(pid);
+        nanoprobe_lang::compile(&sources, &macros).unwrap_or_default()
+    };
+    let mut session = Session::open(program, options.clone(), choice, &compile)?;
+    if arguments.list {
+        let mut out = Sink::open(arguments.output.as_deref())?;
+        list::print(&session, &mut out)?;
+        if arguments.verbose {
+            list::print_plan(&mut session, &mut out)?;
+        }
+        out.flush()?;
+        let found = session.probes().next().is_some();
+        session.abandon();
+        return Ok(u8::from(!found));
+    }
+    Trace::new(arguments, &sources, &options)?.run(&mut session)
+}
+
+/// The state of a run.
+struct Trace<'a> {
+    arguments: &'a Arguments,
+    sources: &'a [Source],
+    options: &'a Options,
+    out: Sink,
+    aggregations: AggregateTable,
+    losses: Losses,
+    losses_at: Instant,
+    announced: bool,
+    refused_told: usize,
+    patches_told: usize,
+}
+
+impl<'a> Trace<'a> {
+    fn new(arguments: &'a Arguments, sources: &'a [Source], options: &'a Options) -> std::io::Result<Trace<'a>> {
+        Ok(Trace {
+            arguments,
+            sources,
+            options,
+            out: Sink::open(arguments.output.as_deref())?,
+            aggregations: AggregateTable::new(),
+            losses: Losses::default(),
+            losses_at: Instant::now(),
+            announced: false,
+            refused_told: 0,
+            patches_told: 0,
+        })
+    }
+
+    fn run(&mut self, session: &mut Session) -> Result<u8, anyhow::Error> {
+        let program = session.program().clone();
+        let mut printer = printer(&program, self.options);
+        let begun = session.begin()?;
+        self.verbose(format_args!(
+            "attach {:.1} ms, stopped {:.1} ms, {} sites",
+            milliseconds(begun.took),
+            milliseconds(begun.stopped),
+            begun.patches
+        ));
+        let result = self.events(session, &mut printer);
+        let start = Instant::now();
+        let ended = session.end();
+        let (rest, gone) = match (result, ended) {
+            (Ok(()), Ok(ended)) => ended,
+            (Err(error), Ok((_, gone))) => {
+                detached(&gone);
+                return Err(error);
+            }
+            (_, Err(error)) => return Err(error.into()),
+        };
+        self.announce(session);
+        if session.process().is_some() {
+            self.verbose(format_args!(
+                "detach {:.1} ms, stopped {:.1} ms, {} sites",
+                milliseconds(start.elapsed()),
+                milliseconds(gone.stopped),
+                gone.restored
+            ));
+        }
+        self.print(session, &mut printer, rest)?;
+        self.aggregations.load(session.snapshot()?);
+        if !program.aggregations.is_empty() {
+            let mut names = Names(session);
+            if !self.options.quiet {
+                writeln!(self.out)?;
+            }
+            printer.finish(&mut self.out, &self.aggregations, &mut names)?;
+        }
+        self.out.flush()?;
+        detached(&gone);
+        losses(&self.losses, &session.losses()?);
+        let status = session.exit_status().unwrap_or(0);
+        Ok(status as u8)
+    }
+
+    fn events(&mut self, session: &mut Session, printer: &mut Printer<'_>) -> Result<(), anyhow::Error> {
+        while !interrupt::requested() && !session.is_finished() {
+            let outputs = session.step()?;
+            if session.is_loaded() {
+                self.announce(session);
+            }
+            self.print(session, printer, outputs)?;
+            self.out.flush()?;
+            if self.losses_at.elapsed() >= LOSSES_PERIOD {
+                let now = session.losses()?;
+                losses(&self.losses, &now);
+                self.losses = now;
+                self.losses_at = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    /// What was matched, once all of the program is there.
+    fn announce(&mut self, session: &Session) {
+        if !std::mem::replace(&mut self.announced, true) && !self.options.quiet {
+            for (index, source) in self.sources.iter().enumerate() {
+                let count = session.matches(u32::try_from(index).unwrap_or(u32::MAX));
+                let plural = if count == 1 { "" } else { "s" };
+                let what = match self.arguments.programs.get(index) {
+                    Some(ProgramText::Script(_)) => "script",
+                    _ => "description",
+                };
+                let text = if what == "script" { source.name.clone() } else { head(&source.text) };
+                message(format_args!("{what} '{text}' matched {count} probe{plural}"));
+            }
+        }
+        self.tell_places(session);
+    }
+
+    /// With `-v` every new site and refusal; otherwise how many were refused.
+    fn tell_places(&mut self, session: &Session) {
+        let refused = session.refused();
+        if self.arguments.verbose {
+            for patch in session.patches().iter().skip(self.patches_told) {
+                for site in &patch.sites {
+                    message(format_args!("{site} {}: {}", session.symbolize(site.0), patch.tactic));
+                }
+            }
+            for refused in refused.iter().skip(self.refused_told) {
+                let site = refused.site.map_or_else(String::new, |site| format!("{site} "));
+                message(format_args!("{site}{}: refused: {}", refused.function, refused.reason));
+            }
+        } else if refused.len() > self.refused_told {
+            let count = refused.len() - self.refused_told;
+            let plural = if count == 1 { "" } else { "s" };
+            message(format_args!("{count} place{plural} could not be probed (-v says which and why)"));
+        }
+        self.refused_told = refused.len();
+        self.patches_told = session.patches().len();
+    }
+
+    fn print(&mut self, session: &Session, printer: &mut Printer<'_>, outputs: Vec<Output>) -> Result<(), anyhow::Error> {
+        for output in outputs {
+            match output {
+                Output::Record { epid, cpu, thread, bytes } => {
+                    self.print_record(session, printer, epid, cpu, thread, &bytes)?;
+                }
+                Output::Fault { epid, fault } => {
+                    if let Some((probe, ..)) = session.enabling(epid) {
+                        let text = nanoprobe_export::error_message(epid, &probe_name(probe), &fault);
+                        self.out.flush()?;
+                        message(text);
+                    }
+                }
+                Output::Library { sites, stopped } => {
+                    self.tell_places(session);
+                    self.verbose(format_args!("library: {sites} sites, stopped {:.1} ms", milliseconds(stopped)));
+                }
+                Output::Warning(text) => message(text),
+                Output::Exited(exit) => {
+                    if let (Some(process), false) = (session.process(), self.options.quiet) {
+                        self.announce(session);
+                        message(format_args!("pid {} has exited{}", process.pid(), how(exit)));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn print_record(
+        &mut self,
+        session: &Session,
+        printer: &mut Printer<'_>,
+        epid: u32,
+        cpu: u32,
+        thread: u32,
+        bytes: &[u8],
+    ) -> Result<(), anyhow::Error> {
+        let Some((probe, enabling, layout)) = session.enabling(epid) else { return Ok(()) };
+        let Some(clause) = session.program().clauses.get(enabling.clause) else { return Ok(()) };
+        if needs_aggregations(clause) {
+            self.aggregations.load(session.snapshot()?);
+        }
+        let probe = probe_name(probe);
+        let event = Event { epid, probe: &probe, clause, layout, cpu, thread, record: bytes, next: None };
+        match printer.record(&mut self.out, &event, &mut self.aggregations, &mut Names(session)) {
+            Ok(_) => Ok(()),
+            Err(error @ nanoprobe_export::Error::Damaged { .. }) => {
+                print_error(&error);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn verbose(&self, text: std::fmt::Arguments<'_>) {
+        if self.arguments.verbose {
+            message(text);
+        }
+    }
+}
+
+/// How the target ended, where that is worth a word.
+fn how(exit: Exit) -> String {
+    match exit {
+        Exit::Status(0) | Exit::Unknown => String::new(),
+        Exit::Status(status) => format!(" (status {status})"),
+        Exit::Signal(signal) => format!(" (killed by signal {signal})"),
+    }
+}
+
+fn needs_aggregations(clause: &nanoprobe_lang::program::Clause) -> bool {
+    use nanoprobe_lang::program::{RecordKind, Statement};
+    clause.statements.iter().any(|statement| match statement {
+        Statement::Record(action) => matches!(
+            action.kind,
+            RecordKind::Printa { .. }
+                | RecordKind::Clear(_)
+                | RecordKind::Truncate { .. }
+                | RecordKind::Normalize { .. }
+                | RecordKind::Denormalize(_)
+        ),
+        _ => false,
+    })
+}
+
+/// The values of `$target`, `$1` and so on.
+fn macro_values(arguments: &Arguments) -> MacroValues {
+    use rustix::process::{getegid, geteuid, getgid, getpgrp, getpid, getppid, getsid, getuid};
+    let number = |pid: rustix::process::Pid| i64::from(pid.as_raw_nonzero().get());
+    let script = arguments.programs.iter().find_map(|program| match program {
+        ProgramText::Script(path) => Some(path.clone()),
+        ProgramText::Inline(_) => None,
+    });
+    MacroValues {
+        target: arguments.pid.map(i64::from),
+        pid: Some(number(getpid())),
+        ppid: getppid().map(number),
+        pgid: Some(number(getpgrp())),
+        sid: getsid(None).ok().map(number),
+        uid: Some(i64::from(getuid().as_raw())),
+        euid: Some(i64::from(geteuid().as_raw())),
+        gid: Some(i64::from(getgid().as_raw())),
+        egid: Some(i64::from(getegid().as_raw())),
+        projid: None,
+        taskid: None,
+        script,
+        arguments: arguments.macro_arguments.clone(),
+        default_arguments: arguments.options.iter().any(|option| option == "defaultargs"),
+    }
+}
+
+/// What dtrace shows of an inline program: up to its first brace or predicate.
+fn head(text: &str) -> String {
+    let end = text.find(['{', '/']).unwrap_or(text.len());
+    text.get(..end).unwrap_or(text).to_owned()
+}
+
+/// The words of a command, with the shell's quotes.
+fn split(command: &str) -> Result<Vec<OsString>, String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut characters = command.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            ' ' | '\t' | '\n' => words.extend(word.take().map(OsString::from)),
+            '\'' | '"' => {
+                let open = word.get_or_insert_default();
+                loop {
+                    match characters.next() {
+                        Some(end) if end == character => break,
+                        Some('\\') if character == '"' => open.extend(characters.next()),
+                        Some(inside) => open.push(inside),
+                        None => return Err(format!("the command has a {character} without its end: {command}")),
+                    }
+                }
+            }
+            '\\' => word.get_or_insert_default().extend(characters.next()),
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word.map(OsString::from));
+    Ok(words)
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_split_as_by_a_shell() {
+        let words = |command: &str| split(command).map(|words| words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>());
+        assert_eq!(words("./looper  10"), Ok(vec!["./looper".to_owned(), "10".to_owned()]));
+        assert_eq!(words(r#"bash -c "echo 'a b' \"c\"" x\ y ''"#).unwrap(), ["bash", "-c", "echo 'a b' \"c\"", "x y", ""]);
+        assert!(words("echo 'a").is_err());
+    }
+
+    #[test]
+    fn the_head_of_a_program_is_its_description() {
+        assert_eq!(head("pid$target:a.out:func:entry { @ = count(); }"), "pid$target:a.out:func:entry ");
+        assert_eq!(head("BEGIN"), "BEGIN");
+    }
+}

@@ -1,0 +1,505 @@
+//! What a session has in its target: the arena, the code, the patches. Here they are made and changed; [`crate::detach`]
+//! takes them back.
+//!
+//! The order of attaching (nothing before step 4 can be noticed by the program, but for its memory map):
+//!
+//! 1. Addresses are chosen in holes of the map, and everything is planned and built for them.
+//! 2. One thread stands still: the arena, the thread table, the code block and near memory are mapped by system calls
+//!    made in it, each at its exact address. It runs on.
+//! 3. The arena is written through the shared mapping, the code through /proc/PID/mem.
+//! 4. All threads stand still. The site table is published and the state becomes ARMED: from here on `restore` can undo
+//!    all. Then: signal actions, the text, threads that stand inside a run. They run on.
+
+use std::collections::HashSet;
+use std::mem::offset_of;
+use std::ops::Range;
+use std::time::Duration;
+
+use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with};
+use nanoprobe_arena::layout::{
+    Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_ARMED,
+    STATE_BUILDING, Site, TABLE_BYTES, TABLE_MAGIC, TACTIC_JUMP, TACTIC_RUN, TACTIC_TRAP, UnwindModule, VERSION,
+};
+use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
+use nanoprobe_patch::{NearSpace, Redirect, Runtime, Tactic, TargetAddress, ThreadKey};
+use nanoprobe_target::{Hole, Map, Process, Protection, Stopped};
+
+use crate::arena_memory::ArenaMemory;
+use crate::clock::{Clock, tsc};
+use crate::error::SessionError;
+use crate::layout::{ArenaLayout, CODE_BYTES, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, round_up};
+use crate::placement::{Patch, Placement, Refused, RefusedBecause, tables};
+use crate::signals;
+use crate::space::Space;
+
+const MADV_DONTDUMP: i32 = 16;
+const MADV_WIPEONFORK: i32 = 18;
+/// Contexts that are ready before anybody asks for them.
+const CONTEXTS_AHEAD: u32 = 64;
+/// After this long without a sign of life the target counts the tracer as gone.
+const HEARTBEAT_LIMIT: Duration = Duration::from_secs(1);
+/// Where the thread pointer points that a thread is lent which has none yet: the first reserved word of the thread table,
+/// which holds its own address.
+const LENT_THREAD_POINTER: u64 = TABLE_MAGIC as u64 + 8;
+
+/// Where things are in the target.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// The arena.
+    pub arena: TargetAddress,
+    /// The thread table.
+    pub table: TargetAddress,
+    /// The code block: agent, handlers, redirects.
+    pub code: TargetAddress,
+}
+
+/// What is the same for the whole session.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameters {
+    /// How threads are told apart.
+    pub thread_key: ThreadKey,
+    /// Offset of a thread's id from its thread pointer; 0: unknown.
+    pub tid_offset: u32,
+    /// One of `RING_*`.
+    pub ring_policy: u64,
+    /// Bytes of a string.
+    pub strsize: u32,
+    /// Frames of a stack.
+    pub ustackframes: u32,
+    /// Whether handlers read the target's memory or stack, which may fault.
+    pub reads_memory: bool,
+    /// Whether handlers walk stacks.
+    pub walks_stacks: bool,
+}
+
+/// A session's presence in its target.
+pub struct Attachment {
+    /// The target.
+    pub process: Process,
+    /// Where things are.
+    pub addresses: Addresses,
+    /// The arena's layout.
+    pub layout: ArenaLayout,
+    /// Parameters.
+    pub parameters: Parameters,
+    /// Our view of the arena; `None` before it is made.
+    pub arena: Option<ArenaMemory>,
+    /// Code that is handed out.
+    pub code: Space,
+    /// Arena memory that is handed out.
+    pub growth: Space,
+    /// Near memory.
+    pub near: NearSpace,
+    /// What is patched.
+    pub patches: Vec<Patch>,
+    /// Mappings that were made.
+    pub regions: Vec<Region>,
+    /// Modules whose unwinding rows are in the arena, by their index.
+    pub unwind_modules: Vec<(usize, UnwindModule)>,
+    /// Signals whose action was replaced: slot by slot.
+    pub(crate) actions: signals::Actions,
+    contexts_ready: u32,
+}
+
+/// How an arming went.
+#[derive(Debug, Default)]
+pub struct Armed {
+    /// For how long all threads stood still.
+    pub stopped: Duration,
+    /// Patches that were not written after all.
+    pub refused: Vec<Refused>,
+    /// Places patched.
+    pub patches: usize,
+}
+
+impl Attachment {
+    /// Chooses addresses. Touches nothing.
+    ///
+    /// # Errors
+    /// No room in the address space.
+    pub fn prepare(
+        process: Process,
+        map: &Map,
+        layout: ArenaLayout,
+        parameters: Parameters,
+    ) -> Result<Attachment, SessionError> {
+        let rules = process.hole_rules();
+        let holes = map.holes(&rules);
+        let table_bytes = round_up(TABLE_BYTES as u64, PAGE_BYTES);
+        let wanted = layout.bytes + table_bytes + CODE_BYTES + 3 * PAGE_BYTES;
+        let arena = far_place(&holes, wanted).ok_or(SessionError::NoRoom { bytes: wanted })?;
+        let table = TargetAddress(arena.0 + layout.bytes + PAGE_BYTES);
+        let code = TargetAddress(table.0 + table_bytes + PAGE_BYTES);
+        let ours = arena.0..code.0 + CODE_BYTES + PAGE_BYTES;
+        let near = holes.iter().flat_map(|hole| without(hole.start.0..hole.end.0, &ours)).collect();
+        let growth = TargetAddress(arena.0 + layout.growth_offset);
+        let mut code_space = Space::new(code, CODE_BYTES);
+        // The image comes first; it is written when its header is known.
+        code_space.reserve(nanoprobe_agent::IMAGE.len() as u64, 64)?;
+        Ok(Attachment {
+            process,
+            addresses: Addresses { arena, table, code },
+            layout,
+            parameters,
+            arena: None,
+            code: code_space,
+            growth: Space::new(growth, GROWTH_BYTES),
+            near: NearSpace::new(near, PAGE_BYTES),
+            patches: Vec::new(),
+            regions: Vec::new(),
+            unwind_modules: Vec::new(),
+            actions: signals::Actions::default(),
+            contexts_ready: 0,
+        })
+    }
+
+    /// What detours need to know.
+    pub fn runtime(&self) -> Runtime {
+        Runtime {
+            enter: self.agent(AgentFunction::Enter),
+            table: self.addresses.table,
+            thread_key: self.parameters.thread_key,
+        }
+    }
+
+    /// Where a function of the agent is.
+    pub fn agent(&self, function: AgentFunction) -> TargetAddress {
+        TargetAddress(self.addresses.code.0 + u64::from(function.offset()))
+    }
+
+    /// The arena's bytes.
+    ///
+    /// # Errors
+    /// It is not mapped yet.
+    pub fn memory(&self) -> Result<&nanoprobe_arena::Mapping, SessionError> {
+        self.arena.as_ref().map(ArenaMemory::memory).ok_or(SessionError::NotAttached)
+    }
+
+    /// Step 2 and the arena's half of step 3: makes the arena, the table and the code block.
+    ///
+    /// # Errors
+    /// The target refuses the mappings.
+    pub fn map(&mut self, stopped: &mut Stopped, clock: &Clock) -> Result<(), SessionError> {
+        let tid = stopped.best_thread()?;
+        let table_bytes = round_up(TABLE_BYTES as u64, PAGE_BYTES);
+        {
+            let mut remote = stopped.remote(tid)?;
+            let shared = remote.create_shared("nanoprobe", self.addresses.arena, self.layout.bytes)?;
+            self.arena = Some(ArenaMemory::shared(&shared.file, self.layout.bytes).map_err(SessionError::Arena)?);
+            // A core of the target has no use for it.
+            remote.advise(self.addresses.arena, self.layout.bytes, MADV_DONTDUMP)?;
+            self.write_control(clock)?;
+            self.publish(REGION_ARENA, self.addresses.arena, self.layout.bytes)?;
+            remote.map_anonymous(self.addresses.table, table_bytes, Protection::ReadWrite)?;
+            self.publish(REGION_TABLE, self.addresses.table, table_bytes)?;
+            remote.advise(self.addresses.table, table_bytes, MADV_WIPEONFORK)?;
+            remote.map_anonymous(self.addresses.code, CODE_BYTES, Protection::ReadExecute)?;
+            self.publish(REGION_CODE, self.addresses.code, CODE_BYTES)?;
+            remote.finish()?;
+        }
+        self.prepare_contexts(CONTEXTS_AHEAD)?;
+        let table = self.addresses.table;
+        let lent = TargetAddress(table.0 + LENT_THREAD_POINTER);
+        self.process.memory().write(lent, &lent.0.to_le_bytes())?;
+        self.lend_thread_pointers(stopped)?;
+        self.process.memory().write(TargetAddress(table.0 + TABLE_MAGIC as u64), &MAGIC.to_le_bytes())?;
+        Ok(())
+    }
+
+    /// Maps near memory.
+    ///
+    /// # Errors
+    /// The target refuses the mappings.
+    pub fn map_regions(&mut self, stopped: &mut Stopped, regions: &[Range<TargetAddress>]) -> Result<(), SessionError> {
+        let tid = stopped.best_thread()?;
+        let mut remote = stopped.remote(tid)?;
+        let mut made = Vec::new();
+        for region in regions {
+            let bytes = region.end.0.saturating_sub(region.start.0);
+            remote.map_anonymous(region.start, bytes, Protection::ReadExecute)?;
+            made.push((region.start, bytes));
+        }
+        remote.finish()?;
+        for (start, bytes) in made {
+            self.publish(REGION_CODE, start, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The rest of step 3: writes the agent, handlers, detours and tables of new patches. The patches become the
+    /// attachment's; their sites are not touched yet.
+    ///
+    /// # Errors
+    /// The target's memory cannot be written, or there is no room.
+    pub fn write(&mut self, patches: &[Patch]) -> Result<(), SessionError> {
+        let (redirects, _) = tables(self.patches.iter().chain(patches));
+        let bytes: Vec<u8> =
+            redirects.iter().flat_map(|Redirect { from, to }| [from.0.to_le_bytes(), to.0.to_le_bytes()]).flatten().collect();
+        let count = redirects.len() as u64;
+        let table = self.code.put(bytes, 16)?;
+        let first = self.patches.is_empty();
+        let mut pieces = self.code.take_written();
+        if first {
+            let header = ImageHeader {
+                control: self.addresses.arena.0,
+                table: self.addresses.table.0,
+                redirects: table.0,
+                redirect_count: count,
+                thread_key_mode: match self.parameters.thread_key {
+                    ThreadKey::TlsSelf => KEY_TLS_SELF,
+                    ThreadKey::FsBase => KEY_FSBASE,
+                },
+                code_start: self.addresses.code.0,
+                code_end: self.addresses.code.0 + CODE_BYTES,
+                allow_syscalls: !self.is_sandboxed(),
+            };
+            pieces.push((self.addresses.code, image_with(header)));
+        }
+        pieces.extend(patches.iter().map(|patch| (patch.detour, patch.built.detour.clone())));
+        self.write_code(&pieces)?;
+        if !first {
+            // The table grows by two stores, the longer table first: see `redirect` in agent/trap.c.
+            let place = |word: u64| TargetAddress(self.addresses.code.0 + u64::from(nanoprobe_agent::REDIRECTS_OFFSET) + word);
+            self.write_code(&[(place(0), table.0.to_le_bytes().to_vec())])?;
+            self.write_code(&[(place(8), count.to_le_bytes().to_vec())])?;
+        }
+        let arena = self.addresses.arena;
+        let pieces = self.growth.take_written();
+        let memory = self.memory()?;
+        for (address, bytes) in pieces {
+            memory.write(address.0 - arena.0, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Step 4: patches the text. What somebody else has changed meanwhile is refused.
+    ///
+    /// # Errors
+    /// The target cannot be stopped or written.
+    pub fn arm(&mut self, stopped: Stopped, placement: Placement) -> Result<Armed, SessionError> {
+        let mut stopped = stopped;
+        let mut armed = Armed { refused: placement.refused, ..Armed::default() };
+        let mut patches = Vec::with_capacity(placement.patches.len());
+        for patch in placement.patches {
+            if self.text_is(patch.built.address, &patch.built.original) {
+                patches.push(patch);
+            } else {
+                armed.refused.push(Refused {
+                    site: Some(patch.built.address),
+                    function: String::new(),
+                    reason: RefusedBecause::TextDiffers,
+                });
+            }
+        }
+        signals::install(self, &mut stopped, patches.iter().any(|patch| !patch.built.redirects.is_empty()))?;
+        self.publish_sites(&patches)?;
+        // From the highest address to the lowest: see the design, section 5.
+        patches.sort_by_key(|patch| std::cmp::Reverse(patch.built.address));
+        let writes: Vec<(TargetAddress, &[u8])> =
+            patches.iter().map(|patch| (patch.built.address, patch.built.patched.as_slice())).collect();
+        self.process.memory().write_text(&writes)?;
+        move_threads(&mut stopped, &patches)?;
+        armed.patches = patches.len();
+        self.patches.append(&mut patches);
+        armed.stopped = stopped.release();
+        Ok(armed)
+    }
+
+    /// Contexts must be ready before threads claim them; called all the time.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub fn keep_contexts_ready(&mut self) -> Result<(), SessionError> {
+        let used = ControlBlock::open(self.memory()?)?.contexts_in_use()?;
+        let wanted = used.saturating_add(CONTEXTS_AHEAD).min(CONTEXTS_MAX);
+        if wanted > self.contexts_ready { self.prepare_contexts(wanted) } else { Ok(()) }
+    }
+
+    /// The tracer's sign of life.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub fn beat(&self) -> Result<(), SessionError> {
+        Ok(ControlBlock::open(self.memory()?)?.beat(tsc())?)
+    }
+
+    /// The lent thread pointer, see [`LENT_THREAD_POINTER`].
+    pub(crate) fn lent_thread_pointer(&self) -> u64 {
+        self.addresses.table.0 + LENT_THREAD_POINTER
+    }
+
+    /// Whether system calls may be refused, or deadly.
+    pub(crate) fn is_sandboxed(&self) -> bool {
+        self.process.facts().seccomp != nanoprobe_target::Seccomp::Disabled
+    }
+
+    fn text_is(&self, address: TargetAddress, expected: &[u8]) -> bool {
+        let mut bytes = vec![0; expected.len()];
+        self.process.memory().read(address, &mut bytes).is_ok() && bytes == expected
+    }
+
+    fn write_code(&self, pieces: &[(TargetAddress, Vec<u8>)]) -> Result<(), SessionError> {
+        let pieces: Vec<(TargetAddress, &[u8])> = pieces.iter().map(|(address, bytes)| (*address, bytes.as_slice())).collect();
+        Ok(self.process.memory().write_text(&pieces)?)
+    }
+
+    fn write_control(&self, clock: &Clock) -> Result<(), SessionError> {
+        let control = Control {
+            magic: MAGIC,
+            version: VERSION,
+            control_bytes: size_of::<Control>() as u32,
+            arena_address: self.addresses.arena.0,
+            arena_bytes: self.layout.bytes,
+            tracer_pid: std::process::id(),
+            state: STATE_BUILDING,
+            site_capacity: SITES_MAX,
+            sites_offset: self.layout.sites_offset,
+            region_capacity: REGIONS_MAX,
+            regions_offset: self.layout.regions_offset,
+            tracer_heartbeat: tsc(),
+            heartbeat_limit: clock.ticks(HEARTBEAT_LIMIT),
+            clock_tsc: clock.tsc,
+            clock_ns: clock.ns,
+            clock_mult: clock.mult,
+            wall_ns: clock.wall_ns,
+            contexts_offset: self.layout.contexts_offset,
+            context_stride: self.layout.context.stride,
+            tid_offset: self.parameters.tid_offset,
+            target_pid: self.process.facts().inner_pid as u32,
+            dynamic_offset: self.layout.dynamic_offset,
+            strsize: self.parameters.strsize,
+            ustackframes: self.parameters.ustackframes,
+            ..Control::default()
+        };
+        Ok(self.memory()?.write_structure(0, &control)?)
+    }
+
+    fn prepare_contexts(&mut self, wanted: u32) -> Result<(), SessionError> {
+        let memory = self.memory()?;
+        for index in self.contexts_ready..wanted {
+            let offset = self.layout.contexts_offset + u64::from(index) * self.layout.context.stride;
+            self.layout.context.initialise(memory, self.addresses.arena.0, offset, index, self.parameters.ring_policy)?;
+        }
+        memory.store_u32(offset_of!(Control, context_capacity) as u64, wanted)?;
+        self.contexts_ready = wanted;
+        Ok(())
+    }
+
+    fn publish(&mut self, kind: u32, address: TargetAddress, bytes: u64) -> Result<(), SessionError> {
+        let region = Region { address: address.0, bytes, kind, reserved: 0 };
+        if !ControlBlock::open(self.memory()?)?.publish_region(&region)? {
+            return Err(SessionError::TooManyRegions);
+        }
+        self.regions.push(region);
+        Ok(())
+    }
+
+    /// Entries first, then their number, then the state.
+    fn publish_sites(&self, patches: &[Patch]) -> Result<(), SessionError> {
+        let memory = self.memory()?;
+        let before = self.patches.len() as u64;
+        if before + patches.len() as u64 > u64::from(SITES_MAX) {
+            return Err(SessionError::TooManySites);
+        }
+        for (index, patch) in patches.iter().enumerate() {
+            let mut site = Site {
+                address: patch.built.address.0,
+                length: patch.built.original.len() as u32,
+                tactic: tactic_number(patch.tactic),
+                ..Site::default()
+            };
+            for (to, from) in site.original.iter_mut().zip(&patch.built.original) {
+                *to = *from;
+            }
+            for (to, from) in site.patched.iter_mut().zip(&patch.built.patched) {
+                *to = *from;
+            }
+            let offset = self.layout.sites_offset + (before + index as u64) * Site::BYTES as u64;
+            memory.write_structure(offset, &site)?;
+        }
+        memory.store_u32(offset_of!(Control, site_count) as u64, (before + patches.len() as u64) as u32)?;
+        Ok(ControlBlock::open(memory)?.set_state(STATE_ARMED)?)
+    }
+
+    /// Detours read the thread's key at its thread pointer; a thread that has none yet is lent one.
+    fn lend_thread_pointers(&self, stopped: &mut Stopped) -> Result<(), SessionError> {
+        let threads: Vec<i32> = stopped.threads().collect();
+        for tid in threads {
+            let mut registers = stopped.registers(tid)?;
+            if registers.fs_base == 0 {
+                registers.fs_base = self.lent_thread_pointer();
+                stopped.set_registers(tid, &registers)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Threads that stand inside of a run go on in its relocated copy.
+fn move_threads(stopped: &mut Stopped, patches: &[Patch]) -> Result<(), SessionError> {
+    let (_, moves) = tables(patches.iter());
+    let starts: HashSet<TargetAddress> = patches.iter().map(|patch| patch.built.address).collect();
+    let threads: Vec<i32> = stopped.threads().collect();
+    for tid in threads {
+        let mut registers = stopped.registers(tid)?;
+        let rip = TargetAddress(registers.rip);
+        // At the start of a run a thread simply meets the jump.
+        if starts.contains(&rip) {
+            continue;
+        }
+        if let Ok(index) = moves.binary_search_by_key(&rip, |entry| entry.original)
+            && let Some(entry) = moves.get(index)
+        {
+            registers.rip = entry.relocated.0;
+            stopped.set_registers(tid, &registers)?;
+        }
+    }
+    Ok(())
+}
+
+fn tactic_number(tactic: Tactic) -> u32 {
+    match tactic {
+        Tactic::Jump => TACTIC_JUMP,
+        Tactic::Run => TACTIC_RUN,
+        _ => TACTIC_TRAP,
+    }
+}
+
+/// A place far from everything: the middle of the largest hole, so that neither heap, stacks nor the kernel's own choices
+/// come near, and near memory keeps the holes next to the modules.
+fn far_place(holes: &[Hole], bytes: u64) -> Option<TargetAddress> {
+    const ALIGNMENT: u64 = 2 << 20;
+    let hole = holes.iter().max_by_key(|hole| hole.bytes())?;
+    let start = (hole.start.0 + (hole.bytes().checked_sub(bytes)? / 2)).next_multiple_of(ALIGNMENT);
+    (start + bytes <= hole.end.0).then_some(TargetAddress(start))
+}
+
+/// What of a range lies outside of another.
+fn without(range: Range<u64>, taken: &Range<u64>) -> Vec<Range<u64>> {
+    let before = range.start..range.end.min(taken.start);
+    let behind = range.start.max(taken.end)..range.end;
+    [before, behind].into_iter().filter(|part| part.start < part.end).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_loses_what_is_taken() {
+        assert_eq!(without(0..10, &(3..5)), [0..3, 5..10]);
+        assert_eq!(without(0..10, &(0..5)), [5..10]);
+        assert_eq!(without(0..10, &(20..30)), [0..10]);
+        assert!(without(4..6, &(0..10)).is_empty());
+    }
+
+    #[test]
+    fn the_far_place_is_in_the_largest_hole() {
+        let hole = |start: u64, end: u64| Hole { start: TargetAddress(start), end: TargetAddress(end) };
+        let holes = [hole(0x10000, 0x400000), hole(1 << 40, 1 << 46)];
+        let place = far_place(&holes, 1 << 30).unwrap();
+        assert!(place.0 > 1 << 40 && place.0 + (1 << 30) < 1 << 46);
+        assert_eq!(place.0 % (2 << 20), 0);
+        assert!(far_place(&holes, 1 << 47).is_none());
+    }
+}

@@ -1,0 +1,174 @@
+//! Taking out of the arena what the target has put there: records, aggregations, counts of what was lost.
+
+use std::mem::offset_of;
+
+use nanoprobe_arena::layout::{Context, Control, RECORD_ERROR};
+use nanoprobe_arena::{AggregateReader, ControlBlock, Mapping, Memory as _, Record, RingReader, static_words};
+use nanoprobe_codegen::{ProbeNames, static_key, static_slots};
+use nanoprobe_export::Snapshot;
+use nanoprobe_lang::Program;
+use nanoprobe_lang::layout::Limits;
+use nanoprobe_lang::program::Statement;
+
+use crate::enable::{Enablings, probe_kind};
+use crate::error::SessionError;
+use crate::layout::ArenaLayout;
+use crate::probes::ProbeList;
+
+/// What was lost, by kind; cumulative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Hits whose handlers did not run: handlers were running already in that thread.
+    pub missed: u64,
+    /// Hits in threads for which there was no context.
+    pub missed_without_context: u64,
+    /// Records that found no room.
+    pub drops: u64,
+    /// Aggregations that found no room.
+    pub aggregation_drops: u64,
+    /// Dynamic variables that found no room.
+    pub dynamic_drops: u64,
+    /// Rings that were found damaged.
+    pub damaged: u64,
+}
+
+/// Reads all rings.
+#[derive(Default)]
+pub struct Consumer {
+    rings: Vec<RingReader>,
+    damaged: u64,
+}
+
+/// At most so many records are taken in one round, so that a flood cannot keep the tracer from its other duties.
+const RECORDS_MAX: usize = 1 << 18;
+
+impl Consumer {
+    /// The records there are now, in the order of their time.
+    ///
+    /// # Errors
+    /// The control block is damaged. Damage in a ring is counted, and what can be read is returned.
+    pub fn records(&mut self, memory: &Mapping, layout: &ArenaLayout, policy: u64) -> Result<Vec<Record>, SessionError> {
+        let contexts = ControlBlock::open(memory)?.contexts_in_use()?;
+        while self.rings.len() < contexts as usize {
+            let offset = context_offset(layout, self.rings.len() as u64);
+            self.rings.push(RingReader::new(offset, &layout.context, policy));
+        }
+        let mut records = Vec::new();
+        for ring in &mut self.rings {
+            while records.len() < RECORDS_MAX {
+                match ring.next(memory) {
+                    Ok(Some(record)) => records.push(record),
+                    Ok(None) => break,
+                    Err(_) => {
+                        self.damaged += 1;
+                        break;
+                    }
+                }
+            }
+        }
+        records.sort_by_key(|record| record.tsc);
+        Ok(records)
+    }
+
+    /// What was lost so far.
+    ///
+    /// # Errors
+    /// The control block is damaged.
+    pub fn losses(&self, memory: &Mapping, layout: &ArenaLayout) -> Result<Losses, SessionError> {
+        let control = ControlBlock::open(memory)?.read()?;
+        let mut losses = Losses {
+            missed_without_context: control.missed_without_context,
+            dynamic_drops: control.dynamic_drops,
+            damaged: self.damaged,
+            ..Losses::default()
+        };
+        let contexts = ControlBlock::open(memory)?.contexts_in_use()?;
+        for index in 0..u64::from(contexts) {
+            let context = context_offset(layout, index);
+            let load = |field: usize| memory.load_u64(context + field as u64);
+            losses.missed = losses.missed.wrapping_add(load(offset_of!(Context, missed))?);
+            losses.drops = losses.drops.wrapping_add(load(offset_of!(Context, ring_drops))?);
+            losses.aggregation_drops = losses.aggregation_drops.wrapping_add(load(offset_of!(Context, aggregate_drops))?);
+        }
+        Ok(losses)
+    }
+}
+
+/// What says how to read the aggregations.
+pub struct Source<'a> {
+    /// The arena's layout.
+    pub layout: &'a ArenaLayout,
+    /// The program.
+    pub program: &'a Program,
+    /// Sizes.
+    pub limits: Limits,
+    /// The probes.
+    pub probes: &'a ProbeList,
+    /// The enablings.
+    pub enablings: &'a Enablings,
+    /// `pid`, where it is part of a key.
+    pub pid: u32,
+}
+
+/// Everything that the target's threads have aggregated since the beginning, added to what the tracer's clauses have.
+///
+/// # Errors
+/// The arena is damaged beyond reading. A single damaged entry is left out, and counted in `damaged`.
+pub fn snapshot(memory: &Mapping, source: &Source<'_>, mut snapshot: Snapshot) -> Result<(Snapshot, u64), SessionError> {
+    let Source { layout, program, limits, probes, enablings, pid } = *source;
+    let mut damaged = 0;
+    let contexts = u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
+    for index in 0..contexts {
+        let reader = AggregateReader::new(context_offset(layout, index), &layout.context);
+        for entry in reader.entries(memory)? {
+            let good = entry.is_ok_and(|entry| snapshot.add(program, entry.aggregation, &entry.key, &entry.words));
+            damaged += u64::from(!good);
+        }
+    }
+    for enabling in enablings.list() {
+        let Some(probe) = probes.get(enabling.probe).filter(|probe| probe_kind(probe).is_some()) else { continue };
+        let Some(clause) = program.clauses.get(enabling.clause) else { continue };
+        let slots = static_slots(program, enabling.clause);
+        let mut names = None;
+        for (number, (statement, slot)) in clause.statements.iter().zip(&slots.statements).enumerate() {
+            let (Statement::Aggregate { aggregation, .. }, Some((offset, words))) = (statement, slot) else { continue };
+            let mut key = None;
+            for index in 0..contexts {
+                let at = enabling.slot_base + u64::from(*offset);
+                let found = static_words(memory, context_offset(layout, index), at, u64::from(*words))?;
+                // A slot that is all zeros was never hit: its key does not exist.
+                if found.iter().all(|word| *word == 0) {
+                    continue;
+                }
+                let names = names.get_or_insert_with(|| ProbeNames {
+                    provider: probe.provider.clone(),
+                    module: probe.module.clone(),
+                    function: probe.function.clone(),
+                    name: probe.name.clone(),
+                    epid: enabling.epid,
+                    probe_id: probe.id,
+                    pid,
+                });
+                let key = key.get_or_insert_with(|| static_key(program, enabling.clause, number, names, limits));
+                let good = key.as_ref().is_some_and(|key| snapshot.add(program, aggregation.0, key, &found));
+                damaged += u64::from(!good);
+            }
+        }
+    }
+    Ok((snapshot, damaged))
+}
+
+/// Whether a record reports a fault, and of which enabling it is.
+pub fn enabling_of(record: &Record) -> (u32, bool) {
+    (record.epid & !RECORD_ERROR, record.epid & RECORD_ERROR != 0)
+}
+
+/// Where a context lies.
+pub fn context_offset(layout: &ArenaLayout, index: u64) -> u64 {
+    layout.contexts_offset + index * layout.context.stride
+}
+
+/// The field of the control block that says whether a clause ran `exit()`.
+pub fn exit_requested(memory: &Mapping) -> Result<bool, SessionError> {
+    Ok(memory.load_u32(offset_of!(Control, exit_requested) as u64)? != 0)
+}

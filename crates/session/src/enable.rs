@@ -1,0 +1,181 @@
+//! Enablings: a clause at a probe (DTrace's ECB), with the handler that serves it. Pure.
+//!
+//! ```text
+//!   clause x probe  -> Enabling  epid, slots of its own in every context
+//!   clause x kind   -> Handler   machine code, shared by all enablings of that clause at probes of that kind
+//! ```
+//!
+//! A clause that only counts gets no handler: its enablings' detours increment the slots themselves.
+
+use std::collections::HashMap;
+
+use nanoprobe_arena::layout::CONTEXT_SLOTS;
+use nanoprobe_codegen::{AgentFunction, Compiler, Handler, ProbeKind, RelocationTarget, inline_counts, static_slots};
+use nanoprobe_lang::Program;
+use nanoprobe_lang::layout::{Limits, Storage};
+
+use crate::layout::SLOT_BYTES;
+use crate::probes::{Place, Probe, ProbeIndex, Spot};
+
+/// One clause at one probe.
+#[derive(Clone, Debug)]
+pub struct Enabling {
+    /// What its records carry; from 1.
+    pub epid: u32,
+    /// The probe.
+    pub probe: ProbeIndex,
+    /// Index of the clause in the program.
+    pub clause: usize,
+    /// Bytes from a context to its static slots; 0: it has none, or fires in the tracer.
+    pub slot_base: u64,
+    /// Counters to increment instead of a call: bytes from the context.
+    pub counters: Option<Vec<u32>>,
+}
+
+/// Enablings and handlers of a session.
+pub struct Enablings {
+    list: Vec<Enabling>,
+    known: HashMap<(usize, ProbeIndex), usize>,
+    handlers: HashMap<(usize, ProbeKind), Handler>,
+    slots_used: u64,
+    compiler: Compiler,
+}
+
+/// What handlers do besides counting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// They read the target's memory.
+    pub reads_memory: bool,
+    /// They walk its stacks.
+    pub walks_stacks: bool,
+}
+
+/// What compiling needs besides the clause.
+pub struct Context<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// Where its variables lie.
+    pub storage: &'a Storage,
+    /// Sizes of strings and stacks.
+    pub limits: Limits,
+    /// Where the arena keeps things, and the session's constants.
+    pub arena: &'a nanoprobe_codegen::ArenaLayout,
+}
+
+/// A clause cannot be enabled at a probe.
+#[derive(Debug, thiserror::Error)]
+pub enum EnableError {
+    /// The code generator refused it.
+    #[error("clause {clause} cannot be compiled: {source}")]
+    Compile {
+        /// Number of the clause, from 1.
+        clause: usize,
+        /// Why.
+        source: nanoprobe_codegen::Error,
+    },
+    /// Every enabling's static aggregations take room in each thread's context.
+    #[error("too many probes: their aggregations need more than {SLOT_BYTES} bytes a thread; narrow the description")]
+    Slots,
+}
+
+impl Enablings {
+    /// None yet.
+    ///
+    /// # Errors
+    /// The code generator cannot be set up.
+    pub fn new() -> Result<Enablings, nanoprobe_codegen::Error> {
+        Ok(Enablings {
+            list: Vec::new(),
+            known: HashMap::new(),
+            handlers: HashMap::new(),
+            slots_used: 0,
+            compiler: Compiler::new()?,
+        })
+    }
+
+    /// All of them, by epid - 1.
+    pub fn list(&self) -> &[Enabling] {
+        &self.list
+    }
+
+    /// The enabling of an epid.
+    pub fn get(&self, epid: u32) -> Option<&Enabling> {
+        self.list.get((epid as usize).checked_sub(1)?)
+    }
+
+    /// What the handlers compiled so far need of the target.
+    pub fn needs(&self) -> Needs {
+        let mut needs = Needs::default();
+        for relocation in self.handlers.values().flat_map(|handler| &handler.relocations) {
+            let RelocationTarget::Agent(function) = relocation.target else { continue };
+            needs.walks_stacks |=
+                matches!(function, AgentFunction::UserStack | AgentFunction::UserCaller | AgentFunction::KeyStack);
+            needs.reads_memory |=
+                matches!(function, AgentFunction::CopyIn | AgentFunction::CopyInString | AgentFunction::Load);
+        }
+        needs.reads_memory |= needs.walks_stacks;
+        needs
+    }
+
+    /// The handler of an enabling at a probe of this kind, when it needs one.
+    pub fn handler(&self, clause: usize, kind: ProbeKind) -> Option<&Handler> {
+        self.handlers.get(&(clause, kind))
+    }
+
+    /// Enables a clause at a probe; a pair that is enabled already stays as it is.
+    ///
+    /// # Errors
+    /// The clause cannot be compiled for this kind of probe, or there is no room for its slots.
+    pub fn enable(
+        &mut self,
+        clause: usize,
+        index: ProbeIndex,
+        probe: &Probe,
+        context: &Context<'_>,
+    ) -> Result<(), EnableError> {
+        if self.known.contains_key(&(clause, index)) {
+            return Ok(());
+        }
+        let mut slot_base = 0;
+        let mut counters = None;
+        if let Some(kind) = probe_kind(probe) {
+            let slots = static_slots(context.program, clause);
+            if self.slots_used + u64::from(slots.bytes) > SLOT_BYTES {
+                return Err(EnableError::Slots);
+            }
+            slot_base = CONTEXT_SLOTS + self.slots_used;
+            counters = inline_counts(context.program, clause)
+                .map(|offsets| offsets.iter().map(|offset| slot_base as u32 + offset).collect());
+            if counters.is_none() {
+                self.compile(clause, kind, context)?;
+            }
+            self.slots_used += u64::from(slots.bytes);
+        }
+        let epid = u32::try_from(self.list.len() + 1).unwrap_or(u32::MAX);
+        self.known.insert((clause, index), self.list.len());
+        self.list.push(Enabling { epid, probe: index, clause, slot_base, counters });
+        Ok(())
+    }
+
+    fn compile(&mut self, clause: usize, kind: ProbeKind, context: &Context<'_>) -> Result<(), EnableError> {
+        if self.handlers.contains_key(&(clause, kind)) {
+            return Ok(());
+        }
+        let handler = self
+            .compiler
+            .compile(context.program, clause, kind, context.storage, context.limits, context.arena)
+            .map_err(|source| EnableError::Compile { clause: clause + 1, source })?;
+        self.handlers.insert((clause, kind), handler);
+        Ok(())
+    }
+}
+
+/// What arguments mean at a probe; `None`: it fires in the tracer.
+pub fn probe_kind(probe: &Probe) -> Option<ProbeKind> {
+    match probe.place {
+        Place::Function { spot: Spot::Entry, .. } => Some(ProbeKind::Entry),
+        Place::Function { spot: Spot::Exits, .. } => Some(ProbeKind::Return),
+        Place::Function { spot: Spot::Offset(_), .. } => Some(ProbeKind::Offset),
+        _ => None,
+    }
+}

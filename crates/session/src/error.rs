@@ -1,0 +1,94 @@
+//! What can end a session, each with what to do about it.
+
+use nanoprobe_target::{AttachError, MemoryError, RemoteError, SpawnError, StopError};
+
+/// Why a session could not begin, go on or end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The process cannot be traced.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The command could not be started.
+    #[error(transparent)]
+    Spawn(#[from] SpawnError),
+    /// It cannot be stopped.
+    #[error(transparent)]
+    Stop(#[from] StopError),
+    /// Its memory cannot be read or written.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// A system call made in it failed.
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
+    /// A probe description that cannot be right.
+    #[error(transparent)]
+    Description(#[from] crate::probes::DescriptionError),
+    /// A description that matches nothing.
+    #[error("probe description {description} does not match any probes{hint}")]
+    NoMatch {
+        /// As written.
+        description: String,
+        /// What to do, beginning with a separator.
+        hint: String,
+    },
+    /// A clause cannot be enabled.
+    #[error(transparent)]
+    Enable(#[from] crate::enable::EnableError),
+    /// The code generator cannot be set up.
+    #[error("the code generator cannot be set up: {0}")]
+    Compiler(#[from] nanoprobe_codegen::Error),
+    /// The sizes that were asked for do not fit.
+    #[error("the buffers do not fit: {0}; ask for smaller ones (bufsize, aggsize)")]
+    Sizes(#[from] nanoprobe_arena::PlanError),
+    /// No hole in the target's address space.
+    #[error("the process has no {bytes} bytes of address space free in one piece; ask for smaller buffers (bufsize, aggsize)")]
+    NoRoom {
+        /// How many.
+        bytes: u64,
+    },
+    /// A space is full.
+    #[error(transparent)]
+    Full(#[from] crate::space::Full),
+    /// Our own mapping of the arena failed.
+    #[error("cannot map the memory shared with the process: {0}; is there a limit on address space (ulimit -v)?")]
+    Arena(rustix::io::Errno),
+    /// The arena makes no sense: the target scribbled over it.
+    #[error("the memory shared with the process is damaged ({0}): the process wrote into it")]
+    Damaged(#[from] nanoprobe_arena::Corrupt),
+    /// Something is used before it is there.
+    #[error("there is no process to trace")]
+    NotAttached,
+    /// The region table is full.
+    #[error("too many pieces of near memory; narrow the probe descriptions")]
+    TooManyRegions,
+    /// The site table is full.
+    #[error("too many probes; narrow the probe descriptions")]
+    TooManySites,
+    /// An option's value is wrong.
+    #[error("{0}")]
+    Option(String),
+    /// The processor lacks an instruction that static programs need.
+    #[error("static programs can be traced only where the kernel allows rdfsbase (Linux 5.9, a processor with FSGSBASE)")]
+    NoFsgsbase,
+    /// `restore` found nothing.
+    #[error("process {pid} carries no probes of nanoprobe; there is nothing to restore")]
+    NothingToRestore {
+        /// Which.
+        pid: i32,
+    },
+    /// The tracer of a process lives.
+    #[error("process {pid} is being traced by nanoprobe, process {tracer}; end that one first")]
+    TracerLives {
+        /// Which.
+        pid: i32,
+        /// Its tracer.
+        tracer: u32,
+    },
+}
+
+impl From<nanoprobe_arena::OutOfBounds> for SessionError {
+    fn from(error: nanoprobe_arena::OutOfBounds) -> SessionError {
+        SessionError::Damaged(error.into())
+    }
+}

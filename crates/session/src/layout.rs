@@ -1,0 +1,122 @@
+//! Where everything lies in the arena, and how much of it there is: the figures of invariant I10 in one place.
+//!
+//! ```text
+//!   0            control block                         struct np_control
+//!   4096         region table, site table              frozen: what `nanoprobe restore` reads
+//!                global variables                      Storage
+//!                dynamic variables                     associative arrays
+//!                growth                                enablings, strings, unwinding tables, readable ranges; bump-allocated
+//!                contexts                              one a thread
+//! ```
+//!
+//! The arena is sparse: only what is touched takes memory. The sizes here are upper bounds, not costs.
+
+use nanoprobe_arena::{ContextPlan, PlanError};
+use nanoprobe_arena::layout::{Control, Region, Site};
+use nanoprobe_lang::layout::Storage;
+use nanoprobe_lang::options::Options;
+use nanoprobe_lang::program::Program;
+
+/// Size of a page: everything that is mapped is a multiple of it.
+pub const PAGE_BYTES: u64 = 4096;
+/// Threads that can have a context at the same time or one after the other with different thread pointers; the hits of
+/// further ones are missed, and counted.
+pub const CONTEXTS_MAX: u32 = 1024;
+/// Bytes of static aggregation slots in each context.
+pub const SLOT_BYTES: u64 = 1 << 20;
+/// Scratch memory of a clause: what copyin and copyinstr may use.
+pub const SCRATCH_BYTES: u64 = 64 << 10;
+/// The longest key of an aggregation or an associative array.
+pub const KEY_BYTES: u64 = 16 << 10;
+/// Patched places.
+pub const SITES_MAX: u32 = 256 << 10;
+/// Mappings made in the target.
+pub const REGIONS_MAX: u32 = 16 << 10;
+/// Enablings, strings, tables.
+pub const GROWTH_BYTES: u64 = 256 << 20;
+/// Code: the agent, the handlers, the redirect tables.
+pub const CODE_BYTES: u64 = 64 << 20;
+
+/// The arena's layout for one program.
+#[derive(Clone, Debug)]
+pub struct ArenaLayout {
+    /// Offset of the site table.
+    pub sites_offset: u64,
+    /// Offset of the region table.
+    pub regions_offset: u64,
+    /// Offset of the global variables.
+    pub globals_offset: u64,
+    /// Offset of the dynamic variables; 0: the program has none.
+    pub dynamic_offset: u64,
+    /// Their size.
+    pub dynamic_bytes: u64,
+    /// Offset of the memory that is handed out as it is needed.
+    pub growth_offset: u64,
+    /// Offset of the first context.
+    pub contexts_offset: u64,
+    /// What a context consists of.
+    pub context: ContextPlan,
+    /// The arena's size.
+    pub bytes: u64,
+}
+
+impl ArenaLayout {
+    /// Lays the arena out for a program under its options.
+    ///
+    /// # Errors
+    /// Sizes that no address space has room for.
+    pub fn new(program: &Program, storage: &Storage, options: &Options) -> Result<ArenaLayout, PlanError> {
+        let mut next = PAGE_BYTES.max(size_of::<Control>() as u64);
+        let mut take = |bytes: u64| {
+            let offset = next;
+            next += round_up(bytes, PAGE_BYTES);
+            offset
+        };
+        let regions_offset = take(u64::from(REGIONS_MAX) * size_of::<Region>() as u64);
+        let sites_offset = take(u64::from(SITES_MAX) * size_of::<Site>() as u64);
+        let globals_offset = take(u64::from(storage.globals_bytes));
+        let dynamic_bytes = if has_arrays(program) { round_up(options.dynamic_bytes.max(PAGE_BYTES), PAGE_BYTES) } else { 0 };
+        let dynamic_offset = if dynamic_bytes > 0 { take(dynamic_bytes) } else { 0 };
+        let growth_offset = take(GROWTH_BYTES);
+        let context = context_plan(program, storage, options)?;
+        let contexts_offset = take(context.stride * u64::from(CONTEXTS_MAX));
+        let bytes = take(0);
+        Ok(ArenaLayout {
+            sites_offset,
+            regions_offset,
+            globals_offset,
+            dynamic_offset,
+            dynamic_bytes,
+            growth_offset,
+            contexts_offset,
+            context,
+            bytes,
+        })
+    }
+}
+
+/// Rounds up to a multiple of `unit`, a power of two.
+pub fn round_up(bytes: u64, unit: u64) -> u64 {
+    bytes.saturating_add(unit - 1) & !(unit - 1)
+}
+
+fn has_arrays(program: &Program) -> bool {
+    let mut variables = program.globals.iter().chain(&program.thread_locals).chain(&program.clause_locals);
+    variables.any(|variable| variable.keys.is_some())
+}
+
+fn context_plan(program: &Program, storage: &Storage, options: &Options) -> Result<ContextPlan, PlanError> {
+    let aggregates = if program.aggregations.is_empty() { 0 } else { round_up(options.aggregation_bytes, PAGE_BYTES) };
+    let records = program.clauses.iter().any(|clause| clause.records());
+    let faults = !program.clauses.is_empty();
+    let ring = if records || faults { options.buffer_bytes.next_power_of_two().max(PAGE_BYTES) } else { 0 };
+    ContextPlan::new(
+        SLOT_BYTES,
+        u64::from(storage.thread_locals_bytes),
+        u64::from(storage.clause_locals_bytes),
+        SCRATCH_BYTES,
+        KEY_BYTES,
+        aggregates,
+        ring,
+    )
+}

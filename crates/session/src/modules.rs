@@ -1,0 +1,167 @@
+//! The target's modules: the images of its map, each with what its file says.
+//!
+//! A module keeps its index for the session's life, also after it was unloaded: records and stacks still speak of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_symbols::{Bias, FileOffset, Module, ModuleKind, files};
+use nanoprobe_target::{Image, Map, MappingKind, Memory, ProcessId};
+
+/// The modules of one process, in the order in which they were found.
+#[derive(Default)]
+pub struct Modules {
+    list: Vec<Module>,
+    extents: Vec<Extent>,
+    /// Images that could not be read, so that they are reported once.
+    failed: Vec<TargetAddress>,
+}
+
+/// Where a module lies.
+#[derive(Clone, Debug)]
+struct Extent {
+    base: TargetAddress,
+    end: TargetAddress,
+    path: PathBuf,
+    loaded: bool,
+}
+
+/// What [`Modules::update`] found.
+#[derive(Debug, Default)]
+pub struct Changes {
+    /// Index of the first new module.
+    pub first_new: usize,
+    /// Indices of modules that are no longer mapped.
+    pub gone: Vec<usize>,
+    /// Files that could not be read, and why.
+    pub unreadable: Vec<String>,
+}
+
+/// The largest vDSO that is read: it has two pages on every kernel so far.
+const VDSO_BYTES_MAX: u64 = 1 << 20;
+
+impl Modules {
+    /// The modules by index.
+    pub fn list(&self) -> &[Module] {
+        &self.list
+    }
+
+    /// Whether a module is mapped now.
+    pub fn is_loaded(&self, index: usize) -> bool {
+        self.extents.get(index).is_some_and(|extent| extent.loaded)
+    }
+
+    /// Brings the list up to date with a map.
+    pub fn update(&mut self, pid: ProcessId, map: &Map, memory: &Memory, executable: &Path) -> Changes {
+        let mut changes = Changes { first_new: self.list.len(), ..Changes::default() };
+        let images = map.images();
+        for (index, extent) in self.extents.iter_mut().enumerate() {
+            let still = images.iter().any(|image| image.base == extent.base && path_of(image) == extent.path);
+            if extent.loaded && !still {
+                changes.gone.push(index);
+            }
+            extent.loaded = still;
+        }
+        for image in &images {
+            let path = path_of(image);
+            let known = |extent: &Extent| extent.loaded && extent.base == image.base && extent.path == path;
+            if self.extents.iter().any(known) || self.failed.contains(&image.base) {
+                continue;
+            }
+            match read(pid, image, memory, executable) {
+                Ok(Some(module)) => {
+                    self.list.push(module);
+                    self.extents.push(Extent { base: image.base, end: image.end(), path, loaded: true });
+                }
+                Ok(None) => {}
+                Err(reason) => {
+                    self.failed.push(image.base);
+                    changes.unreadable.push(reason);
+                }
+            }
+        }
+        changes
+    }
+
+    /// The module whose image holds an address; a loaded one before one that is gone.
+    pub fn find(&self, address: TargetAddress) -> Option<(usize, &Module)> {
+        let holds = |extent: &Extent| extent.base <= address && address < extent.end;
+        let index = self
+            .extents
+            .iter()
+            .position(|extent| extent.loaded && holds(extent))
+            .or_else(|| self.extents.iter().position(holds))?;
+        Some((index, self.list.get(index)?))
+    }
+
+    /// `` module`function+0x12 ``, or `` module`0x1234 ``, or the bare address.
+    pub fn symbolize(&self, address: TargetAddress) -> String {
+        let Some((_, module)) = self.find(address) else { return address.to_string() };
+        let image = module.bias().to_image(address);
+        match module.resolve(image) {
+            Some((name, 0)) => format!("{}`{name}", module.name()),
+            Some((name, offset)) => format!("{}`{name}+{offset:#x}", module.name()),
+            None => format!("{}`{image}", module.name()),
+        }
+    }
+}
+
+fn path_of(image: &Image) -> PathBuf {
+    match image.kind() {
+        Some(MappingKind::File { path, .. }) => path.clone(),
+        _ => PathBuf::new(),
+    }
+}
+
+/// Reads what an image shows; `None` for a file that is mapped executable without being a program.
+fn read(pid: ProcessId, image: &Image, memory: &Memory, executable: &Path) -> Result<Option<Module>, String> {
+    let module = match image.kind() {
+        Some(MappingKind::Vdso) => {
+            let bytes = image.end().0.saturating_sub(image.base.0).min(VDSO_BYTES_MAX);
+            let mut contents = vec![0; bytes as usize];
+            memory.read(image.base, &mut contents).map_err(|error| format!("the vDSO: {error}"))?;
+            Module::parse_vdso(Arc::new(contents)).map_err(|error| error.to_string())?
+        }
+        Some(MappingKind::File { path, deleted }) => {
+            let opened = candidates(pid, image, path, *deleted).into_iter().map(|file| files::open(&file, path));
+            let mut last = None;
+            let mut found = None;
+            for result in opened {
+                match result {
+                    Ok(module) => {
+                        found = Some(module);
+                        break;
+                    }
+                    Err(nanoprobe_symbols::Error::NotElf { .. } | nanoprobe_symbols::Error::NotLoadable { .. }) => return Ok(None),
+                    Err(error) => last = Some(error.to_string()),
+                }
+            }
+            let Some(module) = found else { return Err(last.unwrap_or_else(|| format!("{}: not readable", path.display()))) };
+            if path == executable { module.with_kind(ModuleKind::Executable) } else { module }
+        }
+        _ => return Ok(None),
+    };
+    let bias = image
+        .executable()
+        .next()
+        .and_then(|mapping| module.bias_of_mapping(mapping.start, FileOffset(mapping.offset)))
+        .unwrap_or(Bias(image.base.0));
+    Ok(Some(module.with_bias(bias)))
+}
+
+/// Where the file may be opened: by the kernel's own link to what is mapped (which needs a privilege), then in the
+/// process's own mount namespace, then by its plain path.
+fn candidates(pid: ProcessId, image: &Image, path: &Path, deleted: bool) -> Vec<PathBuf> {
+    let link = image
+        .mappings
+        .first()
+        .map(|mapping| PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start.0, mapping.end.0)));
+    if deleted {
+        return link.into_iter().collect();
+    }
+    let inside = PathBuf::from(format!("/proc/{pid}/root")).join(path.strip_prefix("/").unwrap_or(path));
+    let mut list = vec![inside];
+    list.extend(link);
+    list
+}

@@ -1,0 +1,429 @@
+//! Placement: from enablings to bytes. What is to be patched, with what, and where the detours lie. Pure: it reads
+//! modules and decides; [`crate::apply`] carries it out.
+//!
+//! ```text
+//!   enablings at probes            grouped by the function they fire in
+//!     -> points                    sites with what fires there, in the order of the clauses
+//!     -> runs                      patch::plan
+//!     -> detours' addresses        NearSpace, in holes of the target's map
+//!     -> patches, detours          patch::build
+//! ```
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use nanoprobe_arena::Structure as _;
+use nanoprobe_arena::layout::Enabling as EnablingLayout;
+use nanoprobe_patch::{
+    Built, CodeView, Fire, FireCondition, FunctionExtent, FunctionMap, Move, NearSpace, PlanOptions, Point, Position,
+    Redirect, Refusal, RunPlan, Runtime, Tactic, TargetAddress, analyze, build, plan,
+};
+use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
+
+use crate::enable::{Enabling, Enablings, probe_kind};
+use crate::probes::{Place, Probe, ProbeIndex, ProbeList, Spot};
+use crate::space::{Full, Space};
+
+/// Where an IFUNC's resolver sent the program: resolver to implementation.
+pub type Choices = HashMap<TargetAddress, TargetAddress>;
+
+/// Functions larger than this are not analysed: no compiler emits them, and a damaged symbol table may claim them.
+const FUNCTION_BYTES_MAX: u64 = 16 << 20;
+/// How much padding behind a function is looked at.
+const PADDING_BYTES_MAX: u64 = 64;
+
+/// A patch with its detour, ready to be written.
+#[derive(Clone, Debug)]
+pub struct Patch {
+    /// How.
+    pub tactic: Tactic,
+    /// Where the detour lies.
+    pub detour: TargetAddress,
+    /// The bytes.
+    pub built: Built,
+    /// The sites that fire in it.
+    pub sites: Vec<TargetAddress>,
+}
+
+/// A probe that has no place, or one of whose sites has none.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The site, as far as it is known.
+    pub site: Option<TargetAddress>,
+    /// Module and function.
+    pub function: String,
+    /// Why.
+    pub reason: RefusedBecause,
+}
+
+/// Why there is no place.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RefusedBecause {
+    /// The planner's reason.
+    #[error("{0}")]
+    Patch(#[from] Refusal),
+    /// The module's file does not have the code.
+    #[error("its code is not in the file")]
+    NoCode,
+    /// An IFUNC that was not resolved.
+    #[error("an IFUNC whose choice is not known yet")]
+    Unresolved,
+    /// A function without any way out: it ends in a call that does not return.
+    #[error("no way out was found: the function never returns")]
+    NoExit,
+    /// The arena or the code block is full.
+    #[error("{0}")]
+    Full(#[from] Full),
+    /// The target's text is not what the file says.
+    #[error("the text in memory differs from the file: somebody else patched it (a kernel uprobe, a debugger?)")]
+    TextDiffers,
+}
+
+/// The result of planning.
+#[derive(Debug, Default)]
+pub struct Placement {
+    /// What to write into the text, in any order.
+    pub patches: Vec<Patch>,
+    /// What could not be had.
+    pub refused: Vec<Refused>,
+    /// Near memory to map: new regions since the last placement.
+    pub regions: Vec<Range<TargetAddress>>,
+}
+
+/// An internal probe: the dynamic linker's debugger hook.
+#[derive(Clone, Copy, Debug)]
+pub struct Hook {
+    /// Index of the module.
+    pub module: usize,
+    /// The function's entry.
+    pub address: ImageAddress,
+    /// What is called there.
+    pub fire: Fire,
+}
+
+/// Everything that planning reads and fills.
+pub struct Planner<'a> {
+    /// The target's modules, in the order of loading.
+    pub modules: &'a [Module],
+    /// The probes.
+    pub probes: &'a ProbeList,
+    /// The enablings and handlers.
+    pub enablings: &'a Enablings,
+    /// Choices of IFUNCs.
+    pub choices: &'a Choices,
+    /// What detours need to know.
+    pub runtime: Runtime,
+    /// Where each handler was put.
+    pub handlers: &'a mut HashMap<(usize, nanoprobe_codegen::ProbeKind), TargetAddress>,
+    /// Where handlers are put.
+    pub code: &'a mut Space,
+    /// Where enablings and their strings are put.
+    pub growth: &'a mut Space,
+    /// Where detours are put.
+    pub near: &'a mut NearSpace,
+    /// Addresses of the agent's functions.
+    pub agent: &'a dyn Fn(nanoprobe_codegen::AgentFunction) -> u64,
+    /// The tactic that is forced.
+    pub force: Option<Tactic>,
+    /// Bytes of a string.
+    pub strsize: u32,
+}
+
+/// A function in which something fires.
+struct Group {
+    module: usize,
+    name: String,
+    extent: Range<u64>,
+    members: Vec<(usize, Spot)>,
+    hooks: Vec<Fire>,
+}
+
+impl Planner<'_> {
+    /// Plans all enablings from index `first` on, and the hooks.
+    pub fn place(&mut self, first: usize, hooks: &[Hook]) -> Placement {
+        let mut placement = Placement::default();
+        let known = self.near.regions();
+        let mut runs: Vec<(RunPlan, String)> = Vec::new();
+        for group in self.groups(first, hooks, &mut placement.refused).into_values() {
+            self.plan_group(&group, &mut runs, &mut placement.refused);
+        }
+        let plans: Vec<&RunPlan> = runs.iter().map(|(run, _)| run).collect();
+        let detours = self.near.place_all(&plans);
+        for ((run, function), detour) in runs.iter().zip(detours) {
+            self.build_run(run, detour, function, &mut placement);
+        }
+        placement.regions = self.near.regions().into_iter().flat_map(|region| without(region, &known)).collect();
+        placement
+    }
+
+    /// Builds a run at its place. Where there is no place for its jump, its points get traps instead.
+    fn build_run(&mut self, run: &RunPlan, detour: Option<TargetAddress>, function: &str, placement: &mut Placement) {
+        let refuse = |reason: Refusal| Refused {
+            site: Some(run.start),
+            function: function.to_owned(),
+            reason: RefusedBecause::Patch(reason),
+        };
+        let Some(detour) = detour else {
+            placement.refused.push(refuse(Refusal::TacticUnavailable { site: run.start, tactic: run.tactic }));
+            return;
+        };
+        match build(run, detour, &self.runtime) {
+            Ok(built) => {
+                let sites = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
+                let sites = sites.map(|displaced| displaced.address).collect();
+                placement.patches.push(Patch { tactic: run.tactic, detour, built, sites });
+            }
+            Err(refusal) => placement.refused.push(refuse(refusal)),
+        }
+    }
+
+    fn groups(&self, first: usize, hooks: &[Hook], refused: &mut Vec<Refused>) -> BTreeMap<u64, Group> {
+        let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
+        for (number, enabling) in self.enablings.list().iter().enumerate().skip(first) {
+            let Some(probe) = self.probes.get(enabling.probe) else { continue };
+            let Place::Function { module, function, spot } = probe.place else { continue };
+            match self.locate(module, function) {
+                Ok((module, extent)) => {
+                    let group = groups.entry(extent.start).or_insert_with(|| Group {
+                        module,
+                        name: format!("{}`{}", probe.module, probe.function),
+                        extent,
+                        members: Vec::new(),
+                        hooks: Vec::new(),
+                    });
+                    group.members.push((number, spot));
+                }
+                Err(reason) => {
+                    refused.push(Refused { site: None, function: format!("{}`{}", probe.module, probe.function), reason });
+                }
+            }
+        }
+        for hook in hooks {
+            let Some(module) = self.modules.get(hook.module) else { continue };
+            let Some(extent) = module.extent_at(hook.address) else { continue };
+            let start = module.bias().to_target(extent.start).0;
+            let group = groups.entry(start).or_insert_with(|| Group {
+                module: hook.module,
+                name: format!("{}`(linker hook)", module.name()),
+                extent: start..module.bias().to_target(extent.end).0,
+                members: Vec::new(),
+                hooks: Vec::new(),
+            });
+            group.hooks.push(hook.fire);
+        }
+        groups
+    }
+
+    /// The code that a function's probes stand in: the function itself, or what its IFUNC chose.
+    fn locate(&self, module: usize, function: usize) -> Result<(usize, Range<u64>), RefusedBecause> {
+        let home = self.modules.get(module).ok_or(RefusedBecause::NoCode)?;
+        let function = home.functions().get(function).ok_or(RefusedBecause::NoCode)?;
+        let FunctionKind::Ifunc { resolver } = function.kind else {
+            let extent = function.extent();
+            return Ok((module, home.bias().to_target(extent.start).0..home.bias().to_target(extent.end).0));
+        };
+        let choice = self.choices.get(&home.bias().to_target(resolver)).ok_or(RefusedBecause::Unresolved)?;
+        let found = self.modules.iter().enumerate().find_map(|(index, module)| {
+            let extent = module.extent_at(module.bias().to_image(*choice))?;
+            let end = module.bias().to_target(extent.end);
+            (choice.0 < end.0).then_some((index, choice.0..end.0))
+        });
+        found.ok_or(RefusedBecause::Unresolved)
+    }
+
+    fn plan_group(&mut self, group: &Group, runs: &mut Vec<(RunPlan, String)>, refused: &mut Vec<Refused>) {
+        let refuse = |site, reason| Refused { site, function: group.name.clone(), reason };
+        let Some(parts) = self.parts(group) else {
+            refused.push(refuse(None, RefusedBecause::NoCode));
+            return;
+        };
+        let mut points: Vec<Vec<Point>> = parts.iter().map(|_| Vec::new()).collect();
+        let entry = TargetAddress(group.extent.start);
+        for fire in &group.hooks {
+            let hook = point(entry, FireCondition::Always, Position::Entry, false, vec![*fire]);
+            if let Some(points) = points.first_mut() {
+                points.push(hook);
+            }
+        }
+        for (number, spot) in &group.members {
+            let Some(enabling) = self.enablings.list().get(*number) else { continue };
+            if let Err(reason) = self.add_points(enabling, *spot, entry, &parts, &mut points) {
+                refused.push(refuse(Some(entry), reason));
+            }
+        }
+        let options = PlanOptions { force: self.force };
+        for (part, points) in parts.iter().zip(&points) {
+            if points.is_empty() {
+                continue;
+            }
+            let planned = plan(part, points, &options);
+            runs.extend(planned.runs.into_iter().map(|run| (run, group.name.clone())));
+            let reasons = planned.refusals.into_iter();
+            refused.extend(reasons.map(|(site, reason)| refuse(Some(site), RefusedBecause::Patch(reason))));
+        }
+    }
+
+    /// The function's decoded parts: its main part first, then its cold fragments.
+    fn parts(&self, group: &Group) -> Option<Vec<FunctionMap>> {
+        let module = self.modules.get(group.module)?;
+        let main = view(module, &group.extent)?;
+        let alone = FunctionExtent { start: main.start, size: group.extent.end - group.extent.start, fragments: Vec::new() };
+        let first = analyze(&main, &alone);
+        let mut fragments: Vec<Range<TargetAddress>> = Vec::new();
+        for target in first.outgoing_branch_targets() {
+            let Some(fragment) = module.cold_fragment_at(module.bias().to_image(*target)) else { continue };
+            let fragment = module.bias().to_target(fragment.start)..module.bias().to_target(fragment.end);
+            let inside = fragment.contains(&main.start);
+            if !inside && !fragments.contains(&fragment) {
+                fragments.push(fragment);
+            }
+        }
+        if fragments.is_empty() {
+            return Some(vec![first]);
+        }
+        let whole = FunctionExtent { fragments: fragments.clone(), ..alone };
+        let mut parts = vec![analyze(&main, &whole)];
+        for fragment in &fragments {
+            let Some(code) = view(module, &(fragment.start.0..fragment.end.0)) else { continue };
+            let mut others: Vec<Range<TargetAddress>> = fragments.iter().filter(|other| *other != fragment).cloned().collect();
+            others.push(TargetAddress(group.extent.start)..TargetAddress(group.extent.end));
+            let size = fragment.end.0.saturating_sub(fragment.start.0);
+            parts.push(analyze(&code, &FunctionExtent { start: fragment.start, size, fragments: others }));
+        }
+        let targets: Vec<TargetAddress> = parts.iter().flat_map(|part| part.outgoing_branch_targets().to_vec()).collect();
+        for part in &mut parts {
+            part.add_branch_targets(targets.iter().copied());
+        }
+        Some(parts)
+    }
+
+    fn add_points(
+        &mut self,
+        enabling: &Enabling,
+        spot: Spot,
+        entry: TargetAddress,
+        parts: &[FunctionMap],
+        points: &mut [Vec<Point>],
+    ) -> Result<(), RefusedBecause> {
+        match spot {
+            Spot::Entry | Spot::Offset(_) => {
+                let offset = if let Spot::Offset(offset) = spot { offset } else { 0 };
+                let site = entry.checked_add(offset).ok_or(RefusedBecause::NoCode)?;
+                let position = if offset == 0 { Position::Entry } else { Position::Inside };
+                let made = self.point_of(enabling, site, offset, FireCondition::Always, position)?;
+                points.first_mut().ok_or(RefusedBecause::NoCode)?.push(made);
+            }
+            Spot::Exits => {
+                let mut any = false;
+                for (part, points) in parts.iter().zip(points) {
+                    for exit in part.exits() {
+                        let offset = exit.site.0.wrapping_sub(entry.0);
+                        points.push(self.point_of(enabling, exit.site, offset, exit.condition, Position::Inside)?);
+                        any = true;
+                    }
+                }
+                if !any {
+                    return Err(RefusedBecause::NoExit);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn point_of(
+        &mut self,
+        enabling: &Enabling,
+        site: TargetAddress,
+        offset: u64,
+        condition: FireCondition,
+        position: Position,
+    ) -> Result<Point, RefusedBecause> {
+        if let Some(counters) = &enabling.counters {
+            let fires = counters.iter().map(|offset| Fire::Count { context_offset: *offset }).collect();
+            return Ok(point(site, condition, position, false, fires));
+        }
+        let probe = self.probes.get(enabling.probe).ok_or(RefusedBecause::NoCode)?;
+        let kind = probe_kind(probe).ok_or(RefusedBecause::NoCode)?;
+        let compiled = self.enablings.handler(enabling.clause, kind).ok_or(RefusedBecause::NoCode)?;
+        let handler = match self.handlers.get(&(enabling.clause, kind)) {
+            Some(address) => *address,
+            None => {
+                let address = self.code.reserve(compiled.placed_bytes() as u64, 16)?;
+                self.code.place(address, compiled.place(address.0, self.agent));
+                self.handlers.insert((enabling.clause, kind), address);
+                address
+            }
+        };
+        let mut string = |text: &str| self.growth.string(text, self.strsize).map(|address| address.0);
+        let layout = EnablingLayout {
+            epid: enabling.epid,
+            probe_id: probe.id,
+            site: site.0,
+            offset,
+            provider: string(&probe.provider)?,
+            module: string(&probe.module)?,
+            function: string(&probe.function)?,
+            name: string(&probe.name)?,
+            slot_base: enabling.slot_base,
+            ..EnablingLayout::default()
+        };
+        let enabling = self.growth.put(layout.to_bytes(), 8)?;
+        Ok(point(site, condition, position, compiled.full_frame, vec![Fire::Call { handler, enabling }]))
+    }
+}
+
+/// Where the instructions of a function start: bytes from its entry.
+pub fn instruction_offsets(module: &Module, function: usize) -> Vec<u64> {
+    let Some(function) = module.functions().get(function) else { return Vec::new() };
+    let extent = function.extent();
+    let range = module.bias().to_target(extent.start).0..module.bias().to_target(extent.end).0;
+    let Some(code) = view(module, &range) else { return Vec::new() };
+    let extent = FunctionExtent { start: code.start, size: extent.len(), fragments: Vec::new() };
+    analyze(&code, &extent).instructions().filter_map(|(address, _)| address.offset_from(code.start)).collect()
+}
+
+/// All redirects and moves of some patches, sorted for the agent's binary search.
+pub fn tables<'a>(patches: impl Iterator<Item = &'a Patch>) -> (Vec<Redirect>, Vec<Move>) {
+    let mut redirects = Vec::new();
+    let mut moves = Vec::new();
+    for patch in patches {
+        redirects.extend_from_slice(&patch.built.redirects);
+        moves.extend_from_slice(&patch.built.moves);
+    }
+    redirects.sort_unstable_by_key(|redirect| redirect.from);
+    moves.sort_unstable_by_key(|entry| entry.original);
+    (redirects, moves)
+}
+
+/// Which probe a list's index names, for messages.
+pub fn name_of(probes: &ProbeList, index: ProbeIndex) -> String {
+    probes.get(index).map(Probe::to_string).unwrap_or_default()
+}
+
+fn point(site: TargetAddress, condition: FireCondition, position: Position, full_frame: bool, fires: Vec<Fire>) -> Point {
+    Point { site, condition, position, full_frame, fires }
+}
+
+/// What of a region is not mapped yet: regions merge with their neighbours as they grow.
+fn without(region: Range<TargetAddress>, known: &[Range<TargetAddress>]) -> Vec<Range<TargetAddress>> {
+    let mut rest = vec![region];
+    for taken in known {
+        let parts = |part: Range<TargetAddress>| {
+            let before = part.start..part.end.min(taken.start);
+            let behind = part.start.max(taken.end)..part.end;
+            [before, behind].into_iter().filter(|part| part.start < part.end)
+        };
+        rest = rest.into_iter().flat_map(parts).collect();
+    }
+    rest
+}
+
+/// The file's bytes of a function with the padding behind it.
+fn view<'a>(module: &'a Module, extent: &Range<u64>) -> Option<CodeView<'a>> {
+    let size = extent.end.checked_sub(extent.start).filter(|size| *size > 0 && *size <= FUNCTION_BYTES_MAX)?;
+    let start = module.bias().to_image(TargetAddress(extent.start));
+    let end = module.bias().to_image(TargetAddress(extent.end));
+    let padding = module.padding_after(end).len().min(PADDING_BYTES_MAX);
+    let bytes = module.code_at(start, size + padding).or_else(|| module.code_at(start, size))?;
+    Some(CodeView { start: TargetAddress(extent.start), bytes })
+}

@@ -1,0 +1,955 @@
+//! One tracing session, from the program to the restored target.
+//!
+//! ```text
+//!   open     the target is looked at (or started, and stands before its first instruction); probes are matched,
+//!            clauses compiled. A running target is not touched.
+//!   begin    attach, BEGIN, patches. From here on probes fire.
+//!   step     repeatedly: events out, timers, new libraries
+//!   end      patches out, last events, END
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::OsString;
+use std::mem::offset_of;
+use std::time::{Duration, Instant};
+
+use nanoprobe_agent::Function as AgentFunction;
+use nanoprobe_arena::layout::{Control, ErrorRecord, RING_FILL, RING_OVERWRITE, RING_SWITCH};
+use nanoprobe_arena::{DynamicVariables, Mapping, Memory as _, Record, Structure as _};
+use nanoprobe_codegen::{ProbeKind, SessionConstants};
+use nanoprobe_export::Snapshot;
+use nanoprobe_lang::interpret::{ClauseFault, Fault, FaultKind, run_clause};
+use nanoprobe_lang::layout::{Limits, RECORD_HEADER_BYTES, RecordLayout, Storage, record_layout};
+use nanoprobe_lang::options::{BufferPolicy, IntervalKind, Options};
+use nanoprobe_lang::program::ProbeDescription;
+use nanoprobe_lang::Program;
+use nanoprobe_patch::{Fire, Tactic, TargetAddress, ThreadKey};
+use nanoprobe_symbols::{FunctionKind, Libc, Linking, Module, ModuleKind};
+use nanoprobe_target::{Exit, Process, Stopped};
+
+use crate::arena_memory::ArenaMemory;
+use crate::attachment::{Attachment, Parameters};
+use crate::clock::{self, Clock};
+use crate::consume::{self, Consumer, Losses};
+use crate::detach::{self, Detached};
+use crate::enable::{Context, Enabling, Enablings};
+use crate::error::SessionError;
+use crate::layout::ArenaLayout;
+use crate::modules::Modules;
+use crate::placement::{Choices, Hook, Patch, Placement, Planner, Refused, instruction_offsets};
+use crate::probes::{Candidate, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, named_process};
+use crate::unwinding;
+use crate::world::{TracerState, TracerWorld};
+
+/// What is traced.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    /// Nothing, or the process that a probe description names (`pid1234:...`).
+    Named,
+    /// A running process (`-p`).
+    Process(i32),
+    /// A command, to be started (`-c`).
+    Command(Vec<OsString>),
+}
+
+/// Something for the user.
+#[derive(Clone, Debug)]
+pub enum Output {
+    /// A clause fired and recorded.
+    Record {
+        /// The enabling.
+        epid: u32,
+        /// The CPU.
+        cpu: u32,
+        /// The thread.
+        thread: u32,
+        /// The record with its header.
+        bytes: Vec<u8>,
+    },
+    /// A clause failed.
+    Fault {
+        /// The enabling.
+        epid: u32,
+        /// What, and in which action.
+        fault: ClauseFault,
+    },
+    /// A library came, and probes were placed in it.
+    Library {
+        /// How many sites.
+        sites: usize,
+        /// How long the target stood still.
+        stopped: Duration,
+    },
+    /// What could not be placed, or read.
+    Warning(String),
+    /// The target ended.
+    Exited(Exit),
+}
+
+/// How attaching went.
+#[derive(Clone, Debug, Default)]
+pub struct Begun {
+    /// From the first look at the target's threads to its last release.
+    pub took: Duration,
+    /// How long all threads stood still.
+    pub stopped: Duration,
+    /// Patched places.
+    pub patches: usize,
+}
+
+/// See the module's description.
+pub struct Session {
+    program: Program,
+    options: Options,
+    limits: Limits,
+    storage: Storage,
+    layout: ArenaLayout,
+    codegen: nanoprobe_codegen::ArenaLayout,
+    layouts: Vec<RecordLayout>,
+    probes: ProbeList,
+    enablings: Enablings,
+    handlers: HashMap<(usize, ProbeKind), TargetAddress>,
+    matched: HashMap<(usize, usize), usize>,
+    modules: Modules,
+    choices: Choices,
+    clock_start: clock::Reading,
+    clock: Option<Clock>,
+    process: Option<Process>,
+    /// A command that was started stands still until probes are in place.
+    starting: Option<Stopped>,
+    attachment: Option<Attachment>,
+    private: Option<ArenaMemory>,
+    consumer: Consumer,
+    tracer: TracerState,
+    timers: Vec<Timer>,
+    outputs: VecDeque<Output>,
+    refused: Vec<Refused>,
+    exit_status: Option<i32>,
+    exited: Option<Exit>,
+    hooked: bool,
+    loaded: bool,
+    allow_unmatched: bool,
+    ranges: crate::ranges::Publisher,
+    next_status: Instant,
+}
+
+struct Timer {
+    enabling: usize,
+    period: Duration,
+    next: Instant,
+    firings: u32,
+}
+
+/// How long a step waits at most.
+const STEP: Duration = Duration::from_millis(2);
+/// How often the map of readable memory is refreshed.
+const STATUS_PERIOD: Duration = Duration::from_millis(500);
+
+impl Session {
+    /// Looks at the target, matches and compiles.
+    ///
+    /// # Errors
+    /// [`SessionError`]; a running target was not touched, a command that was started is ended.
+    ///
+    /// `compile` yields the program for the process's number: that of a command is known only when it is started.
+    pub fn open(
+        program: Program,
+        options: Options,
+        choice: Choice,
+        compile: &dyn Fn(i64) -> Program,
+    ) -> Result<Session, SessionError> {
+        let clock_start = clock::read();
+        let limits = options.limits();
+        let mut program = program;
+        let (process, starting) = match choice {
+            Choice::Process(pid) => (Some(Process::open(pid)?), None),
+            Choice::Command(words) => {
+                let spawned = Process::spawn(&words, None)?;
+                spawned.process.set_kill_on_drop(true);
+                program = compile(i64::from(spawned.process.pid()));
+                (Some(spawned.process), Some(spawned.stopped))
+            }
+            Choice::Named => {
+                let descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
+                (named_process(descriptions).map(Process::open).transpose()?, None)
+            }
+        };
+        let storage = Storage::new(&program, limits);
+        let layout = ArenaLayout::new(&program, &storage, &options)?;
+        let constants = process.as_ref().map_or_else(SessionConstants::default, |process| {
+            let facts = process.facts();
+            SessionConstants {
+                pid: process.pid() as u32,
+                ppid: parent_of(process.pid()),
+                uid: facts.uid,
+                gid: facts.gid,
+                execname: facts.name.clone(),
+            }
+        });
+        let globals_offset = u32::try_from(layout.globals_offset).unwrap_or(u32::MAX);
+        let layouts = program.clauses.iter().map(|clause| record_layout(clause, limits)).collect();
+        let allow_unmatched = options.allow_unmatched;
+        let mut session = Session {
+            codegen: nanoprobe_codegen::ArenaLayout { globals_offset, constants },
+            program,
+            options,
+            limits,
+            storage,
+            layout,
+            layouts,
+            probes: ProbeList::new(),
+            enablings: Enablings::new()?,
+            handlers: HashMap::new(),
+            matched: HashMap::new(),
+            modules: Modules::default(),
+            choices: Choices::new(),
+            clock_start,
+            clock: None,
+            process,
+            starting,
+            attachment: None,
+            private: None,
+            consumer: Consumer::default(),
+            tracer: TracerState::default(),
+            timers: Vec::new(),
+            outputs: VecDeque::new(),
+            refused: Vec::new(),
+            exit_status: None,
+            exited: None,
+            hooked: false,
+            loaded: false,
+            allow_unmatched,
+            ranges: crate::ranges::Publisher::default(),
+            next_status: Instant::now(),
+        };
+        session.match_tracer()?;
+        session.update_modules()?;
+        session.match_target(0)?;
+        // A dynamic program that has just been started has no libraries yet.
+        let dynamic = session.executable().is_some_and(|module| module.linkage().linking == Linking::Dynamic);
+        session.loaded = !(session.starting.is_some() && dynamic);
+        if session.loaded {
+            session.check_matches()?;
+        }
+        Ok(session)
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// The process, when there is one.
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
+    }
+
+    /// The probe and the clause of an enabling, with the layout of its records.
+    pub fn enabling(&self, epid: u32) -> Option<(&Probe, &Enabling, &RecordLayout)> {
+        let enabling = self.enablings.get(epid)?;
+        Some((self.probes.get(enabling.probe)?, enabling, self.layouts.get(enabling.clause)?))
+    }
+
+    /// All probes that were matched, in the order of their ids.
+    pub fn probes(&self) -> impl Iterator<Item = &Probe> {
+        self.probes.iter()
+    }
+
+    /// How many probes the descriptions of a source matched.
+    pub fn matches(&self, source: u32) -> usize {
+        let ours = |clause: usize| self.program.clauses.get(clause).is_some_and(|clause| clause.span.source == source);
+        self.matched.iter().filter(|((clause, _), _)| ours(*clause)).map(|(_, count)| count).sum()
+    }
+
+    /// Whether all of the program that is there from the start is mapped: false between the start of a command and the
+    /// moment its libraries are there.
+    pub fn is_loaded(&self) -> bool {
+        self.loaded
+    }
+
+    /// What was patched, and how.
+    pub fn patches(&self) -> &[Patch] {
+        self.attachment.as_ref().map_or(&[], |attachment| &attachment.patches)
+    }
+
+    /// What could not be placed.
+    pub fn refused(&self) -> &[Refused] {
+        &self.refused
+    }
+
+    /// The name of an address of the target.
+    pub fn symbolize(&self, address: u64) -> String {
+        self.modules.symbolize(TargetAddress(address))
+    }
+
+    /// The status of an `exit()` that was run, when one was.
+    pub fn exit_status(&self) -> Option<i32> {
+        self.exit_status
+    }
+
+    /// How the target ended, when it has.
+    pub fn exited(&self) -> Option<Exit> {
+        self.exited
+    }
+
+    /// Attaches, fires BEGIN, and places the probes.
+    ///
+    /// # Errors
+    /// [`SessionError`]; what was done to the target by then is taken back.
+    pub fn begin(&mut self) -> Result<Begun, SessionError> {
+        let start = Instant::now();
+        let clock = Clock::since(self.clock_start);
+        self.clock = Some(clock);
+        let Some(process) = self.process.clone() else {
+            self.private = Some(ArenaMemory::private(self.layout.bytes).map_err(SessionError::Arena)?);
+            self.initialise_dynamic()?;
+            self.fire_all(|place| *place == Place::Begin, [0; 10])?;
+            self.start_timers();
+            return Ok(Begun { took: start.elapsed(), ..Begun::default() });
+        };
+        let parameters = self.parameters(&process)?;
+        let attachment = Attachment::prepare(process.clone(), &process.map()?, self.layout.clone(), parameters)?;
+        self.attachment = Some(attachment);
+        let result = self.attach(&process, &clock);
+        match result {
+            Ok(mut begun) => {
+                begun.took = start.elapsed();
+                Ok(begun)
+            }
+            Err(error) => {
+                // Whatever was mapped or patched goes again; the first error is the one that counts.
+                let _ = self.detach();
+                Err(error)
+            }
+        }
+    }
+
+    fn attach(&mut self, process: &Process, clock: &Clock) -> Result<Begun, SessionError> {
+        let mut stopped = match self.starting.take() {
+            Some(stopped) => stopped,
+            None => process.stop_one()?,
+        };
+        let started = stopped.is_whole_process();
+        self.attachment_mut()?.map(&mut stopped, clock)?;
+        self.initialise_dynamic()?;
+        self.resolve_ifuncs(&mut stopped, 0)?;
+        self.fire_all(|place| *place == Place::Begin, [0; 10])?;
+        self.start_timers();
+        // A running target goes on while its probes are planned.
+        let stopped = if started {
+            Some(stopped)
+        } else {
+            stopped.release();
+            None
+        };
+        let hooks = self.hooks();
+        self.hooked = !hooks.is_empty();
+        let armed = self.place(0, 0, &hooks, stopped)?;
+        Ok(Begun { stopped: armed.stopped, patches: armed.patches, took: Duration::ZERO })
+    }
+
+    /// Plans, writes and arms the enablings from index `first` on; publishes unwinding tables of modules from `module` on.
+    fn place(
+        &mut self,
+        first: usize,
+        module: usize,
+        hooks: &[Hook],
+        stopped: Option<Stopped>,
+    ) -> Result<crate::attachment::Armed, SessionError> {
+        let placement = self.planned(first, hooks)?;
+        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
+        let process = attachment.process.clone();
+        let mut stopped = match stopped {
+            Some(stopped) => stopped,
+            None => process.stop_one()?,
+        };
+        attachment.map_regions(&mut stopped, &placement.regions)?;
+        let whole = stopped.is_whole_process();
+        let stopped = if whole {
+            Some(stopped)
+        } else {
+            stopped.release();
+            None
+        };
+        if attachment.parameters.walks_stacks {
+            unwinding::publish(attachment, &self.modules, module)?;
+        }
+        if attachment.parameters.reads_memory {
+            self.ranges.publish(attachment)?;
+        }
+        attachment.write(&placement.patches)?;
+        let stopped = match stopped {
+            Some(stopped) => stopped,
+            None => process.stop()?,
+        };
+        let mut armed = attachment.arm(stopped, placement)?;
+        self.refused.append(&mut armed.refused);
+        Ok(armed)
+    }
+
+    /// Takes what has happened since the last call; waits a little when nothing has.
+    ///
+    /// # Errors
+    /// The session cannot go on; [`Session::end`] is still to be called.
+    pub fn step(&mut self) -> Result<Vec<Output>, SessionError> {
+        self.look()?;
+        if self.outputs.is_empty() && !self.is_finished() {
+            let now = Instant::now();
+            let timer = self.timers.iter().map(|timer| timer.next.saturating_duration_since(now)).min();
+            let wait = timer.unwrap_or(STEP).min(STEP);
+            match self.process.clone() {
+                Some(process) if self.loaded => {
+                    if let Some(exit) = process.wait_exit(Some(wait)) {
+                        self.note_exit(exit)?;
+                    }
+                }
+                Some(_) => std::thread::sleep(Duration::from_micros(50)),
+                None => std::thread::sleep(wait),
+            }
+            self.look()?;
+        }
+        Ok(self.outputs.drain(..).collect())
+    }
+
+    /// Whether there is nothing more to wait for.
+    pub fn is_finished(&self) -> bool {
+        self.exit_status.is_some() || self.exited.is_some()
+    }
+
+    fn look(&mut self) -> Result<(), SessionError> {
+        if self.exited.is_none()
+            && let Some(exit) = self.process.as_ref().and_then(Process::try_wait)
+        {
+            self.note_exit(exit)?;
+        }
+        if let Some(attachment) = self.attachment.as_mut() {
+            attachment.keep_contexts_ready()?;
+            attachment.beat()?;
+            self.take_libraries()?;
+        }
+        if self.options.buffer_policy != BufferPolicy::Ring {
+            self.take_records()?;
+        }
+        self.fire_timers()?;
+        if let Some(memory) = self.memory()
+            && self.exit_status.is_none()
+            && consume::exit_requested(memory)?
+        {
+            let status = memory.load_u32(offset_of!(Control, exit_status) as u64)?;
+            self.exit_status = Some(status as i32);
+        }
+        let now = Instant::now();
+        if now >= self.next_status && self.exited.is_none() {
+            self.next_status = now + STATUS_PERIOD;
+            if let Some(attachment) = self.attachment.as_mut().filter(|attachment| attachment.parameters.reads_memory) {
+                // A target that has just ended has no map; it is noticed at the next look.
+                let _ = self.ranges.publish(attachment);
+            }
+        }
+        Ok(())
+    }
+
+    fn note_exit(&mut self, exit: Exit) -> Result<(), SessionError> {
+        self.exited = Some(exit);
+        self.take_records()?;
+        self.outputs.push_back(Output::Exited(exit));
+        Ok(())
+    }
+
+    /// Takes the patches out, fires END, and returns what was still to be told.
+    ///
+    /// # Errors
+    /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
+    pub fn end(&mut self) -> Result<(Vec<Output>, Detached), SessionError> {
+        self.starting = None;
+        let detached = if self.exited.is_none() { self.detach() } else { Ok(Detached::default()) };
+        if self.memory().is_some() {
+            self.take_records()?;
+            self.fire_all(|place| *place == Place::End, [0; 10])?;
+        }
+        if let Some(process) = self.process.as_ref().filter(|process| process.is_child()) {
+            process.set_kill_on_drop(false);
+        }
+        Ok((self.outputs.drain(..).collect(), detached?))
+    }
+
+    fn detach(&mut self) -> Result<Detached, SessionError> {
+        match self.attachment.as_mut() {
+            Some(attachment) if !attachment.regions.is_empty() => detach::detach(attachment),
+            _ => Ok(Detached::default()),
+        }
+    }
+
+    /// All aggregations, as they are now.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub fn snapshot(&self) -> Result<Snapshot, SessionError> {
+        let base = self.tracer.aggregates.clone();
+        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else { return Ok(base) };
+        let pid = self.codegen.constants.pid;
+        let source = consume::Source {
+            layout: &self.layout,
+            program: &self.program,
+            limits: self.limits,
+            probes: &self.probes,
+            enablings: &self.enablings,
+            pid,
+        };
+        Ok(consume::snapshot(memory, &source, base)?.0)
+    }
+
+    /// What was lost so far.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub fn losses(&self) -> Result<Losses, SessionError> {
+        let attachment = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok());
+        let mut losses = match attachment {
+            Some(memory) => self.consumer.losses(memory, &self.layout)?,
+            None => Losses::default(),
+        };
+        losses.dynamic_drops += self.tracer.dynamic_drops;
+        Ok(losses)
+    }
+
+    /// How the probes would be placed, for `-l -v`. Nothing of the target is touched; IFUNCs stay unresolved.
+    ///
+    /// # Errors
+    /// There is no target, or no room in its address space.
+    pub fn plan(&mut self) -> Result<Placement, SessionError> {
+        let process = self.process.clone().ok_or(SessionError::NotAttached)?;
+        let parameters = self.parameters(&process)?;
+        let attachment = Attachment::prepare(process.clone(), &process.map()?, self.layout.clone(), parameters)?;
+        self.attachment = Some(attachment);
+        let placement = self.planned(0, &[]);
+        self.attachment = None;
+        placement
+    }
+
+    /// Ends a session that has not begun; a command that was started for it is ended too.
+    pub fn abandon(&mut self) {
+        self.starting = None;
+    }
+
+    fn planned(&mut self, first: usize, hooks: &[Hook]) -> Result<Placement, SessionError> {
+        let force = self.forced_tactic()?;
+        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
+        let code = attachment.addresses.code.0;
+        let agent = move |function: nanoprobe_codegen::AgentFunction| code + u64::from(function.offset());
+        let runtime = attachment.runtime();
+        let mut planner = Planner {
+            modules: self.modules.list(),
+            probes: &self.probes,
+            enablings: &self.enablings,
+            choices: &self.choices,
+            runtime,
+            handlers: &mut self.handlers,
+            code: &mut attachment.code,
+            growth: &mut attachment.growth,
+            near: &mut attachment.near,
+            agent: &agent,
+            force,
+            strsize: self.limits.string_bytes(),
+        };
+        Ok(planner.place(first, hooks))
+    }
+
+    // ---- matching ---------------------------------------------------------------------------------------------------
+
+    fn match_tracer(&mut self) -> Result<(), SessionError> {
+        let provider = self.process.as_ref().map(|process| format!("pid{}", process.pid()));
+        for clause in 0..self.program.clauses.len() {
+            for (number, description) in self.descriptions(clause).into_iter().enumerate() {
+                let found = self.probes.match_tracer(&description, provider.as_deref())?;
+                self.enable(clause, number, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Matches the descriptions against the modules from index `first` on.
+    fn match_target(&mut self, first: usize) -> Result<(), SessionError> {
+        for clause in 0..self.program.clauses.len() {
+            for (number, description) in self.descriptions(clause).into_iter().enumerate() {
+                if !is_target_provider(&description) {
+                    continue;
+                }
+                let modules = self.modules.list();
+                let candidates = modules.iter().enumerate().skip(first).map(|(index, module)| Candidate { index, module });
+                let offsets = |module: usize, function: usize| {
+                    modules.get(module).map(|module| instruction_offsets(module, function)).unwrap_or_default()
+                };
+                let found = self.probes.match_target(&description, candidates, offsets);
+                self.enable(clause, number, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn enable(&mut self, clause: usize, number: usize, found: Vec<ProbeIndex>) -> Result<(), SessionError> {
+        *self.matched.entry((clause, number)).or_default() += found.len();
+        for index in found {
+            let Some(probe) = self.probes.get(index) else { continue };
+            let context =
+                Context { program: &self.program, storage: &self.storage, limits: self.limits, arena: &self.codegen };
+            self.enablings.enable(clause, index, probe, &context)?;
+        }
+        Ok(())
+    }
+
+    fn descriptions(&self, clause: usize) -> Vec<ProbeDescription> {
+        self.program.clauses.get(clause).map(|clause| clause.probes.clone()).unwrap_or_default()
+    }
+
+    fn check_matches(&self) -> Result<(), SessionError> {
+        if self.allow_unmatched {
+            return Ok(());
+        }
+        for (clause, found) in self.program.clauses.iter().enumerate() {
+            for (number, description) in found.probes.iter().enumerate() {
+                if self.matched.get(&(clause, number)).copied().unwrap_or(0) == 0 {
+                    return Err(SessionError::NoMatch { description: describe(description), hint: self.hint(description) });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn hint(&self, description: &ProbeDescription) -> String {
+        let names = |name: &String| nanoprobe_lang::glob::matches(&description.module, name);
+        let modules = self.modules.list();
+        let known = description.module.is_empty() || modules.iter().any(|module| module.names().iter().any(names));
+        if !is_target_provider(description) || known {
+            return String::new();
+        }
+        let list: Vec<&str> = modules.iter().map(Module::name).collect();
+        format!(" (there is no such module; there are: {})", list.join(" "))
+    }
+
+    // ---- the target -------------------------------------------------------------------------------------------------
+
+    fn update_modules(&mut self) -> Result<usize, SessionError> {
+        let Some(process) = self.process.clone() else { return Ok(0) };
+        let map = process.map()?;
+        let executable = process.facts().executable.clone();
+        let changes = self.modules.update(process.pid(), &map, process.memory(), &executable);
+        let warnings = changes.unreadable.into_iter().map(Output::Warning);
+        self.outputs.extend(warnings);
+        Ok(changes.first_new)
+    }
+
+    fn executable(&self) -> Option<&Module> {
+        self.modules.list().iter().find(|module| module.kind() == ModuleKind::Executable)
+    }
+
+    fn parameters(&self, process: &Process) -> Result<Parameters, SessionError> {
+        let linkage = self.executable().map(Module::linkage);
+        let dynamic = linkage.is_some_and(|linkage| linkage.linking == Linking::Dynamic);
+        let thread_key = if dynamic { ThreadKey::TlsSelf } else { ThreadKey::FsBase };
+        if thread_key == ThreadKey::FsBase && rustix::param::linux_hwcap().1 & 2 == 0 {
+            return Err(SessionError::NoFsgsbase);
+        }
+        let is_linker = |module: &&Module| module.kind() == ModuleKind::Linker;
+        let libc = self.modules.list().iter().find(is_linker).map(|linker| linker.linkage().libc);
+        let libc = libc.or(linkage.map(|linkage| linkage.libc));
+        let needs = self.enablings.needs();
+        Ok(Parameters {
+            thread_key,
+            tid_offset: if process.facts().in_other_pid_namespace { 0 } else { tid_offset(libc, dynamic) },
+            ring_policy: match self.options.buffer_policy {
+                BufferPolicy::Switch => RING_SWITCH,
+                BufferPolicy::Fill => RING_FILL,
+                BufferPolicy::Ring => RING_OVERWRITE,
+            },
+            strsize: self.limits.string_bytes(),
+            ustackframes: self.limits.ustackframes,
+            reads_memory: needs.reads_memory,
+            walks_stacks: needs.walks_stacks,
+        })
+    }
+
+    /// The dynamic linker's debugger hook: called whenever its list of libraries changes.
+    fn hooks(&self) -> Vec<Hook> {
+        let Some(attachment) = self.attachment.as_ref() else { return Vec::new() };
+        let handler = attachment.agent(AgentFunction::LibraryEventHandler);
+        let found = self.modules.list().iter().enumerate().find_map(|(index, module)| {
+            let symbols = ["_dl_debug_state", "dl_debug_state"];
+            let address = symbols.iter().find_map(|name| module.symbol(name))?.address;
+            Some(Hook { module: index, address, fire: Fire::Call { handler, enabling: TargetAddress(0) } })
+        });
+        found.into_iter().collect()
+    }
+
+    /// The target has announced a change of its libraries, and waits for our answer.
+    fn take_libraries(&mut self) -> Result<(), SessionError> {
+        let Some(memory) = self.memory() else { return Ok(()) };
+        let control = nanoprobe_arena::ControlBlock::open(memory)?;
+        let (event, answered) = control.library_events()?;
+        if event == answered || self.exited.is_some() {
+            return Ok(());
+        }
+        let result = self.update_libraries();
+        if let Some(memory) = self.memory() {
+            nanoprobe_arena::ControlBlock::open(memory)?.acknowledge_library(event)?;
+        }
+        match result {
+            Err(SessionError::Memory(_) | SessionError::Stop(_) | SessionError::Remote(_)) if self.target_is_gone() => Ok(()),
+            other => other,
+        }
+    }
+
+    fn target_is_gone(&self) -> bool {
+        self.process.as_ref().is_none_or(|process| process.map().is_err())
+    }
+
+    fn update_libraries(&mut self) -> Result<(), SessionError> {
+        let module = self.update_modules()?;
+        let first = self.enablings.list().len();
+        let first_time = !self.loaded && self.modules.list().len() > module;
+        if self.modules.list().len() > module {
+            self.match_target(module)?;
+        }
+        if self.enablings.list().len() > first || self.enablings.needs().walks_stacks {
+            let process = self.process.clone().ok_or(SessionError::NotAttached)?;
+            if self.has_ifuncs(first) {
+                let mut stopped = process.stop_one()?;
+                self.resolve_ifuncs(&mut stopped, first)?;
+                stopped.release();
+            }
+            let armed = self.place(first, module, &[], None)?;
+            self.outputs.push_back(Output::Library { sites: armed.patches, stopped: armed.stopped });
+        }
+        if first_time {
+            self.loaded = true;
+            self.check_matches()?;
+        }
+        Ok(())
+    }
+
+    fn has_ifuncs(&self, first: usize) -> bool {
+        !self.unresolved(first).is_empty()
+    }
+
+    /// Resolvers that matter and are not resolved yet.
+    fn unresolved(&self, first: usize) -> Vec<TargetAddress> {
+        let mut list = Vec::new();
+        for enabling in self.enablings.list().iter().skip(first) {
+            let Some(Place::Function { module, function, .. }) = self.probes.get(enabling.probe).map(|probe| &probe.place) else {
+                continue;
+            };
+            let Some(module) = self.modules.list().get(*module) else { continue };
+            let Some(function) = module.functions().get(*function) else { continue };
+            if let FunctionKind::Ifunc { resolver } = function.kind {
+                let resolver = module.bias().to_target(resolver);
+                if !self.choices.contains_key(&resolver) && !list.contains(&resolver) {
+                    list.push(resolver);
+                }
+            }
+        }
+        list
+    }
+
+    /// Asks each IFUNC's resolver, in the target, for its choice, as the dynamic linker has. Resolvers are pure
+    /// functions of the processor's features.
+    fn resolve_ifuncs(&mut self, stopped: &mut Stopped, first: usize) -> Result<(), SessionError> {
+        const STACK_BYTES: u64 = 64 << 10;
+        if !self.loaded {
+            // Before the linker's work the resolvers' own relocations are not done.
+            let linker_only = self.unresolved(first).is_empty();
+            if !linker_only {
+                return Ok(());
+            }
+        }
+        let resolvers = self.unresolved(first);
+        if resolvers.is_empty() {
+            return Ok(());
+        }
+        let stack = self.attachment_mut()?.growth.reserve(STACK_BYTES, 64)?;
+        let tid = stopped.best_thread()?;
+        let mut remote = stopped.remote(tid)?;
+        for resolver in resolvers {
+            match remote.call(resolver, [0; 6], stack..TargetAddress(stack.0 + STACK_BYTES)) {
+                Ok(choice) => {
+                    self.choices.insert(resolver, TargetAddress(choice));
+                }
+                Err(error) => self.outputs.push_back(Output::Warning(format!("the IFUNC at {resolver}: {error}"))),
+            }
+        }
+        Ok(remote.finish()?)
+    }
+
+    // ---- events -----------------------------------------------------------------------------------------------------
+
+    fn take_records(&mut self) -> Result<(), SessionError> {
+        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else { return Ok(()) };
+        let policy = self.attachment.as_ref().map_or(RING_SWITCH, |attachment| attachment.parameters.ring_policy);
+        let records = self.consumer.records(memory, &self.layout, policy)?;
+        for record in records {
+            let (epid, failed) = consume::enabling_of(&record);
+            if self.enablings.get(epid).is_none() {
+                continue;
+            }
+            if failed {
+                let Some(error) = ErrorRecord::from_bytes(&record.payload) else { continue };
+                let fault = Fault { kind: FaultKind::from_code(error.fault), value: error.value };
+                self.note_fault(epid, ClauseFault { fault, action: error.action })?;
+            } else {
+                self.outputs.push_back(output(record, epid));
+            }
+        }
+        Ok(())
+    }
+
+    fn note_fault(&mut self, epid: u32, fault: ClauseFault) -> Result<(), SessionError> {
+        let arguments = [
+            0,
+            i64::from(epid),
+            i64::from(fault.action),
+            -1,
+            i64::from(fault.fault.kind.code()),
+            fault.fault.value as i64,
+            0,
+            0,
+            0,
+            0,
+        ];
+        let is_error_clause = self.enabling(epid).is_some_and(|(probe, ..)| probe.place == Place::Error);
+        let has_error_clause = self.enablings.list().iter().any(|enabling| {
+            self.probes.get(enabling.probe).is_some_and(|probe| probe.place == Place::Error)
+        });
+        if !has_error_clause || is_error_clause {
+            self.outputs.push_back(Output::Fault { epid, fault });
+            return Ok(());
+        }
+        self.fire_all(|place| *place == Place::Error, arguments)
+    }
+
+    fn start_timers(&mut self) {
+        let now = Instant::now();
+        let cpus = std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1));
+        for (index, enabling) in self.enablings.list().iter().enumerate() {
+            let Some(Place::Interval(interval)) = self.probes.get(enabling.probe).map(|probe| &probe.place) else { continue };
+            let period = Duration::from_nanos(interval.period_ns);
+            let firings = if interval.kind == IntervalKind::Profile { cpus } else { 1 };
+            self.timers.push(Timer { enabling: index, period, next: now + period, firings });
+        }
+    }
+
+    fn fire_timers(&mut self) -> Result<(), SessionError> {
+        let now = Instant::now();
+        for index in 0..self.timers.len() {
+            let Some(timer) = self.timers.get_mut(index).filter(|timer| timer.next <= now) else { continue };
+            timer.next += timer.period;
+            if timer.next <= now {
+                // Late by more than a period: what was missed is not made up for.
+                timer.next = now + timer.period;
+            }
+            let (enabling, firings) = (timer.enabling, timer.firings);
+            for _ in 0..firings {
+                self.fire(enabling, [0; 10])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fire_all(&mut self, at: impl Fn(&Place) -> bool, arguments: [i64; 10]) -> Result<(), SessionError> {
+        for index in 0..self.enablings.list().len() {
+            let enabling = self.enablings.list().get(index);
+            let fires = enabling.and_then(|enabling| self.probes.get(enabling.probe)).is_some_and(|probe| at(&probe.place));
+            if fires {
+                self.fire(index, arguments)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one clause in the tracer.
+    fn fire(&mut self, index: usize, arguments: [i64; 10]) -> Result<(), SessionError> {
+        let Some(enabling) = self.enablings.list().get(index) else { return Ok(()) };
+        let (epid, clause) = (enabling.epid, enabling.clause);
+        let is_end = self.probes.get(enabling.probe).is_some_and(|probe| probe.place == Place::End);
+        if self.exit_status.is_some() && !is_end {
+            return Ok(());
+        }
+        let (Some(probe), Some(clause)) = (self.probes.get(enabling.probe), self.program.clauses.get(clause)) else { return Ok(()) };
+        let own = self.private.as_ref().map(ArenaMemory::memory);
+        let shared = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok());
+        let Some(memory) = own.or(shared) else { return Ok(()) };
+        let mut world = TracerWorld {
+            memory,
+            layout: &self.layout,
+            program: &self.program,
+            storage: &self.storage,
+            limits: self.limits,
+            state: &mut self.tracer,
+            target: self.process.as_ref().map(Process::memory),
+            target_pid: self.process.as_ref().map_or(0, |process| i64::from(process.pid())),
+            provider: &probe.provider,
+            name: &probe.name,
+            probe_id: probe.id,
+            epid,
+            arguments,
+            timestamp: clock::monotonic_ns(),
+        };
+        match run_clause(clause, &self.program, self.limits, &mut world) {
+            Ok(outcome) => {
+                if let Some(payload) = outcome.payload {
+                    let mut bytes = vec![0; RECORD_HEADER_BYTES as usize];
+                    bytes.extend_from_slice(&payload);
+                    let cpu = rustix::thread::sched_getcpu() as u32;
+                    self.outputs.push_back(Output::Record { epid, cpu, thread: std::process::id(), bytes });
+                }
+                if self.exit_status.is_none() {
+                    self.exit_status = outcome.exit;
+                }
+                Ok(())
+            }
+            Err(fault) => self.note_fault(epid, fault),
+        }
+    }
+
+    // ---- small things -----------------------------------------------------------------------------------------------
+
+    fn memory(&self) -> Option<&Mapping> {
+        let shared = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok());
+        shared.or(self.private.as_ref().map(ArenaMemory::memory)).filter(|_| self.clock.is_some())
+    }
+
+    fn initialise_dynamic(&self) -> Result<(), SessionError> {
+        if self.layout.dynamic_bytes > 0 {
+            let memory = self.memory().ok_or(SessionError::NotAttached)?;
+            DynamicVariables::new(self.layout.dynamic_offset, self.layout.dynamic_bytes).initialise(memory)?;
+        }
+        Ok(())
+    }
+
+    fn attachment_mut(&mut self) -> Result<&mut Attachment, SessionError> {
+        self.attachment.as_mut().ok_or(SessionError::NotAttached)
+    }
+
+    fn forced_tactic(&self) -> Result<Option<Tactic>, SessionError> {
+        self.options.tactic.as_deref().map(str::parse).transpose().map_err(SessionError::Option)
+    }
+}
+
+/// Where a C library keeps the number of a thread, from its thread pointer: `struct pthread`'s `tid`.
+fn tid_offset(libc: Option<Libc>, dynamic: bool) -> u32 {
+    match libc {
+        Some(Libc::Glibc) if dynamic => 0x2d0,
+        Some(Libc::Musl) => 0x30,
+        _ => 0,
+    }
+}
+
+fn parent_of(pid: i32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    line.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+fn output(record: Record, epid: u32) -> Output {
+    let mut bytes = vec![0; RECORD_HEADER_BYTES as usize];
+    bytes.extend_from_slice(&record.payload);
+    Output::Record { epid, cpu: record.cpu, thread: record.tid, bytes }
+}

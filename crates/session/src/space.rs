@@ -1,0 +1,110 @@
+//! Memory that is handed out bit by bit: code in the agent's block, tables and strings in the arena. Pure.
+
+use std::collections::HashMap;
+
+use nanoprobe_patch::TargetAddress;
+
+/// A range of the target's memory that fills up from its start; what is put there is collected, to be written later.
+#[derive(Debug)]
+pub struct Space {
+    start: u64,
+    used: u64,
+    bytes: u64,
+    written: Vec<(TargetAddress, Vec<u8>)>,
+    strings: HashMap<String, TargetAddress>,
+}
+
+/// No room is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no room for {wanted} more bytes of {bytes}: too many probes, narrow the description")]
+pub struct Full {
+    wanted: u64,
+    bytes: u64,
+}
+
+impl Space {
+    /// An empty space of `bytes` bytes at `start`.
+    pub fn new(start: TargetAddress, bytes: u64) -> Space {
+        Space { start: start.0, used: 0, bytes, written: Vec::new(), strings: HashMap::new() }
+    }
+
+    /// Reserves room; `alignment` is a power of two.
+    ///
+    /// # Errors
+    /// The space is full.
+    pub fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<TargetAddress, Full> {
+        let at = self.used.next_multiple_of(alignment);
+        let end = at.checked_add(bytes).filter(|end| *end <= self.bytes);
+        self.used = end.ok_or(Full { wanted: bytes, bytes: self.bytes })?;
+        Ok(TargetAddress(self.start + at))
+    }
+
+    /// Puts bytes into the space.
+    ///
+    /// # Errors
+    /// The space is full.
+    pub fn put(&mut self, bytes: Vec<u8>, alignment: u64) -> Result<TargetAddress, Full> {
+        let address = self.reserve(bytes.len() as u64, alignment)?;
+        self.written.push((address, bytes));
+        Ok(address)
+    }
+
+    /// Puts bytes at an address that was reserved before.
+    pub fn place(&mut self, address: TargetAddress, bytes: Vec<u8>) {
+        self.written.push((address, bytes));
+    }
+
+    /// Puts a string with its NUL into the space, at most `limit` bytes, once for all who ask for it.
+    ///
+    /// # Errors
+    /// The space is full.
+    pub fn string(&mut self, text: &str, limit: u32) -> Result<TargetAddress, Full> {
+        if let Some(address) = self.strings.get(text) {
+            return Ok(*address);
+        }
+        let mut bytes: Vec<u8> = text.bytes().take(limit.saturating_sub(1) as usize).collect();
+        bytes.push(0);
+        let address = self.put(bytes, 8)?;
+        self.strings.insert(text.to_owned(), address);
+        Ok(address)
+    }
+
+    /// What was put there since the last call.
+    pub fn take_written(&mut self) -> Vec<(TargetAddress, Vec<u8>)> {
+        std::mem::take(&mut self.written)
+    }
+
+    /// Bytes handed out.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Where it begins.
+    pub fn start(&self) -> TargetAddress {
+        TargetAddress(self.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_put_is_aligned_disjoint_and_handed_over_once() {
+        let mut space = Space::new(TargetAddress(0x1000), 64);
+        assert_eq!(space.put(vec![1, 2, 3], 1), Ok(TargetAddress(0x1000)));
+        assert_eq!(space.put(vec![4], 16), Ok(TargetAddress(0x1010)));
+        assert_eq!(space.take_written().len(), 2);
+        assert!(space.take_written().is_empty());
+        assert!(space.reserve(64, 1).is_err());
+        assert_eq!(space.used(), 17);
+    }
+
+    #[test]
+    fn strings_are_stored_once_and_cut() {
+        let mut space = Space::new(TargetAddress(0), 64);
+        let first = space.string("malloc", 4).unwrap();
+        assert_eq!(space.string("malloc", 4).unwrap(), first);
+        assert_eq!(space.take_written(), [(first, b"mal\0".to_vec())]);
+    }
+}

@@ -1,0 +1,195 @@
+//! What the clauses that fire in the tracer (BEGIN, END, ERROR, tick, profile) see: the same globals and associative
+//! arrays as the target's threads, thread-local and clause-local variables of their own, no registers and no stack.
+
+use std::collections::HashMap;
+
+use nanoprobe_arena::{DynamicError, DynamicVariables, Mapping, variables};
+use nanoprobe_export::Snapshot;
+use nanoprobe_lang::Program;
+use nanoprobe_lang::interpret::{Fault, FaultKind, Value, World};
+use nanoprobe_lang::layout::{Limits, Storage};
+use nanoprobe_lang::program::{AggregationId, Builtin, Scope, Type, Variable, VariableId};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::Memory;
+
+use crate::clock;
+use crate::layout::ArenaLayout;
+
+/// What stays from one firing to the next.
+#[derive(Default)]
+pub struct TracerState {
+    /// Thread-local and clause-local variables of the tracer's own thread.
+    locals: HashMap<(Scope, VariableId, Option<Vec<u8>>), Value>,
+    /// What the tracer's clauses have aggregated.
+    pub aggregates: Snapshot,
+    /// Stores for which there was no room.
+    pub dynamic_drops: u64,
+}
+
+/// One firing.
+pub struct TracerWorld<'a> {
+    /// The arena.
+    pub memory: &'a Mapping,
+    /// Its layout.
+    pub layout: &'a ArenaLayout,
+    /// The program.
+    pub program: &'a Program,
+    /// Where its variables lie.
+    pub storage: &'a Storage,
+    /// Sizes.
+    pub limits: Limits,
+    /// What stays.
+    pub state: &'a mut TracerState,
+    /// The target's memory, when there is a target.
+    pub target: Option<&'a Memory>,
+    /// The target's number.
+    pub target_pid: i64,
+    /// Which probe: provider and name.
+    pub provider: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its id.
+    pub probe_id: u32,
+    /// The enabling.
+    pub epid: u32,
+    /// `arg0` and on.
+    pub arguments: [i64; 10],
+    /// ns since boot, the same for the whole clause.
+    pub timestamp: u64,
+}
+
+impl TracerWorld<'_> {
+    fn variable(&self, scope: Scope, id: VariableId) -> Option<&Variable> {
+        let list = match scope {
+            Scope::Global => &self.program.globals,
+            Scope::ThreadLocal => &self.program.thread_locals,
+            Scope::ClauseLocal => &self.program.clause_locals,
+        };
+        list.get(id.0 as usize)
+    }
+
+    fn global_offset(&self, id: VariableId) -> Option<u64> {
+        let offset = self.storage.globals.get(id.0 as usize).copied().filter(|offset| *offset != u32::MAX)?;
+        Some(self.layout.globals_offset + u64::from(offset))
+    }
+
+    fn value_bytes(&self, value_type: &Type) -> u64 {
+        u64::from(nanoprobe_lang::layout::value_bytes(value_type, self.limits))
+    }
+
+    fn dynamic(&self) -> DynamicVariables {
+        DynamicVariables::new(self.layout.dynamic_offset, self.layout.dynamic_bytes)
+    }
+}
+
+impl World for TracerWorld<'_> {
+    fn builtin(&mut self, builtin: Builtin) -> Result<Value, Fault> {
+        let text = |text: &str| Ok(Value::String(text.as_bytes().to_vec()));
+        let number = |value: i64| Ok(Value::Integer(value));
+        match builtin {
+            Builtin::Argument(index) => number(self.arguments.get(usize::from(index)).copied().unwrap_or(0)),
+            Builtin::Pid | Builtin::Tid => number(i64::from(std::process::id())),
+            Builtin::Ppid => number(rustix::process::getppid().map_or(0, |pid| i64::from(pid.as_raw_nonzero().get()))),
+            Builtin::Uid => number(i64::from(rustix::process::getuid().as_raw())),
+            Builtin::Gid => number(i64::from(rustix::process::getgid().as_raw())),
+            Builtin::ExecName => text("nanoprobe"),
+            Builtin::Cpu => number(rustix::thread::sched_getcpu() as i64),
+            Builtin::ProbeProvider => text(self.provider),
+            Builtin::ProbeModule | Builtin::ProbeFunction => text(""),
+            Builtin::ProbeName => text(self.name),
+            Builtin::Timestamp => number(self.timestamp as i64),
+            Builtin::VirtualTimestamp => number(0),
+            Builtin::WallTimestamp => number(clock::wall_ns() as i64),
+            Builtin::UserCaller => number(0),
+            Builtin::EnabledProbeId => number(i64::from(self.epid)),
+            Builtin::ProbeId => number(i64::from(self.probe_id)),
+            Builtin::TargetPid => number(self.target_pid),
+        }
+    }
+
+    fn register(&mut self, _index: i64) -> Result<i64, Fault> {
+        Err(Fault::new(FaultKind::Illegal))
+    }
+
+    fn get(&mut self, scope: Scope, id: VariableId, key: Option<&[u8]>) -> Option<Value> {
+        let value_type = self.variable(scope, id)?.value_type.clone();
+        if scope != Scope::Global {
+            return self.state.locals.get(&(scope, id, key.map(<[u8]>::to_vec))).cloned();
+        }
+        let bytes = self.value_bytes(&value_type);
+        match key {
+            None => {
+                let offset = self.global_offset(id)?;
+                match value_type {
+                    Type::String => variables::read_string(self.memory, offset, bytes).ok().map(Value::String),
+                    _ => variables::read_integer(self.memory, offset).ok().map(Value::Integer),
+                }
+            }
+            Some(key) => {
+                let found = self.dynamic().get(self.memory, id.0, key, bytes).ok()??;
+                Some(match value_type {
+                    Type::String => Value::String(found.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()),
+                    _ => Value::Integer(i64::from_le_bytes(found.get(..8)?.try_into().ok()?)),
+                })
+            }
+        }
+    }
+
+    fn set(&mut self, scope: Scope, id: VariableId, key: Option<&[u8]>, value: Option<Value>) {
+        let Some(value_type) = self.variable(scope, id).map(|variable| variable.value_type.clone()) else { return };
+        if scope != Scope::Global {
+            let place = (scope, id, key.map(<[u8]>::to_vec));
+            match value {
+                Some(value) => self.state.locals.insert(place, value),
+                None => self.state.locals.remove(&place),
+            };
+            return;
+        }
+        let bytes = self.value_bytes(&value_type);
+        let Some(key) = key else {
+            let Some(offset) = self.global_offset(id) else { return };
+            let value = value.unwrap_or(Value::Integer(0));
+            // The offset lies in the arena by construction, so this does not fail.
+            let _ = match value_type {
+                Type::String => variables::write_string(self.memory, offset, bytes, value.as_bytes()),
+                _ => variables::write_integer(self.memory, offset, value.as_integer()),
+            };
+            return;
+        };
+        let value = value.map(|value| match value_type {
+            Type::String => value.as_bytes().to_vec(),
+            _ => value.as_integer().to_le_bytes().to_vec(),
+        });
+        match self.dynamic().store(self.memory, id.0, key, bytes, value.as_deref()) {
+            Ok(()) => {}
+            Err(DynamicError::Busy | DynamicError::Full | DynamicError::Corrupt(_)) => self.state.dynamic_drops += 1,
+        }
+    }
+
+    fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+        let target = self.target.ok_or(Fault::bad_address(address))?;
+        target.read(TargetAddress(address), bytes).map_err(|_| Fault::bad_address(address))
+    }
+
+    fn read_string(&mut self, address: u64, limit: usize) -> Result<Vec<u8>, Fault> {
+        let target = self.target.ok_or(Fault::bad_address(address))?;
+        let mut bytes = vec![0; limit];
+        let read = target.read_some(TargetAddress(address), &mut bytes).map_err(|_| Fault::bad_address(address))?;
+        bytes.truncate(read);
+        match bytes.iter().position(|byte| *byte == 0) {
+            Some(end) => bytes.truncate(end),
+            None if read < limit => return Err(Fault::bad_address(address.wrapping_add(read as u64))),
+            None => {}
+        }
+        Ok(bytes)
+    }
+
+    fn stack(&mut self, _frames: u32) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn aggregate(&mut self, aggregation: AggregationId, key: &[u8], value: i64, weight: i64) {
+        // False only for an aggregation that the program does not have.
+        let _ = self.state.aggregates.update(self.program, aggregation, key, value, weight);
+    }
+}

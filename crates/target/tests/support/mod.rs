@@ -1,0 +1,120 @@
+//! Building and running the programs of these tests.
+#![allow(dead_code, missing_docs)]
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nanoprobe_target::Process;
+
+/// A compiled program; its folder goes when it is dropped.
+pub struct Program {
+    folder: tempfile::TempDir,
+    pub path: PathBuf,
+}
+
+/// Compiles tests/programs/NAME.c; `None`, said aloud, when this compiler is not there.
+pub fn compile_with(compiler: &str, name: &str, flags: &[&str]) -> Option<Program> {
+    let folder = tempfile::tempdir().unwrap();
+    // Other users run it too.
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = folder.path().join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+    let output = Command::new(compiler).args(["-O1", "-g", "-pthread", "-o"]).arg(&path).arg(source).args(flags).output();
+    match output {
+        Err(error) => {
+            eprintln!("skipped: cannot run {compiler}: {error}");
+            None
+        }
+        Ok(output) => {
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            Some(Program { folder, path })
+        }
+    }
+}
+
+pub fn compile(name: &str) -> Program {
+    compile_with("cc", name, &[]).expect("a C compiler")
+}
+
+/// A running program with pipes; killed when dropped.
+pub struct Running {
+    pub child: Child,
+    pub output: BufReader<std::process::ChildStdout>,
+}
+
+impl Running {
+    pub fn start(command: &mut Command) -> Running {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Running { child, output }
+    }
+
+    pub fn of(program: &Program, arguments: &[&str]) -> Running {
+        Running::start(Command::new(&program.path).args(arguments))
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    pub fn open(&self) -> Process {
+        Process::open(self.pid()).unwrap()
+    }
+
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.child.stdin.as_mut().unwrap().write_all(bytes).unwrap();
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Closes its input, and returns what it says until it ends.
+    pub fn finish(mut self) -> (String, std::process::ExitStatus) {
+        drop(self.child.stdin.take());
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).unwrap();
+        let status = self.child.wait().unwrap();
+        (rest.trim_end().to_owned(), status)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
+
+pub fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+/// The letter of a thread's state.
+pub fn state(pid: i32) -> char {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    text.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+}
+
+/// Waits, at most ten seconds, until something holds.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..10_000 {
+        if holds() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    panic!("never: {what}");
+}
