@@ -191,7 +191,7 @@ NP_ENTRY void np_copyinstr(struct np_context *context, u64 address, u64 limit)
 	u64 capacity = np_minimum(limit, room);
 	u64 end = np_readable_end(context, address);
 	/* Words that lie wholly inside the range and begin below the capacity; behind scratch there are 8 bytes more. */
-	while (np_likely(done < capacity && end - address >= done + 1 && end)) {
+	while (np_likely(done < capacity && end - address >= done + 8 && end)) {
 		if (np_unlikely(!np_guarded_u64(address + done, &word)))
 			break; /* unmapped since the snapshot, or an unaligned access trapped: the pages tell */
 		u64 zero = np_zero_bytes(word);
