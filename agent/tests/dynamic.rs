@@ -139,6 +139,22 @@ fn a_full_table_drops_and_counts() {
 }
 
 #[test]
+fn deleted_entries_are_taken_over_by_other_keys() {
+    let target = Target::new(&Options {
+        dynamic_bytes: 4096,
+        ..Options::default()
+    });
+    let context = target.enter();
+    for number in 0..20_000 {
+        store(&target, context, 1, &[number], number + 1);
+        assert_eq!(get(&target, context, 1, &[number]), Some(number + 1));
+        store(&target, context, 1, &[number], 0);
+        assert_eq!(get(&target, context, 1, &[number]), None);
+    }
+    assert_eq!(drops(&target), 0);
+}
+
+#[test]
 fn a_lock_that_stays_is_a_drop() {
     let target = Target::new(&Options::default());
     let context = target.enter();

@@ -17,10 +17,8 @@ const BAD: u64 = FAULT_BAD_ADDRESS as u64;
 fn edge() -> u64 {
     let at = map(8192, libc::MAP_PRIVATE);
     // SAFETY: the mapping is ours and page aligned.
-    assert_eq!(
-        unsafe { libc::mprotect((at + 4096) as *mut _, 4096, libc::PROT_NONE) },
-        0
-    );
+    let result = unsafe { libc::mprotect((at + 4096) as *mut _, 4096, libc::PROT_NONE) };
+    assert_eq!(result, 0);
     at + 4096
 }
 
@@ -188,6 +186,48 @@ fn copyin_is_exact() {
         target.begin(context);
         assert_eq!(target.run(context, Function::CopyIn, &[end - 200, 201]).1, BAD, "{way}");
     }
+}
+
+/// A thread that blocks SIGSEGV dies of any fault, guarded or not. With a snapshot that is right, or with none, there is
+/// no fault to begin with.
+#[test]
+fn a_thread_that_blocks_the_signal_lives() {
+    let end = edge();
+    put(end - 64, &[b'x'; 63]);
+    put(end - 1, &[0]);
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    let status = common::in_child(|| {
+        target
+            .memory
+            .store_u32(offset_of!(Control, target_pid) as u64, std::process::id())
+            .unwrap();
+        let mask = u64::MAX;
+        let old: *mut u64 = core::ptr::null_mut();
+        // SAFETY: blocks all signals of the child's only thread.
+        unsafe { libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const mask, old, 8) };
+        for snapshot in [true, false] {
+            if snapshot {
+                target.publish_range(end - 4096, end);
+            } else {
+                target.memory.store_u64(offset_of!(Control, ranges) as u64, 0).unwrap();
+            }
+            for length in 1..64 {
+                target.begin(context);
+                if target.run(context, Function::CopyInString, &[end - length, 0]).1 != 0 {
+                    return 1;
+                }
+            }
+            for address in [0, end, end - 3, 1 << 46, u64::MAX] {
+                target.begin(context);
+                if target.run(context, Function::Load, &[address, 8]).1 != BAD {
+                    return 2;
+                }
+            }
+        }
+        0
+    });
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
 }
 
 #[test]

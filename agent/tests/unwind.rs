@@ -253,6 +253,9 @@ fn garbage_ends_the_walk() {
         stack.put(rsp + 64, &[rsp + 128, pc]);
         assert_eq!(walk(rsp + 64), [unknown], "{pc:#x}");
     }
+    // By rows too a frame must lie above its callee's: here it would be the same one for ever.
+    stack.put(rsp - 128, &[rsp - 128, TEXT + 0x310]);
+    assert_eq!(stack.walk(TEXT + 0x310, 4, rsp, rsp - 128, 20), [TEXT + 0x310]);
     // The stack's end.
     assert_eq!(stack.walk(TEXT + 0x100, 0, stack.base + 65536, 0, 20), [TEXT + 0x100]);
     // A table that points outside of the arena, or is itself outside, is none.
