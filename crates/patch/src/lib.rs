@@ -26,7 +26,7 @@
 //! 1. [`analyze`]: bytes of one function -> [`FunctionMap`]: where instructions start, which direct branches there are,
 //!    where the function is left ([`FunctionMap::exits`]).
 //! 2. [`plan()`]: map and [`Point`]s -> [`FunctionPlan`]: a [`RunPlan`] for each patch, a [`Refusal`] for each point that
-//!    cannot be had.
+//!    cannot be had. Functions may overlap: [`reconcile`] makes the runs of many plans disjoint.
 //! 3. [`NearSpace::place`]: a run -> the address of its detour, in a hole of the target's address space, such that all
 //!    constraints hold.
 //! 4. [`build`]: run and address -> [`Built`]: the bytes to write, and the tables that say which original address
@@ -50,7 +50,7 @@ pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
 pub use detour::{Built, Move, Redirect, Runtime, ThreadKey, build};
 pub use function::{CodeView, Exit, FunctionExtent, FunctionMap, analyze};
 pub use near::NearSpace;
-pub use plan::{Displaced, FunctionPlan, PlanOptions, RunPlan, plan};
+pub use plan::{Displaced, FunctionPlan, PlanOptions, RunPlan, plan, reconcile};
 pub use point::{Fire, FireCondition, Point, Position};
 pub use refusal::Refusal;
 pub use tactic::Tactic;

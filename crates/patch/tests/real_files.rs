@@ -73,19 +73,22 @@ fn exercise(path: &Path, points: fn(&FunctionMap) -> Vec<Point>) -> BTreeMap<&'s
         *tactics.entry("refused").or_default() += plan.refusals.len();
         plans.push(plan);
     }
-    let with_map: Vec<(&FunctionMap, &RunPlan)> = maps
-        .iter()
-        .zip(&plans)
-        .flat_map(|(map, plan)| plan.runs.iter().map(move |run| (map, run)))
-        .collect();
-    let runs: Vec<&RunPlan> = with_map.iter().map(|(_, run)| *run).collect();
+    let separate: Vec<RunPlan> = plans.into_iter().flat_map(|plan| plan.runs).collect();
+    let asked = separate.len();
+    let merged = reconcile(separate);
+    assert!(merged.refusals.is_empty());
+    for pair in merged.runs.windows(2) {
+        assert!(pair[0].end() <= pair[1].start, "{} {}", pair[0].start, pair[1].start);
+    }
+    let runs: Vec<&RunPlan> = merged.runs.iter().collect();
+    let map_of = |run: &RunPlan| &maps[maps.partition_point(|map| map.start() <= run.start) - 1];
     let mut space = NearSpace::new(text.holes(), 4096);
     let begin = std::time::Instant::now();
     let places = space.place_all(&runs);
     let elapsed = begin.elapsed();
     let mut pages = std::collections::BTreeSet::new();
     let mut detour_bytes = 0;
-    for ((map, run), place) in with_map.iter().zip(places) {
+    for (run, place) in runs.iter().zip(places) {
         let points: usize = run
             .instructions
             .iter()
@@ -96,14 +99,14 @@ fn exercise(path: &Path, points: fn(&FunctionMap) -> Vec<Point>) -> BTreeMap<&'s
             continue;
         };
         let built = build(run, place, &RUNTIME).unwrap();
-        check_invariant(&|range| text.bytes_at(range), map, run, &built);
+        check_invariant(&|range| text.bytes_at(range), map_of(run), run, &built);
         pages.extend(place.0 / 4096..=(place.0 + built.detour.len() as u64 - 1) / 4096);
         detour_bytes += built.detour.len();
         *tactics.entry(run.tactic.name()).or_default() += points;
     }
     let (regions, touched) = (space.regions().len(), pages.len() * 4);
     println!(
-        "{}: {} functions, {tactics:?}; {} runs placed in {elapsed:?}, {} KiB of detours in {touched} KiB, {regions} regions",
+        "{}: {} functions, {tactics:?}; {} of {asked} runs placed in {elapsed:?}, {} KiB of detours in {touched} KiB, {regions} regions",
         path.display(),
         maps.len(),
         runs.len(),

@@ -247,7 +247,7 @@ fn displace(map: &FunctionMap, shape: &Shape, sites: &[&Site]) -> Result<RunPlan
 }
 
 /// Composes the run once, to know that all of it can be moved, how long its detour is, and from where it reaches.
-fn measure(run: RunPlan) -> Result<RunPlan, Refusal> {
+pub(super) fn measure(run: RunPlan) -> Result<RunPlan, Refusal> {
     let composed = compose(run.content(), &Runtime::LONGEST)?;
     let detour_length = composed.code.len();
     let reach = reach(std::iter::once(run.start).chain(composed.code.targets()), detour_length);

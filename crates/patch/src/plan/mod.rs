@@ -1,12 +1,15 @@
 //! From points to runs: which bytes are displaced, by which tactic, and what their detour must satisfy.
 
 mod choose;
+mod reconcile;
 mod shape;
 
 use std::ops::Range;
 
 use crate::detour::Content;
 use crate::{FunctionMap, JumpConstraint, Point, Refusal, Tactic, TargetAddress};
+
+pub use reconcile::reconcile;
 
 /// Choices of the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

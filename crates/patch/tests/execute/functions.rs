@@ -117,8 +117,8 @@ fn calls(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
 
 /// Into the function, and out of it, by a register that was looked up in a table of offsets.
 fn switch(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
-    let (mut base, mut outside, mut one, mut two) =
-        (a.create_label(), a.create_label(), a.create_label(), a.create_label());
+    let (mut base, mut outside, mut one) = (a.create_label(), a.create_label(), a.create_label());
+    let (mut two, mut three) = (a.create_label(), a.create_label());
     a.push(rbx)?;
     a.mov(rbx, rcx)?;
     a.and(ebx, 3)?;
@@ -155,6 +155,11 @@ fn switch(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
     a.sbb(rcx, rax)?;
     a.ret()?;
     a.set_label(&mut two)?;
+    a.lea(r11, ptr(three))?;
+    a.mov(qword_ptr(rsp - 16), r11)?;
+    a.jmp(qword_ptr(rsp - 16))?;
+    a.nop()?;
+    a.set_label(&mut three)?;
     a.lea(r11, ptr(outside))?;
     a.mov(qword_ptr(rsp - 16), r11)?;
     a.jmp(qword_ptr(rsp - 16))?;

@@ -1,0 +1,209 @@
+//! Runs of functions that overlap.
+//!
+//! Functions share text: an entry in the middle of another function (hand-written assembly, `_chk` variants), aliases
+//! with different sizes, a symbol that is too long. Planned one by one they may displace the same bytes:
+//!
+//! ```text
+//!   run of f    [------------)
+//!   run of g            [---------)          a jump into the middle of a jump
+//! ```
+//!
+//! Two runs of the same shape become one with the points of both. Of others that overlap, all become traps: a trap
+//! changes one byte and displaces one instruction, which is copied from the original text, so traps always go together.
+
+use super::choose::measure;
+use super::{FunctionPlan, RunPlan};
+use crate::{Refusal, Tactic, TargetAddress};
+
+/// Makes runs from any number of plans disjoint (but for traps on overlapping instructions), ascending. Every point is
+/// in exactly one run afterwards, or refused.
+pub fn reconcile(mut runs: Vec<RunPlan>) -> FunctionPlan {
+    runs.sort_by_key(|run| (run.start, run.end()));
+    let mut plan = FunctionPlan::default();
+    let mut cluster: Vec<RunPlan> = Vec::new();
+    let mut cluster_end = TargetAddress(0);
+    for run in runs {
+        if run.start >= cluster_end {
+            resolve(std::mem::take(&mut cluster), &mut plan);
+        }
+        cluster_end = cluster_end.max(run.end());
+        cluster.push(run);
+    }
+    resolve(cluster, &mut plan);
+    plan
+}
+
+/// Resolves runs that overlap in a chain.
+fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
+    let mut merged = merge(cluster, &mut plan.refusals);
+    if merged.len() > 1 {
+        let mut traps = Vec::new();
+        for run in merged {
+            if run.tactic == Tactic::Trap {
+                traps.push(run);
+                continue;
+            }
+            let split = run.as_traps();
+            traps.extend(split.runs);
+            plan.refusals.extend(split.refusals);
+        }
+        traps.sort_by_key(|trap| trap.start);
+        merged = merge(traps, &mut plan.refusals);
+    }
+    plan.runs.extend(merged);
+}
+
+/// Merges neighbours of the same shape.
+fn merge(runs: Vec<RunPlan>, refusals: &mut Vec<(TargetAddress, Refusal)>) -> Vec<RunPlan> {
+    let mut merged: Vec<RunPlan> = Vec::with_capacity(runs.len());
+    let mut changed = Vec::with_capacity(runs.len());
+    for run in runs {
+        match merged.last_mut() {
+            Some(last) if same_shape(last, &run) => {
+                if run.original.len() > last.original.len() {
+                    last.original = run.original;
+                }
+                for (into, from) in last.instructions.iter_mut().zip(run.instructions) {
+                    into.points.extend(from.points);
+                }
+                for range in run.inside {
+                    if !last.inside.contains(&range) {
+                        last.inside.push(range);
+                    }
+                }
+                if let Some(changed) = changed.last_mut() {
+                    *changed = true;
+                }
+            }
+            _ => {
+                merged.push(run);
+                changed.push(false);
+            }
+        }
+    }
+    let mut measured = Vec::with_capacity(merged.len());
+    for (run, changed) in merged.into_iter().zip(changed) {
+        let start = run.start;
+        match if changed { measure(run) } else { Ok(run) } {
+            Ok(run) => measured.push(run),
+            Err(refusal) => refusals.push((start, refusal)),
+        }
+    }
+    measured
+}
+
+fn same_shape(left: &RunPlan, right: &RunPlan) -> bool {
+    let instructions = || left.instructions.iter().zip(&right.instructions);
+    left.start == right.start
+        && left.length == right.length
+        && left.tactic == right.tactic
+        && left.constraint == right.constraint
+        && left.padding_boundaries == right.padding_boundaries
+        && left.instructions.len() == right.instructions.len()
+        && instructions().all(|(left, right)| left.address == right.address && left.bytes == right.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CodeView, Fire, FireCondition, FunctionExtent, PlanOptions, Point, Position, analyze, plan};
+
+    /// push rbp; mov rbp, rsp; push r12; push rbx; mov eax, 1; pop rbx; pop r12; pop rbp; ret; int3 ...
+    const CODE: [u8; 24] = [
+        0x55, 0x48, 0x89, 0xe5, 0x41, 0x54, 0x53, 0xb8, 1, 0, 0, 0, 0x5b, 0x41, 0x5c, 0x5d, 0xc3, 0xcc, 0xcc, 0xcc,
+        0xcc, 0xcc, 0xcc, 0xcc,
+    ];
+    const START: u64 = 0x40_1000;
+
+    fn points_at(offsets: &[u64], counter: u32) -> Vec<Point> {
+        let point = |offset: &u64| Point {
+            site: TargetAddress(START + offset),
+            condition: FireCondition::Always,
+            position: Position::Inside,
+            full_frame: false,
+            fires: vec![Fire::Count {
+                context_offset: counter,
+            }],
+        };
+        offsets.iter().map(point).collect()
+    }
+
+    /// The runs of the function that starts at `offset`.
+    fn runs(offset: u64, points: &[Point]) -> Vec<RunPlan> {
+        let start = TargetAddress(START + offset);
+        let bytes = &CODE[offset as usize..];
+        let extent = FunctionExtent {
+            start,
+            size: 17 - offset,
+            fragments: Vec::new(),
+        };
+        plan(
+            &analyze(&CodeView { start, bytes }, &extent),
+            points,
+            &PlanOptions::default(),
+        )
+        .runs
+    }
+
+    fn summary(runs: &[RunPlan]) -> Vec<(u64, Tactic, usize)> {
+        let points = |run: &RunPlan| run.instructions.iter().map(|displaced| displaced.points.len()).sum();
+        runs.iter()
+            .map(|run| (run.start.0 - START, run.tactic, points(run)))
+            .collect()
+    }
+
+    #[test]
+    fn disjoint_runs_stay_as_they_are() {
+        let all = runs(0, &points_at(&[0, 7, 16], 8));
+        assert_eq!(reconcile(all.iter().rev().cloned().collect()).runs, all);
+    }
+
+    #[test]
+    fn the_same_run_twice_becomes_one_with_the_points_of_both() {
+        let mut all = runs(0, &points_at(&[16], 8));
+        let alone = all[0].detour_length;
+        all.extend(runs(4, &points_at(&[16], 16)));
+        let plan = reconcile(all);
+        assert_eq!(summary(&plan.runs), [(16, Tactic::Run, 2)]);
+        assert_eq!(plan.runs[0].detour_length, alone + 7, "one more inc");
+        assert_eq!(plan.runs[0].inside.len(), 2);
+    }
+
+    #[test]
+    fn runs_that_cross_become_traps() {
+        let mut all = runs(0, &points_at(&[0], 8));
+        all.extend(runs(4, &points_at(&[4], 16)));
+        assert_eq!(summary(&all), [(0, Tactic::Run, 1), (4, Tactic::Run, 1)]);
+        let plan = reconcile(all);
+        assert_eq!(summary(&plan.runs), [(0, Tactic::Trap, 1), (4, Tactic::Trap, 1)]);
+        assert!(plan.refusals.is_empty());
+    }
+
+    #[test]
+    fn a_trap_inside_of_a_run_is_not_overtaken() {
+        let mut all = runs(0, &points_at(&[0, 4], 8));
+        all.extend(plan_traps(&points_at(&[4], 16)));
+        assert_eq!(
+            summary(&reconcile(all).runs),
+            [(0, Tactic::Trap, 1), (4, Tactic::Trap, 2)]
+        );
+    }
+
+    fn plan_traps(points: &[Point]) -> Vec<RunPlan> {
+        let start = TargetAddress(START);
+        let extent = FunctionExtent {
+            start,
+            size: 17,
+            fragments: Vec::new(),
+        };
+        let map = analyze(&CodeView { start, bytes: &CODE }, &extent);
+        plan(
+            &map,
+            points,
+            &PlanOptions {
+                force: Some(Tactic::Trap),
+            },
+        )
+        .runs
+    }
+}
