@@ -10,7 +10,8 @@ use common::{Options, ROOM, Target};
 use nanoprobe_agent::Function;
 use nanoprobe_arena::Memory;
 
-const STRSIZE: usize = 24;
+/// Not a multiple of eight: the last word of a long string counts in part.
+const STRSIZE: usize = 22;
 
 fn texts() -> Vec<Vec<u8>> {
     let mut texts: Vec<Vec<u8>> = (0..STRSIZE + 9).map(|length| vec![b'a'; length]).collect();
