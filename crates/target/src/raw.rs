@@ -174,10 +174,16 @@ pub(crate) fn signal_code(tid: ThreadId) -> Result<i32, Errno> {
 /// The next event of one thread that we trace, if there is one by now. ECHILD: the thread is not (or no longer) ours.
 /// With `keep_end` the end of the thread stays to be collected: for a child of ours, whose status somebody wants.
 pub(crate) fn poll_event(tid: ThreadId, keep_end: bool) -> Result<Option<Event>, Errno> {
-    if let Some(event) = wait_once(tid, libc::WSTOPPED)? {
-        return Ok(Some(event));
+    // Both kinds in one call: asked for stops alone, the kernel answers for an ended thread that there is none such.
+    let both = libc::WSTOPPED | libc::WEXITED;
+    if !keep_end {
+        return wait_once(tid, both);
     }
-    wait_once(tid, libc::WEXITED | if keep_end { libc::WNOWAIT } else { 0 })
+    match wait_once(tid, both | libc::WNOWAIT)? {
+        // Killed in between: the stop is no more, and the end is for the next look.
+        Some(event) if event != Event::Ended => Ok(wait_once(tid, libc::WSTOPPED).unwrap_or(None)),
+        other => Ok(other),
+    }
 }
 
 fn wait_once(tid: ThreadId, kinds: i32) -> Result<Option<Event>, Errno> {
