@@ -5,6 +5,7 @@
 //! the tracer when it enters the Nth ptrace, pwrite64, ... - every step of the protocol exactly, on any machine.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -51,12 +52,11 @@ impl Target {
             processor_ticks(busy.pid()) > before
         });
         let restored = run(Command::new(nanoprobe()).args(["restore", &self.pid().to_string()]));
-        assert_eq!(
-            restored.code(),
-            0,
-            "restore after {when}: {}{}",
-            restored.stdout,
-            restored.stderr
+        // A tracer that dies before its first change leaves nothing; to be told so is an answer too.
+        let said = format!("{}{}", restored.stdout, restored.stderr);
+        assert!(
+            restored.code() == 0 || said.contains("nothing to restore"),
+            "restore after {when}: {said}"
         );
         assert!(self.busy.is_running(), "the target died of restore: {when}");
         self.snapshot.assert_identical(self.pid());
@@ -178,8 +178,8 @@ fn killed_at_every_kind_of_system_call() {
     let clause = format!("{CLAUSE} tick-100ms {{ exit(0); }}");
     let calls =
         "ptrace,pwrite64,pwritev,process_vm_writev,write,wait4,waitid,kill,tgkill,mmap,munmap,memfd_create,sendmsg";
-    let pid = target.pid().to_string();
-    let strace_nanoprobe = |extra: &[&str], log: &std::path::Path| {
+    let strace_nanoprobe = |pid: i32, extra: &[&str], log: &std::path::Path| {
+        let pid = pid.to_string();
         let mut command = Command::new(&strace);
         // Not -f: the injection counts the main thread's calls, and -f would also follow our children.
         command
@@ -196,7 +196,7 @@ fn killed_at_every_kind_of_system_call() {
 
     // How many calls of each kind a whole run makes.
     let log = tempfile::NamedTempFile::new().expect("a temporary file");
-    run(&mut strace_nanoprobe(&[], log.path())).success();
+    run(&mut strace_nanoprobe(target.pid(), &[], log.path())).success();
     let text = std::fs::read_to_string(log.path()).expect("the log");
     let mut totals: BTreeMap<&str, u64> = BTreeMap::new();
     for line in text.lines() {
@@ -219,18 +219,33 @@ fn killed_at_every_kind_of_system_call() {
         })
         .filter(|&(name, at)| at <= totals[name])
         .collect();
+    let mut failures = Vec::new();
     for (name, at) in kills {
+        let when = format!("kill -9 at {name} number {at} of {}", totals[name]);
         let inject = format!("inject={name}:signal=KILL:when={at}");
-        let mut command = strace_nanoprobe(&["-e", &inject], log.path());
-        let mut running = Running::start(&mut command);
+        let mut running = Running::start(&mut strace_nanoprobe(target.pid(), &["-e", &inject], log.path()));
         running.close_input();
         running.finish();
-        target.assert_survives_and_restore(&format!("kill -9 at {name} number {at} of {}", totals[name]));
+        // Each point is judged by itself: a target that was harmed is replaced.
+        let outcome = catch_unwind(AssertUnwindSafe(|| target.assert_survives_and_restore(&when)));
+        if let Err(reason) = outcome {
+            failures.push(format!(
+                "{when}: {}",
+                reason.downcast_ref::<String>().map_or("", String::as_str)
+            ));
+            target = Target::start();
+        }
     }
     target.finish();
+    assert!(
+        failures.is_empty(),
+        "{} points:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
-/// Nothing to restore is no error; neither is restoring twice.
+/// Nothing to restore harms nobody; neither does restoring twice.
 #[test]
 fn restore_of_an_untouched_program() {
     let mut target = Target::start();

@@ -106,9 +106,9 @@ live_tests! {
     fn printf_converts_as_dtrace(form) {
         let clause = format!(
             "{NUMBERED} /arg0 == -3 || arg0 == 62/
-             {{ printf(\"%d|%5d|%-5d|%05d|%x|%#x|%X|%o|%u|%s|%10s|%-8s|%c|%%|%hhd|%i|%+d|%lld\\n\", arg0, arg0, arg0, arg0,
+             {{ printf(\"%d|%5d|%-5d|%05d|%x|%#x|%X|%o|%u|%s|%10s|%-8s|%c|%%|%hd|%i|%+d|%lld\\n\", arg0, arg0, arg0, arg0,
                        (int)arg0, 255, 255, 8, (unsigned char)arg0, copyinstr(arg1), copyinstr(arg1), probefunc, 65,
-                       (char)arg0, (int)arg2, 5, arg0); }}"
+                       (short)arg0, (int)arg2, 5, arg0); }}"
         );
         let found = about_numbers(form, &clause);
         let right = "-3|   -3|-3   |-0003|fffffffd|0xff|FF|10|253|red|       red|numbered|A|%|-3|3|+5|-3

@@ -44,7 +44,7 @@ live_tests! {
 
     fn copyin_reads_what_is_there(form) {
         let clause = "pid$target:a.out:takes:entry /arg1 == 5/ { @[stringof(copyin(arg0, 6))] = count(); }
-                      pid$target:a.out:takes:entry /arg1 == 5/ { @[\"long\"] = sum(*(int *)copyin(arg0, 4)); }";
+                      pid$target:a.out:takes:entry /arg1 == 5/ { @long[\"long\"] = sum(*(int *)copyin(arg0, 4)); }";
         let traced = Tracer::new(form).clause(clause).command(&program("strings.c"), "10").run().complete();
         let rows = table(&traced.results);
         assert_eq!(rows["plain"], 10);

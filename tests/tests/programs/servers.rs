@@ -69,7 +69,7 @@ live_tests! {
         };
         load(1000);
         let snapshot = Snapshot::take(server.pid());
-        let tracing = Tracer::new(form).clause(&all_of("redis-server")).attach(server.pid());
+        let tracing = Tracer::new(form).clause(&all_of("a.out")).attach(server.pid());
         load(form.scale(20_000, 1000));
         assert_eq!(ask(port, REDIS_WORK), right);
         let traced = tracing.interrupt();
