@@ -7,17 +7,20 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
-use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::unistd::{Uid, User};
 
 use crate::error::AttachError;
+use crate::map::Map;
 use crate::status::{Seccomp, Stat, Status};
 use crate::{ProcessId, ThreadId};
 
 const CAP_SYS_PTRACE: u64 = 1 << 19;
+/// Of an ELF file, up to the machine's number.
+const HEAD_BYTES: usize = 20;
 
 /// What is known about a process when it is opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,11 +83,13 @@ pub(crate) fn examine(pid: ProcessId, our_tracee: bool) -> Result<Examined, Atta
         .write(true)
         .open(format!("/proc/{pid}/mem"))
         .map_err(|error| {
-            let owner = fs::metadata(format!("/proc/{pid}")).ok().map(|metadata| metadata.uid());
+            let owner = fs::metadata(format!("/proc/{pid}/mem"))
+                .ok()
+                .map(|metadata| metadata.uid());
             explain(pid, &status, owner, yama_scope(), error)
         })?;
     let executable = fs::read_link(format!("/proc/{pid}/exe")).map_err(|error| unreadable("exe", error))?;
-    check_architecture(pid, &executable)?;
+    check_architecture(pid, &executable, &memory)?;
     Ok(Examined {
         facts: Facts {
             executable,
@@ -213,15 +218,22 @@ fn explain(
     }
 }
 
-/// By the head of the program's file, which is reachable through /proc even when its name is gone.
-fn check_architecture(pid: ProcessId, executable: &std::path::Path) -> Result<(), AttachError> {
+/// By the head of the program's file, which is reachable through /proc even when its name is gone; or, when the file may
+/// be executed but not read, by the head of its image.
+fn check_architecture(pid: ProcessId, executable: &Path, memory: &File) -> Result<(), AttachError> {
     let file = format!("/proc/{pid}/exe");
-    let mut head = Vec::new();
-    File::open(&file)
-        .and_then(|file| file.take(20).read_to_end(&mut head))
+    let from_file = || {
+        let mut head = Vec::new();
+        File::open(&file)?
+            .take(HEAD_BYTES as u64)
+            .read_to_end(&mut head)
+            .map(|_| head)
+    };
+    let head = from_file()
+        .or_else(|error: std::io::Error| image_head(pid, executable, memory).ok_or(error))
         .map_err(|error| AttachError::Proc {
             pid,
-            file,
+            file: file.clone(),
             reason: error.to_string(),
         })?;
     describe_foreign(&head).map_or(Ok(()), |found| {
@@ -231,6 +243,17 @@ fn check_architecture(pid: ProcessId, executable: &std::path::Path) -> Result<()
             found,
         })
     })
+}
+
+fn image_head(pid: ProcessId, executable: &Path, memory: &File) -> Option<Vec<u8>> {
+    let map = Map::parse(&fs::read(format!("/proc/{pid}/maps")).ok()?);
+    let first = map
+        .mappings()
+        .iter()
+        .find(|mapping| mapping.path() == Some(executable) && mapping.offset == 0)?;
+    let mut head = vec![0; HEAD_BYTES];
+    memory.read_exact_at(&mut head, first.start.0).ok()?;
+    Some(head)
 }
 
 /// `None` for the head of an x86-64 ELF file, else what it is.

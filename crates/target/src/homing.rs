@@ -147,7 +147,7 @@ pub(crate) fn frame(
     signal_mask: u64,
     extended: &[u8],
 ) -> Vec<u8> {
-    let size = extended_size(extended);
+    let (features, size) = used_state(extended);
     let extended_at = (at.0 + 8 + UCONTEXT_BYTES as u64).next_multiple_of(64);
     let r = registers;
     let segments = (r.cs & 0xffff) | (r.ss & 0xffff) << 48;
@@ -201,11 +201,10 @@ pub(crate) fn frame(
         let area_from = bytes.len();
         bytes.extend_from_slice(area);
         let mut software = [0u8; FXSAVE_BYTES - SOFTWARE_BYTES];
-        let features = area.get(SOFTWARE_BYTES..SOFTWARE_BYTES + 8).unwrap_or_default();
         let fields: [&[u8]; 4] = [
             &XSTATE_MAGIC1.to_le_bytes(),
             &(size as u32 + 4).to_le_bytes(),
-            features,
+            &features.to_le_bytes(),
             &(size as u32).to_le_bytes(),
         ];
         for (byte, value) in software.iter_mut().zip(fields.into_iter().flatten()) {
@@ -219,16 +218,19 @@ pub(crate) fn frame(
     bytes
 }
 
-/// How much of the area the thread really uses: ptrace always gives the largest there can be, and rt_sigreturn refuses
-/// more than the thread has a right to (AMX tiles must be asked for). The kernel notes the thread's features in the area.
-fn extended_size(extended: &[u8]) -> usize {
-    let Some(Ok(features)) = extended
-        .get(SOFTWARE_BYTES..SOFTWARE_BYTES + 8)
-        .map(<[u8; 8]>::try_from)
-    else {
-        return 0;
+/// The state components that a thread has a right to, and where the last of them ends in the area.
+///
+/// ptrace always gives the largest area there can be, and rt_sigreturn takes no more than the thread may use: AMX tiles
+/// must be asked for. So they count only when the thread has some. A shorter area than the thread's is fine.
+fn used_state(extended: &[u8]) -> (u64, usize) {
+    const TILES: u64 = 1 << 18;
+    let word = |at: usize| {
+        extended.get(at..at + 8).map_or(0, |bytes| {
+            bytes.iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte))
+        })
     };
-    let features = u64::from_le_bytes(features);
+    // The kernel notes what there can be in the area's software bytes; what there is, the processor notes in the header.
+    let features = (word(SOFTWARE_BYTES) & !TILES) | word(FXSAVE_BYTES);
     let end_of = |feature: u32| {
         let leaf = __cpuid_count(0xd, feature);
         (leaf.eax + leaf.ebx) as usize
@@ -238,5 +240,5 @@ fn extended_size(extended: &[u8]) -> usize {
         .map(end_of)
         .max()
         .unwrap_or(0);
-    size.max(XSAVE_HEADER_END).min(extended.len())
+    (features, size.max(XSAVE_HEADER_END).min(extended.len()))
 }

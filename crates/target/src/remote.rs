@@ -225,7 +225,7 @@ impl Remote<'_> {
         let deadline = Instant::now() + LIMIT;
         // The entry, then the exit.
         for _ in 0..2 {
-            self.to_system_call(deadline, name)?;
+            self.run_to_system_call(deadline, name)?;
         }
         let returned = self.registers()?.rax as i64;
         if self.under_seccomp && self.has_pending(libc::SIGSYS) {
@@ -299,10 +299,10 @@ impl Remote<'_> {
     fn until_returned(&mut self, deadline: Instant, name: &impl Fn() -> String) -> Result<u64, RemoteError> {
         let mut at_entry = true;
         loop {
-            self.to_system_call(deadline, name)?;
+            self.run_to_system_call(deadline, name)?;
             let registers = self.registers()?;
             if at_entry && registers.rip == self.code.in_home() {
-                self.to_system_call(deadline, name)?;
+                self.run_to_system_call(deadline, name)?;
                 return Ok(registers.rbx);
             }
             at_entry = !at_entry;
@@ -369,7 +369,7 @@ impl Remote<'_> {
     }
 
     /// Runs to the next system call stop.
-    fn to_system_call(&mut self, deadline: Instant, name: &impl Fn() -> String) -> Result<(), RemoteError> {
+    fn run_to_system_call(&mut self, deadline: Instant, name: &impl Fn() -> String) -> Result<(), RemoteError> {
         let mut signal = 0;
         loop {
             self.resume(Resume::ToSystemCall, signal)?;

@@ -67,8 +67,9 @@ pub(crate) fn hide_interruption(registers: &mut Registers) -> bool {
     hide
 }
 
-/// What the registers will be when the call has been rewound, as the kernel would do it. Of ERESTART_RESTARTBLOCK the
-/// time left is lost: only for a thread that goes home without us.
+/// What the registers will be when the call has been rewound, as the kernel would do it. Only for a thread that goes home
+/// without us: rt_sigreturn makes the kernel forget what it knew of an ERESTART_RESTARTBLOCK. The call begins anew, with
+/// its whole time; and one that was interrupted twice, which the kernel then calls restart_syscall, ends with EINTR.
 pub(crate) fn rewound(registers: &Registers) -> Registers {
     let mut registers = *registers;
     if is_pending(&registers) {

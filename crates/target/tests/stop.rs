@@ -11,8 +11,13 @@ use support::{Running, compile, state, until, words};
 
 /// Sends a queued real-time signal with the value 77.
 fn queue(pid: i32, signal: i32) {
-    let value = libc::sigval { sival_ptr: 77 as *mut libc::c_void };
-    until("room in the signal queue", || unsafe { libc::sigqueue(pid, signal, value) } == 0);
+    let value = libc::sigval {
+        sival_ptr: 77 as *mut libc::c_void,
+    };
+    until(
+        "room in the signal queue",
+        || unsafe { libc::sigqueue(pid, signal, value) } == 0,
+    );
 }
 
 #[test]
@@ -116,7 +121,10 @@ fn a_stopped_job_stays_stopped() {
         let mut stopped = process.stop().unwrap();
         assert_eq!(state(running.pid()), 't');
         let tid = stopped.best_thread().unwrap();
-        assert_eq!(stopped.remote(tid).unwrap().syscall(libc::SYS_getpid, [0; 6]).unwrap(), i64::from(running.pid()));
+        assert_eq!(
+            stopped.remote(tid).unwrap().syscall(libc::SYS_getpid, [0; 6]).unwrap(),
+            i64::from(running.pid())
+        );
         drop(stopped);
         until("stopped again", || state(running.pid()) == 'T');
     }
@@ -136,7 +144,10 @@ fn job_control_while_it_is_traced_takes_effect_afterwards() {
     let tid = stopped.best_thread().unwrap();
     let mut remote = stopped.remote(tid).unwrap();
     for _ in 0..3 {
-        assert_eq!(remote.syscall(libc::SYS_getpid, [0; 6]).unwrap(), i64::from(running.pid()));
+        assert_eq!(
+            remote.syscall(libc::SYS_getpid, [0; 6]).unwrap(),
+            i64::from(running.pid())
+        );
     }
     drop(remote);
     drop(stopped);
@@ -145,7 +156,10 @@ fn job_control_while_it_is_traced_takes_effect_afterwards() {
     let mut stopped = process.stop().unwrap();
     nix::sys::signal::kill(pid, nix::sys::signal::SIGCONT).unwrap();
     let mut remote = stopped.remote(tid).unwrap();
-    assert_eq!(remote.syscall(libc::SYS_getpid, [0; 6]).unwrap(), i64::from(running.pid()));
+    assert_eq!(
+        remote.syscall(libc::SYS_getpid, [0; 6]).unwrap(),
+        i64::from(running.pid())
+    );
     drop(remote);
     drop(stopped);
     assert_eq!(running.finish().0, "damage=0 early=0 wrong=0");
@@ -177,7 +191,10 @@ fn one_thread_can_be_stopped_alone() {
     let before = process.threads().unwrap();
     until("the others run", || process.threads().unwrap() != before);
     let tid = stopped.best_thread().unwrap();
-    assert_eq!(stopped.remote(tid).unwrap().syscall(libc::SYS_gettid, [0; 6]).unwrap(), i64::from(tid));
+    assert_eq!(
+        stopped.remote(tid).unwrap().syscall(libc::SYS_gettid, [0; 6]).unwrap(),
+        i64::from(tid)
+    );
     drop(stopped);
     assert!(running.finish().0.ends_with("errors=0"));
 }

@@ -21,7 +21,12 @@ pub fn compile_with(compiler: &str, name: &str, flags: &[&str]) -> Option<Progra
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let path = folder.path().join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
-    let output = Command::new(compiler).args(["-O1", "-g", "-pthread", "-o"]).arg(&path).arg(source).args(flags).output();
+    let output = Command::new(compiler)
+        .args(["-O1", "-g", "-pthread", "-o"])
+        .arg(&path)
+        .arg(source)
+        .args(flags)
+        .output();
     match output {
         Err(error) => {
             eprintln!("skipped: cannot run {compiler}: {error}");

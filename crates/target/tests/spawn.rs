@@ -1,0 +1,142 @@
+//! Programs that stand before their first instruction.
+#![allow(missing_docs)]
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Exit, Process, SpawnError, Spawned};
+use nix::errno::Errno;
+use support::{compile_with, words};
+
+/// e_entry of a file, moved to where the file is mapped.
+fn entry(spawned: &Spawned, path: &std::path::Path) -> u64 {
+    let bytes = std::fs::read(path).unwrap();
+    let field = |at: usize, bytes_wide: usize| {
+        bytes[at..at + bytes_wide]
+            .iter()
+            .rev()
+            .fold(0u64, |word, &byte| word << 8 | u64::from(byte))
+    };
+    let entry = field(24, 8);
+    let is_dynamic = field(16, 2) == 3;
+    let map = spawned.process.map().unwrap();
+    let path = std::fs::canonicalize(path).unwrap();
+    let images = map.images();
+    let image = images
+        .iter()
+        .find(|image| image.mappings[0].path() == Some(path.as_path()))
+        .expect("mapped");
+    entry + if is_dynamic { image.base.0 } else { 0 }
+}
+
+#[test]
+fn every_kind_of_program_stops_at_its_first_instruction() {
+    let kinds: [(&str, &str, &[&str]); 5] = [
+        ("cc", "dynamic", &["-pie"]),
+        ("cc", "dynamic", &["-no-pie"]),
+        ("cc", "static", &["-static"]),
+        ("cc", "static", &["-static-pie"]),
+        ("musl-gcc", "static", &["-static"]),
+    ];
+    for (compiler, kind, flags) in kinds {
+        let Some(program) = compile_with(compiler, "plain", flags) else {
+            continue;
+        };
+        let spawned = Process::spawn(&words(&[program.path.to_str().unwrap()]), None).unwrap();
+        spawned.process.set_kill_on_drop(true);
+        let tid = spawned.stopped.best_thread().unwrap();
+        let registers = spawned.stopped.registers(tid).unwrap();
+        let first = if kind == "static" {
+            entry(&spawned, &program.path)
+        } else {
+            let linker = std::path::Path::new("/lib64/ld-linux-x86-64.so.2");
+            entry(&spawned, &std::fs::canonicalize(linker).unwrap())
+        };
+        assert_eq!(registers.rip, first, "{compiler} {flags:?}");
+        // argc is on the stack, where the kernel put it.
+        assert_eq!(
+            spawned.process.memory().read_u64(TargetAddress(registers.rsp)).unwrap(),
+            1
+        );
+        assert_eq!(spawned.process.facts().executable, program.path);
+    }
+}
+
+#[test]
+fn calls_are_made_before_the_first_instruction() {
+    let mut spawned = Process::spawn(&words(&["sh", "-c", "exit 23"]), None).unwrap();
+    let tid = spawned.stopped.best_thread().unwrap();
+    let mut remote = spawned.stopped.remote(tid).unwrap();
+    assert_eq!(
+        remote.syscall(libc::SYS_getpid, [0; 6]).unwrap(),
+        i64::from(spawned.process.pid())
+    );
+    drop(remote);
+    assert_eq!(spawned.process.try_wait(), None);
+    drop(spawned.stopped);
+    assert_eq!(spawned.process.wait_exit(None), Some(Exit::Status(23)));
+    assert_eq!(spawned.process.try_wait(), Some(Exit::Status(23)), "and again");
+}
+
+#[test]
+fn words_and_environment_arrive() {
+    let environment = [
+        ("PATH".into(), "/nowhere:/usr/bin:/bin".into()),
+        ("PROBE".into(), "x y".into()),
+    ];
+    let script = r#"test "$1" = "a b" && test "$PROBE" = "x y" && test -z "$HOME" && kill -TERM $$"#;
+    let spawned = Process::spawn(&words(&["sh", "-c", script, "sh", "a b"]), Some(&environment)).unwrap();
+    drop(spawned.stopped);
+    assert_eq!(spawned.process.wait_exit(None), Some(Exit::Signal(libc::SIGTERM)));
+}
+
+#[test]
+fn failures_name_the_command() {
+    let spawn = |word: &str| Process::spawn(&words(&[word]), None).map(drop).unwrap_err();
+    assert_eq!(Process::spawn(&[], None).map(drop).unwrap_err(), SpawnError::Empty);
+    let error = spawn("no-such-program-here");
+    assert_eq!(
+        error,
+        SpawnError::NotFound {
+            command: "no-such-program-here".into()
+        }
+    );
+    assert!(error.to_string().contains("no-such-program-here"));
+    assert!(matches!(
+        spawn("/no/such/file"),
+        SpawnError::Exec {
+            errno: Errno::ENOENT,
+            ..
+        }
+    ));
+    assert!(matches!(
+        spawn("/etc"),
+        SpawnError::Exec {
+            errno: Errno::EACCES,
+            ..
+        }
+    ));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("nonsense");
+    std::fs::write(&file, "no program").unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    assert!(matches!(
+        spawn(file.to_str().unwrap()),
+        SpawnError::Exec {
+            errno: Errno::ENOEXEC,
+            ..
+        }
+    ));
+    assert!(matches!(spawn("a\0b"), SpawnError::Nul { .. }));
+}
+
+#[test]
+fn dropping_kills_when_asked_to() {
+    let spawned = Process::spawn(&words(&["sleep", "1000"]), None).unwrap();
+    let pid = spawned.process.pid();
+    spawned.process.set_kill_on_drop(true);
+    drop(spawned);
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+}
