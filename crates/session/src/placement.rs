@@ -15,13 +15,13 @@ use std::ops::Range;
 use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::Enabling as EnablingLayout;
 use nanoprobe_patch::{
-    Built, CodeView, Fire, FireCondition, FunctionExtent, FunctionMap, Move, NearSpace, PlanOptions, Point, Position,
-    Redirect, Refusal, RunPlan, Runtime, Tactic, TargetAddress, analyze, build, plan,
+    Built, CodeView, Fire, FireCondition, FunctionExtent, FunctionMap, FunctionPlan, Move, NearSpace, PlanOptions, Point, Position,
+    Redirect, Refusal, RunPlan, Runtime, Tactic, TargetAddress, analyze, build, plan, reconcile,
 };
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
 use crate::enable::{Enabling, Enablings, probe_kind};
-use crate::probes::{Place, Probe, ProbeIndex, ProbeList, Spot};
+use crate::probes::{Place, ProbeList, Spot};
 use crate::space::{Full, Space};
 
 /// Where an IFUNC's resolver sent the program: resolver to implementation.
@@ -147,25 +147,55 @@ impl Planner<'_> {
         for group in self.groups(first, hooks, &mut placement.refused).into_values() {
             self.plan_group(&group, &mut runs, &mut placement.refused);
         }
-        let plans: Vec<&RunPlan> = runs.iter().map(|(run, _)| run).collect();
-        let detours = self.near.place_all(&plans);
-        for ((run, function), detour) in runs.iter().zip(detours) {
-            self.build_run(run, detour, function, &mut placement);
+        // Functions may overlap (aliases with other sizes, shared tails): patches must not.
+        let names: BTreeMap<TargetAddress, String> = runs.iter().map(|(run, name)| (run.start, name.clone())).collect();
+        let name_of = |site: TargetAddress| {
+            names.range(..=site).next_back().map(|(_, name)| name.clone()).unwrap_or_default()
+        };
+        let mut pending = reconcile(runs.into_iter().map(|(run, _)| run).collect());
+        // What finds no place for its jump gets traps instead, which can lie anywhere.
+        for _ in 0..2 {
+            let plans: Vec<&RunPlan> = pending.runs.iter().collect();
+            let detours = self.near.place_all(&plans);
+            let mut homeless = FunctionPlan::default();
+            for (run, detour) in pending.runs.iter().zip(detours) {
+                match detour {
+                    Some(detour) => self.build_run(run, detour, &name_of(run.start), &mut placement),
+                    None if run.tactic != Tactic::Trap && self.force.is_none() => {
+                        let mut traps = run.as_traps();
+                        homeless.runs.append(&mut traps.runs);
+                        homeless.refusals.append(&mut traps.refusals);
+                    }
+                    None => homeless.refusals.push((
+                        run.start,
+                        Refusal::TacticUnavailable { site: run.start, tactic: run.tactic },
+                    )),
+                }
+            }
+            let refusals = pending.refusals.into_iter();
+            placement.refused.extend(refusals.map(|(site, reason)| Refused {
+                site: Some(site),
+                function: name_of(site),
+                reason: RefusedBecause::Patch(reason),
+            }));
+            pending = homeless;
         }
+        let refusals = pending.refusals.into_iter();
+        placement.refused.extend(refusals.map(|(site, reason)| Refused {
+            site: Some(site),
+            function: name_of(site),
+            reason: RefusedBecause::Patch(reason),
+        }));
         placement.regions = self.near.regions().into_iter().flat_map(|region| without(region, &known)).collect();
         placement
     }
 
-    /// Builds a run at its place. Where there is no place for its jump, its points get traps instead.
-    fn build_run(&mut self, run: &RunPlan, detour: Option<TargetAddress>, function: &str, placement: &mut Placement) {
+    /// Builds a run at its place.
+    fn build_run(&mut self, run: &RunPlan, detour: TargetAddress, function: &str, placement: &mut Placement) {
         let refuse = |reason: Refusal| Refused {
             site: Some(run.start),
             function: function.to_owned(),
             reason: RefusedBecause::Patch(reason),
-        };
-        let Some(detour) = detour else {
-            placement.refused.push(refuse(Refusal::TacticUnavailable { site: run.start, tactic: run.tactic }));
-            return;
         };
         match build(run, detour, &self.runtime) {
             Ok(built) => {
@@ -393,11 +423,6 @@ pub fn tables<'a>(patches: impl Iterator<Item = &'a Patch>) -> (Vec<Redirect>, V
     redirects.sort_unstable_by_key(|redirect| redirect.from);
     moves.sort_unstable_by_key(|entry| entry.original);
     (redirects, moves)
-}
-
-/// Which probe a list's index names, for messages.
-pub fn name_of(probes: &ProbeList, index: ProbeIndex) -> String {
-    probes.get(index).map(Probe::to_string).unwrap_or_default()
 }
 
 fn point(site: TargetAddress, condition: FireCondition, position: Position, full_frame: bool, fires: Vec<Fire>) -> Point {

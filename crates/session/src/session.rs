@@ -255,10 +255,16 @@ impl Session {
         self.probes.iter()
     }
 
-    /// How many probes the descriptions of a source matched.
+    /// How many probes the descriptions of a source matched. A clause that its `if`s divided counts once: its parts
+    /// share the span of what was written.
     pub fn matches(&self, source: u32) -> usize {
-        let ours = |clause: usize| self.program.clauses.get(clause).is_some_and(|clause| clause.span.source == source);
-        self.matched.iter().filter(|((clause, _), _)| ours(*clause)).map(|(_, count)| count).sum()
+        let mut written = HashMap::new();
+        for ((clause, number), count) in &self.matched {
+            if let Some(found) = self.program.clauses.get(*clause).filter(|found| found.span.source == source) {
+                written.insert((found.span, number), *count);
+            }
+        }
+        written.values().sum()
     }
 
     /// Whether all of the program that is there from the start is mapped: false between the start of a command and the
