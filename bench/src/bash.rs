@@ -36,7 +36,7 @@ pub fn measure(rounds: usize) -> Result<Vec<Row>> {
         matched = ended
             .stderr
             .lines()
-            .find(|line| line.contains("matched"))
+            .find(|line| line.starts_with("nanoprobe: description"))
             .unwrap_or_default()
             .to_owned();
     }

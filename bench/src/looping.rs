@@ -71,6 +71,10 @@ impl Looping {
         self.child.id()
     }
 
+    fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// The median of the batches that begin from now on: those under way or printed already are thrown away.
     pub fn median_from_now(&self) -> Result<f64> {
         while self.batches.try_recv().is_ok() {}
@@ -216,13 +220,19 @@ pub fn measure_all(rounds: usize) -> Result<Vec<Row>> {
         programs::file_offset(&program, "bench_function")?,
         programs::file_offset(&program, "bench_nop")?,
     ];
-    let loops = [Looping::start(1, 0)?, Looping::start(1, 1)?];
+    let mut loops = [Looping::start(1, 0)?, Looping::start(1, 1)?];
     let mut results: Vec<Result<Vec<f64>>> = CONFIGURATIONS.iter().map(|_| Ok(Vec::new())).collect();
     let mut lost = vec![0; CONFIGURATIONS.len()];
     for round in 0..rounds {
         for (index, configuration) in CONFIGURATIONS.iter().enumerate() {
             // What failed once is not tried again.
             let Ok(overheads) = &mut results[index] else { continue };
+            // A configuration that ended the measured program must not take the others' rows with it.
+            for (function, running) in loops.iter_mut().enumerate() {
+                if !running.is_running() {
+                    *running = Looping::start(1, function)?;
+                }
+            }
             // Both functions' loops share the processor: the other one is stopped meanwhile.
             let running = &loops[configuration.function];
             let _stopped = Stopped::new(loops[1 - configuration.function].pid());

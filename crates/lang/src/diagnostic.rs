@@ -37,6 +37,10 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
         "a subroutine of D that is not there yet: strjoin, substr, basename, alloca, rand, ...",
     ),
     ("N_SYMBOL", "symbols of the target by name (module`symbol)"),
+    (
+        "N_TRACER",
+        "uregs, ucaller or ustack in a clause that only runs in the tracer: BEGIN, END, ERROR, tick-..., profile-...",
+    ),
     ("N_TRANSLATOR", "translators and xlate"),
     (
         "N_VARIABLE",

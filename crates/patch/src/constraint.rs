@@ -1,4 +1,5 @@
-//! Which displacements a jump may have: the bytes that fall onto boundaries must trap.
+//! Which displacements a jump may have: the bytes that fall onto boundaries must trap, those that fall onto instructions
+//! which stay in place must be those instructions' own.
 //!
 //! ```text
 //!   start  +1  +2  +3  +4
@@ -9,6 +10,16 @@
 //!
 //! With N trapping bytes a constraint on d3 leaves N windows of 16 MiB, one on d3 and d2 leaves N*N windows of 64 KiB,
 //! and so on down to single addresses, of which four constrained bytes leave N^4.
+//!
+//! A *punned* byte equals the original one, so it leaves one window where a trapping one leaves N. The punned bytes are
+//! the last ones: from the end of the displaced instructions on, the text stays as it is.
+//!
+//! ```text
+//!   start   48 83 ec 08    sub rsp, 8        e9 d0 d1 d2      displacement = e8 d2 d1 d0: 384 to 400 MiB below
+//!   start+4 e8 .. .. .. .. call x            e8 .. .. .. ..   the same call
+//! ```
+
+use std::ops::Range;
 
 /// The bytes that trap whatever follows them, in 64-bit mode, on every processor: `int3`, and the one-byte opcodes that
 /// 64-bit mode made invalid.
@@ -42,11 +53,15 @@ pub const fn is_trapping_byte(byte: u8) -> bool {
     false
 }
 
-/// Which of the four displacement bytes of a jump must be trapping bytes.
+/// Which of the four displacement bytes of a jump must be trapping bytes, and which must have a given value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct JumpConstraint {
-    /// Bit k: byte k of the displacement, which is the byte at offset k + 1 of the jump.
+    /// Bit k: byte k of the displacement, which is the byte at offset k + 1 of the jump, must trap.
     mask: u8,
+    /// Bit k: byte k must be that of `values`.
+    punned: u8,
+    /// Bytes that are not punned are 0.
+    values: [u8; 4],
 }
 
 /// Above every biased byte: no successor.
@@ -72,7 +87,11 @@ const fn successors(bias: u8) -> [u16; 256] {
 
 impl JumpConstraint {
     /// No constraint.
-    pub const FREE: Self = Self { mask: 0 };
+    pub const FREE: Self = Self {
+        mask: 0,
+        punned: 0,
+        values: [0; 4],
+    };
 
     /// Demands a trapping byte at `offset` of the jump; offsets other than 1..=4 change nothing.
     #[must_use]
@@ -80,9 +99,21 @@ impl JumpConstraint {
         match offset {
             1..=4 => Self {
                 mask: self.mask | 1 << (offset - 1),
+                ..self
             },
             _ => self,
         }
+    }
+
+    /// Demands this very byte at `offset` of the jump; offsets other than 1..=4 change nothing. It outweighs a boundary
+    /// at the same place.
+    #[must_use]
+    pub const fn with_punned(mut self, offset: usize, byte: u8) -> Self {
+        if let 1..=4 = offset {
+            self.punned |= 1 << (offset - 1);
+            self.values[offset - 1] = byte;
+        }
+        self
     }
 
     /// Whether the byte at `offset` of the jump must trap.
@@ -90,12 +121,35 @@ impl JumpConstraint {
         matches!(offset, 1..=4) && self.mask & 1 << (offset - 1) != 0
     }
 
-    /// How many of the four bytes are constrained.
-    pub const fn count(self) -> u32 {
-        self.mask.count_ones()
+    /// How many of the four bytes must have a given value.
+    pub const fn punned(self) -> u32 {
+        self.punned.count_ones()
     }
 
-    /// Whether a jump with this displacement has trapping bytes wherever they are demanded.
+    /// How little choice is left, comparable between constraints: a punned byte leaves less than a trapping one.
+    pub const fn rank(self) -> u32 {
+        4 * self.punned.count_ones() + (self.mask & !self.punned).count_ones()
+    }
+
+    /// The displacements that the punned bytes at the top leave: 16 MiB when there is one, 64 KiB when there are two,
+    /// and so on. All 32 bits when the topmost byte is not punned.
+    pub fn window(self) -> Range<i64> {
+        let mut window = Range {
+            start: i64::from(i32::MIN),
+            end: 1 << 31,
+        };
+        for digit in (0..4).rev() {
+            if self.punned & 1 << digit == 0 {
+                break;
+            }
+            let byte = i64::from(self.values[digit] ^ if digit == 3 { 0x80 } else { 0 });
+            window.start += byte << (8 * digit);
+            window.end = window.start + (1 << (8 * digit));
+        }
+        window
+    }
+
+    /// Whether a jump with this displacement has the bytes that are demanded.
     pub fn allows(self, displacement: i32) -> bool {
         self.next(i64::from(displacement)) == Some(displacement)
     }
@@ -109,12 +163,16 @@ impl JumpConstraint {
                 return None;
             }
             for digit in (0..4).rev() {
-                if self.mask & 1 << digit == 0 {
-                    continue;
-                }
                 let shift = 8 * digit;
                 let byte = (value >> shift) as u8;
-                let successor = u64::from(SUCCESSOR[usize::from(digit == 3)][usize::from(byte)]);
+                let successor = if self.punned & 1 << digit != 0 {
+                    let wanted = self.values[digit] ^ if digit == 3 { 0x80 } else { 0 };
+                    if byte <= wanted { u64::from(wanted) } else { u64::from(NONE) }
+                } else if self.mask & 1 << digit != 0 {
+                    u64::from(SUCCESSOR[usize::from(digit == 3)][usize::from(byte)])
+                } else {
+                    continue;
+                };
                 if successor == u64::from(byte) {
                     continue;
                 }
@@ -137,12 +195,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn naive(mask: u8, displacement: i32) -> bool {
-        displacement
-            .to_le_bytes()
-            .iter()
-            .enumerate()
-            .all(|(k, byte)| mask & 1 << k == 0 || is_trapping_byte(*byte))
+    fn naive(mask: u8, punned: &[u8], displacement: i32) -> bool {
+        let bytes = displacement.to_le_bytes();
+        let (free, last) = bytes.split_at(4 - punned.len());
+        last == punned
+            && free
+                .iter()
+                .enumerate()
+                .all(|(k, byte)| mask & 1 << k == 0 || is_trapping_byte(*byte))
     }
 
     #[test]
@@ -161,27 +221,48 @@ mod tests {
         assert_eq!(constraint.next(0x6200_0000), None);
     }
 
+    #[test]
+    fn punned_bytes_leave_a_window() {
+        let call = JumpConstraint::FREE.with_boundary_at(1).with_punned(4, 0xe8);
+        assert_eq!(call.window(), -0x1800_0000..-0x1700_0000);
+        assert_eq!(call.next(i64::MIN), Some(-0x1800_0000 + 0x06));
+        assert_eq!(call.next(-0x1700_0000), None);
+        assert!(call.rank() > JumpConstraint::FREE.with_boundary_at(1).with_boundary_at(4).rank());
+        assert_eq!(call.with_punned(3, 0x20).window(), -0x17e0_0000..-0x17df_0000);
+        assert_eq!(JumpConstraint::FREE.with_punned(4, 0x48).window(), 0x4800_0000..0x4900_0000);
+        assert_eq!(JumpConstraint::FREE.window(), i64::from(i32::MIN)..1 << 31);
+    }
+
     proptest! {
         #[test]
-        fn next_is_the_smallest_allowed(mask in 0_u8..16, from in any::<i32>(), gap in 0_i64..0x2_0000) {
-            let constraint = JumpConstraint { mask };
+        fn next_is_the_smallest_allowed(
+            mask in 0_u8..16,
+            punned in prop::collection::vec(any::<u8>(), 0..4),
+            from in any::<i32>(),
+            gap in 0_i64..0x2_0000,
+        ) {
+            let mut constraint = JumpConstraint { mask, ..JumpConstraint::FREE };
+            for (index, byte) in punned.iter().enumerate() {
+                constraint = constraint.with_punned(5 - punned.len() + index, *byte);
+            }
             match constraint.next(i64::from(from)) {
                 Some(found) => {
                     prop_assert!(found >= from);
-                    prop_assert!(naive(mask, found));
+                    prop_assert!(naive(mask, &punned, found));
                     prop_assert!(constraint.allows(found));
+                    prop_assert!(constraint.window().contains(&i64::from(found)));
                     // Nothing allowed lies between, looked for from both ends.
                     for between in (i64::from(from)..i64::from(found)).take(0x2_0000) {
-                        prop_assert!(!naive(mask, between as i32));
+                        prop_assert!(!naive(mask, &punned, between as i32));
                     }
                     let below = (i64::from(found) - 1 - gap).max(i64::from(from))..i64::from(found);
                     for between in below {
-                        prop_assert!(!naive(mask, between as i32));
+                        prop_assert!(!naive(mask, &punned, between as i32));
                     }
                 }
                 None => {
                     for above in (i64::from(from)..=i64::from(i32::MAX)).take(0x2_0000) {
-                        prop_assert!(!naive(mask, above as i32));
+                        prop_assert!(!naive(mask, &punned, above as i32));
                     }
                 }
             }

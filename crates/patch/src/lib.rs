@@ -27,8 +27,8 @@
 //!    where the function is left ([`FunctionMap::exits`]).
 //! 2. [`plan()`]: map and [`Point`]s -> [`FunctionPlan`]: a [`RunPlan`] for each patch, a [`Refusal`] for each point that
 //!    cannot be had. Functions may overlap: [`reconcile`] makes the runs of many plans disjoint.
-//! 3. [`NearSpace::place`]: a run -> the address of its detour, in a hole of the target's address space, such that all
-//!    constraints hold.
+//! 3. [`NearSpace::place_with_fallbacks`]: a run -> the address of its detour, in a hole of the target's address space,
+//!    such that all constraints hold; or the next best run, where there is no such address.
 //! 4. [`build`]: run and address -> [`Built`]: the bytes to write, and the tables that say which original address
 //!    corresponds to which relocated one.
 #![forbid(unsafe_code)]
@@ -49,7 +49,7 @@ pub use address::{ParseAddressError, TargetAddress};
 pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
 pub use detour::{Built, Move, Redirect, Runtime, ThreadKey, build};
 pub use function::{CodeView, Exit, FunctionExtent, FunctionMap, analyze};
-pub use near::NearSpace;
+pub use near::{NearSpace, Placed};
 pub use plan::{Displaced, FunctionPlan, PlanOptions, RunPlan, plan, reconcile};
 pub use point::{Fire, FireCondition, Point, Position};
 pub use refusal::Refusal;

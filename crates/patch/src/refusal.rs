@@ -66,8 +66,9 @@ pub enum Refusal {
         /// What it refers to.
         target: TargetAddress,
     },
-    /// The address chosen for the detour does not spell trapping bytes where the run has boundaries.
-    #[error("a jump from {start} to {detour} would leave a boundary without a trapping byte")]
+    /// The address chosen for the detour does not spell trapping bytes where the run has boundaries, or not the original
+    /// bytes where its jump is punned.
+    #[error("a jump from {start} to {detour} would leave a boundary without a trapping byte, or change a punned byte")]
     BoundaryUnprotected {
         /// Start of the run.
         start: TargetAddress,

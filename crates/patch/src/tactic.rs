@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How a site is patched; shown to the user by `-v`. More rungs of the ladder (`pun`, `evict`) may come.
+/// How a site is patched; shown to the user by `-v`. More rungs of the ladder (`evict`) may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Tactic {
@@ -12,19 +12,23 @@ pub enum Tactic {
     /// Several whole instructions (or one with the padding behind it) are displaced by `jmp rel32`; the jump's bytes at
     /// their starts are trapping ones.
     Run,
+    /// Fewer than 5 bytes are displaced by `jmp rel32`: its last bytes *are* the bytes of the instructions that follow,
+    /// which stay in place and can be arrived at as before.
+    Pun,
     /// `int3`: a signal for every hit. Makes every instruction probeable.
     Trap,
 }
 
 impl Tactic {
-    /// All tactics, in the order in which they are tried.
-    pub const ALL: [Tactic; 3] = [Tactic::Jump, Tactic::Run, Tactic::Trap];
+    /// All tactics, in the order in which they are tried; but `pun` is tried before a `run` that contains a call.
+    pub const ALL: [Tactic; 4] = [Tactic::Jump, Tactic::Run, Tactic::Pun, Tactic::Trap];
 
     /// The word for it in output and options.
     pub fn name(self) -> &'static str {
         match self {
             Tactic::Jump => "jump",
             Tactic::Run => "run",
+            Tactic::Pun => "pun",
             Tactic::Trap => "trap",
         }
     }
@@ -43,6 +47,6 @@ impl FromStr for Tactic {
         Self::ALL
             .into_iter()
             .find(|tactic| tactic.name() == text)
-            .ok_or_else(|| format!("unknown tactic `{text}`; there are: jump, run, trap"))
+            .ok_or_else(|| format!("unknown tactic `{text}`; there are: jump, run, pun, trap"))
     }
 }

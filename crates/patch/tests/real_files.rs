@@ -149,3 +149,13 @@ fn i1_no_torn_instruction_at_every_instruction() {
         assert_eq!(exercise(&file, every_instruction).get("unplaced"), None);
     }
 }
+
+/// Entries and returns together, for the comparison of tactics; any more files in `NANOPROBE_REAL_FILES`.
+#[test]
+fn i1_no_torn_instruction_at_entries_and_returns() {
+    let more = std::env::var("NANOPROBE_REAL_FILES").unwrap_or_default();
+    for file in files().into_iter().chain(more.split_whitespace().map(PathBuf::from)) {
+        let tactics = exercise(&file, |map| entry(map).into_iter().chain(returns(map)).collect());
+        assert_eq!(tactics.get("unplaced"), None);
+    }
+}

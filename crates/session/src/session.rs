@@ -338,7 +338,10 @@ impl Session {
         let started = stopped.is_whole_process();
         self.attachment_mut()?.map(&mut stopped, clock)?;
         self.initialise_dynamic()?;
-        self.resolve_ifuncs(&mut stopped, 0)?;
+        // Before a program's first instruction its resolvers would choose by features that nobody has looked up yet.
+        if !started {
+            self.resolve_ifuncs(&mut stopped, 0)?;
+        }
         self.fire_all(|place| *place == Place::Begin, [0; 10])?;
         self.start_timers();
         // A running target goes on while its probes are planned.
@@ -760,13 +763,6 @@ impl Session {
     /// functions of the processor's features.
     fn resolve_ifuncs(&mut self, stopped: &mut Stopped, first: usize) -> Result<(), SessionError> {
         const STACK_BYTES: u64 = 64 << 10;
-        if !self.loaded {
-            // Before the linker's work the resolvers' own relocations are not done.
-            let linker_only = self.unresolved(first).is_empty();
-            if !linker_only {
-                return Ok(());
-            }
-        }
         let resolvers = self.unresolved(first);
         if resolvers.is_empty() {
             return Ok(());

@@ -60,7 +60,7 @@ impl Memory {
             };
             match raw::read_memory(self.pid, from, rest) {
                 Ok(read) if read > 0 => done += read,
-                Err(Errno::ESRCH) => return Err(MemoryError::Gone { pid: self.pid }),
+                // ESRCH: gone, or the main thread has ended and others live on. The descriptor knows.
                 _ => match self.read_forced(from, rest)? {
                     0 => break,
                     read => done += read,

@@ -229,7 +229,7 @@ impl Remote<'_> {
         }
         let returned = self.registers()?.rax as i64;
         if self.under_seccomp && self.has_pending(libc::SIGSYS) {
-            self.set_registers(self.home)?;
+            self.drop_forced_signal(deadline, name)?;
             return Err(RemoteError::Seccomp {
                 pid: self.process().pid(),
                 call: name(),
@@ -380,6 +380,18 @@ impl Remote<'_> {
                 _ => 0,
             };
         }
+    }
+
+    /// A SIGSYS waits behind the exit of the system call: to its delivery, from where the next request goes on without it.
+    fn drop_forced_signal(&mut self, deadline: Instant, name: &impl Fn() -> String) -> Result<(), RemoteError> {
+        self.set_registers(self.home)?;
+        let mut event = Event::Interrupted;
+        // Job control may have news before.
+        while event == Event::Interrupted {
+            self.resume(Resume::ToSystemCall, 0)?;
+            event = self.wait(deadline, name)?;
+        }
+        Ok(())
     }
 
     /// Deals with a signal that came in although nearly all are blocked; which signal to resume with.

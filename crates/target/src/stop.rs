@@ -58,7 +58,6 @@ enum State {
 enum Outcome {
     Standing,
     Ended,
-    TimedOut,
 }
 
 impl Process {
@@ -339,42 +338,55 @@ impl Stopped {
         Ok(())
     }
 
-    /// Waits for all that were asked to stop.
+    /// Waits for all that were asked to stop. All in turn, never one until it comes: a thread in execve waits for its
+    /// siblings to end, and they have not ended before we have collected them.
     fn await_all(&mut self) -> Result<(), StopError> {
         let pid = self.process.pid();
-        let deadline = Instant::now() + LIMIT;
-        for tid in self.running() {
-            let mut executed = false;
-            let outcome = await_stop(&self.process, tid, deadline, &mut executed);
-            match outcome {
-                Outcome::Standing => {
-                    self.threads.insert(tid, State::Standing);
-                    self.hide_interruption(tid);
-                }
-                Outcome::Ended => self.forget(tid),
-                Outcome::TimedOut => {
-                    let state = threads::state(pid, tid).unwrap_or('?');
-                    return Err(StopError::Uninterruptible {
-                        pid,
-                        tid,
-                        state,
-                        place: threads::waits_at(pid, tid),
-                    });
-                }
+        let mut patience = Patience::until(Instant::now() + LIMIT);
+        let mut waiting = self.running();
+        let mut executed = false;
+        while !waiting.is_empty() {
+            waiting.retain(
+                |&tid| match poll_stop(&self.process, tid, patience.is_long(), &mut executed) {
+                    None => true,
+                    Some(Outcome::Standing) => {
+                        self.threads.insert(tid, State::Standing);
+                        hide_interruption(tid);
+                        false
+                    }
+                    Some(Outcome::Ended) => {
+                        self.threads.insert(tid, State::Ended);
+                        false
+                    }
+                },
+            );
+            if patience.is_long() {
+                self.collect_ended();
             }
-            if executed {
-                return Err(StopError::Executed { pid });
+            if let (Some(&tid), false) = (waiting.first(), patience.pause()) {
+                let state = threads::state(pid, tid).unwrap_or('?');
+                return Err(StopError::Uninterruptible {
+                    pid,
+                    tid,
+                    state,
+                    place: threads::waits_at(pid, tid),
+                });
             }
         }
-        Ok(())
+        if executed {
+            Err(StopError::Executed { pid })
+        } else {
+            Ok(())
+        }
     }
 
-    fn hide_interruption(&self, tid: ThreadId) {
-        // Errors mean that the thread was killed: then there is nothing to hide.
-        if let Ok(mut registers) = raw::registers(tid)
-            && restart::hide_interruption(&mut registers)
-        {
-            let _ = raw::set_registers(tid, &registers);
+    /// Collects those that were killed while they stood.
+    fn collect_ended(&mut self) {
+        let process = &self.process;
+        for (&tid, state) in self.threads.iter_mut().filter(|(_, state)| **state == State::Standing) {
+            if has_ended(process, tid) {
+                *state = State::Ended;
+            }
         }
     }
 
@@ -387,22 +399,29 @@ impl Stopped {
     }
 
     fn let_go(&mut self) {
-        let standing: Vec<ThreadId> = self.threads().collect();
-        let stragglers = self.running();
-        self.threads.clear();
-        let detach = |tid: &ThreadId| raw::resume(*tid, Resume::Detach, 0).is_err();
+        let mut stragglers = self.running();
         // ESRCH: killed while it stood. It is ours to collect, or its parent never learns of its end.
-        let mut killed: Vec<ThreadId> = standing.into_iter().filter(detach).collect();
-        let deadline = Instant::now() + STRAGGLER_LIMIT;
-        for tid in stragglers {
-            if await_stop(&self.process, tid, deadline, &mut false) == Outcome::Standing && detach(&tid) {
-                killed.push(tid);
+        let detach = |tid: &ThreadId| raw::resume(*tid, Resume::Detach, 0).is_err();
+        let mut killed: Vec<ThreadId> = self.threads().filter(detach).collect();
+        self.threads.clear();
+        let limit = if stragglers.is_empty() { LIMIT } else { STRAGGLER_LIMIT };
+        let mut patience = Patience::until(Instant::now() + limit);
+        loop {
+            stragglers.retain(
+                |&tid| match poll_stop(&self.process, tid, patience.is_long(), &mut false) {
+                    None => true,
+                    Some(Outcome::Ended) => false,
+                    Some(Outcome::Standing) => {
+                        hide_interruption(tid);
+                        killed.extend(Some(tid).filter(detach));
+                        false
+                    }
+                },
+            );
+            killed.retain(|&tid| !has_ended(&self.process, tid));
+            if (stragglers.is_empty() && killed.is_empty()) || !patience.pause() {
+                return;
             }
-        }
-        // The main thread's end is reported when all others have been collected.
-        killed.sort_by_key(|&tid| tid == self.process.pid());
-        for tid in killed {
-            collect(&self.process, tid);
         }
     }
 }
@@ -442,42 +461,45 @@ impl Patience {
     }
 }
 
-/// Collects what a traced thread reports until it stands at our stop. `executed` is set when it executed another program.
-fn await_stop(process: &Process, tid: ThreadId, deadline: Instant, executed: &mut bool) -> Outcome {
-    let keep_end = process.keeps_end(tid);
-    let mut patience = Patience::until(deadline);
-    loop {
-        let signal = match raw::poll_event(tid, keep_end) {
-            Ok(Some(Event::Interrupted)) => return Outcome::Standing,
-            Ok(Some(Event::Ended)) | Err(_) => return Outcome::Ended,
-            Ok(Some(Event::Signal(signal))) => signal,
-            Ok(Some(Event::Executed)) => {
-                *executed = true;
-                0
-            }
-            Ok(Some(Event::SystemCall | Event::Other(_))) => 0,
-            Ok(None) => {
-                // A main thread that ended before the others is reported with the last of them: `wait_exit` collects it.
-                // Any other reports its end, and has to be collected, or the process never ends for its parent.
-                if tid == process.pid() && patience.is_long() && threads::has_ended(process.pid(), tid) {
-                    return Outcome::Ended;
-                }
-                if !patience.pause() {
-                    return Outcome::TimedOut;
-                }
-                continue;
-            }
-        };
-        // Any stop takes back the pending interruption, so it is asked for anew, and before the thread can run. Errors
-        // mean that it was killed, which the next look shows.
-        let _ = raw::interrupt(tid);
-        let _ = raw::resume(tid, Resume::Continue, signal);
-    }
+/// Looks once at what a traced thread reports on its way to our stop. `executed` is set when it executed another program;
+/// `look_closer` also asks /proc.
+fn poll_stop(process: &Process, tid: ThreadId, look_closer: bool, executed: &mut bool) -> Option<Outcome> {
+    let signal = match raw::poll_event(tid, process.keeps_end(tid)) {
+        Ok(Some(Event::Interrupted)) => return Some(Outcome::Standing),
+        Ok(Some(Event::Ended)) | Err(_) => return Some(Outcome::Ended),
+        Ok(Some(Event::Signal(signal))) => signal,
+        Ok(Some(Event::Executed)) => {
+            *executed = true;
+            0
+        }
+        Ok(Some(Event::SystemCall | Event::Other(_))) => 0,
+        // A main thread that ended before the others is reported with the last of them: `wait_exit` collects it. Any other
+        // reports its end, and has to be collected, or the process never ends for its parent.
+        Ok(None) => {
+            let main_ended = look_closer && tid == process.pid() && threads::has_ended(process.pid(), tid);
+            return main_ended.then_some(Outcome::Ended);
+        }
+    };
+    // Any stop takes back the pending interruption, so it is asked for anew, and before the thread can run. Errors mean
+    // that it was killed, which the next look shows.
+    let _ = raw::interrupt(tid);
+    let _ = raw::resume(tid, Resume::Continue, signal);
+    None
 }
 
-/// Collects a thread that was killed while it stood, so that its parent can.
-fn collect(process: &Process, tid: ThreadId) {
-    let keep_end = process.keeps_end(tid);
-    let mut patience = Patience::until(Instant::now() + LIMIT);
-    while !matches!(raw::poll_event(tid, keep_end), Ok(Some(Event::Ended)) | Err(_)) && patience.pause() {}
+/// Whether a thread that stood was killed, which collects it.
+fn has_ended(process: &Process, tid: ThreadId) -> bool {
+    matches!(
+        raw::poll_event(tid, process.keeps_end(tid)),
+        Ok(Some(Event::Ended)) | Err(_)
+    )
+}
+
+fn hide_interruption(tid: ThreadId) {
+    // Errors mean that the thread was killed: then there is nothing to hide.
+    if let Ok(mut registers) = raw::registers(tid)
+        && restart::hide_interruption(&mut registers)
+    {
+        let _ = raw::set_registers(tid, &registers);
+    }
 }

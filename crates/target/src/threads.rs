@@ -33,6 +33,15 @@ pub(crate) fn has_ended(pid: ProcessId, tid: ThreadId) -> bool {
     matches!(state(pid, tid), None | Some('Z' | 'X' | 'x'))
 }
 
+/// A thread that lives, by preference the main one: the /proc files of an ended main thread are empty, although the
+/// process may live on.
+pub(crate) fn living(pid: ProcessId) -> Option<ThreadId> {
+    if !has_ended(pid, pid) {
+        return Some(pid);
+    }
+    list(pid).ok()?.into_iter().find(|&tid| !has_ended(pid, tid))
+}
+
 /// Where in the kernel a thread waits: a function's name when we may know it, else its system call, else `?`.
 pub(crate) fn waits_at(pid: ProcessId, tid: ThreadId) -> String {
     let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).ok();

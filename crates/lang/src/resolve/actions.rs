@@ -173,6 +173,7 @@ impl Resolver {
                 ));
             }
         }
+        self.needs_target("ustack( )", span)?;
         Ok(frames)
     }
 

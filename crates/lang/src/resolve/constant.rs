@@ -42,13 +42,20 @@ pub(super) fn wide_value(of: &Expression) -> Option<i128> {
     }
 }
 
-/// The value of `left operator right`, both of type `operands` (for shifts the type of `left`); `None` for a division
-/// by zero.
-pub(super) fn binary(operator: BinaryOperator, left: i64, right: i64, operands: IntegerType) -> Option<i64> {
+/// What an operator yields of two constants: computed in 64 bits, each operand extended by its own type, whatever their
+/// common type is (dt_node_op2 does it so). `to` is that common type, for shifts the promoted type of `left`; it decides
+/// the sign. `None` for a division by zero.
+pub(super) fn binary(
+    operator: BinaryOperator,
+    left: i64,
+    right: i64,
+    to: IntegerType,
+    span: Span,
+) -> Option<Expression> {
     use BinaryOperator as B;
-    let signed = operands.signed;
+    let signed = to.signed;
     let (unsigned_left, unsigned_right) = (left as u64, right as u64);
-    let count = (right as u32) & if operands.bytes == 8 { 63 } else { 31 };
+    let count = (right as u32) & 63;
     let order = if signed {
         left.cmp(&right)
     } else {
@@ -69,14 +76,25 @@ pub(super) fn binary(operator: BinaryOperator, left: i64, right: i64, operands: 
         B::ShiftLeft => left.wrapping_shl(count),
         B::ShiftRight if signed => left.wrapping_shr(count),
         B::ShiftRight => unsigned_left.wrapping_shr(count) as i64,
-        B::Equal => i64::from(order.is_eq()),
-        B::NotEqual => i64::from(order.is_ne()),
-        B::Less => i64::from(order.is_lt()),
-        B::LessOrEqual => i64::from(order.is_le()),
-        B::Greater => i64::from(order.is_gt()),
-        B::GreaterOrEqual => i64::from(order.is_ge()),
+        B::Equal => return Some(truth(order.is_eq(), span)),
+        B::NotEqual => return Some(truth(order.is_ne(), span)),
+        B::Less => return Some(truth(order.is_lt(), span)),
+        B::LessOrEqual => return Some(truth(order.is_le(), span)),
+        B::Greater => return Some(truth(order.is_gt(), span)),
+        B::GreaterOrEqual => return Some(truth(order.is_ge(), span)),
     };
-    Some(value)
+    Some(folded(value, to, span))
+}
+
+/// A constant that was computed in 64 bits: of the type that C gives it, or, where that is too narrow for the value, of
+/// the type of the same sign with 64 bits. So `1 << 40` is what it says instead of 0.
+pub(super) fn folded(value: i64, to: IntegerType, span: Span) -> Expression {
+    let of = if types::normalise(value, to) == value {
+        to
+    } else {
+        IntegerType { bytes: 8, ..to }
+    };
+    integer(value, of, span)
 }
 
 /// The value of `left operator right`.
@@ -98,27 +116,53 @@ mod tests {
         signed: false,
     };
 
+    /// The constant and its type.
+    fn folds(operator: BinaryOperator, left: i64, right: i64, to: IntegerType) -> Option<(i64, IntegerType)> {
+        let folded = binary(operator, left, right, to, Span::default())?;
+        match (folded.kind, folded.value_type) {
+            (ExpressionKind::Integer(value), Type::Integer(of)) => Some((value, of)),
+            other => panic!("{other:?}"),
+        }
+    }
+
     #[test]
     fn signs_decide_division_order_and_shifts() {
-        assert_eq!(binary(B::Divide, -7, 2, LONG), Some(-3));
-        assert_eq!(binary(B::Remainder, -7, 2, LONG), Some(-1));
-        assert_eq!(binary(B::Divide, -1, 2, UNSIGNED_LONG), Some(i64::MAX));
-        assert_eq!(binary(B::Less, -1, 1, LONG), Some(1));
-        assert_eq!(binary(B::Less, -1, 1, UNSIGNED_LONG), Some(0));
-        assert_eq!(binary(B::ShiftRight, -8, 1, LONG), Some(-4));
-        assert_eq!(binary(B::ShiftRight, 0xffff_fff8, 1, UNSIGNED), Some(0x7fff_fffc));
+        assert_eq!(folds(B::Divide, -7, 2, LONG), Some((-3, LONG)));
+        assert_eq!(folds(B::Remainder, -7, 2, LONG), Some((-1, LONG)));
+        assert_eq!(folds(B::Divide, -1, 2, UNSIGNED_LONG), Some((i64::MAX, UNSIGNED_LONG)));
+        assert_eq!(folds(B::Less, -1, 1, LONG), Some((1, INT)));
+        assert_eq!(folds(B::Less, -1, 1, UNSIGNED_LONG), Some((0, INT)));
+        assert_eq!(folds(B::ShiftRight, -8, 1, LONG), Some((-4, LONG)));
+        assert_eq!(
+            folds(B::ShiftRight, 0xffff_fff8, 1, UNSIGNED),
+            Some((0x7fff_fffc, UNSIGNED))
+        );
     }
 
     #[test]
     fn the_corners_of_division() {
-        assert_eq!(binary(B::Divide, 1, 0, LONG), None);
-        assert_eq!(binary(B::Divide, i64::MIN, -1, LONG), Some(i64::MIN));
-        assert_eq!(binary(B::Remainder, i64::MIN, -1, LONG), Some(0));
+        assert_eq!(folds(B::Divide, 1, 0, LONG), None);
+        assert_eq!(folds(B::Divide, i64::MIN, -1, LONG), Some((i64::MIN, LONG)));
+        assert_eq!(folds(B::Remainder, i64::MIN, -1, LONG), Some((0, LONG)));
     }
 
     #[test]
-    fn shift_counts_wrap_at_the_width() {
-        assert_eq!(binary(B::ShiftLeft, 1, 65, LONG), Some(2));
-        assert_eq!(binary(B::ShiftLeft, 1, 33, INT), Some(2));
+    fn shift_counts_wrap_at_64() {
+        assert_eq!(folds(B::ShiftLeft, 1, 65, LONG), Some((2, LONG)));
+        assert_eq!(folds(B::ShiftLeft, 1, 65, INT), Some((2, INT)));
+    }
+
+    #[test]
+    fn what_does_not_fit_its_type_gets_64_bits() {
+        assert_eq!(folds(B::ShiftLeft, 1, 30, INT), Some((1 << 30, INT)));
+        assert_eq!(folds(B::ShiftLeft, 1, 31, INT), Some((1 << 31, LONG)));
+        assert_eq!(folds(B::ShiftLeft, 1, 63, INT), Some((i64::MIN, LONG)));
+        assert_eq!(
+            folds(B::Multiply, 1_000_000, 1_000_000, INT),
+            Some((1_000_000_000_000, LONG))
+        );
+        assert_eq!(folds(B::Add, 0xffff_ffff, 1, UNSIGNED), Some((1 << 32, UNSIGNED_LONG)));
+        assert_eq!(folds(B::Subtract, 1, 2, UNSIGNED), Some((-1, UNSIGNED_LONG)));
+        assert_eq!(folds(B::Add, -1, 1, UNSIGNED), Some((0, UNSIGNED)));
     }
 }

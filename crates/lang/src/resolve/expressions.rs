@@ -4,7 +4,7 @@ use super::names::Callable;
 use super::variables::designator;
 use super::{Resolve, Resolver, constant, convert, names};
 use crate::diagnostic::Diagnostic;
-use crate::program::{BinaryOperator, Expression, ExpressionKind, IntegerType, Scope, Type};
+use crate::program::{BinaryOperator, Builtin, Expression, ExpressionKind, IntegerType, Scope, Type};
 use crate::source::Span;
 use crate::syntax::{IntegerLiteral, Node, NodeKind};
 use crate::types;
@@ -102,6 +102,9 @@ impl Resolver {
             return Ok(constant::integer(value, constant::INT, span));
         }
         if let Some((builtin, value_type)) = names::builtin(name) {
+            if builtin == Builtin::UserCaller {
+                self.needs_target("ucaller", span)?;
+            }
             return Ok(Expression {
                 kind: ExpressionKind::Builtin(builtin),
                 value_type,
@@ -221,6 +224,7 @@ impl Resolver {
                     .with_help("from 0 (R_R15) to 27 (R_GSBASE)"),
             );
         }
+        self.needs_target("uregs[ ]", span)?;
         let index = Box::new(convert::to_integer(index, constant::LONG));
         Ok(Expression {
             kind: ExpressionKind::Register(index),

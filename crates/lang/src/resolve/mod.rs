@@ -112,6 +112,8 @@ struct Resolver {
     inlines: HashMap<String, Expression>,
     /// What is assigned further on.
     later: Later,
+    /// The clause at hand is carried out by the tracer, at every one of its probes.
+    in_tracer: bool,
 }
 
 impl Resolver {

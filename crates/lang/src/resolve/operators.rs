@@ -40,8 +40,8 @@ impl Resolver {
         let operand = convert::to_integer(operand, integer);
         let result = match (operator, constant::value(&operand)) {
             (PrefixOperator::Plus, _) => operand,
-            (PrefixOperator::Complement, Some(value)) => constant::integer(!value, integer, span),
-            (_, Some(value)) => constant::integer(value.wrapping_neg(), integer, span),
+            (PrefixOperator::Complement, Some(value)) => constant::folded(!value, integer, span),
+            (_, Some(value)) => constant::folded(value.wrapping_neg(), integer, span),
             (PrefixOperator::Complement, None) => unary(UnaryOperator::Complement, operand, Type::Integer(integer)),
             (_, None) => unary(UnaryOperator::Negate, operand, Type::Integer(integer)),
         };
@@ -293,7 +293,6 @@ fn arithmetic(operator: BinaryOperator, left: Expression, right: Expression, spa
         types::common(*left_type, *right_type)
     };
     let right_to = if shift { types::promote(*right_type) } else { to };
-    let (left, right) = (convert::to_integer(left, to), convert::to_integer(right, right_to));
     let divides = matches!(operator, B::Divide | B::Remainder);
     if divides && constant::value(&right) == Some(0) {
         return Err(Diagnostic::new(
@@ -303,10 +302,11 @@ fn arithmetic(operator: BinaryOperator, left: Expression, right: Expression, spa
         ));
     }
     if let (Some(a), Some(b)) = (constant::value(&left), constant::value(&right))
-        && let Some(value) = constant::binary(operator, a, b, to)
+        && let Some(folded) = constant::binary(operator, a, b, to, span)
     {
-        return Ok(constant::integer(value, to, span));
+        return Ok(folded);
     }
+    let (left, right) = (convert::to_integer(left, to), convert::to_integer(right, right_to));
     Ok(operation(operator, left, right, Type::Integer(to), span))
 }
 
@@ -384,12 +384,12 @@ fn comparison(operator: BinaryOperator, left: Expression, right: Expression, spa
     let (left, right) = match (&left.value_type, &right.value_type) {
         (Type::Integer(a), Type::Integer(b)) => {
             let to = types::common(*a, *b);
-            let (left, right) = (convert::to_integer(left, to), convert::to_integer(right, to));
             if let (Some(a), Some(b)) = (constant::value(&left), constant::value(&right))
-                && let Some(value) = constant::binary(operator, a, b, to)
+                && let Some(folded) = constant::binary(operator, a, b, to, span)
             {
-                return Ok(constant::truth(value != 0, span));
+                return Ok(folded);
             }
+            let (left, right) = (convert::to_integer(left, to), convert::to_integer(right, to));
             (left, right)
         }
         (Type::String, _) => (left, convert::assign(right, &Type::String).ok_or(wrong)?),

@@ -14,6 +14,7 @@ impl Resolver {
             let result = check_probe(probe);
             self.note(result);
         }
+        self.in_tracer = clause.probes.iter().all(fires_in_tracer);
         if clause
             .body
             .iter()
@@ -90,6 +91,30 @@ impl Resolver {
             }
         }
         Ok(Statement::Expression(self.expression(node)?))
+    }
+}
+
+impl Resolver {
+    /// Refuses what only a thread of the target has where no such thread is: the interpreter would have nothing to give.
+    pub(super) fn needs_target(&self, what: &str, span: Span) -> Resolve<()> {
+        if !self.in_tracer {
+            return Ok(());
+        }
+        let message =
+            format!("{what} has no meaning here: this clause runs in the tracer, not in a thread of the target");
+        Err(Diagnostic::new("N_TRACER", span, message).with_help("use it in a clause on a pid probe"))
+    }
+}
+
+/// Whether a probe can only be one of the tracer's: BEGIN, END, ERROR, tick-..., profile-....
+fn fires_in_tracer(probe: &ProbeDescription) -> bool {
+    let name = probe.name.as_str();
+    match probe.provider.as_str() {
+        "dtrace" | "profile" => true,
+        "" if probe.module.is_empty() && probe.function.is_empty() => {
+            matches!(name, "BEGIN" | "END" | "ERROR") || name.starts_with("tick-") || name.starts_with("profile-")
+        }
+        _ => false,
     }
 }
 

@@ -1,1 +1,1 @@
-BEGIN { @[ustack()] = count(); @[pid] = count(); }
+pid$target:a.out:f:entry { @[ustack()] = count(); @[pid] = count(); }

@@ -1,1 +1,1 @@
-BEGIN { ustack(); ustack(10); ustack(5, 100); }
+pid$target:a.out:f:entry { ustack(); ustack(10); ustack(5, 100); }

@@ -1,1 +1,1 @@
-BEGIN { @[1, "s", ustack(5), probefunc, (char)1, (void *)arg0, ustack(3, 0)] = count(); }
+pid$target:a.out:f:entry { @[1, "s", ustack(5), probefunc, (char)1, (void *)arg0, ustack(3, 0)] = count(); }

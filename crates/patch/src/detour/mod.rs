@@ -108,7 +108,7 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
             redirects.extend(entry(0).map(|to| Redirect { from: run.start, to }));
             vec![0xcc]
         }
-        Tactic::Jump | Tactic::Run => {
+        Tactic::Jump | Tactic::Run | Tactic::Pun => {
             let patch_end = run.start.checked_add(5);
             let out_of_reach = Refusal::OutOfReach {
                 from: run.start,

@@ -11,6 +11,9 @@
 //!                       ^ region
 //! ```
 //!
+//! A punned jump has one window, of 16 MiB or less: it, too, is used from its middle on, so that the puns of neighbouring
+//! sites share it.
+//!
 //! A region is 64 KiB (or what the hole leaves of it, in pages). The first gap that serves is taken, those in pages that
 //! are in use already first, so that few pages are touched.
 
@@ -18,7 +21,7 @@ mod region;
 
 use std::ops::Range;
 
-use crate::{JumpConstraint, RunPlan, Tactic, TargetAddress};
+use crate::{JumpConstraint, PlanOptions, Refusal, RunPlan, Tactic, TargetAddress};
 use region::{Pages, Region};
 
 /// What is opened at once, where the hole has it.
@@ -43,6 +46,15 @@ const WINDOWS: [Range<i64>; 15] = [
     0x6000_0000..0x6200_0000,
     -0x6600_0000..-0x6500_0000, // 9a
 ];
+
+/// What [`NearSpace::place_with_fallbacks`] decided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placed {
+    /// What is to be built, and where: ascending.
+    pub runs: Vec<(RunPlan, TargetAddress)>,
+    /// The sites that no tactic had a place for, each with the reason.
+    pub refusals: Vec<(TargetAddress, Refusal)>,
+}
 
 /// Near memory, to be mapped in holes of the target's address space. Pure: it decides, the caller maps
 /// [`NearSpace::regions`].
@@ -102,7 +114,7 @@ impl NearSpace {
     /// window's lower end moves down with the site, so that what is in use stays in the window.
     pub fn place_all(&mut self, runs: &[&RunPlan]) -> Vec<Option<TargetAddress>> {
         let mut order: Vec<(usize, &&RunPlan)> = runs.iter().enumerate().collect();
-        order.sort_by_key(|(_, run)| std::cmp::Reverse((run.constraint.count(), run.start)));
+        order.sort_by_key(|(_, run)| std::cmp::Reverse((run.constraint.rank(), run.start)));
         let mut places = vec![None; runs.len()];
         for (index, run) in order {
             if let Some(place) = places.get_mut(index) {
@@ -110,6 +122,35 @@ impl NearSpace {
             }
         }
         places
+    }
+
+    /// Places many runs, and what has no place by what it falls back to ([`RunPlan::fallback`]) until everything has one.
+    /// With a forced tactic nothing falls back.
+    pub fn place_with_fallbacks(&mut self, runs: Vec<RunPlan>, options: &PlanOptions) -> Placed {
+        let mut placed = Placed::default();
+        let mut pending = runs;
+        while !pending.is_empty() {
+            let places = self.place_all(&pending.iter().collect::<Vec<_>>());
+            for (run, place) in std::mem::take(&mut pending).into_iter().zip(places) {
+                match place {
+                    Some(place) => placed.runs.push((run, place)),
+                    None if run.tactic != Tactic::Trap && options.force.is_none() => {
+                        let fallback = run.fallback();
+                        pending.extend(fallback.runs);
+                        placed.refusals.extend(fallback.refusals);
+                    }
+                    None => {
+                        let (site, tactic) = (run.start, run.tactic);
+                        let sites = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
+                        let refused = sites.map(|displaced| displaced.address);
+                        let refusal = |_| Refusal::TacticUnavailable { site, tactic };
+                        placed.refusals.extend(refused.map(|site| (site, refusal(site))));
+                    }
+                }
+            }
+        }
+        placed.runs.sort_by_key(|(run, _)| run.start);
+        placed
     }
 
     /// What is to be mapped, ascending, disjoint, neighbours merged, whole pages.
@@ -149,14 +190,21 @@ impl NearSpace {
     }
 
     fn find(&self, request: &Request) -> Option<u64> {
+        // A pun has its one window, or nothing.
+        let punned = request.constraint.window();
+        let has_pun = request.constraint.punned() != 0;
+        let windows = if has_pun { std::slice::from_ref(&punned) } else { &WINDOWS };
         // From the middle of each window upwards, so that sites above and below share it; then its lower half.
-        for window in &WINDOWS {
+        for window in windows {
             let middle = window.start + (window.end - window.start) / 2;
             for part in [middle..window.end, window.start..middle] {
                 if let Some(address) = self.find_within(request, part) {
                     return Some(address);
                 }
             }
+        }
+        if has_pun {
+            return None;
         }
         if request.constraint.has_boundary_at(4) {
             return None;

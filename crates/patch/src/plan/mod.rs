@@ -21,7 +21,7 @@ pub struct PlanOptions {
 /// What to do to one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FunctionPlan {
-    /// The patches, ascending, disjoint.
+    /// The patches, ascending, disjoint (up to [`RunPlan::claimed_end`]).
     pub runs: Vec<RunPlan>,
     /// The points that cannot be had: site and reason.
     pub refusals: Vec<(TargetAddress, Refusal)>,
@@ -40,9 +40,10 @@ pub struct RunPlan {
     /// the padding that the patch needs.
     pub length: usize,
     /// The text that the patch replaces, at most 16 bytes: 1 for a trap, 5 for a jump, more when instructions with
-    /// points start behind the jump's five bytes: the first byte of each becomes `int3`.
+    /// points start behind the jump's five bytes: the first byte of each becomes `int3`. Those that a pun keeps are
+    /// among the 5.
     pub original: Vec<u8>,
-    /// Which bytes of the jump must be trapping bytes.
+    /// Which bytes of the jump must be trapping bytes, or the original ones.
     pub constraint: JumpConstraint,
     /// Starts of padding nops inside the patch. They are not copied: who arrives there goes on behind the patch.
     pub padding_boundaries: Vec<TargetAddress>,
@@ -53,12 +54,37 @@ pub struct RunPlan {
     pub reach: Range<TargetAddress>,
     /// The function's ranges: a jump into them is no exit ([`crate::FireCondition::IfLeaves`]).
     pub inside: Vec<Range<TargetAddress>>,
+    /// For a pun: a run from the same start with the same points, for when no address spells the punned bytes.
+    pub alternative: Option<Box<RunPlan>>,
 }
 
 impl RunPlan {
-    /// Where the run ends: the detour jumps back to it.
+    /// Where the displaced instructions end: the detour jumps back to it.
     pub fn end(&self) -> TargetAddress {
         TargetAddress(self.start.0.saturating_add(self.length as u64))
+    }
+
+    /// The text that nobody else may change lies from `start` up to here: the run, what its jump puns, and the
+    /// alternative.
+    pub fn claimed_end(&self) -> TargetAddress {
+        let jump = match self.tactic {
+            Tactic::Trap => self.start,
+            Tactic::Jump | Tactic::Run | Tactic::Pun => TargetAddress(self.start.0.saturating_add(5)),
+        };
+        let alternative = self.alternative.as_ref().map_or(self.start, |run| run.claimed_end());
+        self.end().max(jump).max(alternative)
+    }
+
+    /// The same points in the next best way: for a run whose jump found no place. The alternative, else traps. Repeated,
+    /// it ends with traps.
+    pub fn fallback(&self) -> FunctionPlan {
+        match &self.alternative {
+            Some(run) => FunctionPlan {
+                runs: vec![(**run).clone()],
+                refusals: Vec::new(),
+            },
+            None => self.as_traps(),
+        }
     }
 
     /// Where the detour may begin such that all of it lies within [`RunPlan::reach`]. May be empty.
@@ -67,8 +93,7 @@ impl RunPlan {
         self.reach.start..TargetAddress(end)
     }
 
-    /// The same points by `trap`, each by itself: for a run whose jump found no place. The refusals are of instructions
-    /// that cannot be moved alone.
+    /// The same points by `trap`, each by itself. The refusals are of instructions that cannot be moved alone.
     pub fn as_traps(&self) -> FunctionPlan {
         choose::as_traps(self)
     }

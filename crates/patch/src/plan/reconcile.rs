@@ -26,7 +26,7 @@ pub fn reconcile(mut runs: Vec<RunPlan>) -> FunctionPlan {
         if run.start >= cluster_end {
             resolve(std::mem::take(&mut cluster), &mut plan);
         }
-        cluster_end = cluster_end.max(run.end());
+        cluster_end = cluster_end.max(run.claimed_end());
         cluster.push(run);
     }
     resolve(cluster, &mut plan);
@@ -60,17 +60,7 @@ fn merge(runs: Vec<RunPlan>, refusals: &mut Vec<(TargetAddress, Refusal)>) -> Ve
     for run in runs {
         match merged.last_mut() {
             Some(last) if same_shape(last, &run) => {
-                if run.original.len() > last.original.len() {
-                    last.original = run.original;
-                }
-                for (into, from) in last.instructions.iter_mut().zip(run.instructions) {
-                    into.points.extend(from.points);
-                }
-                for range in run.inside {
-                    if !last.inside.contains(&range) {
-                        last.inside.push(range);
-                    }
-                }
+                merge_into(last, run);
                 if let Some(changed) = changed.last_mut() {
                     *changed = true;
                 }
@@ -84,12 +74,44 @@ fn merge(runs: Vec<RunPlan>, refusals: &mut Vec<(TargetAddress, Refusal)>) -> Ve
     let mut measured = Vec::with_capacity(merged.len());
     for (run, changed) in merged.into_iter().zip(changed) {
         let start = run.start;
-        match if changed { measure(run) } else { Ok(run) } {
+        match if changed { measure_again(run) } else { Ok(run) } {
             Ok(run) => measured.push(run),
             Err(refusal) => refusals.push((start, refusal)),
         }
     }
     measured
+}
+
+/// Adds the points of a run of the same shape.
+fn merge_into(into: &mut RunPlan, from: RunPlan) {
+    if from.original.len() > into.original.len() {
+        into.original = from.original;
+    }
+    for (into, from) in into.instructions.iter_mut().zip(from.instructions) {
+        into.points.extend(from.points);
+    }
+    for range in from.inside {
+        if !into.inside.contains(&range) {
+            into.inside.push(range);
+        }
+    }
+    // Without an alternative it falls back to traps, which have the points of both.
+    into.alternative = match (into.alternative.take(), from.alternative) {
+        (Some(mut left), Some(right)) if same_shape(&left, &right) => {
+            merge_into(&mut left, *right);
+            Some(left)
+        }
+        _ => None,
+    };
+}
+
+fn measure_again(mut run: RunPlan) -> Result<RunPlan, Refusal> {
+    run.alternative = run
+        .alternative
+        .take()
+        .and_then(|alternative| measure(*alternative).ok())
+        .map(Box::new);
+    measure(run)
 }
 
 fn same_shape(left: &RunPlan, right: &RunPlan) -> bool {

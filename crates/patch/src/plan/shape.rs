@@ -23,18 +23,51 @@ pub(super) struct Shape {
     pub padding: Vec<u32>,
     /// Reaches into the padding.
     pub padded: bool,
-    /// Contains an instruction that is better left in place: the kernel remembers where it was.
+    /// Contains an instruction that is better left in place: of a system call the kernel remembers where it was, of a
+    /// call the processor predicts the return.
     pub avoided: bool,
+    /// How many of the jump's bytes are those of the instructions that follow.
+    pub punned: u32,
 }
 
 impl Shape {
+    fn new(first: usize, start: u32) -> Shape {
+        Shape {
+            first,
+            behind: first,
+            end: start,
+            constraint: JumpConstraint::FREE,
+            padding: Vec::new(),
+            padded: false,
+            avoided: false,
+            punned: 0,
+        }
+    }
+
     pub fn tactic(&self) -> Tactic {
-        if self.behind - self.first == 1 && !self.padded {
+        if self.punned != 0 {
+            Tactic::Pun
+        } else if self.behind - self.first == 1 && !self.padded {
             Tactic::Jump
         } else {
             Tactic::Run
         }
     }
+
+    /// Offset behind the text that the patch needs for itself.
+    pub fn claimed_end(&self) -> u32 {
+        self.end + self.punned
+    }
+}
+
+/// What to do about known branch targets in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BranchTargets {
+    /// There is no run.
+    Refuse,
+    /// Those behind the jump are taken in: they stay as they are, up to the first site, which traps for whoever comes
+    /// that way. For sites that would trap for everybody otherwise.
+    BehindJump,
 }
 
 /// The shortest run that starts with instruction `first` and contains instruction `site`, or `None`:
@@ -42,18 +75,10 @@ impl Shape {
 /// - a known branch leads into it: it would hit a trap all the time;
 /// - an instruction that must be last is not;
 /// - the function ends before five bytes, and there is no padding, or execution would go on into it.
-pub(super) fn shape_at(map: &FunctionMap, first: usize, site: usize) -> Option<Shape> {
+pub(super) fn shape_at(map: &FunctionMap, first: usize, site: usize, targets: BranchTargets) -> Option<Shape> {
     let code = map.code();
     let start = code.get(first)?.offset;
-    let mut shape = Shape {
-        first,
-        behind: first,
-        end: start,
-        constraint: JumpConstraint::FREE,
-        padding: Vec::new(),
-        padded: false,
-        avoided: false,
-    };
+    let mut shape = Shape::new(first, start);
     loop {
         let instruction = *code
             .get(shape.behind)
@@ -62,7 +87,8 @@ pub(super) fn shape_at(map: &FunctionMap, first: usize, site: usize) -> Option<S
             return None;
         }
         if instruction.offset != start {
-            if map.is_target_at(instruction.offset) {
+            let untouched = targets == BranchTargets::BehindJump && instruction.offset >= start + JUMP;
+            if map.is_target_at(instruction.offset) && !untouched {
                 return None;
             }
             shape.constraint = shape.constraint.with_boundary_at((instruction.offset - start) as usize);
@@ -73,7 +99,7 @@ pub(super) fn shape_at(map: &FunctionMap, first: usize, site: usize) -> Option<S
         }
         shape.behind += 1;
         shape.end = instruction.end();
-        shape.avoided |= instruction.kind == Kind::System;
+        shape.avoided |= is_avoided(instruction.kind);
         if shape.end >= start + JUMP && through >= site {
             return Some(shape);
         }
@@ -84,6 +110,52 @@ pub(super) fn shape_at(map: &FunctionMap, first: usize, site: usize) -> Option<S
             return None;
         }
     }
+}
+
+/// The longest pun that starts with instruction `first` and contains instruction `site`: it ends before five bytes, and
+/// the bytes behind it are the jump's. `None`: no instruction ends there, or a known branch leads into it.
+pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize) -> Option<Shape> {
+    let code = map.code();
+    let start = code.get(first)?.offset;
+    let mut shape = Shape::new(first, start);
+    while let Some(instruction) = code.get(shape.behind) {
+        let needed = shape.behind <= site;
+        let outside = instruction.offset >= map.code_size() || instruction.end() >= start + JUMP;
+        let inner_target = instruction.offset != start && map.is_target_at(instruction.offset);
+        let unwanted = instruction.kind == Kind::Breakpoint || inner_target;
+        if outside || unwanted || is_avoided(instruction.kind) && !needed {
+            if needed {
+                return None;
+            }
+            break;
+        }
+        if instruction.offset != start {
+            shape.constraint = shape.constraint.with_boundary_at((instruction.offset - start) as usize);
+        }
+        shape.avoided |= is_avoided(instruction.kind);
+        shape.behind += 1;
+        shape.end = instruction.end();
+        if instruction.kind.is_last() {
+            break;
+        }
+    }
+    if shape.behind <= site {
+        return None;
+    }
+    let kept = map.bytes_at(shape.end..start + JUMP);
+    shape.punned = kept.len() as u32;
+    if shape.claimed_end() != start + JUMP {
+        return None;
+    }
+    for (index, byte) in kept.iter().enumerate() {
+        shape.constraint = shape.constraint.with_punned((shape.end - start) as usize + index, *byte);
+    }
+    Some(shape)
+}
+
+/// Better left in place, where there is a choice.
+fn is_avoided(kind: Kind) -> bool {
+    matches!(kind, Kind::System | Kind::Call)
 }
 
 /// Lengthens a run that ends in an unconditional transfer by the padding behind it: first bytes that nobody executes
