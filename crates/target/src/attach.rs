@@ -16,7 +16,7 @@ use nix::unistd::{Uid, User};
 use crate::error::AttachError;
 use crate::map::Map;
 use crate::status::{Seccomp, Stat, Status};
-use crate::{ProcessId, ThreadId};
+use crate::{ProcessId, ThreadId, threads};
 
 const CAP_SYS_PTRACE: u64 = 1 << 19;
 /// Of an ELF file, up to the machine's number.
@@ -78,18 +78,20 @@ pub(crate) fn examine(pid: ProcessId, our_tracee: bool) -> Result<Examined, Atta
     let us = read_status_of_ourselves(pid)?;
     check_status(pid, &status, &stat, &us, our_tracee)?;
 
+    // The files of a main thread that has ended are empty; any of the others shows the same process.
+    let tid = threads::living(pid).ok_or(AttachError::NotFound { pid })?;
     let memory = File::options()
         .read(true)
         .write(true)
-        .open(format!("/proc/{pid}/mem"))
+        .open(format!("/proc/{tid}/mem"))
         .map_err(|error| {
-            let owner = fs::metadata(format!("/proc/{pid}/mem"))
+            let owner = fs::metadata(format!("/proc/{tid}/mem"))
                 .ok()
                 .map(|metadata| metadata.uid());
             explain(pid, &status, owner, yama_scope(), error)
         })?;
-    let executable = fs::read_link(format!("/proc/{pid}/exe")).map_err(|error| unreadable("exe", error))?;
-    check_architecture(pid, &executable, &memory)?;
+    let executable = fs::read_link(format!("/proc/{tid}/exe")).map_err(|error| unreadable("exe", error))?;
+    check_architecture(pid, tid, &executable, &memory)?;
     Ok(Examined {
         facts: Facts {
             executable,
@@ -131,7 +133,7 @@ fn check_status(
     if stat.is_kernel_thread() || status.is_kernel_thread {
         return Err(AttachError::KernelThread { pid });
     }
-    if matches!(status.state, Some('Z' | 'X' | 'x')) {
+    if matches!(status.state, Some('Z' | 'X' | 'x')) && threads::living(pid).is_none() {
         return Err(AttachError::Zombie { pid });
     }
     if us.capabilities & CAP_SYS_PTRACE == 0 {
@@ -220,8 +222,8 @@ fn explain(
 
 /// By the head of the program's file, which is reachable through /proc even when its name is gone; or, when the file may
 /// be executed but not read, by the head of its image.
-fn check_architecture(pid: ProcessId, executable: &Path, memory: &File) -> Result<(), AttachError> {
-    let file = format!("/proc/{pid}/exe");
+fn check_architecture(pid: ProcessId, tid: ThreadId, executable: &Path, memory: &File) -> Result<(), AttachError> {
+    let file = format!("/proc/{tid}/exe");
     let from_file = || {
         let mut head = Vec::new();
         File::open(&file)?
@@ -230,7 +232,7 @@ fn check_architecture(pid: ProcessId, executable: &Path, memory: &File) -> Resul
             .map(|_| head)
     };
     let head = from_file()
-        .or_else(|error: std::io::Error| image_head(pid, executable, memory).ok_or(error))
+        .or_else(|error: std::io::Error| image_head(tid, executable, memory).ok_or(error))
         .map_err(|error| AttachError::Proc {
             pid,
             file: file.clone(),
@@ -245,8 +247,8 @@ fn check_architecture(pid: ProcessId, executable: &Path, memory: &File) -> Resul
     })
 }
 
-fn image_head(pid: ProcessId, executable: &Path, memory: &File) -> Option<Vec<u8>> {
-    let map = Map::parse(&fs::read(format!("/proc/{pid}/maps")).ok()?);
+fn image_head(tid: ThreadId, executable: &Path, memory: &File) -> Option<Vec<u8>> {
+    let map = Map::parse(&fs::read(format!("/proc/{tid}/maps")).ok()?);
     let first = map
         .mappings()
         .iter()

@@ -18,7 +18,7 @@ use crate::error::{AttachError, MemoryError};
 use crate::holes::HoleRules;
 use crate::map::{Map, Mapping};
 use crate::memory::Memory;
-use crate::{ProcessId, ThreadId};
+use crate::{ProcessId, ThreadId, threads};
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,7 +150,7 @@ impl Process {
     /// [`MemoryError::Gone`] when it has ended, [`MemoryError::Proc`].
     pub fn map(&self) -> Result<Map, MemoryError> {
         let pid = self.pid();
-        let file = format!("/proc/{pid}/maps");
+        let file = format!("/proc/{}/maps", threads::living(pid).ok_or(MemoryError::Gone { pid })?);
         let text = fs::read(&file).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => MemoryError::Gone { pid },
             _ => MemoryError::Proc {
@@ -160,7 +160,7 @@ impl Process {
             },
         })?;
         let map = Map::parse(&text);
-        // A zombie has an empty map.
+        // It has ended in between.
         if map.mappings().is_empty() {
             Err(MemoryError::Gone { pid })
         } else {
@@ -176,8 +176,8 @@ impl Process {
             .ok()
             .and_then(|text| text.trim().parse().ok());
         let stack_limit = self.stack_limit().unwrap_or(0);
-        let break_start = attach::read_stat(self.pid())
-            .ok()
+        let break_start = threads::living(self.pid())
+            .and_then(|tid| attach::read_stat(tid).ok())
             .map(|stat| stat.break_start)
             .filter(|&start| start != 0);
         HoleRules {
@@ -230,7 +230,7 @@ impl Process {
     /// # Errors
     /// [`MemoryError::Gone`], [`MemoryError::Proc`].
     pub fn threads(&self) -> Result<Vec<ThreadId>, MemoryError> {
-        crate::threads::list(self.pid())
+        threads::list(self.pid())
     }
 
     /// What a thread's gettid() returns in its own pid namespace; `None` when it has ended.

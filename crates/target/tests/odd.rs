@@ -1,0 +1,154 @@
+//! Processes that are hard to stop, or to borrow a thread of.
+#![allow(missing_docs)]
+
+mod support;
+
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Process, Protection, RemoteError, Seccomp, StopError};
+use nix::errno::Errno;
+use support::{Running, compile, state, until};
+
+#[test]
+fn a_process_whose_main_thread_has_ended() {
+    let program = compile("odd");
+    let mut running = Running::of(&program, &["headless"]);
+    let opened_before = running.open();
+    assert_eq!(running.line(), "ready");
+    until("the main thread has ended", || state(running.pid()) == 'Z');
+    for process in [opened_before, running.open()] {
+        assert_eq!(process.facts().executable, program.path);
+        for _ in 0..10 {
+            let mut stopped = process.stop().unwrap();
+            let tid = stopped.best_thread().unwrap();
+            assert_ne!(tid, running.pid());
+            assert_eq!(
+                stopped.remote(tid).unwrap().syscall(libc::SYS_gettid, [0; 6]).unwrap(),
+                i64::from(tid)
+            );
+            assert!(
+                process
+                    .stop_one()
+                    .map(drop)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("traces it")
+            );
+        }
+    }
+    assert_eq!(running.finish().0, "fine");
+}
+
+#[test]
+fn a_vfork_parent_is_named_and_left_alone() {
+    let program = compile("odd");
+    let mut running = Running::of(&program, &["vfork"]);
+    assert_eq!(running.line(), "ready");
+    let process = running.open();
+    until("in vfork", || state(running.pid()) == 'D');
+    match process.stop().map(drop) {
+        Err(StopError::Uninterruptible { tid, state: 'D', .. }) => assert_eq!(tid, running.pid()),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(running.finish().0, "fine");
+}
+
+#[test]
+fn execve_while_it_is_being_stopped() {
+    let program = compile("odd");
+    let mut running = Running::of(&program, &["phoenix", "200"]);
+    let mut stops = 0;
+    while !running.has_ended() {
+        let Ok(process) = Process::open(running.pid()) else {
+            continue;
+        };
+        match process.stop() {
+            Ok(stopped) => {
+                stops += 1;
+                drop(stopped);
+            }
+            Err(StopError::Executed { .. } | StopError::Gone { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(stops > 0);
+    let (output, status) = running.finish();
+    assert!(output.ends_with("fine"), "{output}");
+    assert!(status.success());
+}
+
+#[test]
+fn a_thread_in_sigsuspend_keeps_both_its_masks() {
+    let program = compile("odd");
+    let mut running = Running::of(&program, &["suspended"]);
+    assert_eq!(running.line(), "ready");
+    let process = running.open();
+    until("asleep", || state(running.pid()) == 'S');
+    for _ in 0..10 {
+        let mut stopped = process.stop().unwrap();
+        let tid = stopped.best_thread().unwrap();
+        let mut remote = stopped.remote(tid).unwrap();
+        assert_eq!(remote.syscall(libc::SYS_gettid, [0; 6]).unwrap(), i64::from(tid));
+    }
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(running.pid()), nix::sys::signal::SIGUSR1).unwrap();
+    assert_eq!(running.finish().0, "fine");
+}
+
+#[test]
+fn a_sandbox_refuses_and_the_process_lives_on() {
+    let program = compile("odd");
+    let mut running = Running::of(&program, &["sandboxed"]);
+    assert_eq!(running.line(), "ready");
+    let process = running.open();
+    assert_eq!(process.facts().seccomp, Seccomp::Filter);
+    let mut stopped = process.stop().unwrap();
+    let at = process
+        .map()
+        .unwrap()
+        .holes(&process.hole_rules())
+        .last()
+        .unwrap()
+        .start;
+    let tid = stopped.best_thread().unwrap();
+    for _ in 0..3 {
+        let mut remote = stopped.remote(tid).unwrap();
+        let error = remote.map_anonymous(at, 4096, Protection::ReadWrite).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                RemoteError::Call {
+                    errno: Errno::EACCES,
+                    ..
+                }
+            ),
+            "{error}"
+        );
+        assert!(error.to_string().contains("seccomp"), "{error}");
+        let error = remote.create_shared("x", at, 4096).map(drop).unwrap_err();
+        assert!(matches!(error, RemoteError::Seccomp { .. }), "{error}");
+        assert_eq!(remote.syscall(libc::SYS_gettid, [0; 6]).unwrap(), i64::from(tid));
+    }
+    drop(stopped);
+    assert_eq!(running.finish().0, "fine");
+}
+
+#[test]
+fn a_restartable_sequence_is_aborted_as_the_kernel_would() {
+    let program = compile("odd");
+    let mut running = Running::of(&program, &["sequence"]);
+    if running.line() != "ready" {
+        eprintln!("skipped: this libc has no restartable sequences");
+        return;
+    }
+    // It is preempted, and thereby aborted, sooner or later without us: catch it while it is inside.
+    let process = running.open();
+    let mut stopped = process.stop().unwrap();
+    let tid = stopped.best_thread().unwrap();
+    if let Some(abort) = stopped.rseq_abort(tid).unwrap() {
+        let mut remote = stopped.remote(tid).unwrap();
+        assert_eq!(remote.syscall(libc::SYS_gettid, [0; 6]).unwrap(), i64::from(tid));
+        remote.finish().unwrap();
+        assert_eq!(TargetAddress(stopped.registers(tid).unwrap().rip), abort);
+    }
+    drop(stopped);
+    assert_eq!(running.finish().0, "fine");
+}
