@@ -1,0 +1,93 @@
+//! Statements: what a clause does.
+
+use super::{AggregationId, Expression};
+use crate::source::Span;
+
+/// A statement of a clause. There is no `if`: the front end takes it apart into clauses.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Statement {
+    /// Evaluated for its effects (assignments).
+    Expression(Expression),
+    /// `@a[keys] = f(value[, weight])`.
+    Aggregate {
+        /// Which.
+        aggregation: AggregationId,
+        /// As many as the aggregation has.
+        keys: Vec<KeyExpression>,
+        /// What is aggregated, an integer; none for `count`.
+        value: Option<Expression>,
+        /// An `int64_t`, for the three quantizing functions; none: 1.
+        weight: Option<Expression>,
+        /// Where.
+        span: Span,
+    },
+    /// Adds data to the clause's record.
+    Record(RecordAction),
+}
+
+/// An element of an aggregation's key.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KeyExpression {
+    /// An integer or a string.
+    Value(Expression),
+    /// The stack of the thread.
+    UserStack {
+        /// At most so many frames; 0: as many as the option says.
+        frames: u32,
+    },
+}
+
+/// An action that records. What each puts into the record is in [`crate::layout`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct RecordAction {
+    /// Which.
+    pub kind: RecordKind,
+    /// Where.
+    pub span: Span,
+}
+
+/// The actions that record.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RecordKind {
+    /// `trace(e)`.
+    Trace(Expression),
+    /// `printf(format, ...)`: the format is parsed and checked against the arguments.
+    Printf {
+        /// Parsed and checked.
+        format: crate::format::Format,
+        /// In order.
+        arguments: Vec<Expression>,
+    },
+    /// `printa([format,] @a, ...)`: nothing but the request is recorded; the consumer prints what it has.
+    Printa {
+        /// None: the default output.
+        format: Option<crate::format::Format>,
+        /// At least one; their keys match.
+        aggregations: Vec<AggregationId>,
+    },
+    /// `ustack([frames[, strsize]])`; frames 0: the option.
+    UserStack {
+        /// At most so many; 0: as the option says.
+        frames: u32,
+    },
+    /// `exit(status)`.
+    Exit(Expression),
+    /// `clear(@a)`, `trunc(@a[, n])`, `normalize(@a, n)`, `denormalize(@a)`: carried out by the consumer.
+    Clear(AggregationId),
+    /// `trunc(@a[, count])`.
+    Truncate {
+        /// Which.
+        aggregation: AggregationId,
+        /// Keys that stay, an `int64_t`: the largest, or the smallest when negative; none: no key stays.
+        count: Option<Expression>,
+    },
+    /// `normalize(@a, factor)`: divides what is printed.
+    Normalize {
+        /// Which.
+        aggregation: AggregationId,
+        /// The divisor, an `int64_t`.
+        factor: Expression,
+    },
+    /// `denormalize(@a)`: undoes that.
+    Denormalize(AggregationId),
+}

@@ -1,0 +1,101 @@
+//! Aggregations: their functions, and what their keys are made of.
+
+use super::IntegerType;
+
+/// An aggregation: its function and what its keys are made of.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Aggregation {
+    /// With its `@`; the nameless one is `@`.
+    pub name: String,
+    /// The same at every assignment.
+    pub function: AggregatingFunction,
+    /// The kinds of its key's elements. Integers have the narrowest type that prints the keys of all assignments; the
+    /// keys themselves are 64 bits wide and extended by their own types.
+    pub keys: Vec<KeyType>,
+}
+
+/// An aggregating function with its constant parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AggregatingFunction {
+    /// `count()`.
+    Count,
+    /// `sum(value)`.
+    Sum,
+    /// `avg(value)`.
+    Average,
+    /// `min(value)`.
+    Minimum,
+    /// `max(value)`.
+    Maximum,
+    /// `stddev(value)`.
+    StandardDeviation,
+    /// `quantize(value[, weight])`: buckets are powers of two.
+    Quantize,
+    /// Buckets [base, limit) by step.
+    LinearQuantize {
+        /// Lowest value.
+        base: i32,
+        /// First value above.
+        limit: i32,
+        /// Width of a bucket.
+        step: u16,
+    },
+    /// `llquantize(value, factor, low, high, steps[, weight])`: every power of `factor` from `low` to `high` in
+    /// `steps` steps.
+    LogLinearQuantize {
+        /// The base of the magnitudes.
+        factor: u16,
+        /// The lowest magnitude.
+        low: u16,
+        /// The highest magnitude.
+        high: u16,
+        /// Buckets in a magnitude.
+        steps: u16,
+    },
+}
+
+impl AggregatingFunction {
+    /// The parameters packed as DTrace packs them, for `np_lquantize` and `np_llquantize`: step << 48 | levels << 32 |
+    /// base (as u32); factor << 48 | low << 32 | high << 16 | steps. 0 for the others.
+    pub fn packed_parameters(self) -> u64 {
+        match self {
+            Self::LinearQuantize { base, step, .. } => {
+                (u64::from(step) << 48) | (u64::from(self.levels()) << 32) | u64::from(base as u32)
+            }
+            Self::LogLinearQuantize {
+                factor,
+                low,
+                high,
+                steps,
+            } => (u64::from(factor) << 48) | (u64::from(low) << 32) | (u64::from(high) << 16) | u64::from(steps),
+            _ => 0,
+        }
+    }
+
+    /// Number of steps between base and limit of an `lquantize`; 0 for the others.
+    pub fn levels(self) -> u16 {
+        match self {
+            Self::LinearQuantize { base, limit, step } => {
+                let range = i64::from(limit) - i64::from(base);
+                u16::try_from(range / i64::from(step)).unwrap_or(u16::MAX)
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// The type of one element of an aggregation's key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeyType {
+    /// An integer.
+    Integer(IntegerType),
+    /// A string.
+    String,
+    /// `ustack(frames)`; frames 0: the option `ustackframes`.
+    UserStack {
+        /// At most so many; 0: as the option says.
+        frames: u32,
+    },
+    /// An address printed as a symbol (`ucaller` stays an integer; this is for `usym`, `umod`, `uaddr`, later).
+    Symbol,
+}

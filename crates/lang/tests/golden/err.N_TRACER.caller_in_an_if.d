@@ -1,0 +1,1 @@
+ERROR { if (arg1) { trace(ucaller); } }

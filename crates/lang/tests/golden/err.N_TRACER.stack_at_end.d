@@ -1,0 +1,1 @@
+dtrace:::END { ustack(); }
