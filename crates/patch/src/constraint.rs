@@ -167,7 +167,11 @@ impl JumpConstraint {
                 let byte = (value >> shift) as u8;
                 let successor = if self.punned & 1 << digit != 0 {
                     let wanted = self.values[digit] ^ if digit == 3 { 0x80 } else { 0 };
-                    if byte <= wanted { u64::from(wanted) } else { u64::from(NONE) }
+                    if byte <= wanted {
+                        u64::from(wanted)
+                    } else {
+                        u64::from(NONE)
+                    }
                 } else if self.mask & 1 << digit != 0 {
                     u64::from(SUCCESSOR[usize::from(digit == 3)][usize::from(byte)])
                 } else {
@@ -229,7 +233,10 @@ mod tests {
         assert_eq!(call.next(-0x1700_0000), None);
         assert!(call.rank() > JumpConstraint::FREE.with_boundary_at(1).with_boundary_at(4).rank());
         assert_eq!(call.with_punned(3, 0x20).window(), -0x17e0_0000..-0x17df_0000);
-        assert_eq!(JumpConstraint::FREE.with_punned(4, 0x48).window(), 0x4800_0000..0x4900_0000);
+        assert_eq!(
+            JumpConstraint::FREE.with_punned(4, 0x48).window(),
+            0x4800_0000..0x4900_0000
+        );
         assert_eq!(JumpConstraint::FREE.window(), i64::from(i32::MIN)..1 << 31);
     }
 

@@ -190,8 +190,9 @@ fn run(input: &str) -> String {
         table: TargetAddress(0x7000_1000_0000),
         thread_key: case.thread_key,
     };
-    for plan in &plan.runs {
-        let place = space.place(plan, plan.detour_length).unwrap();
+    let placed = space.place_with_fallbacks(plan.runs, &case.options);
+    for (plan, place) in &placed.runs {
+        let place = *place;
         let built = build(plan, place, &runtime).unwrap();
         writeln!(
             output,
@@ -227,7 +228,7 @@ fn run(input: &str) -> String {
             writeln!(output, "  departure {original} <- {relocated}").unwrap();
         }
     }
-    for (site, refusal) in &plan.refusals {
+    for (site, refusal) in plan.refusals.iter().chain(&placed.refusals) {
         writeln!(output, "refused {site}: {refusal}").unwrap();
     }
     output

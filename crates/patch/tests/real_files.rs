@@ -64,7 +64,12 @@ fn exercise(path: &Path, points: fn(&FunctionMap) -> Vec<Point>) -> BTreeMap<&'s
             .sum();
         assert_eq!(covered + plan.refusals.len(), asked.len(), "{}", map.start());
         for pair in plan.runs.windows(2) {
-            assert!(pair[0].end() <= pair[1].start, "{} {}", pair[0].start, pair[1].start);
+            assert!(
+                pair[0].claimed_end() <= pair[1].start,
+                "{} {}",
+                pair[0].start,
+                pair[1].start
+            );
         }
         for (site, refusal) in &plan.refusals {
             let expected = matches!(refusal, Refusal::Breakpoint { .. } | Refusal::Undecodable { .. });
@@ -78,38 +83,47 @@ fn exercise(path: &Path, points: fn(&FunctionMap) -> Vec<Point>) -> BTreeMap<&'s
     let merged = reconcile(separate);
     assert!(merged.refusals.is_empty());
     for pair in merged.runs.windows(2) {
-        assert!(pair[0].end() <= pair[1].start, "{} {}", pair[0].start, pair[1].start);
+        assert!(
+            pair[0].claimed_end() <= pair[1].start,
+            "{} {}",
+            pair[0].start,
+            pair[1].start
+        );
     }
-    let runs: Vec<&RunPlan> = merged.runs.iter().collect();
     let map_of = |run: &RunPlan| &maps[maps.partition_point(|map| map.start() <= run.start) - 1];
     let mut space = NearSpace::new(text.holes(), 4096);
     let begin = std::time::Instant::now();
-    let places = space.place_all(&runs);
+    let placed = space.place_with_fallbacks(merged.runs, &PlanOptions::default());
     let elapsed = begin.elapsed();
     let mut pages = std::collections::BTreeSet::new();
     let mut detour_bytes = 0;
-    for (run, place) in runs.iter().zip(places) {
+    assert!(placed.refusals.is_empty());
+    for pair in placed.runs.windows(2) {
+        assert!(pair[0].0.claimed_end() <= pair[1].0.start, "{}", pair[0].0.start);
+    }
+    for (run, place) in &placed.runs {
         let points: usize = run
             .instructions
             .iter()
             .map(|instruction| instruction.points.len())
             .sum();
-        let Some(place) = place else {
-            *tactics.entry("unplaced").or_default() += points;
-            continue;
-        };
-        let built = build(run, place, &RUNTIME).unwrap();
+        let built = build(run, *place, &RUNTIME).unwrap();
         check_invariant(&|range| text.bytes_at(range), map_of(run), run, &built);
         pages.extend(place.0 / 4096..=(place.0 + built.detour.len() as u64 - 1) / 4096);
         detour_bytes += built.detour.len();
-        *tactics.entry(run.tactic.name()).or_default() += points;
+        let is_call =
+            |last: &Displaced| matches!(last.bytes.as_slice(), [0xe8, ..] | [0xff, 0xd0..=0xd7 | 0x10..=0x17, ..]);
+        let with_call = run.tactic == Tactic::Run && run.instructions.last().is_some_and(is_call);
+        *tactics
+            .entry(if with_call { "run with call" } else { run.tactic.name() })
+            .or_default() += points;
     }
     let (regions, touched) = (space.regions().len(), pages.len() * 4);
     println!(
         "{}: {} functions, {tactics:?}; {} of {asked} runs placed in {elapsed:?}, {} KiB of detours in {touched} KiB, {regions} regions",
         path.display(),
         maps.len(),
-        runs.len(),
+        placed.runs.len(),
         detour_bytes >> 10,
     );
     tactics
@@ -126,27 +140,26 @@ fn i1_no_torn_instruction_at_entries() {
     for file in files() {
         let tactics = exercise(&file, entry);
         let of = |name| tactics.get(name).copied().unwrap_or(0);
-        let jumps = of("jump") + of("run");
+        let jumps = of("jump") + of("run") + of("run with call") + of("pun");
         assert!(
             jumps * 20 >= (jumps + of("trap")) * 19,
             "fewer than 95 % jumps in {}",
             file.display()
         );
-        assert_eq!(of("unplaced"), 0);
     }
 }
 
 #[test]
 fn i1_no_torn_instruction_at_returns() {
     for file in files() {
-        assert_eq!(exercise(&file, returns).get("unplaced"), None);
+        assert_ne!(exercise(&file, returns).get("run"), None);
     }
 }
 
 #[test]
 fn i1_no_torn_instruction_at_every_instruction() {
     for file in files() {
-        assert_eq!(exercise(&file, every_instruction).get("unplaced"), None);
+        assert_ne!(exercise(&file, every_instruction).get("run"), None);
     }
 }
 
@@ -156,6 +169,9 @@ fn i1_no_torn_instruction_at_entries_and_returns() {
     let more = std::env::var("NANOPROBE_REAL_FILES").unwrap_or_default();
     for file in files().into_iter().chain(more.split_whitespace().map(PathBuf::from)) {
         let tactics = exercise(&file, |map| entry(map).into_iter().chain(returns(map)).collect());
-        assert_eq!(tactics.get("unplaced"), None);
+        let traps = tactics.get("trap").copied().unwrap_or(0);
+        let points: usize = tactics.values().sum();
+        println!("  traps: {:.2} % of {points}", 100.0 * traps as f64 / points as f64);
+        assert!(traps * 33 < points, "3 % traps or more in {}", file.display());
     }
 }

@@ -193,7 +193,11 @@ impl NearSpace {
         // A pun has its one window, or nothing.
         let punned = request.constraint.window();
         let has_pun = request.constraint.punned() != 0;
-        let windows = if has_pun { std::slice::from_ref(&punned) } else { &WINDOWS };
+        let windows = if has_pun {
+            std::slice::from_ref(&punned)
+        } else {
+            &WINDOWS
+        };
         // From the middle of each window upwards, so that sites above and below share it; then its lower half.
         for window in windows {
             let middle = window.start + (window.end - window.start) / 2;

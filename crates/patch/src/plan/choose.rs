@@ -1,8 +1,8 @@
 //! The choice between shapes, and their grouping.
 //!
 //! Points are taken in the order of their sites. For each that no earlier run covers, the shapes that could cover it are
-//! tried: the run that starts at the site, then those that start before it, nearest first, until one has five bytes up
-//! to the site's end - if a shorter one does not do, a longer one does not either - as far down as the text is free.
+//! tried: those that start at the site, then those that start before it, nearest first, until a run has five bytes up to
+//! the site's end - if a shorter one does not do, a longer one does not either - as far down as the text is free.
 //!
 //! ```text
 //!   41 5e  pop r14    run      e9 ..        the jump
@@ -11,21 +11,57 @@
 //!   c3     ret        site     cc           behind the jump: traps, since a branch to it would not be seen otherwise
 //! ```
 //!
-//! Runs do not overlap, so whoever flows into a later site comes through that site's own patch.
+//! The best [`Quality`] wins. A site that would get a trap is given to the run in front of it, if that can be extended up
+//! to it. Runs do not overlap, so whoever flows into a later site comes through that site's own patch.
 
 use std::ops::Range;
 
-use super::shape::{JUMP, Shape, shape_at};
+use super::shape::{BranchTargets, JUMP, Shape, pun_at, shape_at};
 use super::{Displaced, FunctionPlan, PlanOptions, RunPlan};
 use crate::detour::{Runtime, compose};
 use crate::function::{FunctionMap, Kind};
 use crate::{JumpConstraint, Point, Refusal, Tactic, TargetAddress};
 
 /// The points at one instruction.
+#[derive(Clone)]
 struct Site {
     /// Index of the instruction.
     index: usize,
     points: Vec<Point>,
+}
+
+/// How good a shape is: what a hit costs, and then how likely it finds a place. Best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Quality {
+    /// A jump, no call in it.
+    Jump,
+    /// A pun with windows of 64 KiB or more.
+    Pun,
+    /// A call or system call is executed out of line: its return is mispredicted.
+    JumpWithCall,
+    PunWithCall,
+    /// The run in front, extended.
+    Extended,
+    /// Three bytes are punned: a window of 256 bytes, that is a page of its own.
+    NarrowPun,
+    /// Whoever comes by a known branch traps, others do not.
+    PartlyTrapping,
+}
+
+/// A run for a site.
+struct Choice {
+    quality: Quality,
+    /// Index of the run's first instruction.
+    first: usize,
+    run: RunPlan,
+    /// How many of the following sites it covers.
+    covered: usize,
+}
+
+/// A run that is planned, and what it covers.
+struct Previous {
+    first: usize,
+    sites: Vec<Site>,
 }
 
 pub(super) fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -> FunctionPlan {
@@ -35,21 +71,47 @@ pub(super) fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -
     rest.reverse();
     // Text below this offset is taken by the patches so far.
     let mut floor = 0;
+    let mut previous: Option<Previous> = None;
     while let Some(site) = rest.pop() {
+        let mut before = Vec::new();
         let chosen = match options.force {
             Some(Tactic::Trap) => None,
-            force => choose(map, &site, &rest, floor, force),
+            force => {
+                let own = choose(map, &site, &rest, floor, force);
+                let extended = match (&own, &previous) {
+                    (Some(own), _) if own.quality < Quality::Extended => None,
+                    (_, Some(previous)) => extend(map, previous, &site, &rest, force),
+                    _ => None,
+                };
+                match (own, extended) {
+                    (Some(own), Some(extended)) if own.quality <= extended.quality => Some(own),
+                    (_, Some(extended)) => {
+                        plan.runs.pop();
+                        before = previous.take().map_or(Vec::new(), |previous| previous.sites);
+                        Some(extended)
+                    }
+                    (own, None) => own,
+                }
+            }
         };
-        if let Some((run, covered)) = chosen {
-            rest.truncate(rest.len() - covered);
-            floor = run
-                .end()
+        if let Some(choice) = chosen {
+            let following = rest.split_off(rest.len() - choice.covered);
+            before.push(site);
+            before.extend(following.into_iter().rev());
+            previous = Some(Previous {
+                first: choice.first,
+                sites: before,
+            });
+            floor = choice
+                .run
+                .claimed_end()
                 .offset_from(map.start())
                 .and_then(|end| u32::try_from(end).ok())
                 .unwrap_or(u32::MAX);
-            plan.runs.push(run);
+            plan.runs.push(choice.run);
             continue;
         }
+        previous = None;
         let address = map
             .code()
             .get(site.index)
@@ -122,49 +184,102 @@ fn instruction_at(map: &FunctionMap, site: TargetAddress) -> Result<usize, Refus
     }
 }
 
-/// The best run over a site, and how many of the following sites (the last ones of `rest`) it covers.
-fn choose(
-    map: &FunctionMap,
-    site: &Site,
-    rest: &[Site],
-    floor: u32,
-    force: Option<Tactic>,
-) -> Option<(RunPlan, usize)> {
+/// The best run over a site that starts at or behind `floor`. `rest`: the sites behind it, the next one last.
+fn choose(map: &FunctionMap, site: &Site, rest: &[Site], floor: u32, force: Option<Tactic>) -> Option<Choice> {
     let end = map.code().get(site.index)?.end();
-    let mut second_choice = None;
-    let mut last = false;
+    let mut best: Option<Choice> = None;
     for first in (0..=site.index).rev() {
         let start = map.code().get(first)?.offset;
-        if start < floor || last {
+        if start < floor {
             break;
         }
-        last = start + JUMP <= end;
-        let Some(shape) = shape_at(map, first, site.index) else {
-            continue;
-        };
-        if force.is_some_and(|tactic| tactic != shape.tactic()) {
-            continue;
+        let shapes = [
+            shape_at(map, first, site.index, BranchTargets::Refuse).map(|shape| {
+                let quality = if shape.avoided {
+                    Quality::JumpWithCall
+                } else {
+                    Quality::Jump
+                };
+                (quality, shape)
+            }),
+            pun_at(map, first, site.index).and_then(|shape| {
+                let quality = match (shape.punned, shape.avoided) {
+                    (1 | 2, false) => Quality::Pun,
+                    (1 | 2, true) => Quality::PunWithCall,
+                    (3, false) => Quality::NarrowPun,
+                    _ => return None,
+                };
+                Some((quality, shape))
+            }),
+            shape_at(map, first, site.index, BranchTargets::BehindJump).map(|shape| (Quality::PartlyTrapping, shape)),
+        ];
+        for (quality, shape) in shapes.into_iter().flatten() {
+            let forced_otherwise = force.is_some_and(|tactic| tactic != shape.tactic());
+            if forced_otherwise || best.as_ref().is_some_and(|best| best.quality <= quality) {
+                continue;
+            }
+            if let Some((run, covered)) = cover(map, &shape, std::slice::from_ref(site), rest) {
+                best = Some(Choice {
+                    quality,
+                    first,
+                    run,
+                    covered,
+                });
+            }
         }
-        let covered = rest.iter().rev().take_while(|other| other.index < shape.behind).count();
-        // A padding nop is not executed any more, so it cannot have handlers.
-        let next_site = rest
-            .iter()
-            .rev()
-            .nth(covered)
-            .and_then(|other| map.code().get(other.index));
-        if next_site.is_some_and(|next| next.offset < shape.end) {
-            continue;
+        let found = best.as_ref().is_some_and(|best| best.quality == Quality::Jump);
+        if found || start + JUMP <= end {
+            break;
         }
-        let sites: Vec<&Site> = std::iter::once(site).chain(rest.iter().rev().take(covered)).collect();
-        let Ok(run) = displace(map, &shape, &sites) else {
-            continue;
-        };
-        if !shape.avoided {
-            return Some((run, covered));
-        }
-        second_choice.get_or_insert((run, covered));
     }
-    second_choice
+    let mut best = best?;
+    if matches!(best.quality, Quality::Pun | Quality::PunWithCall) && force.is_none() {
+        best.run.alternative = shape_at(map, best.first, site.index, BranchTargets::Refuse)
+            .and_then(|shape| cover(map, &shape, std::slice::from_ref(site), rest))
+            .filter(|(_, covered)| *covered == best.covered)
+            .map(|(run, _)| Box::new(run));
+    }
+    Some(best)
+}
+
+/// The previous run, made longer so that it covers this site, too.
+fn extend(map: &FunctionMap, previous: &Previous, site: &Site, rest: &[Site], force: Option<Tactic>) -> Option<Choice> {
+    let mut sites = previous.sites.clone();
+    sites.push(site.clone());
+    let attempts = [
+        (Quality::Extended, BranchTargets::Refuse),
+        (Quality::PartlyTrapping, BranchTargets::BehindJump),
+    ];
+    attempts.into_iter().find_map(|(quality, targets)| {
+        let shape = shape_at(map, previous.first, site.index, targets)?;
+        if force.is_some_and(|tactic| tactic != shape.tactic()) {
+            return None;
+        }
+        let (run, covered) = cover(map, &shape, &sites, rest)?;
+        Some(Choice {
+            quality,
+            first: previous.first,
+            run,
+            covered,
+        })
+    })
+}
+
+/// The run of a shape over `sites` and those of `rest` that it reaches, with their number. `None` when it cannot be
+/// moved, or claims text in which another site lies: a padding nop is not executed any more, a punned instruction must
+/// stay as it is, so neither can have handlers.
+fn cover(map: &FunctionMap, shape: &Shape, sites: &[Site], rest: &[Site]) -> Option<(RunPlan, usize)> {
+    let covered = rest.iter().rev().take_while(|other| other.index < shape.behind).count();
+    let next_site = rest
+        .iter()
+        .rev()
+        .nth(covered)
+        .and_then(|other| map.code().get(other.index));
+    if next_site.is_some_and(|next| next.offset < shape.claimed_end()) {
+        return None;
+    }
+    let sites: Vec<&Site> = sites.iter().chain(rest.iter().rev().take(covered)).collect();
+    displace(map, shape, &sites).ok().map(|run| (run, covered))
 }
 
 fn trap(map: &FunctionMap, site: &Site) -> Result<RunPlan, Refusal> {
@@ -191,6 +306,7 @@ fn trap_at(displaced: Displaced, inside: Vec<Range<TargetAddress>>) -> Result<Ru
         detour_length: 0,
         reach: TargetAddress(0)..TargetAddress(0),
         inside,
+        alternative: None,
     })
 }
 
@@ -236,13 +352,14 @@ fn displace(map: &FunctionMap, shape: &Shape, sites: &[&Site]) -> Result<RunPlan
         instructions,
         length: (shape.end - offset) as usize,
         original: map
-            .bytes_at(offset..patch_end.max(offset + JUMP).min(shape.end))
+            .bytes_at(offset..patch_end.max(offset + JUMP).min(shape.claimed_end()))
             .to_vec(),
         constraint: shape.constraint,
         padding_boundaries: shape.padding.iter().map(|offset| map.address(*offset)).collect(),
         detour_length: 0,
         reach: TargetAddress(0)..TargetAddress(0),
         inside: map.ranges().collect(),
+        alternative: None,
     })
 }
 

@@ -148,7 +148,9 @@ pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize) -> Option<Sha
         return None;
     }
     for (index, byte) in kept.iter().enumerate() {
-        shape.constraint = shape.constraint.with_punned((shape.end - start) as usize + index, *byte);
+        shape.constraint = shape
+            .constraint
+            .with_punned((shape.end - start) as usize + index, *byte);
     }
     Some(shape)
 }

@@ -236,6 +236,8 @@ pub struct Machine {
     space: NearSpace,
     mapped: Vec<Range<TargetAddress>>,
     original: Vec<u8>,
+    /// How many puns were written so far.
+    pub puns: usize,
 }
 
 impl Machine {
@@ -275,6 +277,7 @@ impl Machine {
             space,
             mapped,
             original,
+            puns: 0,
         }
     }
 
@@ -311,9 +314,9 @@ impl Machine {
     }
 
     /// Builds and writes the patches; the last ones must have been taken back.
-    pub fn patch(&mut self, plan: &FunctionPlan) -> Vec<Built> {
-        let runs: Vec<&RunPlan> = plan.runs.iter().collect();
-        let places = self.space.place_all(&runs);
+    pub fn patch(&mut self, plan: &FunctionPlan, options: &PlanOptions) -> Vec<Built> {
+        let placed = self.space.place_with_fallbacks(plan.runs.clone(), options);
+        assert!(placed.refusals.is_empty(), "{:?}", placed.refusals);
         let wanted = self.space.regions();
         for region in &wanted {
             if !self.mapped.contains(region) {
@@ -332,16 +335,16 @@ impl Machine {
             protect(region.start.0..region.end.0, false);
         }
         self.mapped = wanted;
-        let built: Vec<Built> = runs
+        let built: Vec<Built> = placed
+            .runs
             .iter()
-            .zip(places)
             .map(|(run, place)| {
-                let place = place.unwrap();
-                let built = build(run, place, &self.runtime).unwrap();
+                let built = build(run, *place, &self.runtime).unwrap();
                 write(place.0, &built.detour);
                 built
             })
             .collect();
+        self.puns += placed.runs.iter().filter(|(run, _)| run.tactic == Tactic::Pun).count();
         for region in &self.mapped {
             protect(region.start.0..region.end.0, true);
         }

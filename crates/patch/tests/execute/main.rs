@@ -120,7 +120,7 @@ impl Tested<'_> {
             .collect();
         let plan = plan(&self.map, points, options);
         assert!(plan.refusals.is_empty(), "{name}: {what}: {:?}", plan.refusals);
-        machine.patch(&plan);
+        machine.patch(&plan, options);
         machine.know_thread(known);
         for ((registers, data), (result, counts)) in self.states.iter().zip(native) {
             machine.clear_context();
@@ -352,7 +352,7 @@ fn test_handlers(machine: &mut Machine, random: &mut Random) {
         for _ in 0..ROUNDS {
             let (registers, data) = random.state(machine);
             let native = machine.run(&registers, &data, start.0);
-            machine.patch(&plan);
+            machine.patch(&plan, &PlanOptions::default());
             machine.know_thread(true);
 
             machine.clear_context();

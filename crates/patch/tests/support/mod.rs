@@ -109,7 +109,19 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
     assert!(built.patched.len() <= 16);
     assert_eq!(built.detour.len(), run.detour_length, "{name}");
     let end = run.start.0 + built.patched.len() as u64;
-    let jump = if run.tactic == Tactic::Trap { 1 } else { 5 };
+    // A pun changes only what it displaces: all that is behind equals the original, and is not redirected.
+    let jump = match run.tactic {
+        Tactic::Trap => 1,
+        Tactic::Pun => run.length,
+        _ => 5,
+    };
+    if run.tactic == Tactic::Pun {
+        assert!((1..5).contains(&run.length), "{name}");
+        assert_eq!(built.patched.len(), 5);
+        assert_eq!(built.patched[run.length..], built.original[run.length..], "{name}");
+        let redirected_behind = built.redirects.iter().any(|redirect| redirect.from >= run.end());
+        assert!(!redirected_behind, "{name}: {built:x?}");
+    }
     let int3_here = |address: TargetAddress| text(address.0..address.0 + 1) == [0xcc];
     let mut changed = jump;
     for (start, _) in map
