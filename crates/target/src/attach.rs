@@ -76,10 +76,11 @@ pub(crate) fn examine(pid: ProcessId, our_tracee: bool) -> Result<Examined, Atta
     let status = read_status(pid).map_err(|error| unreadable("status", error))?;
     let stat = read_stat(pid).map_err(|error| unreadable("stat", error))?;
     let us = read_status_of_ourselves(pid)?;
-    check_status(pid, &status, &stat, &us, our_tracee)?;
+    let living = threads::living(pid);
+    check_status(pid, &status, &stat, &us, living, our_tracee)?;
 
     // The files of a main thread that has ended are empty; any of the others shows the same process.
-    let tid = threads::living(pid).ok_or(AttachError::NotFound { pid })?;
+    let tid = living.ok_or(AttachError::NotFound { pid })?;
     let memory = File::options()
         .read(true)
         .write(true)
@@ -122,6 +123,7 @@ fn check_status(
     status: &Status,
     stat: &Stat,
     us: &Status,
+    living: Option<ThreadId>,
     our_tracee: bool,
 ) -> Result<(), AttachError> {
     if let Some(process) = status.process.filter(|&process| process != pid) {
@@ -133,7 +135,7 @@ fn check_status(
     if stat.is_kernel_thread() || status.is_kernel_thread {
         return Err(AttachError::KernelThread { pid });
     }
-    if matches!(status.state, Some('Z' | 'X' | 'x')) && threads::living(pid).is_none() {
+    if matches!(status.state, Some('Z' | 'X' | 'x')) && living.is_none() {
         return Err(AttachError::Zombie { pid });
     }
     if us.capabilities & CAP_SYS_PTRACE == 0 {
@@ -296,7 +298,7 @@ mod tests {
             process: Some(99),
             ..user([7; 4], [8; 4])
         };
-        check_status(10, target, &Stat::default(), &us, false)
+        check_status(10, target, &Stat::default(), &us, None, false)
     }
 
     #[test]
@@ -341,7 +343,7 @@ mod tests {
             ..own.clone()
         };
         assert_eq!(
-            check_status(10, &own, &Stat::default(), &us, false),
+            check_status(10, &own, &Stat::default(), &us, None, false),
             Err(AttachError::Ourselves { pid: 10 })
         );
         let traced = Status {
@@ -357,7 +359,7 @@ mod tests {
             })
         );
         assert_eq!(
-            check_status(10, &traced, &Stat::default(), &user([7; 4], [8; 4]), true),
+            check_status(10, &traced, &Stat::default(), &user([7; 4], [8; 4]), None, true),
             Err(AttachError::Ourselves { pid: 10 })
         );
     }

@@ -1,5 +1,5 @@
 //! The tracer is killed, at any moment: the target runs on.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 
@@ -81,7 +81,11 @@ fn killed_in_the_middle_of_its_calls() {
         let mut microseconds = 1;
         for round in 0..60u64 {
             let tracer = start_tracer(running.pid(), false);
-            until("traced", || tracer_of(running.pid()) != 0);
+            until("traced", || {
+                let ended = running.child.try_wait().unwrap();
+                assert_eq!(ended, None, "round {round}: it has ended");
+                tracer_of(running.pid()) != 0
+            });
             // Another moment each time.
             microseconds = (microseconds * 7 + round * 131) % 3001;
             std::thread::sleep(std::time::Duration::from_micros(microseconds));

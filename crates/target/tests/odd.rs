@@ -1,5 +1,5 @@
 //! Processes that are hard to stop, or to borrow a thread of.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 
@@ -139,16 +139,19 @@ fn a_restartable_sequence_is_aborted_as_the_kernel_would() {
         eprintln!("skipped: this libc has no restartable sequences");
         return;
     }
-    // It is preempted, and thereby aborted, sooner or later without us: catch it while it is inside.
     let process = running.open();
-    let mut stopped = process.stop().unwrap();
-    let tid = stopped.best_thread().unwrap();
-    if let Some(abort) = stopped.rseq_abort(tid).unwrap() {
-        let mut remote = stopped.remote(tid).unwrap();
-        assert_eq!(remote.syscall(libc::SYS_gettid, [0; 6]).unwrap(), i64::from(tid));
-        remote.finish().unwrap();
-        assert_eq!(TargetAddress(stopped.registers(tid).unwrap().rip), abort);
-    }
-    drop(stopped);
+    let mut inside = 0;
+    until("caught inside, ten times", || {
+        let mut stopped = process.stop().unwrap();
+        let tid = stopped.best_thread().unwrap();
+        if let Some(abort) = stopped.rseq_abort(tid).unwrap() {
+            inside += 1;
+            let mut remote = stopped.remote(tid).unwrap();
+            assert_eq!(remote.syscall(libc::SYS_gettid, [0; 6]).unwrap(), i64::from(tid));
+            remote.finish().unwrap();
+            assert_eq!(TargetAddress(stopped.registers(tid).unwrap().rip), abort);
+        }
+        inside == 10
+    });
     assert_eq!(running.finish().0, "fine");
 }

@@ -1,5 +1,5 @@
 //! Calls made in a thread that sleeps, runs, or stands anywhere: it goes on as if nothing had happened.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Process, Protection, RemoteError, SignalAction, Stopped};
 use nix::errno::Errno;
-use support::{Running, compile, compile_with, until};
+use support::{Running, compile, compile_with, queue, until};
 
 fn maps(pid: i32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap()
@@ -100,7 +100,7 @@ fn sleeping_threads_make_calls_and_sleep_on() {
         }
         std::thread::sleep(Duration::from_millis(33));
     }
-    assert!(calls > 50, "{calls}");
+    assert!(calls >= kinds.len(), "{calls}");
     for (running, kind) in all.into_iter().zip(kinds) {
         assert_eq!(running.finish().0, "damage=0 early=0 wrong=0", "{kind}");
     }
@@ -148,10 +148,7 @@ fn threads_that_run_and_die_lend_themselves() {
             let mut remote = stopped.remote(tid).unwrap();
             assert_eq!(remote.syscall(libc::SYS_gettid, [0; 6]).unwrap(), i64::from(tid));
             // Signals to the process and to this very thread come while it works for us.
-            let value = libc::sigval {
-                sival_ptr: 77 as *mut libc::c_void,
-            };
-            until("room", || unsafe { libc::sigqueue(running.pid(), signal, value) } == 0);
+            queue(running.pid(), signal);
             sent += 1;
             assert_eq!(remote.syscall(libc::SYS_gettid, [0; 6]).unwrap(), i64::from(tid));
         }

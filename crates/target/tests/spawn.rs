@@ -1,5 +1,5 @@
 //! Programs that stand before their first instruction.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 

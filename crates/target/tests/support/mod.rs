@@ -1,5 +1,5 @@
 //! Building and running the programs of these tests.
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -122,4 +122,16 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     panic!("never: {what}");
+}
+
+/// Sends a queued signal with the value 77; waits while the queue is full.
+pub fn queue(pid: i32, signal: i32) {
+    let value = libc::sigval {
+        sival_ptr: 77 as *mut libc::c_void,
+    };
+    // SAFETY: no memory is involved; the pointer is only a number.
+    until(
+        "room in the signal queue",
+        || unsafe { libc::sigqueue(pid, signal, value) } == 0,
+    );
 }
