@@ -162,6 +162,7 @@ impl Snapshot {
     /// Naming the differences.
     #[track_caller]
     pub fn assert_restored(&self, pid: i32) {
+        assert!(!maps(pid).is_empty(), "process {pid} is gone: the tracing killed it");
         let now = differences(pid);
         assert!(now.is_empty(), "the text differs from its files: {}", describe(&now));
         for (&start, expected) in &self.vdso {
