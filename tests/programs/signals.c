@@ -4,7 +4,8 @@
  * blocked   probed functions called while every signal, SIGTRAP too, is blocked, ignored, or masked by a handler
  * own-segv  the program's SIGSEGV and SIGFPE handlers see its own faults where they happened
  * own-trap  the program's SIGTRAP handler gets the program's own int3 and raise(SIGTRAP), and nothing else
- * small     handlers on the smallest alternate stack that the system allows */
+ * small     handlers on the smallest alternate stack that the system allows: room for one signal frame and 1 KiB, or for
+ *           as many frames as a third argument says */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -111,9 +112,9 @@ static void timers(long signals)
 	signal(SIGPROF, SIG_IGN);
 }
 
-static void small(long signals)
+static void small(long signals, long frames)
 {
-	use_alternate_stack((size_t)sysconf(_SC_MINSIGSTKSZ) + 1024);
+	use_alternate_stack((size_t)(sysconf(_SC_MINSIGSTKSZ) * frames) + 1024);
 	install(SIGUSR1, on_timer, SA_ONSTACK, 1);
 	for (long i = 0; i < signals; i++)
 		CHECK(raise(SIGUSR1) == 0);
@@ -263,7 +264,7 @@ int main(int argc, char **argv)
 	if (strcmp(mode, "timers") == 0)
 		timers(number(argc, argv, 2, 2000));
 	else if (strcmp(mode, "small") == 0)
-		small(number(argc, argv, 2, 1000));
+		small(number(argc, argv, 2, 1000), number(argc, argv, 3, 1));
 	else if (strcmp(mode, "blocked") == 0)
 		blocked(number(argc, argv, 2, 10000));
 	else if (strcmp(mode, "own-segv") == 0)

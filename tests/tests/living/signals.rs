@@ -21,13 +21,15 @@ live_tests! {
         assert_eq!(counted + missed(&traced.finished.stderr), right, "{}", traced.finished.stderr);
     }
 
+    /// A trap in such a handler needs a second signal frame; jumps need none.
     fn handlers_on_the_smallest_stack(form) {
+        let frames = form.scale(1, 2);
         let program = program("signals.c");
-        let traced = traced_from_start(form, BOTH, &program, "small 1000");
+        let traced = traced_from_start(form, BOTH, &program, &format!("small 1000 {frames}"));
         assert_eq!(table(&traced.results)["handled"], 2000);
         let clause = "pid$target:a.out:handled:entry { @[ustack()] = count(); }
                       pid$target:a.out:handled:return { @q[probefunc] = quantize(arg1); }";
-        traced_from_start(form, clause, &program, "small 200");
+        traced_from_start(form, clause, &program, &format!("small 200 {frames}"));
     }
 
     fn the_programs_own_fault_handlers(form) {
