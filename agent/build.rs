@@ -37,6 +37,7 @@ const HEADERS: &[&str] = &[
     "ring.h",
     "strings.h",
     "syscalls.h",
+    "threads.h",
     "unwind.h",
 ];
 

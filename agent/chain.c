@@ -21,28 +21,27 @@ enum { NP_SIG_DFL = 0, NP_SIG_IGN = 1, NP_SIG_BLOCK = 0, NP_SIG_UNBLOCK = 1 };
 #define NP_SA_NODEFER 0x40000000UL
 #define NP_SA_RESETHAND 0x80000000UL
 
-/* A fault address in a detour only means something in the part where relocated instructions are. Looking for it costs a
- * walk over all redirects, so first see whether the address is in a mapping of ours at all. */
-static int is_ours(const struct np_control *control, u64 address)
-{
-	u64 count = np_minimum(np_load_once(control->region_count), control->region_capacity);
-	const struct np_region *regions = (const struct np_region *)((u64)control + control->regions_offset);
-	for (u64 region = 0; region < count; region++)
-		if (regions[region].kind == NP_REGION_CODE && address - regions[region].address < regions[region].bytes)
-			return 1;
-	return 0;
-}
-
 u64 np_original_address(u64 address)
 {
-	if (!is_ours((const struct np_control *)np_header.control, address))
-		return address;
-	u64 count = np_redirect_count();
-	const struct np_redirect *redirects = np_redirect_table();
-	for (u64 redirect = 0; redirect < count; redirect++)
-		if (redirects[redirect].to == address)
-			return redirects[redirect].from;
-	return address;
+	const struct np_redirect *entry = np_entry_before(np_load_once(*(u64 *)&np_header.origins), address);
+	return entry && entry->to ? entry->to : address;
+}
+
+const struct np_redirect *np_entry_before(u64 table_address, u64 address)
+{
+	const struct np_redirect_table *table = (const struct np_redirect_table *)table_address;
+	if (!table)
+		return 0;
+	const struct np_redirect *entries = (const struct np_redirect *)(table + 1);
+	u64 low = 0, high = table->count;
+	while (low < high) { /* the first entry behind `address` */
+		u64 middle = low + (high - low) / 2;
+		if (entries[middle].from <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low ? &entries[low - 1] : 0;
 }
 
 /* Yields whether the kernel will deliver the signal anew. */

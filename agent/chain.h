@@ -17,15 +17,8 @@ struct np_ucontext {
 	u64 r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip;
 };
 
-NP_INLINE u32 np_redirect_count(void)
-{
-	return (u32)np_load_once(*(u64 *)&np_header.redirect_count);
-}
-
-NP_INLINE const struct np_redirect *np_redirect_table(void)
-{
-	return (const struct np_redirect *)np_load_once(*(u64 *)&np_header.redirects);
-}
+/* The last entry of a struct np_redirect_table that is not behind `address`; 0: there is none. */
+const struct np_redirect *np_entry_before(u64 table, u64 address);
 
 /* The original address of the instruction whose relocated copy is at `address`; `address` itself when unknown. */
 u64 np_original_address(u64 address);

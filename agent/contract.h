@@ -131,13 +131,14 @@ struct np_range {
 /* ---- the agent image ----------------------------------------------------------------------------------------- */
 
 /* The first bytes of the agent's image; the tracer fills it in before writing the image. Never written later, but for
- * `redirects` and `redirect_count` (one aligned 8-byte store each, count last when growing). */
+ * `redirects` and `origins`: when they grow, new tables are written elsewhere and published by one write of both
+ * pointers. A table tells its own length and never changes, so whoever reads an old pointer reads an old table. */
 struct np_image {
 	u64 magic;
 	u64 control;            /* address of struct np_control */
 	u64 table;              /* address of struct np_thread_table */
-	u64 redirects;          /* address of struct np_redirect[redirect_count], sorted by `from` */
-	u64 redirect_count;
+	u64 redirects;          /* address of a struct np_redirect_table: trapping address to where it goes on */
+	u64 origins;            /* address of a struct np_redirect_table: relocated address to original one */
 	u64 thread_key_mode;    /* enum np_thread_key */
 	u64 code_start;         /* [code_start, code_end): the image and the handlers, not the detours */
 	u64 code_end;
@@ -155,6 +156,13 @@ enum np_thread_key {
 struct np_redirect {
 	u64 from;
 	u64 to;
+};
+/* In `origins` an entry holds up to the next one: an instruction may be relocated as several. `to` is 0 where a detour
+ * does something of its own. */
+struct np_redirect_table {
+	u64 count;
+	u64 reserved;
+	/* struct np_redirect entries[count], sorted by `from` */
 };
 
 /* ---- finding a thread's context ------------------------------------------------------------------------------ */
@@ -349,7 +357,7 @@ struct np_unwind_module {
 struct np_unwind_row {
 	u32 pc;                 /* the row holds from base + pc to the next row */
 	u8 cfa;                 /* enum np_cfa */
-	u8 rbp;                 /* 0: unchanged; 1: at cfa + rbp_offset; 2: undefined; 3: at rbp + rbp_offset */
+	u8 rbp;                 /* enum np_rbp: where the caller's rbp is */
 	short rbp_offset;
 	i32 cfa_offset;
 };
@@ -361,6 +369,12 @@ enum np_cfa {
 	NP_CFA_SIGNAL = 4,      /* a signal frame: rip, rsp, rbp from the ucontext at rsp */
 	NP_CFA_RBP_DEREF = 5,   /* cfa = *(rbp + cfa_offset): main with a realigned stack */
 	NP_CFA_UNKNOWN = 6,     /* nothing is said about this code, or nothing that fits a row: follow the rbp chain */
+};
+enum np_rbp {
+	NP_RBP_SAME = 0,        /* unchanged */
+	NP_RBP_AT_CFA = 1,      /* at cfa + rbp_offset */
+	NP_RBP_LOST = 2,        /* overwritten and nowhere saved */
+	NP_RBP_AT_RBP = 3,      /* at rbp + rbp_offset */
 };
 
 /* ---- the agent's functions -------------------------------------------------------------------------------------

@@ -4,26 +4,20 @@
  * are never freed: a thread pointer that is used again (a new thread on a dead one's stack) finds the old context, and
  * handlers see from the id in the thread control block that the thread has changed.
  *
- *     1. claim a slot: compare-and-swap its key from 0 to ours. From here a nested hit of ours, in a signal handler,
- *        finds the key with no context, and is missed.
- *     2. claim a context: count it in the control block.
- *     3. write its identity, then publish it in the slot.
+ *     1. claim a slot: compare-and-swap its key from 0 to ours, unless it is ours already. A slot may be ours without a
+ *        context: there was none left then, or only the thread's signal mask was of interest (shims.c).
+ *     2. claim a context: count it in the control block, but never beyond those that are ready. The tracer makes more of
+ *        them ready while threads come, so who finds none now is missed, and asks again at the next hit.
+ *     3. write its identity, then publish it in the slot. A nested hit, in a signal handler that came since 1, may have
+ *        published one already: then that is the thread's, and the one claimed here stays unused.
  *     4. exit() may have passed over the table between 1 and 3: look again, and take it back.
  */
 #include "guard.h"
 #include "syscalls.h"
+#include "threads.h"
 
-#define NP_TABLE_PROBES 128
-
-NP_INLINE u64 thread_key(void)
-{
-	u64 key;
-	if (np_header.thread_key_mode == NP_KEY_FSBASE) {
-		__asm__ volatile("rdfsbase %0" : "=r"(key));
-		return key;
-	}
-	return np_guarded_tls_self(&key) ? key : 0;
-}
+/* Attempts at the count of contexts against other threads that want one at the same moment. */
+#define NP_CLAIM_ATTEMPTS 1000
 
 /* Full barrier: the store before it is seen before the load after it is made. */
 NP_INLINE void full_barrier(void)
@@ -47,19 +41,20 @@ NP_INLINE u32 read_tid(const struct np_context *context)
 
 static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_slot *slot, u64 key)
 {
-	if (np_load_once(control->context_count) >= control->context_capacity)
-		return missed(control);
-	u32 index = __atomic_fetch_add(&control->context_count, 1, __ATOMIC_RELAXED);
-	if (index >= control->context_capacity) {
-		__atomic_fetch_sub(&control->context_count, 1, __ATOMIC_RELAXED);
-		return missed(control);
-	}
+	u32 index = np_load_once(control->context_count), attempt = 0;
+	do {
+		if (index >= np_load_once(control->context_capacity) || attempt++ == NP_CLAIM_ATTEMPTS)
+			return missed(control);
+	} while (!__atomic_compare_exchange_n(&control->context_count, &index, index + 1, 0, __ATOMIC_ACQ_REL,
+	                                      __ATOMIC_ACQUIRE));
 	struct np_context *context =
 		(struct np_context *)((u64)control + control->contexts_offset + index * control->context_stride);
 	context->tid_address = control->tid_offset ? key + control->tid_offset : (u64)&context->tid;
 	context->tid = read_tid(context);
 	context->thread_key = key;
-	np_store(slot->context, (u64)context);
+	u64 found = 0;
+	if (!__atomic_compare_exchange_n(&slot->context, &found, (u64)context, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		return found;
 	full_barrier();
 	if (np_load_once(control->exit_requested)) {
 		np_store(slot->context, 0);
@@ -76,23 +71,12 @@ NP_ENTRY u64 np_enter(void)
 	struct np_control *control = (struct np_control *)np_header.control;
 	if (np_load_once(control->exit_requested))
 		return 0;
-	u64 key = thread_key();
-	if (!key)
+	u64 key = np_thread_key();
+	struct np_thread_slot *slot = key ? np_own_slot(table, key) : 0;
+	if (!slot)
 		return missed(control);
-	u32 first = (u32)(key * NP_TABLE_FACTOR >> (64 - NP_TABLE_BITS));
-	for (u32 probe = 0; probe < NP_TABLE_PROBES; probe++) {
-		struct np_thread_slot *slot = &table->slots[(first + probe) & (NP_TABLE_SLOTS - 1)];
-		u64 found = np_load_once(slot->key);
-		if (found == 0) {
-			if (__atomic_compare_exchange_n(&slot->key, &found, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-				return claim_context(control, slot, key);
-		}
-		if (found == key) {
-			u64 context = np_load_once(slot->context);
-			return context ? context : missed(control);
-		}
-	}
-	return missed(control);
+	u64 context = np_load_once(slot->context);
+	return context ? context : claim_context(control, slot, key);
 }
 
 NP_ENTRY void np_thread_changed(struct np_context *context)

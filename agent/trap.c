@@ -5,35 +5,19 @@
  * child, in a thread without a context and while a handler runs.
  *
  * A fault at one of the agent's guarded loads resumes at that load's error path. Every other fault is the program's; if
- * it was raised by a relocated instruction, the program sees its original address (where the redirect table names the
- * relocated one; a fault in the middle of an instruction that was relocated as several keeps its rip).
+ * it was raised by a relocated instruction, the program sees its original address. A fault in the midst of a detour's own
+ * code (there is only one kind: the stack is at its end) keeps its rip, since only there the thread can go on.
  */
 #include "chain.h"
 #include "guard.h"
 
 enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGSEGV = 11 };
 
-/* The tracer grows the table by two stores, array first; a miss counts only if both were the same before and after. */
+/* Where a thread goes on that has trapped at `from`; 0: that is no trap of ours. */
 static u64 redirect(u64 from)
 {
-	for (u32 attempt = 0; attempt < 64; attempt++) {
-		u64 count = np_redirect_count();
-		const struct np_redirect *redirects = np_redirect_table();
-		u64 low = 0, high = count;
-		while (low < high) {
-			u64 middle = low + (high - low) / 2;
-			u64 found = redirects[middle].from;
-			if (found == from)
-				return redirects[middle].to;
-			if (found < from)
-				low = middle + 1;
-			else
-				high = middle;
-		}
-		if (np_redirect_count() == count && np_redirect_table() == redirects)
-			break;
-	}
-	return 0;
+	const struct np_redirect *entry = np_entry_before(np_load_once(*(u64 *)&np_header.redirects), from);
+	return entry && entry->from == from ? entry->to : 0;
 }
 
 NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)

@@ -8,8 +8,9 @@
  *     caller       pc = *(cfa - 8), rsp = cfa, rbp = as the row says
  *
  * A caller's pc is its return address; the row that holds there is the call's own, so one less is looked up. After a
- * signal frame the pc is the interrupted instruction itself. Where no module covers the pc (code made at run time) the
- * chain of rbp is followed. The walk stops at the first thing that makes no sense: a canonical address that does not
+ * signal frame the pc is the interrupted instruction itself. Where no module covers the pc (code made at run time), or
+ * the module says nothing of it (NP_CFA_UNKNOWN), the chain of rbp is followed; an rbp that is lost counts as 0, which
+ * ends the walk where it would be needed. The walk stops at the first thing that makes no sense: a canonical address that does not
  * rise, one that is not aligned, a word that cannot be read, a return address of no user memory.
  */
 #include "unwind.h"
@@ -94,7 +95,8 @@ static int step(struct np_context *context, struct cursor *cursor, int first)
 {
 	const struct np_unwind_row *row;
 	u64 cfa;
-	if (!find_row(np_control_block(context), cursor->pc - !cursor->exact, &row)) {
+	int covered = find_row(np_control_block(context), cursor->pc - !cursor->exact, &row);
+	if (!covered || (row && row->cfa == NP_CFA_UNKNOWN)) {
 		const struct np_enabling *enabling = (const struct np_enabling *)context->enabling;
 		if (first && enabling->offset == 0)
 			return step_to(context, cursor, cursor->rsp + 8, 0);
@@ -124,7 +126,21 @@ static int step(struct np_context *context, struct cursor *cursor, int first)
 	default:
 		return 0;
 	}
-	return step_to(context, cursor, cfa, row->rbp == 1 ? cfa + (u64)(i64)row->rbp_offset : 0);
+	u64 saved_rbp = 0, rbp_offset = (u64)(i64)row->rbp_offset;
+	switch (row->rbp) {
+	case NP_RBP_AT_CFA:
+		saved_rbp = cfa + rbp_offset;
+		break;
+	case NP_RBP_LOST:
+		cursor->rbp = 0;
+		break;
+	case NP_RBP_AT_RBP:
+		if (!cursor->rbp)
+			return 0;
+		saved_rbp = cursor->rbp + rbp_offset;
+		break;
+	}
+	return step_to(context, cursor, cfa, saved_rbp);
 }
 
 NP_INLINE void start(const struct np_context *context, struct cursor *cursor)

@@ -120,10 +120,10 @@ pub struct ImageHeader {
     pub control: u64,
     /// Address of the thread table.
     pub table: u64,
-    /// Address of the redirects, sorted by `from`.
+    /// Address of the table of redirects ([`redirect_table`]).
     pub redirects: u64,
-    /// Their number.
-    pub redirect_count: u64,
+    /// Address of the table of origins ([`redirect_table`]).
+    pub origins: u64,
     /// `KEY_*`.
     pub thread_key_mode: u64,
     /// Where image and handlers begin.
@@ -134,8 +134,17 @@ pub struct ImageHeader {
     pub allow_syscalls: bool,
 }
 
-/// Offset of `redirects` in the image, for the tracer's later stores; the count is the word behind it.
+/// Offset of `redirects` in the image, for the tracer's later stores; `origins` is the word behind it. Both are published
+/// by one write.
 pub const REDIRECTS_OFFSET: u32 = 24;
+
+/// The bytes of a `struct np_redirect_table`: pairs of `from` and `to`, which must be sorted by `from`. To be written at
+/// a multiple of 8.
+pub fn redirect_table(entries: impl ExactSizeIterator<Item = (u64, u64)>) -> Vec<u8> {
+    let head = [entries.len() as u64, 0];
+    let words = head.into_iter().chain(entries.flat_map(|(from, to)| [from, to]));
+    words.flat_map(u64::to_le_bytes).collect()
+}
 
 /// Whether this machine, which is the target's too, has `rdpid`.
 fn has_rdpid() -> bool {
@@ -149,7 +158,7 @@ pub fn image_with(header: ImageHeader) -> Vec<u8> {
         header.control,
         header.table,
         header.redirects,
-        header.redirect_count,
+        header.origins,
         header.thread_key_mode,
         header.code_start,
         header.code_end,

@@ -134,7 +134,7 @@ fn the_header_is_where_the_contract_says() {
         control: 1,
         table: 2,
         redirects: 3,
-        redirect_count: 4,
+        origins: 4,
         thread_key_mode: 5,
         code_start: 6,
         code_end: 7,
@@ -146,7 +146,7 @@ fn the_header_is_where_the_contract_says() {
         control: 1,
         table: 2,
         redirects: 3,
-        redirect_count: 4,
+        origins: 4,
         thread_key_mode: 5,
         code_start: 6,
         code_end: 7,
@@ -163,10 +163,7 @@ fn the_header_is_where_the_contract_says() {
     );
     assert_eq!(image[128..], IMAGE[128..]);
     assert_eq!(core::mem::offset_of!(Image, redirects), REDIRECTS_OFFSET as usize);
-    assert_eq!(
-        core::mem::offset_of!(Image, redirect_count),
-        REDIRECTS_OFFSET as usize + 8
-    );
+    assert_eq!(core::mem::offset_of!(Image, origins), REDIRECTS_OFFSET as usize + 8);
 }
 
 /// glibc's and libgcc's unwinders know a signal frame by these bytes.

@@ -94,6 +94,68 @@ fn more_threads_than_contexts_are_missed_and_counted() {
     assert_eq!(ControlBlock::open(&target.memory).unwrap().contexts_in_use(), Ok(3));
 }
 
+/// The tracer makes contexts ready as threads come: who had none asks again.
+#[test]
+fn a_thread_that_was_missed_gets_its_context_when_there_are_more() {
+    let target = Target::new(&Options {
+        contexts: 2,
+        ..Options::default()
+    });
+    let capacity = offset_of!(Control, context_capacity) as u64;
+    target.memory.store_u32(capacity, 0).unwrap();
+    assert_eq!(target.enter(), 0);
+    assert_eq!(target.enter(), 0);
+    assert_eq!(missed(&target), 2);
+    target.memory.store_u32(capacity, 1).unwrap();
+    let context = target.enter();
+    assert_ne!(context, 0);
+    assert_eq!(target.enter(), context);
+    let other = || std::thread::scope(|scope| scope.spawn(|| target.enter()).join().unwrap());
+    assert_eq!(other(), 0);
+    target.memory.store_u32(capacity, 2).unwrap();
+    assert_eq!(other(), context + target.plan.stride);
+    assert_eq!(target.enter(), context);
+    assert_eq!(missed(&target), 3);
+    assert_eq!(ControlBlock::open(&target.memory).unwrap().contexts_in_use(), Ok(2));
+}
+
+/// No two threads share a context while some claim and the tracer adds.
+#[test]
+fn contexts_that_come_one_by_one_are_nobodys_twice() {
+    let target = Target::new(&Options {
+        contexts: 48,
+        ..Options::default()
+    });
+    let capacity = offset_of!(Control, context_capacity) as u64;
+    target.memory.store_u32(capacity, 0).unwrap();
+    let barrier = Barrier::new(49);
+    let contexts: HashSet<u64> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..48)
+            .map(|_| {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let mut context = 0;
+                    while context == 0 {
+                        context = target.enter();
+                        std::thread::yield_now();
+                    }
+                    barrier.wait();
+                    context
+                })
+            })
+            .collect();
+        barrier.wait();
+        for ready in 1..=48 {
+            target.memory.store_u32(capacity, ready).unwrap();
+            std::thread::yield_now();
+        }
+        barrier.wait();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(contexts.len(), 48);
+    assert_eq!(ControlBlock::open(&target.memory).unwrap().contexts_in_use(), Ok(48));
+}
+
 #[test]
 fn a_forked_child_gets_none_and_writes_nothing() {
     let target = Target::new(&Options::default());

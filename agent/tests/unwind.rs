@@ -9,8 +9,8 @@ use core::mem::offset_of;
 use common::{ENABLING, Options, ROOM, Target, UNWIND, map};
 use nanoprobe_agent::Function;
 use nanoprobe_arena::layout::{
-    CFA_END, CFA_PLT, CFA_RBP, CFA_RBP_DEREF, CFA_RSP, CFA_SIGNAL, Context, Control, Enabling, FAULT_KEY_TOO_LONG,
-    UnwindModule, UnwindRow, UnwindTable,
+    CFA_END, CFA_PLT, CFA_RBP, CFA_RBP_DEREF, CFA_RSP, CFA_SIGNAL, CFA_UNKNOWN, Context, Control, Enabling,
+    FAULT_KEY_TOO_LONG, UnwindModule, UnwindRow, UnwindTable,
 };
 use nanoprobe_arena::{ContextPlan, Memory, Structure};
 
@@ -39,6 +39,12 @@ fn rows() -> Vec<UnwindRow> {
         row(0x600, CFA_RBP_DEREF, -8, 1, -24),
         row(0x700, CFA_RBP, 16, 2, 0),
         row(0x800, CFA_END, 0, 0, 0),
+        // Its caller's rbp was pushed far from the canonical address.
+        row(0x900, CFA_RSP, 24, 3, 8),
+        row(0xa00, CFA_UNKNOWN, 0, 0, 0),
+        // rbp is used for something else, and nowhere saved.
+        row(0xb00, CFA_RSP, 16, 2, 0),
+        row(0xc00, CFA_END, 0, 0, 0),
     ]
 }
 
@@ -178,6 +184,50 @@ fn a_return_address_belongs_to_its_call() {
         stack.walk(TEXT + 0x100, 0, rsp, 0, 20),
         [TEXT + 0x100, TEXT + 0x300, TEXT + 0x820]
     );
+}
+
+#[test]
+fn a_row_that_knows_nothing_is_like_no_row() {
+    let stack = Stack::new();
+    let rsp = stack.base + 1024;
+    let frame = rsp + 80;
+    stack.put(frame, &[frame + 160, TEXT + 0x310]);
+    stack.put(frame + 160, &[0x1234, TEXT + 0x820]);
+    let all = [TEXT + 0xa40, TEXT + 0x310, TEXT + 0x820];
+    assert_eq!(stack.walk(TEXT + 0xa40, 0x40, rsp, frame, 20), all);
+    // At a function's entry the return address is on top.
+    stack.put(rsp, &[TEXT + 0x310]);
+    assert_eq!(stack.walk(TEXT + 0xa00, 0, rsp, frame, 20)[1..2], [TEXT + 0x310]);
+    // An rbp below the stack leads nowhere.
+    assert_eq!(stack.walk(TEXT + 0xa40, 0x40, rsp, rsp - 8, 20), [TEXT + 0xa40]);
+}
+
+#[test]
+fn the_callers_rbp_is_found_from_rbp_or_lost() {
+    let stack = Stack::new();
+    let rsp = stack.base + 1024;
+    let (rbp, frame) = (rsp + 400, rsp + 640);
+    stack.put(rsp, &[0, 0, TEXT + 0x310]);
+    stack.put(rbp + 8, &[frame]);
+    stack.put(frame, &[0x1234, TEXT + 0x820]);
+    let all = [TEXT + 0x900, TEXT + 0x310, TEXT + 0x820];
+    assert_eq!(stack.walk(TEXT + 0x900, 1, rsp, rbp, 20), all);
+    // The same way down, but 0xb00 has lost rbp, and 0x310 needs it; 0x110 does not.
+    stack.put(rsp, &[0, TEXT + 0x310]);
+    assert_eq!(
+        stack.walk(TEXT + 0xb00, 1, rsp, frame, 20),
+        [TEXT + 0xb00, TEXT + 0x310]
+    );
+    stack.put(rsp, &[0, TEXT + 0x110, TEXT + 0x820]);
+    assert_eq!(
+        stack.walk(TEXT + 0xb00, 1, rsp, frame, 20),
+        [TEXT + 0xb00, TEXT + 0x110, TEXT + 0x820]
+    );
+    // Lost, then asked for as "at rbp + 8", and as the start of a chain.
+    for next in [0x910, 0xa10] {
+        stack.put(rsp, &[0, TEXT + next, 0, 0, TEXT + 0x820]);
+        assert_eq!(stack.walk(TEXT + 0xb00, 1, rsp, frame, 20), [TEXT + 0xb00, TEXT + next]);
+    }
 }
 
 #[test]

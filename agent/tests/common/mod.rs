@@ -11,7 +11,7 @@ use core::mem::offset_of;
 use core::ptr;
 use std::sync::Mutex;
 
-use nanoprobe_agent::{Function, ImageHeader, image_with};
+use nanoprobe_agent::{Function, ImageHeader, image_with, redirect_table};
 use nanoprobe_arena::layout::{
     Context, Control, Enabling, FrameBelow, KEY_TLS_SELF, MAGIC, Range, Redirect, SLOT_BUS, SLOT_ILL, SLOT_SEGV,
     SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC, VERSION,
@@ -60,6 +60,7 @@ pub struct Options {
     pub dynamic_bytes: u64,
     pub allow_syscalls: bool,
     pub redirects: Vec<Redirect>,
+    pub origins: Vec<Redirect>,
     pub thread_key_mode: u64,
     pub tid_offset: u32,
 }
@@ -74,6 +75,7 @@ impl Default for Options {
             dynamic_bytes: 1 << 16,
             allow_syscalls: true,
             redirects: Vec::new(),
+            origins: Vec::new(),
             thread_key_mode: KEY_TLS_SELF,
             tid_offset: 0,
         }
@@ -180,8 +182,9 @@ impl Target {
                 .initialise(&memory, arena, offset, index, options.policy)
                 .unwrap();
         }
-        for (index, redirect) in options.redirects.iter().enumerate() {
-            memory.write_structure(ROOM + index as u64 * 16, redirect).unwrap();
+        for (offset, entries) in [(ROOM, &options.redirects), (ROOM + 1024, &options.origins)] {
+            let table = redirect_table(entries.iter().map(|entry| (entry.from, entry.to)));
+            memory.write(offset, &table).unwrap();
         }
         let image = map_code(&image_with(ImageHeader {
             control: arena,
@@ -189,7 +192,7 @@ impl Target {
             thread_key_mode: options.thread_key_mode,
             allow_syscalls: options.allow_syscalls,
             redirects: arena + ROOM,
-            redirect_count: options.redirects.len() as u64,
+            origins: arena + ROOM + 1024,
             ..ImageHeader::default()
         }));
         Self {

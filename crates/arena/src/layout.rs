@@ -263,10 +263,10 @@ structure! {
         control: u64,
         /// Address of the thread table.
         table: u64,
-        /// Address of the [`Redirect`]s, sorted by `from`.
+        /// Address of a [`RedirectTable`]: trapping address to where it goes on.
         redirects: u64,
-        /// Their number.
-        redirect_count: u64,
+        /// Address of a [`RedirectTable`]: relocated address to original one; an entry holds up to the next.
+        origins: u64,
         /// `KEY_*`.
         thread_key_mode: u64,
         /// Where image and handlers begin.
@@ -289,6 +289,16 @@ structure! {
         from: u64,
         /// Where the thread goes on.
         to: u64,
+    }
+}
+
+structure! {
+    /// Head of a table of [`Redirect`]s, which follow it, sorted by `from`.
+    RedirectTable = "np_redirect_table" {
+        /// Entries.
+        count: u64,
+        /// Zero.
+        reserved: u64,
     }
 }
 

@@ -44,6 +44,7 @@ macro_rules! every_structure {
             Range,
             Image,
             Redirect,
+            RedirectTable,
             ThreadSlot,
             Context,
             FrameBelow,
@@ -131,6 +132,7 @@ fn layout_is_the_contracts() {
         ("NP_CFA_PLT", u64::from(CFA_PLT)),
         ("NP_CFA_SIGNAL", u64::from(CFA_SIGNAL)),
         ("NP_CFA_RBP_DEREF", u64::from(CFA_RBP_DEREF)),
+        ("NP_CFA_UNKNOWN", u64::from(CFA_UNKNOWN)),
     ];
     for (name, value) in constants {
         writeln!(

@@ -10,25 +10,25 @@
 //! 4. All threads stand still. The site table is published and the state becomes ARMED: from here on `restore` can undo
 //!    all. Then: signal actions, the text, threads that stand inside a run. They run on.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::time::Duration;
 
-use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with};
+use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with, redirect_table};
 use nanoprobe_arena::layout::{
     Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_ARMED,
     STATE_BUILDING, Site, TABLE_BYTES, TABLE_MAGIC, TACTIC_JUMP, TACTIC_RUN, TACTIC_TRAP, UnwindModule, VERSION,
 };
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
-use nanoprobe_patch::{NearSpace, Redirect, Runtime, Tactic, TargetAddress, ThreadKey};
+use nanoprobe_patch::{Built, NearSpace, Redirect, Runtime, Tactic, TargetAddress, ThreadKey};
 use nanoprobe_target::{Hole, Map, Process, Protection, Stopped};
 
 use crate::arena_memory::ArenaMemory;
 use crate::clock::{Clock, tsc};
 use crate::error::SessionError;
 use crate::layout::{ArenaLayout, CODE_BYTES, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, round_up};
-use crate::placement::{Patch, Placement, Refused, RefusedBecause, tables};
+use crate::placement::{Patch, Placement, Refused, RefusedBecause, origins, tables};
 use crate::signals;
 use crate::space::Space;
 
@@ -92,6 +92,8 @@ pub struct Attachment {
     pub near: NearSpace,
     /// What is patched.
     pub patches: Vec<Patch>,
+    /// Patches that were replaced by others; their detours are still there.
+    pub retired: Vec<Patch>,
     /// Mappings that were made.
     pub regions: Vec<Region>,
     /// Modules whose unwinding rows are in the arena, by their index.
@@ -99,6 +101,7 @@ pub struct Attachment {
     /// Signals whose action was replaced: slot by slot.
     pub(crate) actions: signals::Actions,
     contexts_ready: u32,
+    sites_published: u64,
 }
 
 /// How an arming went.
@@ -146,6 +149,8 @@ impl Attachment {
             growth: Space::new(growth, GROWTH_BYTES),
             near: NearSpace::new(near, PAGE_BYTES),
             patches: Vec::new(),
+            retired: Vec::new(),
+            sites_published: 0,
             regions: Vec::new(),
             unwind_modules: Vec::new(),
             actions: signals::Actions::default(),
@@ -232,19 +237,20 @@ impl Attachment {
     /// # Errors
     /// The target's memory cannot be written, or there is no room.
     pub fn write(&mut self, patches: &[Patch]) -> Result<(), SessionError> {
-        let (redirects, _) = tables(self.patches.iter().chain(patches));
-        let bytes: Vec<u8> =
-            redirects.iter().flat_map(|Redirect { from, to }| [from.0.to_le_bytes(), to.0.to_le_bytes()]).flatten().collect();
-        let count = redirects.len() as u64;
-        let table = self.code.put(bytes, 16)?;
+        let all = || self.patches.iter().chain(patches);
+        let (redirects, _) = tables(all());
+        let redirects = redirect_table(redirects.iter().map(|Redirect { from, to }| (from.0, to.0)));
+        let origins = redirect_table(origins(self.retired.iter().chain(all())).into_iter());
+        let redirects = self.code.put(redirects, 16)?;
+        let origins = self.code.put(origins, 16)?;
         let first = self.patches.is_empty();
         let mut pieces = self.code.take_written();
         if first {
             let header = ImageHeader {
                 control: self.addresses.arena.0,
                 table: self.addresses.table.0,
-                redirects: table.0,
-                redirect_count: count,
+                redirects: redirects.0,
+                origins: origins.0,
                 thread_key_mode: match self.parameters.thread_key {
                     ThreadKey::TlsSelf => KEY_TLS_SELF,
                     ThreadKey::FsBase => KEY_FSBASE,
@@ -258,10 +264,10 @@ impl Attachment {
         pieces.extend(patches.iter().map(|patch| (patch.detour, patch.built.detour.clone())));
         self.write_code(&pieces)?;
         if !first {
-            // The table grows by two stores, the longer table first: see `redirect` in agent/trap.c.
-            let place = |word: u64| TargetAddress(self.addresses.code.0 + u64::from(nanoprobe_agent::REDIRECTS_OFFSET) + word);
-            self.write_code(&[(place(0), table.0.to_le_bytes().to_vec())])?;
-            self.write_code(&[(place(8), count.to_le_bytes().to_vec())])?;
+            // The tables are there; both pointers in one write, so that a tracer that dies leaves a pair.
+            let place = TargetAddress(self.addresses.code.0 + u64::from(nanoprobe_agent::REDIRECTS_OFFSET));
+            let pointers = [redirects.0.to_le_bytes(), origins.0.to_le_bytes()].concat();
+            self.write_code(&[(place, pointers)])?;
         }
         let arena = self.addresses.arena;
         let pieces = self.growth.take_written();
@@ -279,9 +285,17 @@ impl Attachment {
     pub fn arm(&mut self, stopped: Stopped, placement: Placement) -> Result<Armed, SessionError> {
         let mut stopped = stopped;
         let mut armed = Armed { refused: placement.refused, ..Armed::default() };
+        let (replaced, kept): (Vec<Patch>, Vec<Patch>) =
+            std::mem::take(&mut self.patches).into_iter().partition(|patch| placement.replaced.contains(&patch.function));
+        self.patches = kept;
+        // What the text is to become, byte by byte: first as if the replaced patches had never been.
+        let mut text: BTreeMap<u64, u8> = bytes_of(&replaced, |built| &built.original).collect();
+        let now: HashMap<u64, u8> = bytes_of(&replaced, |built| &built.patched).collect();
         let mut patches = Vec::with_capacity(placement.patches.len());
         for patch in placement.patches {
-            if self.text_is(patch.built.address, &patch.built.original) {
+            let expected = bytes_of(std::slice::from_ref(&patch), |built| &built.original);
+            let expected: Vec<u8> = expected.map(|(address, byte)| now.get(&address).copied().unwrap_or(byte)).collect();
+            if self.text_is(patch.built.address, &expected) {
                 patches.push(patch);
             } else {
                 armed.refused.push(Refused {
@@ -293,14 +307,16 @@ impl Attachment {
         }
         signals::install(self, &mut stopped, patches.iter().any(|patch| !patch.built.redirects.is_empty()))?;
         self.publish_sites(&patches)?;
-        // From the highest address to the lowest: see the design, section 5.
-        patches.sort_by_key(|patch| std::cmp::Reverse(patch.built.address));
+        text.extend(bytes_of(&patches, |built| &built.patched));
+        let pieces = pieces(&text);
         let writes: Vec<(TargetAddress, &[u8])> =
-            patches.iter().map(|patch| (patch.built.address, patch.built.patched.as_slice())).collect();
+            pieces.iter().map(|(address, bytes)| (TargetAddress(*address), bytes.as_slice())).collect();
         self.process.memory().write_text(&writes)?;
         move_threads(&mut stopped, &patches)?;
         armed.patches = patches.len();
         self.patches.append(&mut patches);
+        // A thread may still be in the detour of a patch that is gone, and detaching must know the way out.
+        self.retired.extend(replaced);
         armed.stopped = stopped.release();
         Ok(armed)
     }
@@ -395,9 +411,9 @@ impl Attachment {
     }
 
     /// Entries first, then their number, then the state.
-    fn publish_sites(&self, patches: &[Patch]) -> Result<(), SessionError> {
+    fn publish_sites(&mut self, patches: &[Patch]) -> Result<(), SessionError> {
         let memory = self.memory()?;
-        let before = self.patches.len() as u64;
+        let before = self.sites_published;
         if before + patches.len() as u64 > u64::from(SITES_MAX) {
             return Err(SessionError::TooManySites);
         }
@@ -417,8 +433,11 @@ impl Attachment {
             let offset = self.layout.sites_offset + (before + index as u64) * Site::BYTES as u64;
             memory.write_structure(offset, &site)?;
         }
-        memory.store_u32(offset_of!(Control, site_count) as u64, (before + patches.len() as u64) as u32)?;
-        Ok(ControlBlock::open(memory)?.set_state(STATE_ARMED)?)
+        let count = before + patches.len() as u64;
+        memory.store_u32(offset_of!(Control, site_count) as u64, count as u32)?;
+        ControlBlock::open(memory)?.set_state(STATE_ARMED)?;
+        self.sites_published = count;
+        Ok(())
     }
 
     /// Detours read the thread's key at its thread pointer; a thread that has none yet is lent one.
@@ -433,6 +452,23 @@ impl Attachment {
         }
         Ok(())
     }
+}
+
+/// The bytes of some patches, by address.
+fn bytes_of<'a>(patches: &'a [Patch], which: impl Fn(&'a Built) -> &'a Vec<u8> + 'a) -> impl Iterator<Item = (u64, u8)> + 'a {
+    patches.iter().flat_map(move |patch| (patch.built.address.0..).zip(which(&patch.built).iter().copied()))
+}
+
+/// Bytes that follow each other, in one piece.
+fn pieces(text: &BTreeMap<u64, u8>) -> Vec<(u64, Vec<u8>)> {
+    let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (address, byte) in text {
+        match pieces.last_mut() {
+            Some((start, bytes)) if *start + bytes.len() as u64 == *address => bytes.push(*byte),
+            _ => pieces.push((*address, vec![*byte])),
+        }
+    }
+    pieces
 }
 
 /// Threads that stand inside of a run go on in its relocated copy.

@@ -47,7 +47,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let mut detached = Detached::default();
     let sites: Vec<Site> = attachment.patches.iter().map(|patch| site(&patch.built)).collect();
     let mut departures = BTreeMap::new();
-    for patch in &attachment.patches {
+    for patch in attachment.patches.iter().chain(&attachment.retired) {
         for entry in patch.built.moves.iter().chain(&patch.built.departures) {
             departures.insert(entry.relocated.0, entry.original.0);
         }

@@ -43,6 +43,8 @@ pub struct Patch {
     pub built: Built,
     /// The sites that fire in it.
     pub sites: Vec<TargetAddress>,
+    /// Start of the function for whose probes it was made.
+    pub function: TargetAddress,
 }
 
 /// A probe that has no place, or one of whose sites has none.
@@ -88,6 +90,8 @@ pub struct Placement {
     pub refused: Vec<Refused>,
     /// Near memory to map: new regions since the last placement.
     pub regions: Vec<Range<TargetAddress>>,
+    /// Functions that had patches and are planned anew, because more fires in them now: their old patches go.
+    pub replaced: Vec<TargetAddress>,
 }
 
 /// An internal probe: the dynamic linker's debugger hook.
@@ -127,6 +131,18 @@ pub struct Planner<'a> {
     pub force: Option<Tactic>,
     /// Bytes of a string.
     pub strsize: u32,
+    /// What fires in each function that was planned so far, by its start.
+    pub placed: &'a mut Fired,
+}
+
+/// What fires in functions, by their start: enablings (by index) at spots, and hooks.
+pub type Fired = HashMap<u64, (Vec<(usize, Spot)>, Vec<Fire>)>;
+
+/// Whose a run is.
+#[derive(Clone, Debug, Default)]
+struct Function {
+    start: TargetAddress,
+    name: String,
 }
 
 /// A function in which something fires.
@@ -143,15 +159,24 @@ impl Planner<'_> {
     pub fn place(&mut self, first: usize, hooks: &[Hook]) -> Placement {
         let mut placement = Placement::default();
         let known = self.near.regions();
-        let mut runs: Vec<(RunPlan, String)> = Vec::new();
-        for group in self.groups(first, hooks, &mut placement.refused).into_values() {
+        let mut runs: Vec<(RunPlan, Function)> = Vec::new();
+        for (start, mut group) in self.groups(first, hooks, &mut placement.refused) {
+            // A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that
+            // fires in it.
+            if let Some((members, hooks)) = self.placed.get(&start) {
+                group.members.splice(0..0, members.iter().copied());
+                group.hooks.extend(hooks);
+                placement.replaced.push(TargetAddress(start));
+            }
+            self.placed.insert(start, (group.members.clone(), group.hooks.clone()));
             self.plan_group(&group, &mut runs, &mut placement.refused);
         }
         // Functions may overlap (aliases with other sizes, shared tails): patches must not.
-        let names: BTreeMap<TargetAddress, String> = runs.iter().map(|(run, name)| (run.start, name.clone())).collect();
-        let name_of = |site: TargetAddress| {
-            names.range(..=site).next_back().map(|(_, name)| name.clone()).unwrap_or_default()
+        let functions: BTreeMap<TargetAddress, Function> = runs.iter().map(|(run, of)| (run.start, of.clone())).collect();
+        let function_of = |site: TargetAddress| {
+            functions.range(..=site).next_back().map(|(_, function)| function.clone()).unwrap_or_default()
         };
+        let name_of = |site: TargetAddress| function_of(site).name;
         let mut pending = reconcile(runs.into_iter().map(|(run, _)| run).collect());
         // What finds no place for its jump gets traps instead, which can lie anywhere.
         for _ in 0..2 {
@@ -160,7 +185,7 @@ impl Planner<'_> {
             let mut homeless = FunctionPlan::default();
             for (run, detour) in pending.runs.iter().zip(detours) {
                 match detour {
-                    Some(detour) => self.build_run(run, detour, &name_of(run.start), &mut placement),
+                    Some(detour) => self.build_run(run, detour, function_of(run.start), &mut placement),
                     None if run.tactic != Tactic::Trap && self.force.is_none() => {
                         let mut traps = run.as_traps();
                         homeless.runs.append(&mut traps.runs);
@@ -191,17 +216,17 @@ impl Planner<'_> {
     }
 
     /// Builds a run at its place.
-    fn build_run(&mut self, run: &RunPlan, detour: TargetAddress, function: &str, placement: &mut Placement) {
+    fn build_run(&mut self, run: &RunPlan, detour: TargetAddress, function: Function, placement: &mut Placement) {
         let refuse = |reason: Refusal| Refused {
             site: Some(run.start),
-            function: function.to_owned(),
+            function: function.name.clone(),
             reason: RefusedBecause::Patch(reason),
         };
         match build(run, detour, &self.runtime) {
             Ok(built) => {
                 let sites = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
                 let sites = sites.map(|displaced| displaced.address).collect();
-                placement.patches.push(Patch { tactic: run.tactic, detour, built, sites });
+                placement.patches.push(Patch { tactic: run.tactic, detour, built, sites, function: function.start });
             }
             Err(refusal) => placement.refused.push(refuse(refusal)),
         }
@@ -261,7 +286,7 @@ impl Planner<'_> {
         found.ok_or(RefusedBecause::Unresolved)
     }
 
-    fn plan_group(&mut self, group: &Group, runs: &mut Vec<(RunPlan, String)>, refused: &mut Vec<Refused>) {
+    fn plan_group(&mut self, group: &Group, runs: &mut Vec<(RunPlan, Function)>, refused: &mut Vec<Refused>) {
         let refuse = |site, reason| Refused { site, function: group.name.clone(), reason };
         let Some(parts) = self.parts(group) else {
             refused.push(refuse(None, RefusedBecause::NoCode));
@@ -287,7 +312,7 @@ impl Planner<'_> {
                 continue;
             }
             let planned = plan(part, points, &options);
-            runs.extend(planned.runs.into_iter().map(|run| (run, group.name.clone())));
+            runs.extend(planned.runs.into_iter().map(|run| (run, Function { start: entry, name: group.name.clone() })));
             let reasons = planned.refusals.into_iter();
             refused.extend(reasons.map(|(site, reason)| refuse(Some(site), RefusedBecause::Patch(reason))));
         }
@@ -423,6 +448,25 @@ pub fn tables<'a>(patches: impl Iterator<Item = &'a Patch>) -> (Vec<Redirect>, V
     redirects.sort_unstable_by_key(|redirect| redirect.from);
     moves.sort_unstable_by_key(|entry| entry.original);
     (redirects, moves)
+}
+
+/// Which original address a relocated one stands for, sorted for the agent's binary search; an entry holds up to the
+/// next, and 0 stands for none. A relocated instruction holds to its end; a place in front of fires, or where the detour
+/// is left, stands for the original one only until its first instruction has run.
+pub fn origins<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)> {
+    let mut origins = BTreeMap::new();
+    for patch in patches {
+        let built = &patch.built;
+        let code_bytes = built.detour.len().saturating_sub(8 * built.literals) as u64;
+        for departure in &built.departures {
+            origins.entry(departure.relocated.0.saturating_add(1)).or_insert(0);
+        }
+        origins.entry(patch.detour.0.saturating_add(code_bytes)).or_insert(0);
+        for entry in built.moves.iter().chain(&built.departures) {
+            origins.insert(entry.relocated.0, entry.original.0);
+        }
+    }
+    origins.into_iter().collect()
 }
 
 fn point(site: TargetAddress, condition: FireCondition, position: Position, full_frame: bool, fires: Vec<Fire>) -> Point {

@@ -36,7 +36,7 @@ use crate::enable::{Context, Enabling, Enablings};
 use crate::error::SessionError;
 use crate::layout::ArenaLayout;
 use crate::modules::Modules;
-use crate::placement::{Choices, Hook, Patch, Placement, Planner, Refused, instruction_offsets};
+use crate::placement::{Choices, Fired, Hook, Patch, Placement, Planner, Refused, instruction_offsets};
 use crate::probes::{Candidate, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, named_process};
 use crate::unwinding;
 use crate::world::{TracerState, TracerWorld};
@@ -112,6 +112,7 @@ pub struct Session {
     matched: HashMap<(usize, usize), usize>,
     modules: Modules,
     choices: Choices,
+    placed: Fired,
     clock_start: clock::Reading,
     clock: Option<Clock>,
     process: Option<Process>,
@@ -203,6 +204,7 @@ impl Session {
             matched: HashMap::new(),
             modules: Modules::default(),
             choices: Choices::new(),
+            placed: Fired::new(),
             clock_start,
             clock: None,
             process,
@@ -533,6 +535,7 @@ impl Session {
         self.attachment = Some(attachment);
         let placement = self.planned(0, &[]);
         self.attachment = None;
+        self.placed.clear();
         placement
     }
 
@@ -560,6 +563,7 @@ impl Session {
             agent: &agent,
             force,
             strsize: self.limits.string_bytes(),
+            placed: &mut self.placed,
         };
         Ok(planner.place(first, hooks))
     }

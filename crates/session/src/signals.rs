@@ -26,7 +26,6 @@ const SA_SIGINFO: u64 = 4;
 const SA_RESTORER: u64 = 0x0400_0000;
 const SA_ONSTACK: u64 = 0x0800_0000;
 const SA_RESTART: u64 = 0x1000_0000;
-const SA_NODEFER: u64 = 0x4000_0000;
 
 /// Which actions are ours.
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,7 +64,7 @@ pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped, traps:
         let stack = if has_handler { before.flags & SA_ONSTACK } else { SA_ONSTACK };
         let ours = SignalAction {
             handler: attachment.agent(handler).0,
-            flags: SA_SIGINFO | SA_RESTORER | SA_RESTART | SA_NODEFER | stack,
+            flags: SA_SIGINFO | SA_RESTORER | SA_RESTART | stack,
             restorer: attachment.agent(AgentFunction::Restorer).0,
             mask: 0,
         };
