@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use iced_x86::{Decoder, DecoderOptions};
+use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use super::fires::{Block, emit_block};
 use super::{Runtime, frame};
@@ -41,6 +41,11 @@ pub(super) enum Rare {
     Missed { here: Label, behind: Label },
 }
 
+/// Where a conditional branch leads.
+fn branch_target(instruction: &Instruction) -> Option<TargetAddress> {
+    (Kind::of(instruction) == Kind::Conditional).then(|| TargetAddress(instruction.near_branch_target()))
+}
+
 pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Composed, Refusal> {
     let mut code = Assembler::default();
     let mut rare = Vec::new();
@@ -48,7 +53,8 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
     let mut leaving = Vec::new();
     let (mut entries, mut relocated) = (Vec::new(), Vec::new());
     let mut goes_on = true;
-    for displaced in content.instructions {
+    let starts: Vec<Label> = content.instructions.iter().map(|_| code.label()).collect();
+    for (index, displaced) in content.instructions.iter().enumerate() {
         let Displaced { address, bytes, points } = displaced;
         let instruction = Decoder::with_ip(64, bytes, address.0, DecoderOptions::NONE).decode();
         let original = Original {
@@ -57,7 +63,16 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
         };
         let kind = Kind::of(&instruction);
 
-        entries.push(code.here());
+        if let Some(start) = starts.get(index) {
+            code.bind(*start);
+            entries.push(*start);
+        }
+        // A branch to a later instruction of the run stays in the detour: in the text that instruction traps. One to an
+        // earlier one does not, or a loop would never be seen outside.
+        let later = content.instructions.iter().zip(&starts).skip(index + 1);
+        let within = branch_target(&instruction)
+            .and_then(|target| later.into_iter().find(|(other, _)| other.address == target))
+            .map(|(_, start)| *start);
         if let Some(block) = Block::of(points, FireCondition::Always) {
             emit_block(&mut code, &mut rare, runtime, &block, None)?;
         }
@@ -72,19 +87,23 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
         }
         relocated.push(code.here());
         let taken = Block::of(points, FireCondition::IfTaken).map(|block| (block, code.label()));
-        relocate(&mut code, original, taken.as_ref().map(|(_, label)| *label))?;
-        edges.extend(taken.map(|(block, label)| (block, label, TargetAddress(instruction.near_branch_target()))));
+        relocate(&mut code, original, taken.as_ref().map(|(_, label)| *label).or(within))?;
+        let target = TargetAddress(instruction.near_branch_target());
+        edges.extend(taken.map(|(block, label)| (block, label, target, within)));
         goes_on = !kind.is_transfer() && kind != Kind::Call;
     }
     if goes_on {
         leaving.push((code.here(), content.end));
         code.external(&[0xe9], content.end);
     }
-    for (block, label, target) in edges {
+    for (block, label, target, within) in edges {
         code.bind(label);
         emit_block(&mut code, &mut rare, runtime, &block, None)?;
         leaving.push((code.here(), target));
-        code.external(&[0xe9], target);
+        match within {
+            Some(start) => code.jump(start),
+            None => code.external(&[0xe9], target),
+        }
     }
     for path in rare {
         frame::emit_rare(&mut code, runtime, path);

@@ -126,3 +126,81 @@ fn many_light_detours_are_packed() {
     let touched = pages.len() * 4096;
     assert!(touched <= 400 << 10, "{} KiB", touched >> 10);
 }
+
+/// `sub rsp, 8; call ..`, and with two bytes of the call in the jump.
+fn pun(start: u64, boundaries: &[usize], kept: &[u8]) -> RunPlan {
+    let mut pun = run(start, boundaries, 110);
+    pun.tactic = Tactic::Pun;
+    pun.length = 5 - kept.len();
+    for (index, byte) in kept.iter().enumerate() {
+        pun.constraint = pun.constraint.with_punned(pun.length + index, *byte);
+    }
+    pun
+}
+
+#[test]
+fn puns_of_neighbours_share_their_window() {
+    let runs: Vec<RunPlan> = (0..1000)
+        .map(|index| {
+            let start = 0x5555_5555_0000 + index * 1613;
+            if index % 10 == 0 {
+                pun(start, &[], &[0xe8, 0x28])
+            } else {
+                pun(start, &[1], &[0xe8])
+            }
+        })
+        .collect();
+    let mut space = NearSpace::new(holes(), 4096);
+    let places = space.place_all(&runs.iter().collect::<Vec<_>>());
+    let mut pages = std::collections::BTreeSet::new();
+    for (run, place) in runs.iter().zip(places) {
+        let place = place.unwrap();
+        let displacement = place.displacement_from(TargetAddress(run.start.0 + 5)).unwrap();
+        assert!(run.constraint.allows(displacement));
+        let bytes = displacement.to_le_bytes();
+        if run.length == 4 {
+            assert_eq!(bytes[3], 0xe8);
+            assert!(is_trapping_byte(bytes[0]));
+        } else {
+            assert_eq!(bytes[2..], [0xe8, 0x28]);
+        }
+        pages.extend([place.0 / 4096, (place.0 + 109) / 4096]);
+    }
+    // 110 KiB of detours; a tenth has windows of 64 KiB that move with the site, through 1.5 MiB.
+    assert!(pages.len() * 4 <= 350, "{} KiB", pages.len() * 4);
+    assert!(space.regions().len() <= 30, "{} regions", space.regions().len());
+}
+
+#[test]
+fn what_has_no_window_falls_back_to_its_alternative_and_then_to_a_trap() {
+    // A hole above only: nothing lies 384 MiB below.
+    let hole = || vec![0x5555_5b55_0000..0x5555_6000_0000];
+    let displaced = crate::Displaced {
+        address: TargetAddress(0x5555_5555_0000),
+        bytes: vec![0x48, 0x83, 0xec, 0x08],
+        points: vec![crate::Point {
+            site: TargetAddress(0x5555_5555_0000),
+            condition: crate::FireCondition::Always,
+            position: crate::Position::Entry,
+            full_frame: false,
+            fires: Vec::new(),
+        }],
+    };
+    let mut alternative = run(0x5555_5555_0000, &[4], 110);
+    alternative.instructions = vec![displaced.clone()];
+    let mut pun = pun(0x5555_5555_0000, &[], &[0xe8]);
+    pun.instructions = vec![displaced];
+    let tactics = |pun: &RunPlan, options| {
+        let placed = NearSpace::new(hole(), 4096).place_with_fallbacks(vec![pun.clone()], &options);
+        let tactics: Vec<Tactic> = placed.runs.iter().map(|(run, _)| run.tactic).collect();
+        (tactics, placed.refusals)
+    };
+    let automatic = PlanOptions::default();
+    assert_eq!(tactics(&pun, automatic), (vec![Tactic::Trap], vec![]));
+    pun.alternative = Some(Box::new(alternative));
+    assert_eq!(tactics(&pun, automatic), (vec![Tactic::Run], vec![]));
+    let (site, tactic) = (pun.start, Tactic::Pun);
+    let forced = PlanOptions { force: Some(tactic) };
+    let refusal = Refusal::TacticUnavailable { site, tactic };
+    assert_eq!(tactics(&pun, forced), (vec![], vec![(site, refusal)]));
+}

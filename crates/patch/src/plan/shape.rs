@@ -66,7 +66,7 @@ pub(super) enum BranchTargets {
     /// There is no run.
     Refuse,
     /// Those behind the jump are taken in: they stay as they are, up to the first site, which traps for whoever comes
-    /// that way. For sites that would trap for everybody otherwise.
+    /// that way from outside of the run. For sites that would trap for everybody otherwise.
     BehindJump,
 }
 

@@ -5,6 +5,8 @@
 //!   with handlers on the     jcc taken          ...   taken: fires
 //!   taken edge                                               jmp rel32'
 //! ```
+//!
+//! Likewise when the target is a later instruction of the same run: `taken` is its place in the detour.
 
 use iced_x86::ConditionCode;
 

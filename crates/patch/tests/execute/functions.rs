@@ -9,7 +9,7 @@ pub type Emit = fn(&mut CodeAssembler, &mut CodeLabel) -> Result<(), IcedError>;
 /// Stands for the address one byte behind `end`; the driver fills it in.
 pub const ADDRESS_BEHIND_END: u64 = 0x0bad_f00d_feed_face;
 
-pub const FUNCTIONS: [(&str, Emit); 10] = [
+pub const FUNCTIONS: [(&str, Emit); 12] = [
     ("prologue and epilogue", prologue),
     ("red zone", red_zone),
     ("counted loops", counted_loops),
@@ -20,6 +20,8 @@ pub const FUNCTIONS: [(&str, Emit); 10] = [
     ("all conditions", conditions),
     ("relative operands", relative),
     ("one-byte instructions", one_byte),
+    ("puns", puns),
+    ("short exits", short_exits),
 ];
 
 fn prologue(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
@@ -286,4 +288,51 @@ fn one_byte(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError>
     a.int3()?;
     a.int3()?;
     a.int3()
+}
+
+/// What is in front of a call, and short pieces in front of a branch's target: their jumps end in what follows.
+fn puns(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
+    let (mut callee, mut again, mut out) = (a.create_label(), a.create_label(), a.create_label());
+    a.sub(rsp, 8)?;
+    a.call(callee)?;
+    a.adc(rax, rcx)?;
+    a.push(rbx)?;
+    a.movzx(ebx, byte_ptr(rdi))?;
+    a.set_label(&mut again)?;
+    a.add(rax, 3)?;
+    a.dec(bl)?;
+    a.jne(again)?;
+    a.pop(rbx)?;
+    a.inc(edx)?;
+    a.call(callee)?;
+    a.test(al, 1)?;
+    a.je(out)?;
+    a.add(rsp, 8)?;
+    a.ret()?;
+    a.set_label(&mut out)?;
+    a.not(rax)?;
+    a.cmc()?;
+    a.call(callee)?;
+    a.add(rsp, 8)?;
+    a.ret()?;
+    a.set_label(end)?;
+    a.int3()?;
+    a.set_label(&mut callee)?;
+    // The return address that the callee finds is data, too.
+    a.mov(r9, qword_ptr(rsp))?;
+    a.adc(rax, r9)?;
+    a.ret()
+}
+
+/// Ways out of one byte, with no padding behind them, that are branched to from inside of the run in front of them.
+fn short_exits(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
+    let mut out = a.create_label();
+    a.test(al, 1)?;
+    a.je(out)?;
+    a.adc(ecx, 1)?;
+    a.set_label(&mut out)?;
+    a.ret()?;
+    a.set_label(end)?;
+    a.push(rbp)?;
+    a.mov(rbp, rsp)
 }

@@ -313,6 +313,14 @@ impl Machine {
         write(self.context, &[0; 0x2000]);
     }
 
+    /// Whether all of it finds a place without falling back.
+    pub fn has_places(&self, plan: &FunctionPlan) -> bool {
+        let mut space = self.space.clone();
+        plan.runs
+            .iter()
+            .all(|run| space.place(run, run.detour_length).is_some())
+    }
+
     /// Builds and writes the patches; the last ones must have been taken back.
     pub fn patch(&mut self, plan: &FunctionPlan, options: &PlanOptions) -> Vec<Built> {
         let placed = self.space.place_with_fallbacks(plan.runs.clone(), options);

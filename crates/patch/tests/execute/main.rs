@@ -210,6 +210,15 @@ fn test_function(machine: &mut Machine, random: &mut Random, name: &str, emit: f
         tested.compare(&format!("{site} alone"), start, &one, &automatic, true, |steps| {
             vec![executed(steps, *site)]
         });
+        let options = PlanOptions {
+            force: Some(Tactic::Pun),
+        };
+        let punned = plan(&tested.map, &one, &options);
+        if punned.refusals.is_empty() && tested.machine.has_places(&punned) {
+            tested.compare(&format!("{site} punned"), start, &one, &options, true, |steps| {
+                vec![executed(steps, *site)]
+            });
+        }
     }
 
     let exits = tested.map.exits();
@@ -243,6 +252,38 @@ fn test_function(machine: &mut Machine, random: &mut Random, name: &str, emit: f
     };
     tested.compare("exits together", start, &together, &automatic, true, once);
     tested.compare("exits together, by trap", start, &together, &trap, true, once);
+}
+
+/// A branch from a run to a later instruction of it stays in the detour: nothing traps.
+fn test_branches_within_a_run(machine: &mut Machine, random: &mut Random) {
+    let (_, emit) = functions::FUNCTIONS
+        .into_iter()
+        .find(|(name, _)| *name == "short exits")
+        .unwrap();
+    let (bytes, size) = assemble(machine, emit);
+    machine.load(&bytes);
+    let start = TargetAddress(machine.text);
+    let extent = FunctionExtent {
+        start,
+        size,
+        fragments: Vec::new(),
+    };
+    let map = analyze(&CodeView { start, bytes: &bytes }, &extent);
+    let exit = map.exits()[0].site;
+    let points = counting([start, exit].map(|site| (site, FireCondition::Always)));
+    let states = (0..ROUNDS).map(|_| random.state(machine)).collect();
+    TRAPS.store(0, Ordering::Relaxed);
+    let name = "branches within a run";
+    let mut tested = Tested {
+        name,
+        machine,
+        map,
+        states,
+    };
+    tested.compare("entry and exit", start, &points, &PlanOptions::default(), true, |_| {
+        vec![1, 1]
+    });
+    assert_eq!(TRAPS.load(Ordering::Relaxed), 0);
 }
 
 /// Whoever arrives at a boundary by a branch that nobody knew executes the instruction that used to be there.
@@ -418,6 +459,8 @@ fn i2_i3_patched_functions_do_what_they_did() {
     for (name, emit) in functions::FUNCTIONS {
         test_function(&mut machine, &mut random, name, emit);
     }
+    assert!(machine.puns > 50, "{} puns", machine.puns);
+    test_branches_within_a_run(&mut machine, &mut random);
     test_arrivals(&mut machine, &mut random);
     test_handlers(&mut machine, &mut random);
     // rdfsbase needs a processor and a kernel that allow it; both say so in the auxiliary vector.
