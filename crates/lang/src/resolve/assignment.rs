@@ -4,7 +4,7 @@ use super::operators::{incompatible, operand_type, scaled, symbol};
 use super::variables::designator;
 use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
-use crate::program::{BinaryOperator, Expression, ExpressionKind, Type};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, Place, Type};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind, PrefixOperator};
 use crate::types;
@@ -26,7 +26,13 @@ impl Resolver {
         let value = self.expression(right)?;
         let (place, to) = self.place_or_new(&target, &value.value_type)?;
         let from = types::name(&value.value_type);
-        let Some(value) = convert::assign(value, &to) else {
+        let frees = to == Type::String && matches!(place, Place::Element { .. }) && convert::is_null(&value);
+        let value = if frees {
+            Some(convert::null_string(value.span))
+        } else {
+            convert::assign(value, &to)
+        };
+        let Some(value) = value else {
             return Err(incompatible(&types::name(&to), "=", &from, span));
         };
         Ok(Expression {

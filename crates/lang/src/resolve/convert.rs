@@ -64,13 +64,14 @@ pub(super) fn to_address(expression: Expression) -> Expression {
 /// Converts what is assigned or passed to the type of what receives it; `None`: the types are not compatible.
 ///
 /// Integers of all widths are; strings and `char *`; pointers to the same, or to or from `void *`; the constant 0 and
-/// any pointer.
+/// any pointer or string.
 pub(super) fn assign(expression: Expression, to: &Type) -> Option<Expression> {
     if expression.value_type == *to {
         return Some(expression);
     }
     match (&expression.value_type, to) {
         (Type::Integer(_), Type::Integer(integer)) => Some(to_integer(expression, *integer)),
+        (_, Type::String) if is_null(&expression) => Some(empty_string(expression.span)),
         (from, Type::String) if types::is_character_pointer(from) => Some(cast(expression, Type::String)),
         (Type::Pointer(None) | Type::Bytes { .. }, Type::Pointer(_)) | (Type::Pointer(_), Type::Pointer(None)) => {
             Some(cast(expression, to.clone()))
@@ -80,6 +81,32 @@ pub(super) fn assign(expression: Expression, to: &Type) -> Option<Expression> {
             to.clone(),
         )),
         _ => None,
+    }
+}
+
+/// Whether an expression is a null pointer constant, as C has it: 0, or a cast of 0 to a pointer, such as NULL.
+pub(super) fn is_null(expression: &Expression) -> bool {
+    match &expression.kind {
+        ExpressionKind::Cast(inner) if matches!(expression.value_type, Type::Pointer(_)) => is_null(inner),
+        _ => constant::value(expression) == Some(0),
+    }
+}
+
+/// What 0 and NULL are where a string is wanted.
+fn empty_string(span: Span) -> Expression {
+    Expression {
+        kind: ExpressionKind::String(String::new()),
+        value_type: Type::String,
+        span,
+    }
+}
+
+/// What 0 and NULL are where they are assigned to an element of an array of strings: they free it.
+pub(super) fn null_string(span: Span) -> Expression {
+    Expression {
+        kind: ExpressionKind::Integer(0),
+        value_type: Type::String,
+        span,
     }
 }
 
