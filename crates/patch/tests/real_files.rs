@@ -96,7 +96,7 @@ fn exercise(path: &Path, points: fn(&FunctionMap) -> Vec<Point>) -> BTreeMap<&'s
     let placed = space.place_with_fallbacks(merged.runs, &PlanOptions::default());
     let elapsed = begin.elapsed();
     let mut pages = std::collections::BTreeSet::new();
-    let mut detour_bytes = 0;
+    let (mut detour_bytes, mut partly_trapping) = (0, 0);
     assert!(placed.refusals.is_empty());
     for pair in placed.runs.windows(2) {
         assert!(pair[0].0.claimed_end() <= pair[1].0.start, "{}", pair[0].0.start);
@@ -111,6 +111,8 @@ fn exercise(path: &Path, points: fn(&FunctionMap) -> Vec<Point>) -> BTreeMap<&'s
         check_invariant(&|range| text.bytes_at(range), map_of(run), run, &built);
         pages.extend(place.0 / 4096..=(place.0 + built.detour.len() as u64 - 1) / 4096);
         detour_bytes += built.detour.len();
+        let known = |displaced: &Displaced| map_of(run).is_branch_target(displaced.address);
+        partly_trapping += usize::from(run.instructions.iter().skip(1).any(known));
         let is_call =
             |last: &Displaced| matches!(last.bytes.as_slice(), [0xe8, ..] | [0xff, 0xd0..=0xd7 | 0x10..=0x17, ..]);
         let with_call = run.tactic == Tactic::Run && run.instructions.last().is_some_and(is_call);
@@ -120,7 +122,7 @@ fn exercise(path: &Path, points: fn(&FunctionMap) -> Vec<Point>) -> BTreeMap<&'s
     }
     let (regions, touched) = (space.regions().len(), pages.len() * 4);
     println!(
-        "{}: {} functions, {tactics:?}; {} of {asked} runs placed in {elapsed:?}, {} KiB of detours in {touched} KiB, {regions} regions",
+        "{}: {} functions, {tactics:?}; {} of {asked} runs placed in {elapsed:?}, {} KiB of detours in {touched} KiB, {regions} regions; {partly_trapping} runs trap for a known branch",
         path.display(),
         maps.len(),
         placed.runs.len(),

@@ -174,7 +174,7 @@ fn puns_of_neighbours_share_their_window() {
 #[test]
 fn what_has_no_window_falls_back_to_its_alternative_and_then_to_a_trap() {
     // A hole above only: nothing lies 384 MiB below.
-    let hole = || vec![0x5555_5b55_0000..0x5555_6000_0000];
+    let hole = || std::iter::once(0x5555_5b55_0000..0x5555_6000_0000).collect();
     let displaced = crate::Displaced {
         address: TargetAddress(0x5555_5555_0000),
         bytes: vec![0x48, 0x83, 0xec, 0x08],

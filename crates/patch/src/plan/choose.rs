@@ -1,8 +1,8 @@
 //! The choice between shapes, and their grouping.
 //!
 //! Points are taken in the order of their sites. For each that no earlier run covers, the shapes that could cover it are
-//! tried: those that start at the site, then those that start before it, nearest first, until a run has five bytes up to
-//! the site's end - if a shorter one does not do, a longer one does not either - as far down as the text is free.
+//! tried: those that start at the site, then those that start before it, nearest first, until a run has five bytes in
+//! front of the site - if a shorter one does not do, a longer one does not either - as far down as the text is free.
 //!
 //! ```text
 //!   41 5e  pop r14    run      e9 ..        the jump
@@ -186,7 +186,7 @@ fn instruction_at(map: &FunctionMap, site: TargetAddress) -> Result<usize, Refus
 
 /// The best run over a site that starts at or behind `floor`. `rest`: the sites behind it, the next one last.
 fn choose(map: &FunctionMap, site: &Site, rest: &[Site], floor: u32, force: Option<Tactic>) -> Option<Choice> {
-    let end = map.code().get(site.index)?.end();
+    let site_offset = map.code().get(site.index)?.offset;
     let mut best: Option<Choice> = None;
     for first in (0..=site.index).rev() {
         let start = map.code().get(first)?.offset;
@@ -228,7 +228,8 @@ fn choose(map: &FunctionMap, site: &Site, rest: &[Site], floor: u32, force: Opti
             }
         }
         let found = best.as_ref().is_some_and(|best| best.quality == Quality::Jump);
-        if found || start + JUMP <= end {
+        // From five bytes in front of the site on, a longer run is no better than a shorter one.
+        if found || start + JUMP <= site_offset {
             break;
         }
     }
