@@ -9,7 +9,7 @@ pub const PERIOD_MIN_NS: u64 = 200_000;
 /// Which probe of the profile provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IntervalKind {
-    /// `profile-N`: on every CPU; here: for every running thread of the target.
+    /// `profile-N`: once for every CPU; here always in the tracer.
     Profile,
     /// `tick-N`: once.
     Tick,
