@@ -21,6 +21,10 @@
 //! and the trap is redirected to the relocated copy of the very instruction that used to start there. Correctness
 //! rests on that alone (invariant I1); known branch targets are used only to keep hot paths off the trap.
 //!
+//! Where only one to four bytes are to be displaced - a call follows, which had better stay in place, or a known branch
+//! leads to what follows - the jump's last bytes may be *punned*: they are the following instructions' own first bytes,
+//! so nobody who arrives there sees a difference. That fixes the top of the displacement to what these bytes spell.
+//!
 //! The steps, each its own type so that each can be tested alone:
 //!
 //! 1. [`analyze`]: bytes of one function -> [`FunctionMap`]: where instructions start, which direct branches there are,
@@ -43,6 +47,7 @@ mod plan;
 mod point;
 mod refusal;
 mod relocate;
+mod replacement;
 mod tactic;
 
 pub use address::{ParseAddressError, TargetAddress};
@@ -53,4 +58,5 @@ pub use near::{NearSpace, Placed};
 pub use plan::{Displaced, FunctionPlan, PlanOptions, RunPlan, plan, reconcile};
 pub use point::{Fire, FireCondition, Point, Position};
 pub use refusal::Refusal;
+pub use replacement::Replacement;
 pub use tactic::Tactic;
