@@ -17,7 +17,7 @@
 //!
 //! The code goes to the end of an executable mapping, into bytes of the last page that belong to nothing (the vDSO ends
 //! in some); the frame goes below the stack, beyond the red zone. Both are put back afterwards. A tracer that dies leaves
-//! the twelve bytes there, unused, and the next one recognises them.
+//! the twelve bytes there; the next one recognises them, and takes them away unless a thread still stands in them.
 
 use std::arch::x86_64::__cpuid_count;
 
@@ -59,8 +59,13 @@ impl HomingCode {
         self.0.0 + 12
     }
 
-    /// Writes the code to a place that is free for it.
-    pub fn install(map: &Map, memory: &Memory) -> Option<HomingCode> {
+    /// Whether a thread with this `rip` is on its way home: left there by a tracer that died, it has not run since.
+    pub fn holds(self, rip: u64) -> bool {
+        (self.call()..=self.in_home()).contains(&rip)
+    }
+
+    /// Writes the code to a place that is free for it, or finds it (true) where a tracer that died has left it.
+    pub fn install(map: &Map, memory: &Memory) -> Option<(HomingCode, bool)> {
         let candidates = |vdso: bool| {
             map.mappings().iter().filter(move |mapping| {
                 let private = mapping.permissions.execute && !mapping.permissions.shared;
@@ -68,11 +73,11 @@ impl HomingCode {
                 private && is_vdso == vdso && (vdso || mapping.path().is_some())
             })
         };
-        let place = candidates(true)
+        let (place, found) = candidates(true)
             .chain(candidates(false))
             .find_map(|mapping| free_end(mapping, memory))?;
         memory.write(place, &CODE).ok()?;
-        Some(HomingCode(place))
+        Some((HomingCode(place), found))
     }
 
     /// Takes the code away again.
@@ -82,11 +87,11 @@ impl HomingCode {
     }
 }
 
-fn free_end(mapping: &Mapping, memory: &Memory) -> Option<TargetAddress> {
+fn free_end(mapping: &Mapping, memory: &Memory) -> Option<(TargetAddress, bool)> {
     let place = mapping.end.checked_sub(CODE_ROOM as u64)?;
     let bytes: [u8; CODE_ROOM] = memory.read_array(place).ok()?;
-    let free = bytes == [0; CODE_ROOM] || (bytes.starts_with(&CODE) && bytes.ends_with(&[0; CODE_ROOM - CODE.len()]));
-    free.then_some(place)
+    let found = bytes.starts_with(&CODE) && bytes.ends_with(&[0; CODE_ROOM - CODE.len()]);
+    (found || bytes == [0; CODE_ROOM]).then_some((place, found))
 }
 
 /// Where the frame may go: `bytes` bytes, of which nobody has anything.

@@ -42,6 +42,7 @@ pub struct Remote<'stopped> {
     /// What it runs on with: the saved registers, or those of the kernel's abort of a restartable sequence.
     resumed: Registers,
     code: HomingCode,
+    remove_code: bool,
     /// Registers that lead home.
     home: Registers,
     room: TargetAddress,
@@ -78,12 +79,15 @@ impl Stopped {
         let map = self.process().map()?;
         let bytes = homing::TEXT_ROOM + homing::frame_bytes(&saved_extended);
         let stack_pointer = TargetAddress(saved.rsp);
-        let all: Option<Vec<TargetAddress>> = self.is_whole_process().then(|| {
-            let pointers = self.threads().filter_map(|tid| self.registers(tid).ok());
-            pointers.map(|registers| TargetAddress(registers.rsp)).collect()
-        });
+        // Only of a whole process is it known where all threads stand.
+        let everybody: Option<Vec<Registers>> = self
+            .is_whole_process()
+            .then(|| self.threads().filter_map(|tid| self.registers(tid).ok()).collect());
+        let stack_pointers: Option<Vec<TargetAddress>> = everybody
+            .as_ref()
+            .map(|all| all.iter().map(|registers| TargetAddress(registers.rsp)).collect());
         let memory = self.process().memory();
-        let room = homing::frame_room(&map, memory, stack_pointer, all.as_deref(), bytes).ok_or(
+        let room = homing::frame_room(&map, memory, stack_pointer, stack_pointers.as_deref(), bytes).ok_or(
             RemoteError::NoRoomForFrame {
                 pid,
                 tid,
@@ -93,7 +97,9 @@ impl Stopped {
         )?;
         let mut room_before = vec![0; usize::try_from(bytes).unwrap_or(0)];
         memory.read(room, &mut room_before)?;
-        let code = HomingCode::install(&map, memory).ok_or(RemoteError::NoRoomForCode { pid })?;
+        let (code, found) = HomingCode::install(&map, memory).ok_or(RemoteError::NoRoomForCode { pid })?;
+        let elsewhere = |all: Vec<Registers>| !all.iter().any(|registers| code.holds(registers.rip));
+        let remove_code = !found || everybody.is_some_and(elsewhere);
 
         // `room` is aligned to 64, so the frame starts at 8 modulo 16.
         let frame_at = TargetAddress(room.0 + homing::TEXT_ROOM + 8);
@@ -113,6 +119,7 @@ impl Stopped {
             saved_extended,
             resumed,
             code,
+            remove_code,
             home,
             room,
             room_before,
@@ -332,7 +339,9 @@ impl Remote<'_> {
         let memory = self.stopped.process().memory();
         // The stack and the code go last: until now they were the way home. An error means that all is gone anyway.
         let _ = memory.write(self.room, &self.room_before);
-        self.code.remove(memory);
+        if self.remove_code {
+            self.code.remove(memory);
+        }
         outcome
     }
 

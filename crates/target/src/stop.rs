@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use nanoprobe_patch::TargetAddress;
 use nix::errno::Errno;
 
-use crate::error::StopError;
+use crate::error::{MemoryError, StopError};
 use crate::process::Process;
 use crate::raw::{self, Event, Registers, Resume};
 use crate::{ThreadId, attach, restart, threads};
@@ -66,11 +66,11 @@ impl Process {
     /// # Errors
     /// [`StopError`]; whatever was stopped by then runs again.
     pub fn stop(&self) -> Result<Stopped, StopError> {
-        self.wait_for_interruptible(&self.threads().map_err(|_| StopError::Gone { pid: self.pid() })?)?;
+        self.wait_for_interruptible(&self.listed()?)?;
         let mut stopped = Stopped::new(self.clone(), true);
         let mut quiet_listings = 0;
         while quiet_listings < 2 {
-            let listed = self.threads().map_err(|_| StopError::Gone { pid: self.pid() })?;
+            let listed = self.listed()?;
             quiet_listings += 1;
             for tid in listed {
                 match stopped.threads.get(&tid) {
@@ -100,10 +100,8 @@ impl Process {
     /// # Errors
     /// As [`Process::stop`].
     pub fn stop_one(&self) -> Result<Stopped, StopError> {
-        let gone = |_| StopError::Gone { pid: self.pid() };
         let tid = self
-            .threads()
-            .map_err(gone)?
+            .listed()?
             .into_iter()
             .find(|&tid| !threads::has_ended(self.pid(), tid));
         let tid = tid.ok_or(StopError::Gone { pid: self.pid() })?;
@@ -115,6 +113,13 @@ impl Process {
             return Err(StopError::Gone { pid: self.pid() });
         }
         Ok(stopped)
+    }
+
+    fn listed(&self) -> Result<Vec<ThreadId>, StopError> {
+        self.threads().map_err(|error| match error {
+            MemoryError::Gone { pid } => StopError::Gone { pid },
+            error => error.into(),
+        })
     }
 
     fn wait_for_interruptible(&self, tids: &[ThreadId]) -> Result<(), StopError> {

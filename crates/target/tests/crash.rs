@@ -9,7 +9,8 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Process, Protection};
 use support::{Running, compile, until};
 
-/// The tracer that is killed: this test program started anew with the target's pid, going on for ever.
+/// The tracer that is killed: this test program started anew with the target's pid, going on for ever, or holding the
+/// target at one place.
 #[test]
 #[ignore = "started by the tests below"]
 fn tracer() {
@@ -17,13 +18,16 @@ fn tracer() {
         return;
     };
     let process = Process::open(pid.parse().unwrap()).unwrap();
-    let hold = std::env::var("NANOPROBE_TEST_HOLD").is_ok();
-    loop {
-        let mut stopped = process.stop().unwrap();
-        if hold {
+    let hold_at = std::env::var("NANOPROBE_TEST_HOLD").unwrap_or_default();
+    let here = |place: &str| {
+        if place == hold_at {
             println!("\nholding");
             std::thread::sleep(std::time::Duration::from_secs(60));
         }
+    };
+    loop {
+        let mut stopped = process.stop().unwrap();
+        here("stopped");
         let at = process
             .map()
             .unwrap()
@@ -34,6 +38,7 @@ fn tracer() {
         let at = TargetAddress(at.0 + (1 << 20));
         let tid = stopped.best_thread().unwrap();
         let mut remote = stopped.remote(tid).unwrap();
+        here("borrowed");
         for _ in 0..10 {
             remote.map_anonymous(at, 4096, Protection::ReadWrite).unwrap();
             remote.unmap(at, 4096).unwrap();
@@ -41,14 +46,12 @@ fn tracer() {
     }
 }
 
-fn start_tracer(pid: i32, hold: bool) -> Running {
+fn start_tracer(pid: i32, hold_at: &str) -> Running {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command
         .args(["tracer", "--exact", "--ignored", "--nocapture"])
         .env("NANOPROBE_TEST_TARGET", pid.to_string());
-    if hold {
-        command.env("NANOPROBE_TEST_HOLD", "1");
-    }
+    command.env("NANOPROBE_TEST_HOLD", hold_at);
     Running::start(&mut command)
 }
 
@@ -66,10 +69,32 @@ fn tracer_of(pid: i32) -> i32 {
 fn killed_while_it_holds_the_target() {
     let program = compile("vanish");
     let mut running = Running::of(&program, &[]);
-    let mut tracer = start_tracer(running.pid(), true);
+    let mut tracer = start_tracer(running.pid(), "stopped");
     while tracer.line() != "holding" {}
     assert_eq!(support::state(running.pid()), 't');
     drop(tracer);
+    runs(&mut running);
+}
+
+/// The thread has not gone home yet when the next tracer comes: its way must not be taken away.
+#[test]
+fn killed_and_followed_at_once() {
+    let program = compile("vanish");
+    let mut running = Running::of(&program, &[]);
+    let pid = nix::unistd::Pid::from_raw(running.pid());
+    nix::sys::signal::kill(pid, nix::sys::signal::SIGSTOP).unwrap();
+    until("stopped", || support::state(running.pid()) == 'T');
+    let mut tracer = start_tracer(running.pid(), "borrowed");
+    while tracer.line() != "holding" {}
+    drop(tracer);
+    until("stopped again", || support::state(running.pid()) == 'T');
+    let process = running.open();
+    for whole in [true, false, true] {
+        let mut stopped = if whole { process.stop() } else { process.stop_one() }.unwrap();
+        let tid = stopped.best_thread().unwrap();
+        stopped.remote(tid).unwrap().finish().unwrap();
+    }
+    nix::sys::signal::kill(pid, nix::sys::signal::SIGCONT).unwrap();
     runs(&mut running);
 }
 
@@ -80,7 +105,7 @@ fn killed_in_the_middle_of_its_calls() {
         let mut running = Running::of(&program, arguments);
         let mut microseconds = 1;
         for round in 0..60u64 {
-            let tracer = start_tracer(running.pid(), false);
+            let tracer = start_tracer(running.pid(), "");
             until("traced", || {
                 let ended = running.child.try_wait().unwrap();
                 assert_eq!(ended, None, "round {round}: it has ended");
@@ -100,7 +125,7 @@ fn killed_in_the_middle_of_its_calls() {
     }
 }
 
-/// It does, for ten rounds more of its checks.
+/// It does, for ten rounds more of its checks (some of which it may have made before).
 fn runs(running: &mut Running) {
     until("no longer traced", || tracer_of(running.pid()) == 0);
     let mut bytes = [0; 4096];
