@@ -32,7 +32,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
 fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     let sources = compile::sources(arguments).map_err(anyhow::Error::msg)?;
     if sources.is_empty() {
-        anyhow::bail!("no program: give one by -n or -s (nanoprobe -h tells more)");
+        message("no program: give one by -n or -s (nanoprobe -h tells more)");
+        return Ok(2);
     }
     interrupt::install();
     // $target is known only when the command has been started, and a program that does not compile starts nothing: so

@@ -195,11 +195,12 @@ impl Attachment {
             remote.advise(self.addresses.arena, self.layout.bytes, MADV_DONTDUMP)?;
             self.write_control(clock)?;
             self.publish(REGION_ARENA, self.addresses.arena, self.layout.bytes)?;
-            remote.map_anonymous(self.addresses.table, table_bytes, Protection::ReadWrite)?;
+            // Known before it is there: unmapping nothing is harmless, a mapping that nobody knows of is not.
             self.publish(REGION_TABLE, self.addresses.table, table_bytes)?;
+            remote.map_anonymous(self.addresses.table, table_bytes, Protection::ReadWrite)?;
             remote.advise(self.addresses.table, table_bytes, MADV_WIPEONFORK)?;
-            remote.map_anonymous(self.addresses.code, CODE_BYTES, Protection::ReadExecute)?;
             self.publish(REGION_CODE, self.addresses.code, CODE_BYTES)?;
+            remote.map_anonymous(self.addresses.code, CODE_BYTES, Protection::ReadExecute)?;
             remote.finish()?;
         }
         self.prepare_contexts(CONTEXTS_AHEAD)?;
@@ -217,18 +218,15 @@ impl Attachment {
     /// The target refuses the mappings.
     pub fn map_regions(&mut self, stopped: &mut Stopped, regions: &[Range<TargetAddress>]) -> Result<(), SessionError> {
         let tid = stopped.best_thread()?;
+        for region in regions {
+            self.publish(REGION_CODE, region.start, region.end.0.saturating_sub(region.start.0))?;
+        }
         let mut remote = stopped.remote(tid)?;
-        let mut made = Vec::new();
         for region in regions {
             let bytes = region.end.0.saturating_sub(region.start.0);
             remote.map_anonymous(region.start, bytes, Protection::ReadExecute)?;
-            made.push((region.start, bytes));
         }
-        remote.finish()?;
-        for (start, bytes) in made {
-            self.publish(REGION_CODE, start, bytes)?;
-        }
-        Ok(())
+        Ok(remote.finish()?)
     }
 
     /// The rest of step 3: writes the agent, handlers, detours and tables of new patches. The patches become the
@@ -319,6 +317,12 @@ impl Attachment {
         self.retired.extend(replaced);
         armed.stopped = stopped.release();
         Ok(armed)
+    }
+
+    /// The text in this range is no longer there, and our patches in it with it.
+    pub fn forget(&mut self, range: &Range<u64>) {
+        let gone = self.patches.extract_if(.., |patch| range.contains(&patch.built.address.0));
+        self.retired.extend(gone);
     }
 
     /// Contexts must be ready before threads claim them; called all the time.

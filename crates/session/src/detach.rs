@@ -1,11 +1,12 @@
 //! Taking everything back: from a session that ends, and (`restore`) from one whose tracer was killed.
 //!
-//! 1. All threads stand still. Every site that still holds our bytes gets the original ones; the state becomes RESTORED;
-//!    the signal actions are put back. From here on nobody enters our code any more.
-//! 2. Who is inside of it? A thread whose instruction pointer is in a detour, where the detour corresponds to the
-//!    original text, is moved there. Any other (in a handler, in the agent), and one whose stack holds an address of
-//!    ours (a signal handler that interrupted a detour), is let run on, and looked at again.
-//! 3. When nobody is inside, everything is unmapped. When somebody stays (it sleeps in a signal handler for hours), the
+//! 1. All threads stand still. Every site that still holds our bytes gets the original ones; the state becomes RESTORED.
+//!    From here on nobody enters our code any more, but for those on their way: who has met one of our traps, and waits
+//!    for its signal.
+//! 2. Who is inside of it, or on its way? A thread whose instruction pointer is in a detour, where the detour corresponds
+//!    to the original text, is moved there. Any other (in a handler, in the agent, with a trap pending), and one whose
+//!    stack holds an address of ours (a signal handler that interrupted a detour), is let run on, and looked at again.
+//! 3. When nobody is, the signal actions are put back and everything is unmapped. When somebody stays (it sleeps in a signal handler for hours), the
 //!    mappings stay too, harmless, and that is said.
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use nanoprobe_arena::layout::{Control, REGION_ARENA, REGION_CODE, Region, STATE_RESTORED, Site};
 use nanoprobe_arena::{Bytes, ControlBlock, Structure as _};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Memory, Process, Stopped};
+use nanoprobe_target::{Map, Mapping, Memory, Process, Stopped};
 
 use crate::attachment::Attachment;
 use crate::error::SessionError;
@@ -55,18 +56,28 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let regions = attachment.regions.clone();
     let lent = attachment.lent_thread_pointer();
     let process = attachment.process.clone();
-    let mut stopped = process.stop()?;
+    let stopped = process.stop()?;
     restore_sites(process.memory(), &sites, &mut detached)?;
-    signals::restore(attachment, &mut stopped)?;
     if let Ok(memory) = attachment.memory() {
         ControlBlock::open(memory)?.set_state(STATE_RESTORED)?;
     }
     attachment.patches.clear();
-    leave(&process, stopped, &regions, &departures, lent, &mut detached)?;
+    let put_back = |stopped: &mut Stopped| signals::restore(attachment, stopped);
+    leave(&process, stopped, &regions, &departures, lent, put_back, &mut detached)?;
     if detached.left_bytes == 0 {
         attachment.regions.clear();
     }
     Ok(detached)
+}
+
+/// Whether a process carries an arena.
+pub fn has_arena(map: &Map) -> bool {
+    arenas(map).next().is_some()
+}
+
+fn arenas(map: &Map) -> impl Iterator<Item = TargetAddress> {
+    let ours = |mapping: &&Mapping| mapping.path().is_some_and(|path| path.ends_with("memfd:nanoprobe"));
+    map.mappings().iter().filter(ours).map(|mapping| mapping.start)
 }
 
 /// Cleans up after a tracer that was killed.
@@ -77,8 +88,7 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
     let pid = process.pid();
     let map = process.map()?;
     let nothing = || SessionError::NothingToRestore { pid };
-    let arenas = map.mappings().iter().filter(|mapping| mapping.path().is_some_and(|path| path.ends_with("memfd:nanoprobe")));
-    let arenas: Vec<TargetAddress> = arenas.map(|mapping| mapping.start).collect();
+    let arenas: Vec<TargetAddress> = arenas(&map).collect();
     let mut detached = Detached::default();
     let mut found = false;
     for address in arenas {
@@ -93,15 +103,23 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
         }
         found = true;
         let (sites, regions) = (control.sites()?, control.regions()?);
-        let mut stopped = process.stop()?;
+        let stopped = process.stop()?;
         restore_sites(process.memory(), &sites, &mut detached)?;
-        signals::put_back(&head, &mut stopped)?;
         // Without the tracer's tables nobody can be moved out of a detour; everybody gets out by running on.
         let lent = regions.iter().find(|region| region.kind == nanoprobe_arena::layout::REGION_TABLE);
         let lent = lent.map_or(0, |region| region.address + nanoprobe_arena::layout::TABLE_MAGIC as u64 + 8);
-        leave(process, stopped, &regions, &BTreeMap::new(), lent, &mut detached)?;
+        let put_back = |stopped: &mut Stopped| signals::put_back(&head, stopped);
+        leave(process, stopped, &regions, &BTreeMap::new(), lent, put_back, &mut detached)?;
     }
-    if found { Ok(detached) } else { Err(nothing()) }
+    if found {
+        return Ok(detached);
+    }
+    // A tracer that was killed even before it had an arena may have left the few bytes from which system calls are made:
+    // borrowing a thread and giving it back puts them back too.
+    let mut stopped = process.stop_one()?;
+    let tid = stopped.best_thread()?;
+    stopped.remote(tid)?.finish()?;
+    Err(nothing())
 }
 
 fn site(built: &nanoprobe_patch::Built) -> Site {
@@ -141,6 +159,7 @@ fn leave(
     regions: &[Region],
     departures: &BTreeMap<u64, u64>,
     lent: u64,
+    mut put_back: impl FnMut(&mut Stopped) -> Result<(), SessionError>,
     detached: &mut Detached,
 ) -> Result<(), SessionError> {
     let code: Vec<Range<u64>> = regions
@@ -156,13 +175,17 @@ fn leave(
         for tid in threads {
             inside |= is_inside(process, &mut stopped, tid, &code, departures, lent)?;
         }
+        let late = Instant::now() > deadline;
+        if !inside || late {
+            put_back(&mut stopped)?;
+        }
         if !inside {
             unmap(&mut stopped, regions)?;
             detached.stopped += stopped.release();
             return Ok(());
         }
         detached.stopped += stopped.release();
-        if Instant::now() > deadline {
+        if late {
             detached.left_bytes = regions.iter().filter(|region| region.kind != REGION_ARENA).map(|region| region.bytes).sum();
             return Ok(());
         }
@@ -200,7 +223,16 @@ fn is_inside(
     if changed {
         stopped.set_registers(tid, &registers)?;
     }
-    Ok(inside || stack_holds(process.memory(), registers.rsp, ours))
+    Ok(inside || has_pending_trap(process.pid(), tid) || stack_holds(process.memory(), registers.rsp, ours))
+}
+
+/// Whether a thread has met one of our trapping bytes, and its signal is still to be delivered: our action must be there
+/// when it is.
+fn has_pending_trap(pid: i32, tid: i32) -> bool {
+    const TRAPS: u64 = 1 << (5 - 1) | 1 << (4 - 1);
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
+    pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & TRAPS != 0)
 }
 
 /// Whether a word between the stack pointer and the stack's end is an address of ours: a return address into a handler,

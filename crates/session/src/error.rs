@@ -71,6 +71,15 @@ pub enum SessionError {
     /// The processor lacks an instruction that static programs need.
     #[error("static programs can be traced only where the kernel allows rdfsbase (Linux 5.9, a processor with FSGSBASE)")]
     NoFsgsbase,
+    /// A process under seccomp.
+    #[error(
+        "process {pid} runs under a seccomp filter, which may kill it for the system calls that attaching makes in it; \
+         trace a process outside of the sandbox"
+    )]
+    Sandboxed {
+        /// Which.
+        pid: i32,
+    },
     /// `restore` found nothing.
     #[error("process {pid} carries no probes of nanoprobe; there is nothing to restore")]
     NothingToRestore {

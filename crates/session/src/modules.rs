@@ -2,6 +2,7 @@
 //!
 //! A module keeps its index for the session's life, also after it was unloaded: records and stacks still speak of it.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -50,6 +51,11 @@ impl Modules {
     /// Whether a module is mapped now.
     pub fn is_loaded(&self, index: usize) -> bool {
         self.extents.get(index).is_some_and(|extent| extent.loaded)
+    }
+
+    /// Where a module lies, or lay.
+    pub fn range(&self, index: usize) -> Option<Range<u64>> {
+        self.extents.get(index).map(|extent| extent.base.0..extent.end.0)
     }
 
     /// Brings the list up to date with a map.

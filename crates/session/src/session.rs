@@ -25,7 +25,7 @@ use nanoprobe_lang::program::ProbeDescription;
 use nanoprobe_lang::Program;
 use nanoprobe_patch::{Fire, Tactic, TargetAddress, ThreadKey};
 use nanoprobe_symbols::{FunctionKind, Libc, Linking, Module, ModuleKind};
-use nanoprobe_target::{Exit, Process, Stopped};
+use nanoprobe_target::{Exit, Process, Seccomp, Stopped};
 
 use crate::arena_memory::ArenaMemory;
 use crate::attachment::{Attachment, Parameters};
@@ -163,7 +163,7 @@ impl Session {
         let limits = options.limits();
         let mut program = program;
         let (process, starting) = match choice {
-            Choice::Process(pid) => (Some(Process::open(pid)?), None),
+            Choice::Process(pid) => (Some(open_process(pid)?), None),
             Choice::Command(words) => {
                 let spawned = Process::spawn(&words, None)?;
                 spawned.process.set_kill_on_drop(true);
@@ -172,7 +172,7 @@ impl Session {
             }
             Choice::Named => {
                 let descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
-                (named_process(descriptions).map(Process::open).transpose()?, None)
+                (named_process(descriptions).map(open_process).transpose()?, None)
             }
         };
         let storage = Storage::new(&program, limits);
@@ -647,6 +647,15 @@ impl Session {
         let map = process.map()?;
         let executable = process.facts().executable.clone();
         let changes = self.modules.update(process.pid(), &map, process.memory(), &executable);
+        for index in changes.gone {
+            // Its patches went with it; what comes to lie there is somebody else's.
+            if let Some(range) = self.modules.range(index) {
+                self.placed.retain(|start, _| !range.contains(start));
+                if let Some(attachment) = self.attachment.as_mut() {
+                    attachment.forget(&range);
+                }
+            }
+        }
         let warnings = changes.unreadable.into_iter().map(Output::Warning);
         self.outputs.extend(warnings);
         Ok(changes.first_new)
@@ -824,8 +833,8 @@ impl Session {
         let has_error_clause = self.enablings.list().iter().any(|enabling| {
             self.probes.get(enabling.probe).is_some_and(|probe| probe.place == Place::Error)
         });
+        self.outputs.push_back(Output::Fault { epid, fault });
         if !has_error_clause || is_error_clause {
-            self.outputs.push_back(Output::Fault { epid, fault });
             return Ok(());
         }
         self.fire_all(|place| *place == Place::Error, arguments)
@@ -937,6 +946,21 @@ impl Session {
     fn forced_tactic(&self) -> Result<Option<Tactic>, SessionError> {
         self.options.tactic.as_deref().map(str::parse).transpose().map_err(SessionError::Option)
     }
+}
+
+/// Opens a process, and cleans up first where a tracer was killed before it could.
+fn open_process(pid: i32) -> Result<Process, SessionError> {
+    let process = Process::open(pid)?;
+    if process.facts().seccomp != Seccomp::Disabled {
+        return Err(SessionError::Sandboxed { pid });
+    }
+    if detach::has_arena(&process.map()?) {
+        match detach::restore(&process) {
+            Ok(_) | Err(SessionError::NothingToRestore { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(process)
 }
 
 /// Where a C library keeps the number of a thread, from its thread pointer: `struct pthread`'s `tid`.
