@@ -23,6 +23,7 @@ const SOURCES: &[&str] = &[
     "library",
     "memory",
     "ring",
+    "shims",
     "strings",
     "trap",
     "unwind",

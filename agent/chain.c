@@ -6,7 +6,10 @@
  *     for that reason);
  *   - SA_RESETHAND is carried out in our record of the action, and not at all in a forked child, which must not write
  *     there;
- *   - where system calls are not allowed, the action's mask is not blocked while its handler runs.
+ *   - SIGTRAP, SIGILL, SIGSEGV and SIGBUS are not blocked while the handler runs, whatever the action says: the handler
+ *     may meet our traps;
+ *   - where system calls are not allowed, the action's mask is not blocked while its handler runs, and the signal itself
+ *     is.
  *
  * A program that must die does so by the very signal: the default action is put back and the same siginfo queued again,
  * so the kernel delivers it when we return, with the interrupted registers as they were. Should the kernel refuse, or
@@ -18,7 +21,6 @@
 
 enum { NP_SIG_DFL = 0, NP_SIG_IGN = 1, NP_SIG_BLOCK = 0, NP_SIG_UNBLOCK = 1 };
 #define NP_SA_RESTORER 0x04000000UL
-#define NP_SA_NODEFER 0x40000000UL
 #define NP_SA_RESETHAND 0x80000000UL
 
 u64 np_original_address(u64 address)
@@ -91,14 +93,14 @@ void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *informati
 		if (np_load_once(table->magic) == NP_MAGIC)
 			np_store(action->handler, NP_SIG_DFL);
 	}
-	/* Our own signal is blocked already, and all of this ends with the return from the signal. */
+	/* Our own signal is blocked, and all of this ends with the return from the signal. The program's handler may meet
+	 * our traps, so it runs with none of the four blocked. */
 	u64 own = 1UL << (signal - 1);
 	if (np_may_call()) {
-		mask &= ~own;
+		mask &= ~NP_SYNCHRONOUS;
 		if (mask)
 			np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_BLOCK, (u64)&mask, 0, 8);
-		if (flags & NP_SA_NODEFER && !(action->mask & own))
-			np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_UNBLOCK, (u64)&own, 0, 8);
+		np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_UNBLOCK, (u64)&own, 0, 8);
 	}
 	((void (*)(i32, void *, void *))handler)(signal, information, ucontext);
 }

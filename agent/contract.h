@@ -165,6 +165,12 @@ struct np_redirect_table {
 	/* struct np_redirect entries[count], sorted by `from` */
 };
 
+/* What a replacement (patch::Replacement) hands to an agent function, and loads from it again. */
+struct np_registers {
+	u64 flags;              /* as in struct np_frame */
+	u64 r15, r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx, rax;
+};
+
 /* ---- finding a thread's context ------------------------------------------------------------------------------ */
 
 #define NP_TABLE_BITS 12
@@ -179,7 +185,13 @@ struct np_thread_table {
 	struct np_thread_slot slots[NP_TABLE_SLOTS]; /* first, so that a detour indexes it from the table's address */
 	u64 magic;              /* NP_MAGIC; 0 in a forked child: no tracing there */
 	u64 reserved[7];
+	u16 blocked[NP_TABLE_SLOTS]; /* of NP_SYNCHRONOUS: what the thread of this slot believes it blocks */
+	u16 action_masks[64];   /* of NP_SYNCHRONOUS: what the program's action for signal k + 1 would block */
 };
+
+/* SIGILL, SIGTRAP, SIGBUS and SIGSEGV, as bits of a signal mask. While we rely on them no thread may block them: the
+ * kernel kills a process that blocks a signal which one of its instructions raises. */
+#define NP_SYNCHRONOUS 0x458UL
 
 /* ---- a thread's context -------------------------------------------------------------------------------------- */
 
@@ -441,5 +453,9 @@ void np_library_event_handler(void);
 void np_on_trap(i32 signal, void *information, void *ucontext);
 void np_on_fault(i32 signal, void *information, void *ucontext);
 void np_restorer(void);
+/* In front of the program's own system calls rt_sigprocmask and rt_sigaction; ordinary calling convention, any thread, any
+ * process. 0: make the system call, which is none of our business. 1: it was made, rax is its result. */
+u64 np_shim_sigprocmask(struct np_registers *registers);
+u64 np_shim_sigaction(struct np_registers *registers);
 
 #endif

@@ -111,6 +111,10 @@ functions! {
     OnFault = np_on_fault,
     /// `sa_restorer` of both.
     Restorer = np_restorer,
+    /// `u64 np_shim_sigprocmask(registers)`, called by a replacement.
+    ShimSigprocmask = np_shim_sigprocmask,
+    /// `u64 np_shim_sigaction(registers)`, called by a replacement.
+    ShimSigaction = np_shim_sigaction,
 }
 
 /// `struct np_image` without its magic: what the tracer tells the agent. Addresses are the target's.

@@ -240,7 +240,7 @@ fn the_programs_handler_is_called_as_it_would_be() {
             CODE_OF_SIGNAL.load(Ordering::Relaxed) == 0x80,
             RIP.load(Ordering::Relaxed) == other + 1,
             BLOCKED.load(Ordering::Relaxed) & bit(libc::SIGUSR1) != 0,
-            BLOCKED.load(Ordering::Relaxed) & bit(libc::SIGTRAP) != 0,
+            BLOCKED.load(Ordering::Relaxed) & bit(libc::SIGTRAP) == 0,
         ]);
         // One that was sent, even while standing where a trap of ours is.
         // SAFETY: a signal to ourselves, in the child.

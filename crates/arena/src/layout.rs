@@ -283,6 +283,44 @@ structure! {
 }
 
 structure! {
+    /// What a replacement hands to an agent function.
+    Registers = "np_registers" {
+        /// `lahf` in ah, `seto` in al.
+        flags: u64,
+        /// Register.
+        r15: u64,
+        /// Register.
+        r14: u64,
+        /// Register.
+        r13: u64,
+        /// Register.
+        r12: u64,
+        /// Register.
+        r11: u64,
+        /// Register.
+        r10: u64,
+        /// Register.
+        r9: u64,
+        /// Register.
+        r8: u64,
+        /// Register.
+        rbp: u64,
+        /// Register.
+        rdi: u64,
+        /// Register.
+        rsi: u64,
+        /// Register.
+        rdx: u64,
+        /// Register.
+        rcx: u64,
+        /// Register.
+        rbx: u64,
+        /// Register.
+        rax: u64,
+    }
+}
+
+structure! {
     /// Where a trap sends the thread.
     Redirect = "np_redirect" {
         /// The trapping address.
@@ -313,7 +351,15 @@ structure! {
 }
 
 /// Bytes of `struct np_thread_table`.
-pub const TABLE_BYTES: usize = TABLE_MAGIC + 64;
+pub const TABLE_BYTES: usize = TABLE_ACTION_MASKS + 64 * size_of::<u16>();
+/// Offset of `blocked` in `struct np_thread_table`: a u16 for each slot, of [`SYNCHRONOUS`] what the thread believes it
+/// blocks.
+pub const TABLE_BLOCKED: usize = TABLE_MAGIC + 64;
+/// Offset of `action_masks` in `struct np_thread_table`: a u16 for each signal from 1 on, of [`SYNCHRONOUS`] what the
+/// program's action would block.
+pub const TABLE_ACTION_MASKS: usize = TABLE_BLOCKED + TABLE_SLOTS * size_of::<u16>();
+/// SIGILL, SIGTRAP, SIGBUS and SIGSEGV, as bits of a signal mask: no thread may block them while we rely on them.
+pub const SYNCHRONOUS: u64 = 0x458;
 /// Offset of `magic` in `struct np_thread_table`, behind the slots.
 pub const TABLE_MAGIC: usize = TABLE_SLOTS * size_of::<ThreadSlot>();
 

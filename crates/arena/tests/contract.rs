@@ -43,6 +43,7 @@ macro_rules! every_structure {
             Region,
             Range,
             Image,
+            Registers,
             Redirect,
             RedirectTable,
             ThreadSlot,
@@ -108,6 +109,15 @@ fn layout_is_the_contracts() {
         ("NP_TABLE_FACTOR", TABLE_FACTOR),
         ("sizeof(struct np_thread_table)", TABLE_BYTES as u64),
         ("__builtin_offsetof(struct np_thread_table, magic)", TABLE_MAGIC as u64),
+        (
+            "__builtin_offsetof(struct np_thread_table, blocked)",
+            TABLE_BLOCKED as u64,
+        ),
+        (
+            "__builtin_offsetof(struct np_thread_table, action_masks)",
+            TABLE_ACTION_MASKS as u64,
+        ),
+        ("NP_SYNCHRONOUS", SYNCHRONOUS),
         (
             "__builtin_offsetof(struct np_control, missed_without_context)",
             FROZEN_BYTES as u64,
