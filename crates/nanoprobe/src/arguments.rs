@@ -39,7 +39,7 @@ pub enum ProgramText {
     disable_version_flag = true,
     disable_help_flag = true,
     about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
-    override_usage = "nanoprobe [-elqvVwZh] [-o file] [-x opt[=val]] [-p pid | -c command] [-n program | -s script]... [argument...]\n       nanoprobe restore pid",
+    override_usage = "nanoprobe [-eFlqvVwZh] [-b size] [-o file] [-x opt[=val]] [-p pid | -c command] [-n program | -s script]... [argument...]\n       nanoprobe restore pid",
     after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
 )]
 struct LowArguments {
@@ -70,6 +70,12 @@ struct LowArguments {
     /// Set an option, as `#pragma D option`
     #[arg(short = 'x', value_name = "opt[=val]", action = ArgAction::Append)]
     option: Vec<String>,
+    /// Indent entries and returns, as -x flowindent
+    #[arg(short = 'F')]
+    flow_indent: bool,
+    /// Bytes of a thread's buffer, as -x bufsize
+    #[arg(short = 'b', value_name = "size")]
+    buffer_size: Option<String>,
     /// Exit after compiling, before anything is touched
     #[arg(short = 'e')]
     exit: bool,
@@ -89,7 +95,7 @@ struct LowArguments {
     #[arg(short = 'h', action = ArgAction::Help)]
     help: Option<bool>,
     /// Macro arguments: $1, $2, ...
-    #[arg(value_name = "argument", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "argument", trailing_var_arg = true)]
     arguments: Vec<String>,
 }
 
@@ -124,13 +130,21 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
         list: low.list,
         quiet: low.quiet,
         output: low.output,
-        options: low.option,
+        options: options(&low),
         exit_after_compile: low.exit,
         verbose: low.verbose,
         destructive: low.destructive,
         allow_zero_matches: low.zero,
         macro_arguments: low.arguments,
     })))
+}
+
+/// `-x`, and the flags that are short for one.
+fn options(low: &LowArguments) -> Vec<String> {
+    let mut options = low.option.clone();
+    options.extend(low.flow_indent.then(|| "flowindent".to_owned()));
+    options.extend(low.buffer_size.as_ref().map(|size| format!("bufsize={size}")));
+    options
 }
 
 fn programs_in_order(matches: &ArgMatches, low: &LowArguments) -> Vec<ProgramText> {
@@ -179,6 +193,15 @@ mod tests {
     #[test]
     fn a_process_and_a_command_exclude_each_other() {
         assert!(parse(&words("nanoprobe -p 1 -c true -n BEGIN")).is_err());
+    }
+
+    #[test]
+    fn an_unknown_flag_is_no_macro_argument() {
+        assert!(parse(&words("nanoprobe -K -n BEGIN")).is_err());
+        let Ok(Request::Trace(arguments)) = parse(&words("nanoprobe -F -b 64k -n BEGIN")) else {
+            panic!("not a trace request");
+        };
+        assert_eq!(arguments.options, ["flowindent", "bufsize=64k"]);
     }
 
     #[test]

@@ -82,9 +82,7 @@ fn show(sources: &[Source], diagnostic: &Diagnostic) {
     let span = (id.clone(), range(diagnostic.span.start, diagnostic.span.end));
     let mut report = Report::build(ReportKind::Error, span.clone())
         .with_config(config)
-        .with_code(diagnostic.tag)
-        .with_message(&diagnostic.message)
-        .with_label(Label::new(span).with_message(&diagnostic.message));
+        .with_label(Label::new(span).with_message(diagnostic.message.lines().next().unwrap_or_default()));
     for (span, text) in &diagnostic.related {
         if span.source == diagnostic.span.source {
             report = report.with_label(Label::new((id.clone(), range(span.start, span.end))).with_message(text));

@@ -120,11 +120,13 @@ impl<'a> Trace<'a> {
         let ended = session.end();
         let (rest, gone) = match (result, ended) {
             (Ok(()), Ok(ended)) => ended,
-            (Err(error), Ok((_, gone))) => {
-                detached(&gone);
+            (Err(error), ended) => {
+                if let Ok((_, gone)) = ended {
+                    detached(&gone);
+                }
                 return Err(error);
             }
-            (_, Err(error)) => return Err(error.into()),
+            (Ok(()), Err(error)) => return Err(error.into()),
         };
         self.announce(session);
         if session.process().is_some() {

@@ -712,6 +712,12 @@ impl Session {
             return Ok(());
         }
         let result = self.update_libraries();
+        if let (Err(SessionError::NoMatch { .. }), Some(process)) = (&result, &self.process)
+            && process.is_child()
+        {
+            // The command was started to be traced, and cannot be: it waits for our answer, and gets none.
+            process.kill();
+        }
         if let Some(memory) = self.memory() {
             nanoprobe_arena::ControlBlock::open(memory)?.acknowledge_library(event)?;
         }
