@@ -123,6 +123,7 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     if low.version {
         return Ok(Request::Version);
     }
+    let options = options(&low);
     Ok(Request::Trace(Box::new(Arguments {
         programs: programs_in_order(&matches, &low),
         command: low.command,
@@ -130,7 +131,7 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
         list: low.list,
         quiet: low.quiet,
         output: low.output,
-        options: options(&low),
+        options,
         exit_after_compile: low.exit,
         verbose: low.verbose,
         destructive: low.destructive,

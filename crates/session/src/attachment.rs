@@ -18,7 +18,7 @@ use std::time::Duration;
 use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with, redirect_table};
 use nanoprobe_arena::layout::{
     Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_ARMED,
-    STATE_BUILDING, Site, TABLE_BYTES, TABLE_MAGIC, TACTIC_JUMP, TACTIC_RUN, TACTIC_TRAP, UnwindModule, VERSION,
+    STATE_BUILDING, Site, TABLE_BYTES, TABLE_MAGIC, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_TRAP, UnwindModule, VERSION,
 };
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
 use nanoprobe_patch::{Built, NearSpace, Redirect, Runtime, Tactic, TargetAddress, ThreadKey};
@@ -100,6 +100,8 @@ pub struct Attachment {
     pub unwind_modules: Vec<(usize, UnwindModule)>,
     /// Signals whose action was replaced: slot by slot.
     pub(crate) actions: signals::Actions,
+    /// Modules, by index, that have their shims; `None` while no shims are needed.
+    pub(crate) shimmed: Option<usize>,
     contexts_ready: u32,
     sites_published: u64,
 }
@@ -154,6 +156,7 @@ impl Attachment {
             regions: Vec::new(),
             unwind_modules: Vec::new(),
             actions: signals::Actions::default(),
+            shimmed: None,
             contexts_ready: 0,
         })
     }
@@ -501,6 +504,7 @@ fn tactic_number(tactic: Tactic) -> u32 {
     match tactic {
         Tactic::Jump => TACTIC_JUMP,
         Tactic::Run => TACTIC_RUN,
+        Tactic::Pun => TACTIC_PUN,
         _ => TACTIC_TRAP,
     }
 }

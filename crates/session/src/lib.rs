@@ -9,7 +9,7 @@
 //! | `enable` | clauses at probes, their handlers |
 //! | `layout`, `space` | what lies where in the arena, and how much of it there is |
 //! | `placement` | which bytes go where: pure |
-//! | `attachment`, `signals`, `ranges`, `unwinding` | what is made in the target |
+//! | `attachment`, `signals`, `shims`, `ranges`, `unwinding` | what is made in the target |
 //! | `consume`, `world` | what comes out; the clauses that fire in the tracer |
 //! | `detach` | taking everything back, also after a tracer that was killed |
 
@@ -26,6 +26,7 @@ mod placement;
 mod probes;
 mod ranges;
 mod session;
+mod shims;
 mod signals;
 mod space;
 mod unwinding;

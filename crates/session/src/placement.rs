@@ -15,7 +15,7 @@ use std::ops::Range;
 use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::Enabling as EnablingLayout;
 use nanoprobe_patch::{
-    Built, CodeView, Fire, FireCondition, FunctionExtent, FunctionMap, FunctionPlan, Move, NearSpace, PlanOptions, Point, Position,
+    Built, CodeView, Fire, FireCondition, FunctionExtent, FunctionMap, Move, NearSpace, PlanOptions, Point, Position,
     Redirect, Refusal, RunPlan, Runtime, Tactic, TargetAddress, analyze, build, plan, reconcile,
 };
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
@@ -79,6 +79,9 @@ pub enum RefusedBecause {
     /// The target's text is not what the file says.
     #[error("the text in memory differs from the file: somebody else patched it (a kernel uprobe, a debugger?)")]
     TextDiffers,
+    /// See [`crate::shims`].
+    #[error("the program sets its signal mask here, where nanoprobe itself must intervene")]
+    Shim,
 }
 
 /// The result of planning.
@@ -177,40 +180,15 @@ impl Planner<'_> {
             functions.range(..=site).next_back().map(|(_, function)| function.clone()).unwrap_or_default()
         };
         let name_of = |site: TargetAddress| function_of(site).name;
-        let mut pending = reconcile(runs.into_iter().map(|(run, _)| run).collect());
-        // What finds no place for its jump gets traps instead, which can lie anywhere.
-        for _ in 0..2 {
-            let plans: Vec<&RunPlan> = pending.runs.iter().collect();
-            let detours = self.near.place_all(&plans);
-            let mut homeless = FunctionPlan::default();
-            for (run, detour) in pending.runs.iter().zip(detours) {
-                match detour {
-                    Some(detour) => self.build_run(run, detour, function_of(run.start), &mut placement),
-                    None if run.tactic != Tactic::Trap && self.force.is_none() => {
-                        let mut traps = run.as_traps();
-                        homeless.runs.append(&mut traps.runs);
-                        homeless.refusals.append(&mut traps.refusals);
-                    }
-                    None => homeless.refusals.push((
-                        run.start,
-                        Refusal::TacticUnavailable { site: run.start, tactic: run.tactic },
-                    )),
-                }
-            }
-            let refusals = pending.refusals.into_iter();
-            placement.refused.extend(refusals.map(|(site, reason)| Refused {
-                site: Some(site),
-                function: name_of(site),
-                reason: RefusedBecause::Patch(reason),
-            }));
-            pending = homeless;
+        let reconciled = reconcile(runs.into_iter().map(|(run, _)| run).collect());
+        let placed = self.near.place_with_fallbacks(reconciled.runs, &PlanOptions { force: self.force });
+        for (run, detour) in placed.runs {
+            self.build_run(&run, detour, function_of(run.start), &mut placement);
         }
-        let refusals = pending.refusals.into_iter();
-        placement.refused.extend(refusals.map(|(site, reason)| Refused {
-            site: Some(site),
-            function: name_of(site),
-            reason: RefusedBecause::Patch(reason),
-        }));
+        for (site, reason) in reconciled.refusals.into_iter().chain(placed.refusals) {
+            let reason = RefusedBecause::Patch(reason);
+            placement.refused.push(Refused { site: Some(site), function: name_of(site), reason });
+        }
         placement.regions = self.near.regions().into_iter().flat_map(|region| without(region, &known)).collect();
         placement
     }
@@ -306,7 +284,8 @@ impl Planner<'_> {
                 refused.push(refuse(Some(entry), reason));
             }
         }
-        let options = PlanOptions { force: self.force };
+        // Whatever tactic is to be measured, the linker's hook takes the one that fits.
+        let options = PlanOptions { force: self.force.filter(|_| group.hooks.is_empty()) };
         for (part, points) in parts.iter().zip(&points) {
             if points.is_empty() {
                 continue;
@@ -474,7 +453,7 @@ fn point(site: TargetAddress, condition: FireCondition, position: Position, full
 }
 
 /// What of a region is not mapped yet: regions merge with their neighbours as they grow.
-fn without(region: Range<TargetAddress>, known: &[Range<TargetAddress>]) -> Vec<Range<TargetAddress>> {
+pub(crate) fn without(region: Range<TargetAddress>, known: &[Range<TargetAddress>]) -> Vec<Range<TargetAddress>> {
     let mut rest = vec![region];
     for taken in known {
         let parts = |part: Range<TargetAddress>| {

@@ -38,7 +38,7 @@ use crate::layout::ArenaLayout;
 use crate::modules::Modules;
 use crate::placement::{Choices, Fired, Hook, Patch, Placement, Planner, Refused, instruction_offsets};
 use crate::probes::{Candidate, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, named_process};
-use crate::unwinding;
+use crate::{shims, unwinding};
 use crate::world::{TracerState, TracerWorld};
 
 /// What is traced.
@@ -367,8 +367,17 @@ impl Session {
         hooks: &[Hook],
         stopped: Option<Stopped>,
     ) -> Result<crate::attachment::Armed, SessionError> {
-        let placement = self.planned(first, hooks)?;
+        let mut placement = self.planned(first, hooks)?;
         let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
+        let traps = placement.patches.iter().any(|patch| !patch.built.redirects.is_empty());
+        if traps || attachment.parameters.reads_memory || attachment.shimmed.is_some() {
+            let first = attachment.shimmed.replace(self.modules.list().len()).unwrap_or(0);
+            let modules = self.modules.list().iter().enumerate().skip(first);
+            let modules = modules.filter(|(index, _)| self.modules.is_loaded(*index)).map(|(_, module)| module);
+            let code = attachment.addresses.code.0;
+            let agent = |function: AgentFunction| TargetAddress(code + u64::from(function.offset()));
+            shims::add(&mut placement, modules, &mut attachment.near, agent);
+        }
         let process = attachment.process.clone();
         let mut stopped = match stopped {
             Some(stopped) => stopped,
@@ -548,7 +557,7 @@ impl Session {
         let force = self.forced_tactic()?;
         let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
         let code = attachment.addresses.code.0;
-        let agent = move |function: nanoprobe_codegen::AgentFunction| code + u64::from(function.offset());
+        let agent = move |function: AgentFunction| code + u64::from(function.offset());
         let runtime = attachment.runtime();
         let mut planner = Planner {
             modules: self.modules.list(),
@@ -738,7 +747,8 @@ impl Session {
         if self.modules.list().len() > module {
             self.match_target(module)?;
         }
-        if self.enablings.list().len() > first || self.enablings.needs().walks_stacks {
+        let shims = self.attachment.as_ref().is_some_and(|attachment| attachment.shimmed.is_some());
+        if self.enablings.list().len() > first || self.enablings.needs().walks_stacks || shims {
             let process = self.process.clone().ok_or(SessionError::NotAttached)?;
             if self.has_ifuncs(first) {
                 let mut stopped = process.stop_one()?;

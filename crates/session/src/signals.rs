@@ -6,13 +6,22 @@
 //! | SIGTRAP | `int3` at boundaries and trap sites |
 //! | SIGILL | boundaries that hold another invalid opcode |
 //! | SIGSEGV, SIGBUS | reading the target's memory and stack |
+//!
+//! The kernel kills a process that blocks a signal which one of its instructions raises. So, from the first of our actions
+//! to the last, no thread blocks any of the four, and no action of the program's does: [`unblock`] sees to what is so when
+//! tracing begins, the agent (`shims.c`) to what the program does later. Both record, in the thread table, what the
+//! program believes, which is what [`restore_masks`] makes true again when the text is as it was.
 
 use std::mem::offset_of;
 
 use nanoprobe_agent::Function as AgentFunction;
-use nanoprobe_arena::layout::{Control, SLOT_BUS, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction as StoredAction};
+use nanoprobe_arena::layout::{
+    Control, SLOT_BUS, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS, SignalAction as StoredAction, TABLE_ACTION_MASKS,
+    TABLE_BLOCKED, TABLE_BITS, TABLE_FACTOR, TABLE_SLOTS, ThreadSlot,
+};
 use nanoprobe_arena::Memory as _;
-use nanoprobe_target::{SignalAction, Stopped};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{MemoryError, SignalAction, Stopped};
 
 use crate::attachment::Attachment;
 use crate::error::SessionError;
@@ -54,6 +63,9 @@ pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped, traps:
         .collect();
     if wanted.is_empty() {
         return Ok(());
+    }
+    if attachment.actions.installed == [false; 4] {
+        unblock(attachment.addresses.table, stopped)?;
     }
     let tid = stopped.best_thread()?;
     let mut remote = stopped.remote(tid)?;
@@ -109,6 +121,125 @@ pub(crate) fn put_back(control: &Control, stopped: &mut Stopped) -> Result<(), S
     }
     remote.finish()?;
     Ok(())
+}
+
+/// Takes the four signals out of all masks, and records what they were.
+fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionError> {
+    let threads: Vec<i32> = stopped.threads().collect();
+    for tid in threads {
+        let mask = stopped.signal_mask(tid)?;
+        let bits = mask & SYNCHRONOUS;
+        if bits == 0 {
+            continue;
+        }
+        let key = stopped.registers(tid)?.fs_base;
+        if let Some(place) = blocked_place(table, stopped, key, true)? {
+            stopped.process().memory().write(place, &(bits as u16).to_le_bytes())?;
+        }
+        stopped.set_signal_mask(tid, mask & !SYNCHRONOUS)?;
+    }
+    let caught = caught_signals(stopped.process().pid());
+    let tid = stopped.best_thread()?;
+    let mut remote = stopped.remote(tid)?;
+    for signal in (1..=64_i32).filter(|signal| caught & !SYNCHRONOUS & 1 << (signal - 1) != 0) {
+        let action = remote.signal_action(signal, None)?;
+        let bits = action.mask & SYNCHRONOUS;
+        if bits != 0 {
+            remote.process().memory().write(action_place(table, signal), &(bits as u16).to_le_bytes())?;
+            remote.signal_action(signal, Some(SignalAction { mask: action.mask & !SYNCHRONOUS, ..action }))?;
+        }
+    }
+    Ok(remote.finish()?)
+}
+
+/// Makes true what the program believes of its masks, as soon as its text is its own again: later it would change them
+/// without us. A thread that is still in our code keeps our signals, and its record, for a later call.
+pub(crate) fn restore_masks(
+    table: TargetAddress,
+    stopped: &mut Stopped,
+    is_ours: impl Fn(u64) -> bool,
+) -> Result<(), SessionError> {
+    let threads: Vec<i32> = stopped.threads().collect();
+    for tid in threads {
+        let registers = stopped.registers(tid)?;
+        if is_ours(registers.rip) {
+            continue;
+        }
+        let Some(place) = blocked_place(table, stopped, registers.fs_base, false)? else { continue };
+        let bits = take_bits(stopped, place)?;
+        if bits != 0 {
+            let mask = stopped.signal_mask(tid)?;
+            stopped.set_signal_mask(tid, mask | bits)?;
+        }
+    }
+    let mut actions = Vec::new();
+    for signal in 1..=64_i32 {
+        let bits = take_bits(stopped, action_place(table, signal))?;
+        if bits != 0 {
+            actions.push((signal, bits));
+        }
+    }
+    if actions.is_empty() {
+        return Ok(());
+    }
+    let tid = stopped.best_thread()?;
+    let mut remote = stopped.remote(tid)?;
+    for (signal, bits) in actions {
+        let action = remote.signal_action(signal, None)?;
+        if action.handler > 1 {
+            remote.signal_action(signal, Some(SignalAction { mask: action.mask | bits, ..action }))?;
+        }
+    }
+    Ok(remote.finish()?)
+}
+
+/// Reads a record, and clears it.
+fn take_bits(stopped: &Stopped, place: TargetAddress) -> Result<u64, SessionError> {
+    let memory = stopped.process().memory();
+    let bits = u64::from(u16::from_le_bytes(memory.read_array(place)?)) & SYNCHRONOUS;
+    if bits != 0 {
+        memory.write(place, &[0; 2])?;
+    }
+    Ok(bits)
+}
+
+/// Where it is recorded what a thread believes to block: at the slot of its thread pointer, which is claimed for it when
+/// it has none, as `np_own_slot` in agent/threads.h does.
+fn blocked_place(
+    table: TargetAddress,
+    stopped: &Stopped,
+    key: u64,
+    claims: bool,
+) -> Result<Option<TargetAddress>, MemoryError> {
+    const PROBES: u64 = 128;
+    let memory = stopped.process().memory();
+    let first = key.wrapping_mul(TABLE_FACTOR) >> (64 - TABLE_BITS);
+    for probe in 0..if key == 0 { 0 } else { PROBES } {
+        let index = (first + probe) % TABLE_SLOTS as u64;
+        let slot = TargetAddress(table.0 + index * size_of::<ThreadSlot>() as u64);
+        let found = memory.read_u64(slot)?;
+        if found == 0 && claims {
+            memory.write(slot, &key.to_le_bytes())?;
+        }
+        if found == key || (found == 0 && claims) {
+            return Ok(Some(TargetAddress(table.0 + TABLE_BLOCKED as u64 + 2 * index)));
+        }
+        if found == 0 {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+fn action_place(table: TargetAddress, signal: i32) -> TargetAddress {
+    TargetAddress(table.0 + TABLE_ACTION_MASKS as u64 + 2 * (signal as u64 - 1))
+}
+
+/// Signals for which the program has a handler; all, where the kernel does not say.
+fn caught_signals(pid: i32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(u64::MAX)
 }
 
 fn store(attachment: &Attachment, field: usize, slot: usize, action: &SignalAction) -> Result<(), SessionError> {

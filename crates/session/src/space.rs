@@ -73,16 +73,6 @@ impl Space {
     pub fn take_written(&mut self) -> Vec<(TargetAddress, Vec<u8>)> {
         std::mem::take(&mut self.written)
     }
-
-    /// Bytes handed out.
-    pub fn used(&self) -> u64 {
-        self.used
-    }
-
-    /// Where it begins.
-    pub fn start(&self) -> TargetAddress {
-        TargetAddress(self.start)
-    }
 }
 
 #[cfg(test)]
@@ -97,7 +87,7 @@ mod tests {
         assert_eq!(space.take_written().len(), 2);
         assert!(space.take_written().is_empty());
         assert!(space.reserve(64, 1).is_err());
-        assert_eq!(space.used(), 17);
+        assert_eq!(space.used, 17);
     }
 
     #[test]
