@@ -20,7 +20,7 @@ use nanoprobe_arena::layout::{
     Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_ARMED,
     STATE_BUILDING, Site, TABLE_BYTES, TABLE_MAGIC, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_TRAP, UnwindModule, VERSION,
 };
-use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
+use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _, Structure as _};
 use nanoprobe_patch::{Built, NearSpace, Redirect, Runtime, Tactic, TargetAddress, ThreadKey};
 use nanoprobe_target::{Hole, Map, Process, Protection, Stopped};
 
@@ -34,8 +34,6 @@ use crate::space::Space;
 
 const MADV_DONTDUMP: i32 = 16;
 const MADV_WIPEONFORK: i32 = 18;
-/// Contexts that are ready before anybody asks for them.
-const CONTEXTS_AHEAD: u32 = 64;
 /// After this long without a sign of life the target counts the tracer as gone.
 const HEARTBEAT_LIMIT: Duration = Duration::from_secs(1);
 /// Where the thread pointer points that a thread is lent which has none yet: the first reserved word of the thread table,
@@ -102,7 +100,6 @@ pub struct Attachment {
     pub(crate) actions: signals::Actions,
     /// Modules, by index, that have their shims; `None` while no shims are needed.
     pub(crate) shimmed: Option<usize>,
-    contexts_ready: u32,
     sites_published: u64,
 }
 
@@ -157,7 +154,6 @@ impl Attachment {
             unwind_modules: Vec::new(),
             actions: signals::Actions::default(),
             shimmed: None,
-            contexts_ready: 0,
         })
     }
 
@@ -206,7 +202,7 @@ impl Attachment {
             remote.map_anonymous(self.addresses.code, CODE_BYTES, Protection::ReadExecute)?;
             remote.finish()?;
         }
-        self.prepare_contexts(CONTEXTS_AHEAD)?;
+        self.write_example()?;
         let table = self.addresses.table;
         let lent = TargetAddress(table.0 + LENT_THREAD_POINTER);
         self.process.memory().write(lent, &lent.0.to_le_bytes())?;
@@ -328,16 +324,6 @@ impl Attachment {
         self.retired.extend(gone);
     }
 
-    /// Contexts must be ready before threads claim them; called all the time.
-    ///
-    /// # Errors
-    /// The arena is damaged.
-    pub fn keep_contexts_ready(&mut self) -> Result<(), SessionError> {
-        let used = ControlBlock::open(self.memory()?)?.contexts_in_use()?;
-        let wanted = used.saturating_add(CONTEXTS_AHEAD).min(CONTEXTS_MAX);
-        if wanted > self.contexts_ready { self.prepare_contexts(wanted) } else { Ok(()) }
-    }
-
     /// The tracer's sign of life.
     ///
     /// # Errors
@@ -397,15 +383,14 @@ impl Attachment {
         Ok(self.memory()?.write_structure(0, &control)?)
     }
 
-    fn prepare_contexts(&mut self, wanted: u32) -> Result<(), SessionError> {
+    /// The example from which threads make their contexts when they first need one.
+    fn write_example(&mut self) -> Result<(), SessionError> {
+        let place = self.growth.reserve(ContextPlan::EXAMPLE_BYTES, 64)?;
+        let offset = place.0 - self.addresses.arena.0;
         let memory = self.memory()?;
-        for index in self.contexts_ready..wanted {
-            let offset = self.layout.contexts_offset + u64::from(index) * self.layout.context.stride;
-            self.layout.context.initialise(memory, self.addresses.arena.0, offset, index, self.parameters.ring_policy)?;
-        }
-        memory.store_u32(offset_of!(Control, context_capacity) as u64, wanted)?;
-        self.contexts_ready = wanted;
-        Ok(())
+        self.layout.context.write_example(memory, offset, self.parameters.ring_policy)?;
+        memory.store_u64(offset_of!(Control, example_offset) as u64, offset)?;
+        Ok(memory.store_u32(offset_of!(Control, context_capacity) as u64, CONTEXTS_MAX)?)
     }
 
     fn publish(&mut self, kind: u32, address: TargetAddress, bytes: u64) -> Result<(), SessionError> {

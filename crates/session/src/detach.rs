@@ -56,8 +56,11 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let regions = attachment.regions.clone();
     let lent = attachment.lent_thread_pointer();
     let process = attachment.process.clone();
-    let stopped = process.stop()?;
+    let mut stopped = process.stop()?;
     restore_sites(process.memory(), &sites, &mut detached)?;
+    if let Ok(control) = attachment.memory().and_then(|memory| Ok(ControlBlock::open(memory)?.read()?)) {
+        signals::restore_masks(&control, attachment.addresses.table.0, &mut stopped, |rip| is_code(&regions, rip))?;
+    }
     if let Ok(memory) = attachment.memory() {
         ControlBlock::open(memory)?.set_state(STATE_RESTORED)?;
     }
@@ -103,12 +106,19 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
         }
         found = true;
         let (sites, regions) = (control.sites()?, control.regions()?);
-        let stopped = process.stop()?;
+        let mut stopped = process.stop()?;
         restore_sites(process.memory(), &sites, &mut detached)?;
+        let table = regions.iter().find(|region| region.kind == nanoprobe_arena::layout::REGION_TABLE);
+        let table = table.filter(|region| region.bytes >= nanoprobe_arena::layout::TABLE_BYTES as u64);
+        let table = table.map_or(0, |region| region.address);
+        signals::restore_masks(&head, table, &mut stopped, |rip| is_code(&regions, rip))?;
         // Without the tracer's tables nobody can be moved out of a detour; everybody gets out by running on.
         let lent = regions.iter().find(|region| region.kind == nanoprobe_arena::layout::REGION_TABLE);
         let lent = lent.map_or(0, |region| region.address + nanoprobe_arena::layout::TABLE_MAGIC as u64 + 8);
-        let put_back = |stopped: &mut Stopped| signals::put_back(&head, stopped);
+        let put_back = |stopped: &mut Stopped| {
+            signals::restore_masks(&head, table, stopped, |_| false)?;
+            signals::put_back(&head, stopped)
+        };
         leave(process, stopped, &regions, &BTreeMap::new(), lent, put_back, &mut detached)?;
     }
     if found {
@@ -150,6 +160,11 @@ fn restore_sites(memory: &Memory, sites: &[Site], detached: &mut Detached) -> Re
     writes.dedup_by_key(|(address, _)| *address);
     detached.restored += writes.len();
     Ok(memory.write_text(&writes)?)
+}
+
+fn is_code(regions: &[Region], address: u64) -> bool {
+    let holds = |region: &Region| address.wrapping_sub(region.address) < region.bytes;
+    regions.iter().any(|region| region.kind == REGION_CODE && holds(region))
 }
 
 /// Steps 2 and 3.

@@ -443,7 +443,6 @@ impl Session {
             self.note_exit(exit)?;
         }
         if let Some(attachment) = self.attachment.as_mut() {
-            attachment.keep_contexts_ready()?;
             attachment.beat()?;
             self.take_libraries()?;
         }

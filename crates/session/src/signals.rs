@@ -100,6 +100,7 @@ pub(crate) fn restore(attachment: &mut Attachment, stopped: &mut Stopped) -> Res
         return Ok(());
     }
     let control: Control = attachment.memory()?.structure(0)?;
+    restore_masks(&control, attachment.addresses.table.0, stopped, |_| false)?;
     put_back(&control, stopped)?;
     attachment.actions = Actions::default();
     Ok(())
@@ -155,10 +156,16 @@ fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionErr
 /// Makes true what the program believes of its masks, as soon as its text is its own again: later it would change them
 /// without us. A thread that is still in our code keeps our signals, and its record, for a later call.
 pub(crate) fn restore_masks(
-    table: TargetAddress,
+    control: &Control,
+    table: u64,
     stopped: &mut Stopped,
     is_ours: impl Fn(u64) -> bool,
 ) -> Result<(), SessionError> {
+    // Before the first action nothing is recorded, and there may be no table yet.
+    if control.action_mask == 0 || table == 0 {
+        return Ok(());
+    }
+    let table = TargetAddress(table);
     let threads: Vec<i32> = stopped.threads().collect();
     for tid in threads {
         let registers = stopped.registers(tid)?;
