@@ -100,8 +100,13 @@ struct np_control {
 	u64 ranges;
 	u32 strsize;            /* bytes of a string variable, the final NUL included */
 	u32 ustackframes;
-	u64 reserved[8];
+
+	/* A new context is made from an example: struct np_context whose addresses are offsets from the context (0: none),
+	 * and, NP_EXAMPLE_AGGREGATES behind it, the head of an empty struct np_aggregate_table. */
+	u64 example_offset;
+	u64 reserved[7];
 };
+#define NP_EXAMPLE_AGGREGATES 1024
 
 enum np_signal_slot { NP_SLOT_TRAP = 0, NP_SLOT_SEGV = 1, NP_SLOT_BUS = 2, NP_SLOT_ILL = 3 };
 

@@ -39,6 +39,34 @@ NP_INLINE u32 read_tid(const struct np_context *context)
 	return (u32)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0);
 }
 
+/* A new context, zero so far, from the tracer's example: what is an offset there becomes an address. */
+static void initialise(struct np_control *control, struct np_context *context, u32 index)
+{
+	const struct np_context *example = (const struct np_context *)((u64)control + control->example_offset);
+	u64 base = (u64)context;
+	context->control = (u64)control;
+	context->index = index;
+	context->scratch = base + example->scratch;
+	context->scratch_bytes = example->scratch_bytes;
+	context->key = base + example->key;
+	context->key_capacity = example->key_capacity;
+	context->locals = base + example->locals;
+	context->locals_bytes = example->locals_bytes;
+	context->clause_locals = base + example->clause_locals;
+	context->ring = example->ring ? base + example->ring : 0;
+	context->ring_bytes = example->ring_bytes;
+	context->ring_policy = example->ring_policy;
+	context->aggregates = example->aggregates ? base + example->aggregates : 0;
+	if (context->aggregates) {
+		const struct np_aggregate_table *head =
+			(const struct np_aggregate_table *)((u64)example + NP_EXAMPLE_AGGREGATES);
+		struct np_aggregate_table *table = (struct np_aggregate_table *)context->aggregates;
+		table->bytes = head->bytes;
+		table->bucket_mask = head->bucket_mask;
+		np_store(table->used, head->used);
+	}
+}
+
 static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_slot *slot, u64 key)
 {
 	u32 index = np_load_once(control->context_count), attempt = 0;
@@ -49,6 +77,7 @@ static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_sl
 	                                      __ATOMIC_ACQUIRE));
 	struct np_context *context =
 		(struct np_context *)((u64)control + control->contexts_offset + index * control->context_stride);
+	initialise(control, context, index);
 	context->tid_address = control->tid_offset ? key + control->tid_offset : (u64)&context->tid;
 	context->tid = read_tid(context);
 	context->thread_key = key;

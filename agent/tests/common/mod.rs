@@ -135,7 +135,8 @@ pub fn map_code(bytes: &[u8]) -> u64 {
 impl Target {
     pub fn new(options: &Options) -> Self {
         let contexts = (DYNAMIC + options.dynamic_bytes).next_multiple_of(4096);
-        let bytes = (contexts + options.plan.stride * u64::from(options.contexts)) as usize;
+        let example = contexts + options.plan.stride * u64::from(options.contexts);
+        let bytes = (example + ContextPlan::EXAMPLE_BYTES) as usize;
         let arena = map(bytes, libc::MAP_SHARED);
         // SAFETY: the mapping is page aligned, of this size, and never unmapped.
         let memory = unsafe { Mapping::new(arena as *mut u8, bytes) };
@@ -161,6 +162,7 @@ impl Target {
             strsize: options.strsize,
             tid_offset: options.tid_offset,
             ustackframes: 20,
+            example_offset: example,
             ..Control::default()
         };
         memory.write_structure(0, &control).unwrap();
@@ -175,6 +177,7 @@ impl Target {
         if options.dynamic_bytes != 0 {
             dynamic.initialise(&memory).unwrap();
         }
+        options.plan.write_example(&memory, example, options.policy).unwrap();
         for index in 0..options.contexts {
             let offset = contexts + options.plan.stride * u64::from(index);
             options

@@ -67,6 +67,9 @@ pub const TABLE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Offset of the static aggregation slots in a context.
 pub const CONTEXT_SLOTS: u64 = 4096;
 
+/// Where the head of an empty [`AggregateTable`] is, behind the example of a context.
+pub const EXAMPLE_AGGREGATES: u64 = 1024;
+
 /// [`Context::ring_policy`]: drop when full; the tracer drains.
 pub const RING_SWITCH: u64 = 0;
 /// [`Context::ring_policy`]: drop when full, for good.
@@ -209,8 +212,10 @@ structure! {
         strsize: u32,
         /// Frames of a `ustack()` that does not say.
         ustackframes: u32,
+        /// Where the example of a new context is; its addresses are offsets from the context.
+        example_offset: u64,
         /// Zero.
-        reserved: [u64; 8],
+        reserved: [u64; 7],
     }
 }
 

@@ -17,7 +17,7 @@
 
 use core::mem::offset_of;
 
-use crate::layout::{AggregateEntry, AggregateTable, CONTEXT_SLOTS, Context};
+use crate::layout::{AggregateEntry, AggregateTable, CONTEXT_SLOTS, Context, EXAMPLE_AGGREGATES};
 use crate::memory::{Memory, OutOfBounds};
 use crate::structure::Structure;
 
@@ -194,6 +194,15 @@ impl ContextPlan {
             reserved: 0,
         }
     }
+
+    /// Writes the example from which the agent makes contexts, [`Self::EXAMPLE_BYTES`] at `offset`.
+    pub fn write_example<M: Memory>(&self, memory: &M, offset: u64, policy: u64) -> Result<(), OutOfBounds> {
+        memory.write_structure(offset, &self.initial_context(0, 0, 0, policy))?;
+        memory.write_structure(offset.wrapping_add(EXAMPLE_AGGREGATES), &self.initial_aggregates())
+    }
+
+    /// Bytes of the example.
+    pub const EXAMPLE_BYTES: u64 = 2048;
 
     /// Writes a context's initial fields into an arena that the target has at `arena_address`, with its control block
     /// at the start. The context's other bytes must be zero already. `offset` is that of the context in the arena.

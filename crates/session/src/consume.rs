@@ -120,7 +120,12 @@ pub fn snapshot(memory: &Mapping, source: &Source<'_>, mut snapshot: Snapshot) -
     let contexts = u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
     for index in 0..contexts {
         let reader = AggregateReader::new(context_offset(layout, index), &layout.context);
-        for entry in reader.entries(memory)? {
+        // A context that is just being made has no table yet.
+        let Ok(entries) = reader.entries(memory) else {
+            damaged += 1;
+            continue;
+        };
+        for entry in entries {
             let good = entry.is_ok_and(|entry| snapshot.add(program, entry.aggregation, &entry.key, &entry.words));
             damaged += u64::from(!good);
         }
