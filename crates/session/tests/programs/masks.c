@@ -166,7 +166,14 @@ int main(int count, char **words)
 	sigprocmask(SIG_SETMASK, &some, NULL);
 	fact("total", total);
 	printf("ran\n");
-	if (read(0, &byte, 1) == 1)
-		return 0;
+	if (read(0, &byte, 1) == 1) {
+		struct sigaction before;
+		sigaction(SIGUSR2, NULL, &before);
+		fact("mask of old action", four_in(&before.sa_mask));
+		sigaction(SIGUSR1, NULL, &before);
+		fact("mask of new action", four_in(&before.sa_mask));
+		sigprocmask(SIG_BLOCK, NULL, &some);
+		fact("four", four_in(&some));
+	}
 	return 0;
 }
