@@ -41,15 +41,23 @@ pub fn find(module: &Module) -> Vec<Shim> {
     }
     for range in module.executable_ranges() {
         let size = range.end.0.saturating_sub(range.start.0);
-        let Some(text) = module.code_at(range.start, size) else { continue };
+        let Some(text) = module.code_at(range.start, size) else {
+            continue;
+        };
         for (offset, function) in candidates(text) {
             let at = ImageAddress(range.start.0.saturating_add(offset as u64));
             let Some(extent) = module.extent_at(at) else { continue };
-            let map = maps.entry(extent.start.0).or_insert_with(|| decoded(module, extent.start, extent.end));
+            let map = maps
+                .entry(extent.start.0)
+                .or_insert_with(|| decoded(module, extent.start, extent.end));
             let Some(map) = map else { continue };
             let start = module.bias().to_target(at);
-            let Some((number, _)) = SHIMS.iter().find(|(_, known)| *known == function) else { continue };
-            let found = Replacement::find(map, *number).into_iter().find(|found| found.run().start == start);
+            let Some((number, _)) = SHIMS.iter().find(|(_, known)| *known == function) else {
+                continue;
+            };
+            let found = Replacement::find(map, *number)
+                .into_iter()
+                .find(|found| found.run().start == start);
             shims.extend(found.map(|replacement| Shim { function, replacement }));
         }
     }
@@ -61,8 +69,12 @@ fn candidates(text: &[u8]) -> Vec<(usize, AgentFunction)> {
     let mut found = Vec::new();
     for (offset, window) in text.windows(5).enumerate() {
         let [0xb8, number, 0, 0, 0] = *window else { continue };
-        let Some((_, function)) = SHIMS.iter().find(|(known, _)| *known == u32::from(number)) else { continue };
-        let rest = text.get(offset..text.len().min(offset + DISTANCE_MAX)).unwrap_or_default();
+        let Some((_, function)) = SHIMS.iter().find(|(known, _)| *known == u32::from(number)) else {
+            continue;
+        };
+        let rest = text
+            .get(offset..text.len().min(offset + DISTANCE_MAX))
+            .unwrap_or_default();
         if rest.windows(2).any(|pair| pair == [0x0f, 0x05]) {
             found.push((offset, *function));
         }
@@ -72,8 +84,18 @@ fn candidates(text: &[u8]) -> Vec<(usize, AgentFunction)> {
 
 fn decoded(module: &Module, start: ImageAddress, end: ImageAddress) -> Option<FunctionMap> {
     let size = end.0.checked_sub(start.0).filter(|size| *size <= FUNCTION_BYTES_MAX)?;
-    let code = CodeView { start: module.bias().to_target(start), bytes: module.code_at(start, size)? };
-    Some(analyze(&code, &FunctionExtent { start: code.start, size, fragments: Vec::new() }))
+    let code = CodeView {
+        start: module.bias().to_target(start),
+        bytes: module.code_at(start, size)?,
+    };
+    Some(analyze(
+        &code,
+        &FunctionExtent {
+            start: code.start,
+            size,
+            fragments: Vec::new(),
+        },
+    ))
 }
 
 /// Adds the shims of some modules to a placement. Where a probe wants the same instructions the shim has precedence: a
@@ -94,21 +116,35 @@ pub fn add<'a>(
                 reason: RefusedBecause::Patch(reason),
             };
             let Some(detour) = near.place(run, run.detour_length) else {
-                let refusal = Refusal::TacticUnavailable { site: run.start, tactic: Tactic::Jump };
+                let refusal = Refusal::TacticUnavailable {
+                    site: run.start,
+                    tactic: Tactic::Jump,
+                };
                 placement.refused.push(refuse(refusal));
                 continue;
             };
             match shim.replacement.build(agent(shim.function), detour) {
                 Ok(built) => {
-                    give_way(placement, run.start..TargetAddress(shim.replacement.syscall().0.saturating_add(2)));
+                    give_way(
+                        placement,
+                        run.start..TargetAddress(shim.replacement.syscall().0.saturating_add(2)),
+                    );
                     let function = run.start;
-                    placement.patches.push(Patch { tactic: Tactic::Jump, detour, built, sites: Vec::new(), function });
+                    placement.patches.push(Patch {
+                        tactic: Tactic::Jump,
+                        detour,
+                        built,
+                        sites: Vec::new(),
+                        function,
+                    });
                 }
                 Err(refusal) => placement.refused.push(refuse(refusal)),
             }
         }
     }
-    placement.regions.extend(near.regions().into_iter().flat_map(|region| without(region, &known)));
+    placement
+        .regions
+        .extend(near.regions().into_iter().flat_map(|region| without(region, &known)));
 }
 
 /// Takes back the patches that touch a range.
@@ -119,11 +155,16 @@ fn give_way(placement: &mut Placement, range: Range<TargetAddress>) {
         let end = TargetAddress(start.0.saturating_add(patch.built.original.len() as u64));
         (start < range.end && range.start < end) || moves.into_iter().any(|address| range.contains(&address))
     };
-    let (gone, kept): (Vec<Patch>, Vec<Patch>) =
-        std::mem::take(&mut placement.patches).into_iter().partition(|patch| touches(patch));
+    let (gone, kept): (Vec<Patch>, Vec<Patch>) = std::mem::take(&mut placement.patches)
+        .into_iter()
+        .partition(|patch| touches(patch));
     placement.patches = kept;
     for site in gone.iter().flat_map(|patch| &patch.sites) {
-        placement.refused.push(Refused { site: Some(*site), function: String::new(), reason: RefusedBecause::Shim });
+        placement.refused.push(Refused {
+            site: Some(*site),
+            function: String::new(),
+            reason: RefusedBecause::Shim,
+        });
     }
 }
 
@@ -134,28 +175,46 @@ mod tests {
 
     fn libc() -> Module {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let path = maps.split_whitespace().find(|word| word.contains("/libc.so") || word.contains("/libc-")).unwrap();
-        Module::parse(std::sync::Arc::new(files::read(std::path::Path::new(path)).unwrap()), path).unwrap()
+        let path = maps
+            .split_whitespace()
+            .find(|word| word.contains("/libc.so") || word.contains("/libc-"))
+            .unwrap();
+        Module::parse(
+            std::sync::Arc::new(files::read(std::path::Path::new(path)).unwrap()),
+            path,
+        )
+        .unwrap()
     }
 
     /// Every load of one of the numbers that is followed by a system call, as the disassembler sees it, has its shim.
     #[test]
     fn all_of_the_c_librarys_calls_are_found() {
         let module = libc();
-        let found: Vec<(u64, AgentFunction)> =
-            find(&module).iter().map(|shim| (shim.replacement.run().start.0, shim.function)).collect();
-        let output = std::process::Command::new("objdump").arg("-d").arg("--no-show-raw-insn").arg(module.path()).output();
+        let found: Vec<(u64, AgentFunction)> = find(&module)
+            .iter()
+            .map(|shim| (shim.replacement.run().start.0, shim.function))
+            .collect();
+        let output = std::process::Command::new("objdump")
+            .arg("-d")
+            .arg("--no-show-raw-insn")
+            .arg(module.path())
+            .output();
         let text = String::from_utf8(output.unwrap().stdout).unwrap();
         let lines: Vec<&str> = text.lines().collect();
         let mut expected = Vec::new();
         for (index, line) in lines.iter().enumerate() {
-            let function = match line.split('\t').nth(1).map(|text| text.split_whitespace().collect::<Vec<_>>()) {
+            let function = match line
+                .split('\t')
+                .nth(1)
+                .map(|text| text.split_whitespace().collect::<Vec<_>>())
+            {
                 Some(words) if words == ["mov", "$0xe,%eax"] => AgentFunction::ShimSigprocmask,
                 Some(words) if words == ["mov", "$0xd,%eax"] => AgentFunction::ShimSigaction,
                 _ => continue,
             };
             let behind = lines.iter().skip(index + 1).take(8);
-            let straight = behind.take_while(|line| !line.contains("\tj") && !line.contains("\tcall") && !line.is_empty());
+            let straight =
+                behind.take_while(|line| !line.contains("\tj") && !line.contains("\tcall") && !line.is_empty());
             if straight.into_iter().any(|line| line.contains("syscall")) {
                 let address = line.trim().split(':').next().unwrap();
                 expected.push((u64::from_str_radix(address, 16).unwrap(), function));

@@ -30,9 +30,18 @@ struct Signals {
 
 impl Masks {
     fn start(program: &Path) -> Masks {
-        let mut child = Command::new(program).arg("5").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Command::new(program)
+            .arg("5")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Masks { child, input, output: BufReader::new(output) }
+        Masks {
+            child,
+            input,
+            output: BufReader::new(output),
+        }
     }
 
     /// What it says up to this line.
@@ -40,7 +49,11 @@ impl Masks {
         let mut lines = Vec::new();
         while lines.last().is_none_or(|line| line != last) {
             let mut line = String::new();
-            assert_ne!(self.output.read_line(&mut line).unwrap(), 0, "it has ended after {lines:?}");
+            assert_ne!(
+                self.output.read_line(&mut line).unwrap(),
+                0,
+                "it has ended after {lines:?}"
+            );
             lines.push(line.trim_end().to_owned());
         }
         lines
@@ -56,7 +69,10 @@ impl Masks {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             u64::from_str_radix(line.trim(), 16).unwrap()
         };
-        Signals { blocked: value("SigBlk:"), caught: value("SigCgt:") }
+        Signals {
+            blocked: value("SigBlk:"),
+            caught: value("SigCgt:"),
+        }
     }
 
     /// The rest of what it says, when it has ended well.
@@ -72,10 +88,16 @@ impl Masks {
 /// Attaches, lets the program do its work, and yields how often the probe fired.
 fn traced(masks: &mut Masks, said: &mut Vec<String>, text: &str, tactic: Option<&str>) -> u64 {
     let pid = i32::try_from(masks.child.id()).unwrap();
-    let macros = MacroValues { target: Some(i64::from(pid)), ..MacroValues::default() };
+    let macros = MacroValues {
+        target: Some(i64::from(pid)),
+        ..MacroValues::default()
+    };
     let sources = [Source::new("test", text)];
     let program = compile(&sources, &macros).unwrap();
-    let options = Options { tactic: tactic.map(str::to_owned), ..Options::default() };
+    let options = Options {
+        tactic: tactic.map(str::to_owned),
+        ..Options::default()
+    };
     let again = |_| compile(&sources, &macros).unwrap();
     let mut session = Session::open(program, options, Choice::Process(pid), &again).unwrap();
     session.begin().unwrap();
@@ -108,7 +130,11 @@ fn a_program_that_blocks_all_signals_never_notices() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("masks");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/masks.c");
-    let status = Command::new("cc").args(["-O1", "-pthread", "-o"]).args([&program, &source]).status().unwrap();
+    let status = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .args([&program, &source])
+        .status()
+        .unwrap();
     assert!(status.success());
 
     let mut alone = Masks::start(&program);
@@ -118,12 +144,22 @@ fn a_program_that_blocks_all_signals_never_notices() {
     expected.extend(alone.until("ran"));
     let after = alone.signals();
     expected.extend(alone.end());
-    let total: u64 = expected.iter().find_map(|line| line.strip_prefix("total ")).unwrap().parse().unwrap();
+    let total: u64 = expected
+        .iter()
+        .find_map(|line| line.strip_prefix("total "))
+        .unwrap()
+        .parse()
+        .unwrap();
     assert!(total > 20 && before != after);
 
     let count = "pid$target:a.out:probed:entry { @ = count(); }";
     let reads = "pid$target:a.out:probed:entry { @ = count(); trace(copyin(arg0 & 0, 1)); }";
-    for (text, tactic) in [(count, Some("trap")), (count, None), (reads, Some("trap")), (reads, None)] {
+    for (text, tactic) in [
+        (count, Some("trap")),
+        (count, None),
+        (reads, Some("trap")),
+        (reads, None),
+    ] {
         let mut masks = Masks::start(&program);
         let mut said = masks.until("ready");
         assert_eq!(masks.signals(), before);
