@@ -19,7 +19,7 @@
 #include "chain.h"
 #include "syscalls.h"
 
-enum { NP_SIG_DFL = 0, NP_SIG_IGN = 1, NP_SIG_BLOCK = 0, NP_SIG_UNBLOCK = 1 };
+enum { NP_SIG_DFL = 0, NP_SIG_IGN = 1, NP_SIG_SETMASK = 2 };
 #define NP_SA_RESTORER 0x04000000UL
 #define NP_SA_RESETHAND 0x80000000UL
 
@@ -80,7 +80,7 @@ void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *informati
 {
 	struct np_control *control = (struct np_control *)np_header.control;
 	struct np_sigaction *action = &control->actions[slot];
-	u64 handler = action->handler, flags = action->flags, mask = action->mask;
+	u64 handler = action->handler, flags = action->flags;
 	int sent = information->code <= 0;
 	if (handler == NP_SIG_IGN && sent)
 		return;
@@ -93,14 +93,12 @@ void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *informati
 		if (np_load_once(table->magic) == NP_MAGIC)
 			np_store(action->handler, NP_SIG_DFL);
 	}
-	/* Our own signal is blocked, and all of this ends with the return from the signal. The program's handler may meet
-	 * our traps, so it runs with none of the four blocked. */
-	u64 own = 1UL << (signal - 1);
+	/* Our actions block everything, so that no handler of the program's interrupts us with our own signal blocked. The
+	 * program's handler runs with what the kernel would block for it, but for the four: it may meet our traps. All of
+	 * this ends with the return from the signal. */
 	if (np_may_call()) {
-		mask &= ~NP_SYNCHRONOUS;
-		if (mask)
-			np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_BLOCK, (u64)&mask, 0, 8);
-		np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_UNBLOCK, (u64)&own, 0, 8);
+		u64 mask = (ucontext->mask | action->mask) & ~NP_SYNCHRONOUS;
+		np_syscall4(NP_SYS_RT_SIGPROCMASK, NP_SIG_SETMASK, (u64)&mask, 0, 8);
 	}
 	((void (*)(i32, void *, void *))handler)(signal, information, ucontext);
 }

@@ -15,7 +15,10 @@ struct np_siginfo {
 struct np_ucontext {
 	u64 before[5];
 	u64 r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip;
+	u64 behind[15];
+	u64 mask;               /* what the interrupted code blocks */
 };
+_Static_assert(__builtin_offsetof(struct np_ucontext, mask) == 296, "uc_sigmask");
 
 /* The last entry of a struct np_redirect_table that is not behind `address`; 0: there is none. */
 const struct np_redirect *np_entry_before(u64 table, u64 address);

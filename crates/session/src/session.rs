@@ -143,6 +143,8 @@ struct Timer {
 
 /// How long a step waits at most.
 const STEP: Duration = Duration::from_millis(2);
+/// How long the end of a target is waited for that could not be detached from.
+const LAST_WAIT: Duration = Duration::from_millis(200);
 /// How often the map of readable memory is refreshed.
 const STATUS_PERIOD: Duration = Duration::from_millis(500);
 
@@ -481,7 +483,14 @@ impl Session {
     /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
     pub fn end(&mut self) -> Result<(Vec<Output>, Detached), SessionError> {
         self.starting = None;
-        let detached = if self.exited.is_none() { self.detach() } else { Ok(Detached::default()) };
+        let mut detached = if self.exited.is_none() { self.detach() } else { Ok(Detached::default()) };
+        // It may have ended under our hands, which is no failure.
+        if detached.is_err()
+            && let Some(exit) = self.process.as_ref().and_then(|process| process.wait_exit(Some(LAST_WAIT)))
+        {
+            self.note_exit(exit)?;
+            detached = Ok(Detached::default());
+        }
         if self.memory().is_some() {
             self.take_records()?;
             self.fire_all(|place| *place == Place::End, [0; 10])?;

@@ -78,7 +78,8 @@ pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped, traps:
             handler: attachment.agent(handler).0,
             flags: SA_SIGINFO | SA_RESTORER | SA_RESTART | stack,
             restorer: attachment.agent(AgentFunction::Restorer).0,
-            mask: 0,
+            // Whatever interrupted our handler would run with our own signal blocked, and die of the next trap.
+            mask: u64::MAX,
         };
         store(attachment, offset_of!(Control, actions), slot, &before)?;
         store(attachment, offset_of!(Control, installed), slot, &ours)?;
