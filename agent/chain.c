@@ -70,6 +70,11 @@ static void die(enum np_signal_slot slot, i32 signal, const struct np_siginfo *i
 	case NP_SLOT_SEGV:
 		__asm__ volatile("hlt");
 		break;
+	case NP_SLOT_FPE: {
+		u64 zero = 0;
+		__asm__ volatile("xorl %%edx, %%edx; xorl %%eax, %%eax; divq %0" : : "r"(zero) : "rax", "rdx", "cc");
+		break;
+	}
 	case NP_SLOT_BUS: /* alignment checks on, and an unaligned load */
 		__asm__ volatile("pushfq; orq $0x40000, (%rsp); popfq; movl 1(%rsp), %eax");
 		break;

@@ -61,8 +61,8 @@ struct np_control {
 	u64 regions_offset;     /* struct np_region[region_capacity]: every mapping that we made in the target */
 	u32 action_mask;        /* bit k set: actions[k] was replaced and must be put back */
 	u32 reserved0;
-	struct np_sigaction actions[4]; /* the program's own, in the order of enum np_signal_slot */
-	struct np_sigaction installed[4]; /* ours; put back only where the target still has this one */
+	struct np_sigaction actions[5]; /* the program's own, in the order of enum np_signal_slot */
+	struct np_sigaction installed[5]; /* ours; put back only where the target still has this one */
 
 	/* counters and switches */
 	u64 missed_without_context; /* hits of threads for which there was no context; atomic */
@@ -108,7 +108,7 @@ struct np_control {
 };
 #define NP_EXAMPLE_AGGREGATES 1024
 
-enum np_signal_slot { NP_SLOT_TRAP = 0, NP_SLOT_SEGV = 1, NP_SLOT_BUS = 2, NP_SLOT_ILL = 3 };
+enum np_signal_slot { NP_SLOT_TRAP = 0, NP_SLOT_SEGV = 1, NP_SLOT_BUS = 2, NP_SLOT_ILL = 3, NP_SLOT_FPE = 4 };
 
 /* One patched place. Published before the text is touched; `length` bytes at `address`. Frozen. */
 struct np_site {

@@ -27,7 +27,7 @@
 #include "threads.h"
 
 enum { NP_SIG_BLOCK = 0, NP_SIG_UNBLOCK = 1, NP_SIG_SETMASK = 2 };
-enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGSEGV = 11, NP_SIGNALS = 64 };
+enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGFPE = 8, NP_SIGSEGV = 11, NP_SIGNALS = 64 };
 enum { NP_EFAULT = 14, NP_EINVAL = 22 };
 #define NP_SA_ONSTACK 0x08000000UL
 
@@ -113,7 +113,7 @@ static u64 own_action(struct np_registers *registers, enum np_signal_slot slot, 
 	copy_action(&recorded, &control->actions[slot]);
 	int traced = is_traced(table_of_process());
 	/* No handler of ours runs in a child, so nothing of ours faults there; but its text still traps. */
-	int replaces = new && !traced && (slot == NP_SLOT_SEGV || slot == NP_SLOT_BUS);
+	int replaces = new && !traced && (slot == NP_SLOT_SEGV || slot == NP_SLOT_BUS || slot == NP_SLOT_FPE);
 	/* A bad `old_address` is reported, but the action is set all the same. */
 	i64 result = raw_action(signal, replaces ? new : 0, old_address);
 	if (result == 0 && old_address)
@@ -134,7 +134,8 @@ static u64 own_action(struct np_registers *registers, enum np_signal_slot slot, 
 NP_INLINE int slot_of(u64 signal)
 {
 	return signal == NP_SIGTRAP ? NP_SLOT_TRAP : signal == NP_SIGSEGV ? NP_SLOT_SEGV :
-	       signal == NP_SIGBUS ? NP_SLOT_BUS : signal == NP_SIGILL ? NP_SLOT_ILL : -1;
+	       signal == NP_SIGBUS ? NP_SLOT_BUS : signal == NP_SIGILL ? NP_SLOT_ILL :
+	       signal == NP_SIGFPE ? NP_SLOT_FPE : -1;
 }
 
 NP_SIGNAL u64 np_shim_sigaction(struct np_registers *registers)

@@ -11,7 +11,7 @@
 #include "chain.h"
 #include "guard.h"
 
-enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGSEGV = 11 };
+enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGFPE = 8, NP_SIGSEGV = 11 };
 
 /* Where a thread goes on that has trapped at `from`; 0: that is no trap of ours. */
 static u64 redirect(u64 from)
@@ -50,9 +50,14 @@ NP_SIGNAL void np_on_fault(i32 signal, void *siginfo, void *context)
 				return;
 			}
 		}
-		ucontext->rip = np_original_address(ucontext->rip);
+		u64 original = np_original_address(ucontext->rip);
+		/* Of a SIGFPE the address is the instruction's. */
+		if (signal == NP_SIGFPE && information->address == ucontext->rip)
+			information->address = original;
+		ucontext->rip = original;
 	}
-	np_chain(signal == NP_SIGBUS ? NP_SLOT_BUS : NP_SLOT_SEGV, signal, information, ucontext);
+	enum np_signal_slot slot = signal == NP_SIGBUS ? NP_SLOT_BUS : signal == NP_SIGFPE ? NP_SLOT_FPE : NP_SLOT_SEGV;
+	np_chain(slot, signal, information, ucontext);
 }
 
 /* rt_sigreturn. Unwinders know it by these very bytes: mov $15, %rax; syscall. */

@@ -33,6 +33,8 @@ pub const SLOT_SEGV: usize = 1;
 pub const SLOT_BUS: usize = 2;
 /// Index into [`Control::actions`]: SIGILL.
 pub const SLOT_ILL: usize = 3;
+/// Index into [`Control::actions`]: SIGFPE.
+pub const SLOT_FPE: usize = 4;
 
 /// [`Region::kind`]: agent image, handlers, detours.
 pub const REGION_CODE: u32 = 1;
@@ -163,9 +165,9 @@ structure! {
         /// Zero.
         reserved0: u32,
         /// The program's own actions, by `SLOT_*`.
-        actions: [SignalAction; 4],
+        actions: [SignalAction; 5],
         /// Ours; put back only where the target still has this one.
-        installed: [SignalAction; 4],
+        installed: [SignalAction; 5],
         /// Hits of threads for which there was no context.
         missed_without_context: u64,
         /// A clause ran `exit()`.

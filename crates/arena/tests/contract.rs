@@ -99,6 +99,7 @@ fn layout_is_the_contracts() {
         ("NP_SLOT_SEGV", SLOT_SEGV as u64),
         ("NP_SLOT_BUS", SLOT_BUS as u64),
         ("NP_SLOT_ILL", SLOT_ILL as u64),
+        ("NP_SLOT_FPE", SLOT_FPE as u64),
         ("NP_REGION_CODE", u64::from(REGION_CODE)),
         ("NP_REGION_TABLE", u64::from(REGION_TABLE)),
         ("NP_REGION_ARENA", u64::from(REGION_ARENA)),

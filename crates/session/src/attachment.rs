@@ -302,7 +302,9 @@ impl Attachment {
                 });
             }
         }
-        signals::install(self, &mut stopped, patches.iter().any(|patch| !patch.built.redirects.is_empty()))?;
+        if !patches.is_empty() {
+            signals::install(self, &mut stopped)?;
+        }
         self.publish_sites(&patches)?;
         text.extend(bytes_of(&patches, |built| &built.patched));
         let pieces = pieces(&text);

@@ -67,7 +67,8 @@ impl Modules {
             if extent.loaded && !still {
                 changes.gone.push(index);
             }
-            extent.loaded = still;
+            // What comes to lie there later is another module, even if it is the same file at the same place.
+            extent.loaded &= still;
         }
         for image in &images {
             let path = path_of(image);

@@ -371,8 +371,7 @@ impl Session {
     ) -> Result<crate::attachment::Armed, SessionError> {
         let mut placement = self.planned(first, hooks)?;
         let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
-        let traps = placement.patches.iter().any(|patch| !patch.built.redirects.is_empty());
-        if traps || attachment.parameters.reads_memory || attachment.shimmed.is_some() {
+        if !placement.patches.is_empty() || attachment.shimmed.is_some() {
             let first = attachment.shimmed.replace(self.modules.list().len()).unwrap_or(0);
             let modules = self.modules.list().iter().enumerate().skip(first);
             let modules = modules.filter(|(index, _)| self.modules.is_loaded(*index)).map(|(_, module)| module);
@@ -752,11 +751,12 @@ impl Session {
         let module = self.update_modules()?;
         let first = self.enablings.list().len();
         let first_time = !self.loaded && self.modules.list().len() > module;
-        if self.modules.list().len() > module {
+        let came = self.modules.list().len() > module;
+        if came {
             self.match_target(module)?;
         }
         let shims = self.attachment.as_ref().is_some_and(|attachment| attachment.shimmed.is_some());
-        if self.enablings.list().len() > first || self.enablings.needs().walks_stacks || shims {
+        if self.enablings.list().len() > first || came && (self.enablings.needs().walks_stacks || shims) {
             let process = self.process.clone().ok_or(SessionError::NotAttached)?;
             if self.has_ifuncs(first) {
                 let mut stopped = process.stop_one()?;

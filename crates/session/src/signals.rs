@@ -5,7 +5,8 @@
 //! |---|---|
 //! | SIGTRAP | `int3` at boundaries and trap sites |
 //! | SIGILL | boundaries that hold another invalid opcode |
-//! | SIGSEGV, SIGBUS | reading the target's memory and stack |
+//! | SIGSEGV, SIGBUS | reading the target's memory and stack; a fault in a relocated instruction, whose address the program must not see |
+//! | SIGFPE | the same for a division |
 //!
 //! The kernel kills a process that blocks a signal which one of its instructions raises. So, from the first of our actions
 //! to the last, no thread blocks any of the four, and no action of the program's does: [`unblock`] sees to what is so when
@@ -16,7 +17,7 @@ use std::mem::offset_of;
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::layout::{
-    Control, SLOT_BUS, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS, SignalAction as StoredAction, TABLE_ACTION_MASKS,
+    Control, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS, SignalAction as StoredAction, TABLE_ACTION_MASKS,
     TABLE_BLOCKED, TABLE_BITS, TABLE_FACTOR, TABLE_SLOTS, ThreadSlot,
 };
 use nanoprobe_arena::Memory as _;
@@ -29,6 +30,7 @@ use crate::error::SessionError;
 const SIGILL: i32 = 4;
 const SIGTRAP: i32 = 5;
 const SIGBUS: i32 = 7;
+const SIGFPE: i32 = 8;
 const SIGSEGV: i32 = 11;
 
 const SA_SIGINFO: u64 = 4;
@@ -39,44 +41,40 @@ const SA_RESTART: u64 = 0x1000_0000;
 /// Which actions are ours.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Actions {
-    installed: [bool; 4],
+    installed: [bool; 5],
 }
 
 /// Slot, signal and handler.
-const SIGNALS: [(usize, i32, AgentFunction); 4] = [
+const SIGNALS: [(usize, i32, AgentFunction); 5] = [
     (SLOT_TRAP, SIGTRAP, AgentFunction::OnTrap),
     (SLOT_SEGV, SIGSEGV, AgentFunction::OnFault),
     (SLOT_BUS, SIGBUS, AgentFunction::OnFault),
     (SLOT_ILL, SIGILL, AgentFunction::OnTrap),
+    (SLOT_FPE, SIGFPE, AgentFunction::OnFault),
 ];
 
 /// Installs what is needed and not there yet. All threads stand still, so nobody sees a half of it.
-pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped, traps: bool) -> Result<(), SessionError> {
-    let reads = attachment.parameters.reads_memory;
+pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped) -> Result<(), SessionError> {
     let wanted: Vec<_> = SIGNALS
         .into_iter()
-        .filter(|(slot, ..)| match *slot {
-            SLOT_TRAP | SLOT_ILL => traps,
-            _ => reads,
-        })
         .filter(|(slot, ..)| !attachment.actions.installed.get(*slot).copied().unwrap_or(true))
         .collect();
     if wanted.is_empty() {
         return Ok(());
     }
-    if attachment.actions.installed == [false; 4] {
+    if attachment.actions.installed == [false; 5] {
         unblock(attachment.addresses.table, stopped)?;
     }
     let tid = stopped.best_thread()?;
     let mut remote = stopped.remote(tid)?;
     for (slot, signal, handler) in wanted {
         let before = remote.signal_action(signal, None)?;
-        // Where the program has no handler its choice of stack means nothing; the alternate one is then the safer.
+        // Where the program has no handler its choices mean nothing; the alternate stack is then the safer.
         let has_handler = before.handler > 1;
-        let stack = if has_handler { before.flags & SA_ONSTACK } else { SA_ONSTACK };
+        let chosen = if has_handler { before.flags & (SA_ONSTACK | SA_RESTART) } else { SA_ONSTACK | SA_RESTART };
         let ours = SignalAction {
             handler: attachment.agent(handler).0,
-            flags: SA_SIGINFO | SA_RESTORER | SA_RESTART | stack,
+            flags: SA_SIGINFO | SA_RESTORER | chosen,
             restorer: attachment.agent(AgentFunction::Restorer).0,
             // Whatever interrupted our handler would run with our own signal blocked, and die of the next trap.
             mask: u64::MAX,
@@ -97,7 +95,7 @@ pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped, traps:
 
 /// Puts the program's own actions back, where ours are still there.
 pub(crate) fn restore(attachment: &mut Attachment, stopped: &mut Stopped) -> Result<(), SessionError> {
-    if attachment.actions.installed == [false; 4] {
+    if attachment.actions.installed == [false; 5] {
         return Ok(());
     }
     let control: Control = attachment.memory()?.structure(0)?;
