@@ -66,7 +66,10 @@ fn nothing_outside_of_the_image_is_called_or_read_by_name() {
                 OpKind::Memory if instruction.is_ip_rel_memory_operand() => {
                     // The end itself is the address of what ends there, and never read.
                     let is_address = u64::from(instruction.mnemonic() == iced_x86::Mnemonic::Lea);
-                    assert!(instruction.ip_rel_memory_address() < end + is_address, "{instruction:?}");
+                    assert!(
+                        instruction.ip_rel_memory_address() < end + is_address,
+                        "{instruction:?}"
+                    );
                 }
                 // An absolute address would be a relocation that was missed; %fs:0 is the thread control block.
                 OpKind::Memory if instruction.memory_base() == Register::None => {

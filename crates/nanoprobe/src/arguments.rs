@@ -113,7 +113,10 @@ pub enum Request {
 /// Clap's error, which knows its own exit status and whether it is the help that was asked for.
 pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     if words.get(1).is_some_and(|word| word == "restore") {
-        let pid = words.get(2).and_then(|word| word.parse().ok()).filter(|_| words.len() == 3);
+        let pid = words
+            .get(2)
+            .and_then(|word| word.parse().ok())
+            .filter(|_| words.len() == 3);
         return pid.map(|pid| Request::Restore { pid }).ok_or_else(|| {
             LowArguments::command().error(clap::error::ErrorKind::ValueValidation, "usage: nanoprobe restore PID")
         });
@@ -153,7 +156,10 @@ fn programs_in_order(matches: &ArgMatches, low: &LowArguments) -> Vec<ProgramTex
     let mut programs: Vec<(usize, ProgramText)> = Vec::new();
     programs.extend(positions("name").zip(low.name.iter().cloned().map(ProgramText::Inline)));
     programs.extend(positions("script").zip(low.script.iter().cloned().map(ProgramText::Script)));
-    let providers = low.provider.iter().map(|provider| ProgramText::Inline(format!("{provider}:::")));
+    let providers = low
+        .provider
+        .iter()
+        .map(|provider| ProgramText::Inline(format!("{provider}:::")));
     programs.extend(positions("provider").zip(providers));
     programs.sort_by_key(|(position, _)| *position);
     programs.into_iter().map(|(_, program)| program).collect()
@@ -207,7 +213,10 @@ mod tests {
 
     #[test]
     fn restore_takes_one_number() {
-        assert!(matches!(parse(&words("nanoprobe restore 12")), Ok(Request::Restore { pid: 12 })));
+        assert!(matches!(
+            parse(&words("nanoprobe restore 12")),
+            Ok(Request::Restore { pid: 12 })
+        ));
         assert!(parse(&words("nanoprobe restore")).is_err());
         assert!(parse(&words("nanoprobe restore x")).is_err());
     }

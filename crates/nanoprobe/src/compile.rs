@@ -47,7 +47,9 @@ pub fn program(sources: &[Source], macros: &MacroValues) -> Option<Program> {
 pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, String> {
     let mut options = Options::default();
     for pragma in &program.pragmas {
-        options.set(&pragma.name, pragma.value.as_deref()).map_err(|error| error.to_string())?;
+        options
+            .set(&pragma.name, pragma.value.as_deref())
+            .map_err(|error| error.to_string())?;
     }
     for option in &arguments.options {
         let (name, value) = match option.split_once('=') {
@@ -92,7 +94,9 @@ fn show(sources: &[Source], diagnostic: &Diagnostic) {
         report = report.with_help(help);
     }
     let mut text = Vec::new();
-    let written = report.finish().write((id, ariadne::Source::from(&source.text)), &mut text);
+    let written = report
+        .finish()
+        .write((id, ariadne::Source::from(&source.text)), &mut text);
     let (line, column) = source.line_column(diagnostic.span.start);
     message(format_args!(
         "failed to compile {}: line {line}, column {column}: [{}] {}",

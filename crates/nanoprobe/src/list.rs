@@ -6,7 +6,11 @@ use nanoprobe_session::{Place, Session};
 
 /// Prints the table, as dtrace does.
 pub fn print(session: &Session, out: &mut dyn Write) -> std::io::Result<()> {
-    writeln!(out, "{:>5} {:>10} {:>17} {:>33} NAME", "ID", "PROVIDER", "MODULE", "FUNCTION")?;
+    writeln!(
+        out,
+        "{:>5} {:>10} {:>17} {:>33} NAME",
+        "ID", "PROVIDER", "MODULE", "FUNCTION"
+    )?;
     for probe in session.probes() {
         writeln!(
             out,
@@ -19,7 +23,9 @@ pub fn print(session: &Session, out: &mut dyn Write) -> std::io::Result<()> {
 
 /// Prints how the sites of the probes would be patched.
 pub fn print_plan(session: &mut Session, out: &mut dyn Write) -> Result<(), anyhow::Error> {
-    let has_target = session.probes().any(|probe| matches!(probe.place, Place::Function { .. }));
+    let has_target = session
+        .probes()
+        .any(|probe| matches!(probe.place, Place::Function { .. }));
     if !has_target {
         return Ok(());
     }
@@ -29,11 +35,21 @@ pub fn print_plan(session: &mut Session, out: &mut dyn Write) -> Result<(), anyh
     for patch in &placement.patches {
         let sites: Vec<String> = patch.sites.iter().map(|site| session.symbolize(site.0)).collect();
         let bytes = patch.built.patched.len();
-        writeln!(out, "{:>18} {:>6} {bytes:>7}  {}", patch.built.address.to_string(), patch.tactic.name(), sites.join(" "))?;
+        writeln!(
+            out,
+            "{:>18} {:>6} {bytes:>7}  {}",
+            patch.built.address.to_string(),
+            patch.tactic.name(),
+            sites.join(" ")
+        )?;
     }
     for refused in &placement.refused {
         let site = refused.site.map_or_else(|| "-".to_owned(), |site| site.to_string());
-        writeln!(out, "{site:>18} {:>6} {:>7}  {}: {}", "none", "-", refused.function, refused.reason)?;
+        writeln!(
+            out,
+            "{site:>18} {:>6} {:>7}  {}: {}",
+            "none", "-", refused.function, refused.reason
+        )?;
     }
     Ok(())
 }

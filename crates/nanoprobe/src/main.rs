@@ -15,13 +15,19 @@ use std::process::ExitCode;
 use arguments::Request;
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let words: Vec<String> = std::env::args_os()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     let request = match arguments::parse(&words) {
         Ok(request) => request,
         Err(error) => {
             // Printing can only fail when nobody listens.
             let _ = error.print();
-            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+            return if error.use_stderr() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     match request {

@@ -74,25 +74,45 @@ pub fn probe_name(probe: &Probe) -> ProbeName {
 pub fn losses(before: &Losses, now: &Losses) {
     let counts = [
         (now.drops, before.drops, "", "increase bufsize, or record less"),
-        (now.aggregation_drops, before.aggregation_drops, "aggregation", "increase aggsize, or use fewer keys"),
-        (now.dynamic_drops, before.dynamic_drops, "dynamic variable", "increase dynvarsize"),
+        (
+            now.aggregation_drops,
+            before.aggregation_drops,
+            "aggregation",
+            "increase aggsize, or use fewer keys",
+        ),
+        (
+            now.dynamic_drops,
+            before.dynamic_drops,
+            "dynamic variable",
+            "increase dynvarsize",
+        ),
     ];
     for (now, before, what, remedy) in counts {
         let count = now.saturating_sub(before);
         if count > 0 {
-            message(format_args!("{} ({remedy})", nanoprobe_export::drop_message(count, what, "")));
+            message(format_args!(
+                "{} ({remedy})",
+                nanoprobe_export::drop_message(count, what, "")
+            ));
         }
     }
     let missed = now.missed.saturating_sub(before.missed);
     if missed > 0 {
-        message(format_args!("{missed} hits missed: a probe was hit while a handler ran in the same thread"));
+        message(format_args!(
+            "{missed} hits missed: a probe was hit while a handler ran in the same thread"
+        ));
     }
     let missed = now.missed_without_context.saturating_sub(before.missed_without_context);
     if missed > 0 {
-        message(format_args!("{missed} hits missed: more threads at once than there is room for"));
+        message(format_args!(
+            "{missed} hits missed: more threads at once than there is room for"
+        ));
     }
     if now.damaged > before.damaged {
-        message(format_args!("{} times a buffer was found damaged: the process writes into it", now.damaged - before.damaged));
+        message(format_args!(
+            "{} times a buffer was found damaged: the process writes into it",
+            now.damaged - before.damaged
+        ));
     }
 }
 
@@ -126,7 +146,11 @@ fn local_time(seconds: i64) -> (i32, &'static str) {
         if libc::localtime_r(&seconds, &mut time).is_null() {
             return (0, "UTC");
         }
-        let zone = if time.tm_zone.is_null() { c"UTC" } else { std::ffi::CStr::from_ptr(time.tm_zone) };
+        let zone = if time.tm_zone.is_null() {
+            c"UTC"
+        } else {
+            std::ffi::CStr::from_ptr(time.tm_zone)
+        };
         (time.tm_gmtoff as i32, zone.to_str().unwrap_or("UTC").to_owned())
     };
     // Zones have a handful of names in all.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use nanoprobe_export::{AggregateTable, Event, Printer};
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{MacroValues, Source};
-use nanoprobe_target::Exit;
 use nanoprobe_session::{Choice, Losses, Output, Session};
+use nanoprobe_target::Exit;
 
 use crate::arguments::{Arguments, ProgramText};
 use crate::output::{Names, Sink, detached, losses, message, print_error, printer, probe_name};
@@ -42,7 +42,9 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     if arguments.command.is_some() {
         macros.target = Some(0);
     }
-    let Some(program) = compile::program(&sources, &macros) else { return Ok(1) };
+    let Some(program) = compile::program(&sources, &macros) else {
+        return Ok(1);
+    };
     let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
     if arguments.list {
         options.allow_unmatched = true;
@@ -181,7 +183,11 @@ impl<'a> Trace<'a> {
                     Some(ProgramText::Script(_)) => "script",
                     _ => "description",
                 };
-                let text = if what == "script" { source.name.clone() } else { head(&source.text) };
+                let text = if what == "script" {
+                    source.name.clone()
+                } else {
+                    head(&source.text)
+                };
                 message(format_args!("{what} '{text}' matched {count} probe{plural}"));
             }
         }
@@ -204,16 +210,28 @@ impl<'a> Trace<'a> {
         } else if refused.len() > self.refused_told {
             let count = refused.len() - self.refused_told;
             let plural = if count == 1 { "" } else { "s" };
-            message(format_args!("{count} place{plural} could not be probed (-v says which and why)"));
+            message(format_args!(
+                "{count} place{plural} could not be probed (-v says which and why)"
+            ));
         }
         self.refused_told = refused.len();
         self.patches_told = session.patches().len();
     }
 
-    fn print(&mut self, session: &Session, printer: &mut Printer<'_>, outputs: Vec<Output>) -> Result<(), anyhow::Error> {
+    fn print(
+        &mut self,
+        session: &Session,
+        printer: &mut Printer<'_>,
+        outputs: Vec<Output>,
+    ) -> Result<(), anyhow::Error> {
         for output in outputs {
             match output {
-                Output::Record { epid, cpu, thread, bytes } => {
+                Output::Record {
+                    epid,
+                    cpu,
+                    thread,
+                    bytes,
+                } => {
                     self.print_record(session, printer, epid, cpu, thread, &bytes)?;
                 }
                 Output::Fault { epid, fault } => {
@@ -225,7 +243,10 @@ impl<'a> Trace<'a> {
                 }
                 Output::Library { sites, stopped } => {
                     self.tell_places(session);
-                    self.verbose(format_args!("library: {sites} sites, stopped {:.1} ms", milliseconds(stopped)));
+                    self.verbose(format_args!(
+                        "library: {sites} sites, stopped {:.1} ms",
+                        milliseconds(stopped)
+                    ));
                 }
                 Output::Warning(text) => message(text),
                 Output::Exited(exit) => {
@@ -248,13 +269,26 @@ impl<'a> Trace<'a> {
         thread: u32,
         bytes: &[u8],
     ) -> Result<(), anyhow::Error> {
-        let Some((probe, enabling, layout)) = session.enabling(epid) else { return Ok(()) };
-        let Some(clause) = session.program().clauses.get(enabling.clause) else { return Ok(()) };
+        let Some((probe, enabling, layout)) = session.enabling(epid) else {
+            return Ok(());
+        };
+        let Some(clause) = session.program().clauses.get(enabling.clause) else {
+            return Ok(());
+        };
         if needs_aggregations(clause) {
             self.aggregations.load(session.snapshot()?);
         }
         let probe = probe_name(probe);
-        let event = Event { epid, probe: &probe, clause, layout, cpu, thread, record: bytes, next: None };
+        let event = Event {
+            epid,
+            probe: &probe,
+            clause,
+            layout,
+            cpu,
+            thread,
+            record: bytes,
+            next: None,
+        };
         match printer.record(&mut self.out, &event, &mut self.aggregations, &mut Names(session)) {
             Ok(_) => Ok(()),
             Err(error @ nanoprobe_export::Error::Damaged { .. }) => {
@@ -365,15 +399,28 @@ mod tests {
 
     #[test]
     fn commands_are_split_as_by_a_shell() {
-        let words = |command: &str| split(command).map(|words| words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>());
+        let words = |command: &str| {
+            split(command).map(|words| {
+                words
+                    .iter()
+                    .map(|word| word.to_string_lossy().into_owned())
+                    .collect::<Vec<_>>()
+            })
+        };
         assert_eq!(words("./looper  10"), Ok(vec!["./looper".to_owned(), "10".to_owned()]));
-        assert_eq!(words(r#"bash -c "echo 'a b' \"c\"" x\ y ''"#).unwrap(), ["bash", "-c", "echo 'a b' \"c\"", "x y", ""]);
+        assert_eq!(
+            words(r#"bash -c "echo 'a b' \"c\"" x\ y ''"#).unwrap(),
+            ["bash", "-c", "echo 'a b' \"c\"", "x y", ""]
+        );
         assert!(words("echo 'a").is_err());
     }
 
     #[test]
     fn the_head_of_a_program_is_its_description() {
-        assert_eq!(head("pid$target:a.out:func:entry { @ = count(); }"), "pid$target:a.out:func:entry ");
+        assert_eq!(
+            head("pid$target:a.out:func:entry { @ = count(); }"),
+            "pid$target:a.out:func:entry "
+        );
         assert_eq!(head("BEGIN"), "BEGIN");
     }
 }

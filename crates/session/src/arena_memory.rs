@@ -37,7 +37,14 @@ impl ArenaMemory {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours is replaced.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE | MapFlags::NORESERVE)? };
+        let start = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )?
+        };
         ArenaMemory::over(start.cast(), bytes)
     }
 

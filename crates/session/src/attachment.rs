@@ -18,7 +18,8 @@ use std::time::Duration;
 use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with, redirect_table};
 use nanoprobe_arena::layout::{
     Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_ARMED,
-    STATE_BUILDING, Site, TABLE_BYTES, TABLE_MAGIC, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_TRAP, UnwindModule, VERSION,
+    STATE_BUILDING, Site, TABLE_BYTES, TABLE_MAGIC, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_TRAP, UnwindModule,
+    VERSION,
 };
 use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _, Structure as _};
 use nanoprobe_patch::{Built, NearSpace, Redirect, Runtime, Tactic, TargetAddress, ThreadKey};
@@ -27,7 +28,9 @@ use nanoprobe_target::{Hole, Map, Process, Protection, Stopped};
 use crate::arena_memory::ArenaMemory;
 use crate::clock::{Clock, tsc};
 use crate::error::SessionError;
-use crate::layout::{ArenaLayout, CODE_BYTES, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, round_up};
+use crate::layout::{
+    ArenaLayout, CODE_BYTES, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, round_up,
+};
 use crate::placement::{Patch, Placement, Refused, RefusedBecause, origins, tables};
 use crate::signals;
 use crate::space::Space;
@@ -133,7 +136,10 @@ impl Attachment {
         let table = TargetAddress(arena.0 + layout.bytes + PAGE_BYTES);
         let code = TargetAddress(table.0 + table_bytes + PAGE_BYTES);
         let ours = arena.0..code.0 + CODE_BYTES + PAGE_BYTES;
-        let near = holes.iter().flat_map(|hole| without(hole.start.0..hole.end.0, &ours)).collect();
+        let near = holes
+            .iter()
+            .flat_map(|hole| without(hole.start.0..hole.end.0, &ours))
+            .collect();
         let growth = TargetAddress(arena.0 + layout.growth_offset);
         let mut code_space = Space::new(code, CODE_BYTES);
         // The image comes first; it is written when its header is known.
@@ -176,7 +182,10 @@ impl Attachment {
     /// # Errors
     /// It is not mapped yet.
     pub fn memory(&self) -> Result<&nanoprobe_arena::Mapping, SessionError> {
-        self.arena.as_ref().map(ArenaMemory::memory).ok_or(SessionError::NotAttached)
+        self.arena
+            .as_ref()
+            .map(ArenaMemory::memory)
+            .ok_or(SessionError::NotAttached)
     }
 
     /// Step 2 and the arena's half of step 3: makes the arena, the table and the code block.
@@ -207,7 +216,9 @@ impl Attachment {
         let lent = TargetAddress(table.0 + LENT_THREAD_POINTER);
         self.process.memory().write(lent, &lent.0.to_le_bytes())?;
         self.lend_thread_pointers(stopped)?;
-        self.process.memory().write(TargetAddress(table.0 + TABLE_MAGIC as u64), &MAGIC.to_le_bytes())?;
+        self.process
+            .memory()
+            .write(TargetAddress(table.0 + TABLE_MAGIC as u64), &MAGIC.to_le_bytes())?;
         Ok(())
     }
 
@@ -281,9 +292,13 @@ impl Attachment {
     /// The target cannot be stopped or written.
     pub fn arm(&mut self, stopped: Stopped, placement: Placement) -> Result<Armed, SessionError> {
         let mut stopped = stopped;
-        let mut armed = Armed { refused: placement.refused, ..Armed::default() };
-        let (replaced, kept): (Vec<Patch>, Vec<Patch>) =
-            std::mem::take(&mut self.patches).into_iter().partition(|patch| placement.replaced.contains(&patch.function));
+        let mut armed = Armed {
+            refused: placement.refused,
+            ..Armed::default()
+        };
+        let (replaced, kept): (Vec<Patch>, Vec<Patch>) = std::mem::take(&mut self.patches)
+            .into_iter()
+            .partition(|patch| placement.replaced.contains(&patch.function));
         self.patches = kept;
         // What the text is to become, byte by byte: first as if the replaced patches had never been.
         let mut text: BTreeMap<u64, u8> = bytes_of(&replaced, |built| &built.original).collect();
@@ -291,7 +306,9 @@ impl Attachment {
         let mut patches = Vec::with_capacity(placement.patches.len());
         for patch in placement.patches {
             let expected = bytes_of(std::slice::from_ref(&patch), |built| &built.original);
-            let expected: Vec<u8> = expected.map(|(address, byte)| now.get(&address).copied().unwrap_or(byte)).collect();
+            let expected: Vec<u8> = expected
+                .map(|(address, byte)| now.get(&address).copied().unwrap_or(byte))
+                .collect();
             if self.text_is(patch.built.address, &expected) {
                 patches.push(patch);
             } else {
@@ -308,8 +325,10 @@ impl Attachment {
         self.publish_sites(&patches)?;
         text.extend(bytes_of(&patches, |built| &built.patched));
         let pieces = pieces(&text);
-        let writes: Vec<(TargetAddress, &[u8])> =
-            pieces.iter().map(|(address, bytes)| (TargetAddress(*address), bytes.as_slice())).collect();
+        let writes: Vec<(TargetAddress, &[u8])> = pieces
+            .iter()
+            .map(|(address, bytes)| (TargetAddress(*address), bytes.as_slice()))
+            .collect();
         self.process.memory().write_text(&writes)?;
         move_threads(&mut stopped, &patches)?;
         armed.patches = patches.len();
@@ -322,7 +341,9 @@ impl Attachment {
 
     /// The text in this range is no longer there, and our patches in it with it.
     pub fn forget(&mut self, range: &Range<u64>) {
-        let gone = self.patches.extract_if(.., |patch| range.contains(&patch.built.address.0));
+        let gone = self
+            .patches
+            .extract_if(.., |patch| range.contains(&patch.built.address.0));
         self.retired.extend(gone);
     }
 
@@ -350,7 +371,10 @@ impl Attachment {
     }
 
     fn write_code(&self, pieces: &[(TargetAddress, Vec<u8>)]) -> Result<(), SessionError> {
-        let pieces: Vec<(TargetAddress, &[u8])> = pieces.iter().map(|(address, bytes)| (*address, bytes.as_slice())).collect();
+        let pieces: Vec<(TargetAddress, &[u8])> = pieces
+            .iter()
+            .map(|(address, bytes)| (*address, bytes.as_slice()))
+            .collect();
         Ok(self.process.memory().write_text(&pieces)?)
     }
 
@@ -390,13 +414,20 @@ impl Attachment {
         let place = self.growth.reserve(ContextPlan::EXAMPLE_BYTES, 64)?;
         let offset = place.0 - self.addresses.arena.0;
         let memory = self.memory()?;
-        self.layout.context.write_example(memory, offset, self.parameters.ring_policy)?;
+        self.layout
+            .context
+            .write_example(memory, offset, self.parameters.ring_policy)?;
         memory.store_u64(offset_of!(Control, example_offset) as u64, offset)?;
         Ok(memory.store_u32(offset_of!(Control, context_capacity) as u64, CONTEXTS_MAX)?)
     }
 
     fn publish(&mut self, kind: u32, address: TargetAddress, bytes: u64) -> Result<(), SessionError> {
-        let region = Region { address: address.0, bytes, kind, reserved: 0 };
+        let region = Region {
+            address: address.0,
+            bytes,
+            kind,
+            reserved: 0,
+        };
         if !ControlBlock::open(self.memory()?)?.publish_region(&region)? {
             return Err(SessionError::TooManyRegions);
         }
@@ -449,8 +480,13 @@ impl Attachment {
 }
 
 /// The bytes of some patches, by address.
-fn bytes_of<'a>(patches: &'a [Patch], which: impl Fn(&'a Built) -> &'a Vec<u8> + 'a) -> impl Iterator<Item = (u64, u8)> + 'a {
-    patches.iter().flat_map(move |patch| (patch.built.address.0..).zip(which(&patch.built).iter().copied()))
+fn bytes_of<'a>(
+    patches: &'a [Patch],
+    which: impl Fn(&'a Built) -> &'a Vec<u8> + 'a,
+) -> impl Iterator<Item = (u64, u8)> + 'a {
+    patches
+        .iter()
+        .flat_map(move |patch| (patch.built.address.0..).zip(which(&patch.built).iter().copied()))
 }
 
 /// Bytes that follow each other, in one piece.
@@ -509,7 +545,10 @@ fn far_place(holes: &[Hole], bytes: u64) -> Option<TargetAddress> {
 fn without(range: Range<u64>, taken: &Range<u64>) -> Vec<Range<u64>> {
     let before = range.start..range.end.min(taken.start);
     let behind = range.start.max(taken.end)..range.end;
-    [before, behind].into_iter().filter(|part| part.start < part.end).collect()
+    [before, behind]
+        .into_iter()
+        .filter(|part| part.start < part.end)
+        .collect()
 }
 
 #[cfg(test)]
@@ -526,7 +565,10 @@ mod tests {
 
     #[test]
     fn the_far_place_is_in_the_largest_hole() {
-        let hole = |start: u64, end: u64| Hole { start: TargetAddress(start), end: TargetAddress(end) };
+        let hole = |start: u64, end: u64| Hole {
+            start: TargetAddress(start),
+            end: TargetAddress(end),
+        };
         let holes = [hole(0x10000, 0x400000), hole(1 << 40, 1 << 46)];
         let place = far_place(&holes, 1 << 30).unwrap();
         assert!(place.0 > 1 << 40 && place.0 + (1 << 30) < 1 << 46);

@@ -50,7 +50,13 @@ pub fn read() -> Reading {
         let before = tsc();
         let ns = monotonic_ns();
         let after = tsc();
-        (after.wrapping_sub(before), Reading { tsc: before.wrapping_add(after.wrapping_sub(before) / 2), ns })
+        (
+            after.wrapping_sub(before),
+            Reading {
+                tsc: before.wrapping_add(after.wrapping_sub(before) / 2),
+                ns,
+            },
+        )
     };
     let mut best = attempt();
     for _ in 1..ATTEMPTS {
@@ -74,7 +80,12 @@ impl Clock {
         let ns = end.ns.saturating_sub(start.ns).max(1);
         let mult = u64::try_from((u128::from(ns) << 32) / u128::from(ticks)).unwrap_or(u64::MAX);
         let wall_ns = nanoseconds(ClockId::Realtime).saturating_sub(monotonic_ns());
-        Clock { tsc: end.tsc, ns: end.ns, mult, wall_ns }
+        Clock {
+            tsc: end.tsc,
+            ns: end.ns,
+            mult,
+            wall_ns,
+        }
     }
 
     /// ns since boot at a reading of the counter: what handlers compute.
@@ -99,7 +110,9 @@ pub fn wall_ns() -> u64 {
 
 fn nanoseconds(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
+    (time.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(time.tv_nsec as u64)
 }
 
 #[cfg(test)]
@@ -115,12 +128,20 @@ mod tests {
         let after = monotonic_ns();
         // Within the interval in which it was read, give or take what a measured rate may be off.
         let slack = 100_000;
-        assert!(ours + slack >= before && ours <= after + slack, "{before} {ours} {after}");
+        assert!(
+            ours + slack >= before && ours <= after + slack,
+            "{before} {ours} {after}"
+        );
     }
 
     #[test]
     fn ticks_are_the_inverse_of_nanoseconds() {
-        let clock = Clock { tsc: 1000, ns: 0, mult: 1 << 31, wall_ns: 0 };
+        let clock = Clock {
+            tsc: 1000,
+            ns: 0,
+            mult: 1 << 31,
+            wall_ns: 0,
+        };
         assert_eq!(clock.ns_at(1000 + 2_000_000), 1_000_000);
         assert_eq!(clock.ns_at(998), u64::MAX);
         assert_eq!(clock.ticks(Duration::from_millis(1)), 2_000_000);

@@ -47,7 +47,12 @@ impl Consumer {
     ///
     /// # Errors
     /// The control block is damaged. Damage in a ring is counted, and what can be read is returned.
-    pub fn records(&mut self, memory: &Mapping, layout: &ArenaLayout, policy: u64) -> Result<Vec<Record>, SessionError> {
+    pub fn records(
+        &mut self,
+        memory: &Mapping,
+        layout: &ArenaLayout,
+        policy: u64,
+    ) -> Result<Vec<Record>, SessionError> {
         let contexts = ControlBlock::open(memory)?.contexts_in_use()?;
         while self.rings.len() < contexts as usize {
             let offset = context_offset(layout, self.rings.len() as u64);
@@ -88,7 +93,9 @@ impl Consumer {
             let load = |field: usize| memory.load_u64(context + field as u64);
             losses.missed = losses.missed.wrapping_add(load(offset_of!(Context, missed))?);
             losses.drops = losses.drops.wrapping_add(load(offset_of!(Context, ring_drops))?);
-            losses.aggregation_drops = losses.aggregation_drops.wrapping_add(load(offset_of!(Context, aggregate_drops))?);
+            losses.aggregation_drops = losses
+                .aggregation_drops
+                .wrapping_add(load(offset_of!(Context, aggregate_drops))?);
         }
         Ok(losses)
     }
@@ -114,8 +121,19 @@ pub struct Source<'a> {
 ///
 /// # Errors
 /// The arena is damaged beyond reading. A single damaged entry is left out, and counted in `damaged`.
-pub fn snapshot(memory: &Mapping, source: &Source<'_>, mut snapshot: Snapshot) -> Result<(Snapshot, u64), SessionError> {
-    let Source { layout, program, limits, probes, enablings, pid } = *source;
+pub fn snapshot(
+    memory: &Mapping,
+    source: &Source<'_>,
+    mut snapshot: Snapshot,
+) -> Result<(Snapshot, u64), SessionError> {
+    let Source {
+        layout,
+        program,
+        limits,
+        probes,
+        enablings,
+        pid,
+    } = *source;
     let mut damaged = 0;
     let contexts = u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
     for index in 0..contexts {
@@ -131,12 +149,18 @@ pub fn snapshot(memory: &Mapping, source: &Source<'_>, mut snapshot: Snapshot) -
         }
     }
     for enabling in enablings.list() {
-        let Some(probe) = probes.get(enabling.probe).filter(|probe| probe_kind(probe).is_some()) else { continue };
-        let Some(clause) = program.clauses.get(enabling.clause) else { continue };
+        let Some(probe) = probes.get(enabling.probe).filter(|probe| probe_kind(probe).is_some()) else {
+            continue;
+        };
+        let Some(clause) = program.clauses.get(enabling.clause) else {
+            continue;
+        };
         let slots = static_slots(program, enabling.clause);
         let mut names = None;
         for (number, (statement, slot)) in clause.statements.iter().zip(&slots.statements).enumerate() {
-            let (Statement::Aggregate { aggregation, .. }, Some((offset, words))) = (statement, slot) else { continue };
+            let (Statement::Aggregate { aggregation, .. }, Some((offset, words))) = (statement, slot) else {
+                continue;
+            };
             let mut key = None;
             for index in 0..contexts {
                 let at = enabling.slot_base + u64::from(*offset);
@@ -155,7 +179,9 @@ pub fn snapshot(memory: &Mapping, source: &Source<'_>, mut snapshot: Snapshot) -
                     pid,
                 });
                 let key = key.get_or_insert_with(|| static_key(program, enabling.clause, number, names, limits));
-                let good = key.as_ref().is_some_and(|key| snapshot.add(program, aggregation.0, key, &found));
+                let good = key
+                    .as_ref()
+                    .is_some_and(|key| snapshot.add(program, aggregation.0, key, &found));
                 damaged += u64::from(!good);
             }
         }

@@ -107,11 +107,17 @@ impl Enablings {
     pub fn needs(&self) -> Needs {
         let mut needs = Needs::default();
         for relocation in self.handlers.values().flat_map(|handler| &handler.relocations) {
-            let RelocationTarget::Agent(function) = relocation.target else { continue };
-            needs.walks_stacks |=
-                matches!(function, AgentFunction::UserStack | AgentFunction::UserCaller | AgentFunction::KeyStack);
-            needs.reads_memory |=
-                matches!(function, AgentFunction::CopyIn | AgentFunction::CopyInString | AgentFunction::Load);
+            let RelocationTarget::Agent(function) = relocation.target else {
+                continue;
+            };
+            needs.walks_stacks |= matches!(
+                function,
+                AgentFunction::UserStack | AgentFunction::UserCaller | AgentFunction::KeyStack
+            );
+            needs.reads_memory |= matches!(
+                function,
+                AgentFunction::CopyIn | AgentFunction::CopyInString | AgentFunction::Load
+            );
         }
         needs.reads_memory |= needs.walks_stacks;
         needs
@@ -153,7 +159,13 @@ impl Enablings {
         }
         let epid = u32::try_from(self.list.len() + 1).unwrap_or(u32::MAX);
         self.known.insert((clause, index), self.list.len());
-        self.list.push(Enabling { epid, probe: index, clause, slot_base, counters });
+        self.list.push(Enabling {
+            epid,
+            probe: index,
+            clause,
+            slot_base,
+            counters,
+        });
         Ok(())
     }
 
@@ -163,8 +175,18 @@ impl Enablings {
         }
         let handler = self
             .compiler
-            .compile(context.program, clause, kind, context.storage, context.limits, context.arena)
-            .map_err(|source| EnableError::Compile { clause: clause + 1, source })?;
+            .compile(
+                context.program,
+                clause,
+                kind,
+                context.storage,
+                context.limits,
+                context.arena,
+            )
+            .map_err(|source| EnableError::Compile {
+                clause: clause + 1,
+                source,
+            })?;
         self.handlers.insert((clause, kind), handler);
         Ok(())
     }
@@ -175,7 +197,9 @@ pub fn probe_kind(probe: &Probe) -> Option<ProbeKind> {
     match probe.place {
         Place::Function { spot: Spot::Entry, .. } => Some(ProbeKind::Entry),
         Place::Function { spot: Spot::Exits, .. } => Some(ProbeKind::Return),
-        Place::Function { spot: Spot::Offset(_), .. } => Some(ProbeKind::Offset),
+        Place::Function {
+            spot: Spot::Offset(_), ..
+        } => Some(ProbeKind::Offset),
         _ => None,
     }
 }

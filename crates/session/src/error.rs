@@ -42,7 +42,9 @@ pub enum SessionError {
     #[error("the buffers do not fit: {0}; ask for smaller ones (bufsize, aggsize)")]
     Sizes(#[from] nanoprobe_arena::PlanError),
     /// No hole in the target's address space.
-    #[error("the process has no {bytes} bytes of address space free in one piece; ask for smaller buffers (bufsize, aggsize)")]
+    #[error(
+        "the process has no {bytes} bytes of address space free in one piece; ask for smaller buffers (bufsize, aggsize)"
+    )]
     NoRoom {
         /// How many.
         bytes: u64,
@@ -69,7 +71,9 @@ pub enum SessionError {
     #[error("{0}")]
     Option(String),
     /// The processor lacks an instruction that static programs need.
-    #[error("static programs can be traced only where the kernel allows rdfsbase (Linux 5.9, a processor with FSGSBASE)")]
+    #[error(
+        "static programs can be traced only where the kernel allows rdfsbase (Linux 5.9, a processor with FSGSBASE)"
+    )]
     NoFsgsbase,
     /// A process under seccomp.
     #[error(

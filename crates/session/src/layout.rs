@@ -11,8 +11,8 @@
 //!
 //! The arena is sparse: only what is touched takes memory. The sizes here are upper bounds, not costs.
 
-use nanoprobe_arena::{ContextPlan, PlanError};
 use nanoprobe_arena::layout::{Control, Region, Site};
+use nanoprobe_arena::{ContextPlan, PlanError};
 use nanoprobe_lang::layout::Storage;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::Program;
@@ -75,7 +75,11 @@ impl ArenaLayout {
         let regions_offset = take(u64::from(REGIONS_MAX) * size_of::<Region>() as u64);
         let sites_offset = take(u64::from(SITES_MAX) * size_of::<Site>() as u64);
         let globals_offset = take(u64::from(storage.globals_bytes));
-        let dynamic_bytes = if has_arrays(program) { round_up(options.dynamic_bytes.max(PAGE_BYTES), PAGE_BYTES) } else { 0 };
+        let dynamic_bytes = if has_arrays(program) {
+            round_up(options.dynamic_bytes.max(PAGE_BYTES), PAGE_BYTES)
+        } else {
+            0
+        };
         let dynamic_offset = if dynamic_bytes > 0 { take(dynamic_bytes) } else { 0 };
         let growth_offset = take(GROWTH_BYTES);
         let context = context_plan(program, storage, options)?;
@@ -101,15 +105,27 @@ pub fn round_up(bytes: u64, unit: u64) -> u64 {
 }
 
 fn has_arrays(program: &Program) -> bool {
-    let mut variables = program.globals.iter().chain(&program.thread_locals).chain(&program.clause_locals);
+    let mut variables = program
+        .globals
+        .iter()
+        .chain(&program.thread_locals)
+        .chain(&program.clause_locals);
     variables.any(|variable| variable.keys.is_some())
 }
 
 fn context_plan(program: &Program, storage: &Storage, options: &Options) -> Result<ContextPlan, PlanError> {
-    let aggregates = if program.aggregations.is_empty() { 0 } else { round_up(options.aggregation_bytes, PAGE_BYTES) };
+    let aggregates = if program.aggregations.is_empty() {
+        0
+    } else {
+        round_up(options.aggregation_bytes, PAGE_BYTES)
+    };
     let records = program.clauses.iter().any(|clause| clause.records());
     let faults = !program.clauses.is_empty();
-    let ring = if records || faults { options.buffer_bytes.next_power_of_two().max(PAGE_BYTES) } else { 0 };
+    let ring = if records || faults {
+        options.buffer_bytes.next_power_of_two().max(PAGE_BYTES)
+    } else {
+        0
+    };
     ContextPlan::new(
         SLOT_BYTES,
         u64::from(storage.thread_locals_bytes),

@@ -60,10 +60,15 @@ impl Modules {
 
     /// Brings the list up to date with a map.
     pub fn update(&mut self, pid: ProcessId, map: &Map, memory: &Memory, executable: &Path) -> Changes {
-        let mut changes = Changes { first_new: self.list.len(), ..Changes::default() };
+        let mut changes = Changes {
+            first_new: self.list.len(),
+            ..Changes::default()
+        };
         let images = map.images();
         for (index, extent) in self.extents.iter_mut().enumerate() {
-            let still = images.iter().any(|image| image.base == extent.base && path_of(image) == extent.path);
+            let still = images
+                .iter()
+                .any(|image| image.base == extent.base && path_of(image) == extent.path);
             if extent.loaded && !still {
                 changes.gone.push(index);
             }
@@ -79,7 +84,12 @@ impl Modules {
             match read(pid, image, memory, executable) {
                 Ok(Some(module)) => {
                     self.list.push(module);
-                    self.extents.push(Extent { base: image.base, end: image.end(), path, loaded: true });
+                    self.extents.push(Extent {
+                        base: image.base,
+                        end: image.end(),
+                        path,
+                        loaded: true,
+                    });
                 }
                 Ok(None) => {}
                 Err(reason) => {
@@ -104,7 +114,9 @@ impl Modules {
 
     /// `` module`function+0x12 ``, or `` module`0x1234 ``, or the bare address.
     pub fn symbolize(&self, address: TargetAddress) -> String {
-        let Some((_, module)) = self.find(address) else { return address.to_string() };
+        let Some((_, module)) = self.find(address) else {
+            return address.to_string();
+        };
         let image = module.bias().to_image(address);
         match module.resolve(image) {
             Some((name, 0)) => format!("{}`{name}", module.name()),
@@ -127,11 +139,15 @@ fn read(pid: ProcessId, image: &Image, memory: &Memory, executable: &Path) -> Re
         Some(MappingKind::Vdso) => {
             let bytes = image.end().0.saturating_sub(image.base.0).min(VDSO_BYTES_MAX);
             let mut contents = vec![0; bytes as usize];
-            memory.read(image.base, &mut contents).map_err(|error| format!("the vDSO: {error}"))?;
+            memory
+                .read(image.base, &mut contents)
+                .map_err(|error| format!("the vDSO: {error}"))?;
             Module::parse_vdso(Arc::new(contents)).map_err(|error| error.to_string())?
         }
         Some(MappingKind::File { path, deleted }) => {
-            let opened = candidates(pid, image, path, *deleted).into_iter().map(|file| files::open(&file, path));
+            let opened = candidates(pid, image, path, *deleted)
+                .into_iter()
+                .map(|file| files::open(&file, path));
             let mut last = None;
             let mut found = None;
             for result in opened {
@@ -140,12 +156,20 @@ fn read(pid: ProcessId, image: &Image, memory: &Memory, executable: &Path) -> Re
                         found = Some(module);
                         break;
                     }
-                    Err(nanoprobe_symbols::Error::NotElf { .. } | nanoprobe_symbols::Error::NotLoadable { .. }) => return Ok(None),
+                    Err(nanoprobe_symbols::Error::NotElf { .. } | nanoprobe_symbols::Error::NotLoadable { .. }) => {
+                        return Ok(None);
+                    }
                     Err(error) => last = Some(error.to_string()),
                 }
             }
-            let Some(module) = found else { return Err(last.unwrap_or_else(|| format!("{}: not readable", path.display()))) };
-            if path == executable { module.with_kind(ModuleKind::Executable) } else { module }
+            let Some(module) = found else {
+                return Err(last.unwrap_or_else(|| format!("{}: not readable", path.display())));
+            };
+            if path == executable {
+                module.with_kind(ModuleKind::Executable)
+            } else {
+                module
+            }
         }
         _ => return Ok(None),
     };
@@ -160,10 +184,12 @@ fn read(pid: ProcessId, image: &Image, memory: &Memory, executable: &Path) -> Re
 /// Where the file may be opened: by the kernel's own link to what is mapped (which needs a privilege), then in the
 /// process's own mount namespace, then by its plain path.
 fn candidates(pid: ProcessId, image: &Image, path: &Path, deleted: bool) -> Vec<PathBuf> {
-    let link = image
-        .mappings
-        .first()
-        .map(|mapping| PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start.0, mapping.end.0)));
+    let link = image.mappings.first().map(|mapping| {
+        PathBuf::from(format!(
+            "/proc/{pid}/map_files/{:x}-{:x}",
+            mapping.start.0, mapping.end.0
+        ))
+    });
     if deleted {
         return link.into_iter().collect();
     }

@@ -175,21 +175,37 @@ impl Planner<'_> {
             self.plan_group(&group, &mut runs, &mut placement.refused);
         }
         // Functions may overlap (aliases with other sizes, shared tails): patches must not.
-        let functions: BTreeMap<TargetAddress, Function> = runs.iter().map(|(run, of)| (run.start, of.clone())).collect();
+        let functions: BTreeMap<TargetAddress, Function> =
+            runs.iter().map(|(run, of)| (run.start, of.clone())).collect();
         let function_of = |site: TargetAddress| {
-            functions.range(..=site).next_back().map(|(_, function)| function.clone()).unwrap_or_default()
+            functions
+                .range(..=site)
+                .next_back()
+                .map(|(_, function)| function.clone())
+                .unwrap_or_default()
         };
         let name_of = |site: TargetAddress| function_of(site).name;
         let reconciled = reconcile(runs.into_iter().map(|(run, _)| run).collect());
-        let placed = self.near.place_with_fallbacks(reconciled.runs, &PlanOptions { force: self.force });
+        let placed = self
+            .near
+            .place_with_fallbacks(reconciled.runs, &PlanOptions { force: self.force });
         for (run, detour) in placed.runs {
             self.build_run(&run, detour, function_of(run.start), &mut placement);
         }
         for (site, reason) in reconciled.refusals.into_iter().chain(placed.refusals) {
             let reason = RefusedBecause::Patch(reason);
-            placement.refused.push(Refused { site: Some(site), function: name_of(site), reason });
+            placement.refused.push(Refused {
+                site: Some(site),
+                function: name_of(site),
+                reason,
+            });
         }
-        placement.regions = self.near.regions().into_iter().flat_map(|region| without(region, &known)).collect();
+        placement.regions = self
+            .near
+            .regions()
+            .into_iter()
+            .flat_map(|region| without(region, &known))
+            .collect();
         placement
     }
 
@@ -204,7 +220,13 @@ impl Planner<'_> {
             Ok(built) => {
                 let sites = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
                 let sites = sites.map(|displaced| displaced.address).collect();
-                placement.patches.push(Patch { tactic: run.tactic, detour, built, sites, function: function.start });
+                placement.patches.push(Patch {
+                    tactic: run.tactic,
+                    detour,
+                    built,
+                    sites,
+                    function: function.start,
+                });
             }
             Err(refusal) => placement.refused.push(refuse(refusal)),
         }
@@ -213,8 +235,12 @@ impl Planner<'_> {
     fn groups(&self, first: usize, hooks: &[Hook], refused: &mut Vec<Refused>) -> BTreeMap<u64, Group> {
         let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
         for (number, enabling) in self.enablings.list().iter().enumerate().skip(first) {
-            let Some(probe) = self.probes.get(enabling.probe) else { continue };
-            let Place::Function { module, function, spot } = probe.place else { continue };
+            let Some(probe) = self.probes.get(enabling.probe) else {
+                continue;
+            };
+            let Place::Function { module, function, spot } = probe.place else {
+                continue;
+            };
             match self.locate(module, function) {
                 Ok((module, extent)) => {
                     let group = groups.entry(extent.start).or_insert_with(|| Group {
@@ -227,13 +253,21 @@ impl Planner<'_> {
                     group.members.push((number, spot));
                 }
                 Err(reason) => {
-                    refused.push(Refused { site: None, function: format!("{}`{}", probe.module, probe.function), reason });
+                    refused.push(Refused {
+                        site: None,
+                        function: format!("{}`{}", probe.module, probe.function),
+                        reason,
+                    });
                 }
             }
         }
         for hook in hooks {
-            let Some(module) = self.modules.get(hook.module) else { continue };
-            let Some(extent) = module.extent_at(hook.address) else { continue };
+            let Some(module) = self.modules.get(hook.module) else {
+                continue;
+            };
+            let Some(extent) = module.extent_at(hook.address) else {
+                continue;
+            };
             let start = module.bias().to_target(extent.start).0;
             let group = groups.entry(start).or_insert_with(|| Group {
                 module: hook.module,
@@ -253,9 +287,15 @@ impl Planner<'_> {
         let function = home.functions().get(function).ok_or(RefusedBecause::NoCode)?;
         let FunctionKind::Ifunc { resolver } = function.kind else {
             let extent = function.extent();
-            return Ok((module, home.bias().to_target(extent.start).0..home.bias().to_target(extent.end).0));
+            return Ok((
+                module,
+                home.bias().to_target(extent.start).0..home.bias().to_target(extent.end).0,
+            ));
         };
-        let choice = self.choices.get(&home.bias().to_target(resolver)).ok_or(RefusedBecause::Unresolved)?;
+        let choice = self
+            .choices
+            .get(&home.bias().to_target(resolver))
+            .ok_or(RefusedBecause::Unresolved)?;
         let found = self.modules.iter().enumerate().find_map(|(index, module)| {
             let extent = module.extent_at(module.bias().to_image(*choice))?;
             let end = module.bias().to_target(extent.end);
@@ -265,7 +305,11 @@ impl Planner<'_> {
     }
 
     fn plan_group(&mut self, group: &Group, runs: &mut Vec<(RunPlan, Function)>, refused: &mut Vec<Refused>) {
-        let refuse = |site, reason| Refused { site, function: group.name.clone(), reason };
+        let refuse = |site, reason| Refused {
+            site,
+            function: group.name.clone(),
+            reason,
+        };
         let Some(parts) = self.parts(group) else {
             refused.push(refuse(None, RefusedBecause::NoCode));
             return;
@@ -279,19 +323,31 @@ impl Planner<'_> {
             }
         }
         for (number, spot) in &group.members {
-            let Some(enabling) = self.enablings.list().get(*number) else { continue };
+            let Some(enabling) = self.enablings.list().get(*number) else {
+                continue;
+            };
             if let Err(reason) = self.add_points(enabling, *spot, entry, &parts, &mut points) {
                 refused.push(refuse(Some(entry), reason));
             }
         }
         // Whatever tactic is to be measured, the linker's hook takes the one that fits.
-        let options = PlanOptions { force: self.force.filter(|_| group.hooks.is_empty()) };
+        let options = PlanOptions {
+            force: self.force.filter(|_| group.hooks.is_empty()),
+        };
         for (part, points) in parts.iter().zip(&points) {
             if points.is_empty() {
                 continue;
             }
             let planned = plan(part, points, &options);
-            runs.extend(planned.runs.into_iter().map(|run| (run, Function { start: entry, name: group.name.clone() })));
+            runs.extend(planned.runs.into_iter().map(|run| {
+                (
+                    run,
+                    Function {
+                        start: entry,
+                        name: group.name.clone(),
+                    },
+                )
+            }));
             let reasons = planned.refusals.into_iter();
             refused.extend(reasons.map(|(site, reason)| refuse(Some(site), RefusedBecause::Patch(reason))));
         }
@@ -301,11 +357,17 @@ impl Planner<'_> {
     fn parts(&self, group: &Group) -> Option<Vec<FunctionMap>> {
         let module = self.modules.get(group.module)?;
         let main = view(module, &group.extent)?;
-        let alone = FunctionExtent { start: main.start, size: group.extent.end - group.extent.start, fragments: Vec::new() };
+        let alone = FunctionExtent {
+            start: main.start,
+            size: group.extent.end - group.extent.start,
+            fragments: Vec::new(),
+        };
         let first = analyze(&main, &alone);
         let mut fragments: Vec<Range<TargetAddress>> = Vec::new();
         for target in first.outgoing_branch_targets() {
-            let Some(fragment) = module.cold_fragment_at(module.bias().to_image(*target)) else { continue };
+            let Some(fragment) = module.cold_fragment_at(module.bias().to_image(*target)) else {
+                continue;
+            };
             let fragment = module.bias().to_target(fragment.start)..module.bias().to_target(fragment.end);
             let inside = fragment.contains(&main.start);
             if !inside && !fragments.contains(&fragment) {
@@ -315,16 +377,32 @@ impl Planner<'_> {
         if fragments.is_empty() {
             return Some(vec![first]);
         }
-        let whole = FunctionExtent { fragments: fragments.clone(), ..alone };
+        let whole = FunctionExtent {
+            fragments: fragments.clone(),
+            ..alone
+        };
         let mut parts = vec![analyze(&main, &whole)];
         for fragment in &fragments {
-            let Some(code) = view(module, &(fragment.start.0..fragment.end.0)) else { continue };
-            let mut others: Vec<Range<TargetAddress>> = fragments.iter().filter(|other| *other != fragment).cloned().collect();
+            let Some(code) = view(module, &(fragment.start.0..fragment.end.0)) else {
+                continue;
+            };
+            let mut others: Vec<Range<TargetAddress>> =
+                fragments.iter().filter(|other| *other != fragment).cloned().collect();
             others.push(TargetAddress(group.extent.start)..TargetAddress(group.extent.end));
             let size = fragment.end.0.saturating_sub(fragment.start.0);
-            parts.push(analyze(&code, &FunctionExtent { start: fragment.start, size, fragments: others }));
+            parts.push(analyze(
+                &code,
+                &FunctionExtent {
+                    start: fragment.start,
+                    size,
+                    fragments: others,
+                },
+            ));
         }
-        let targets: Vec<TargetAddress> = parts.iter().flat_map(|part| part.outgoing_branch_targets().to_vec()).collect();
+        let targets: Vec<TargetAddress> = parts
+            .iter()
+            .flat_map(|part| part.outgoing_branch_targets().to_vec())
+            .collect();
         for part in &mut parts {
             part.add_branch_targets(targets.iter().copied());
         }
@@ -373,12 +451,20 @@ impl Planner<'_> {
         position: Position,
     ) -> Result<Point, RefusedBecause> {
         if let Some(counters) = &enabling.counters {
-            let fires = counters.iter().map(|offset| Fire::Count { context_offset: *offset }).collect();
+            let fires = counters
+                .iter()
+                .map(|offset| Fire::Count {
+                    context_offset: *offset,
+                })
+                .collect();
             return Ok(point(site, condition, position, false, fires));
         }
         let probe = self.probes.get(enabling.probe).ok_or(RefusedBecause::NoCode)?;
         let kind = probe_kind(probe).ok_or(RefusedBecause::NoCode)?;
-        let compiled = self.enablings.handler(enabling.clause, kind).ok_or(RefusedBecause::NoCode)?;
+        let compiled = self
+            .enablings
+            .handler(enabling.clause, kind)
+            .ok_or(RefusedBecause::NoCode)?;
         let handler = match self.handlers.get(&(enabling.clause, kind)) {
             Some(address) => *address,
             None => {
@@ -402,18 +488,35 @@ impl Planner<'_> {
             ..EnablingLayout::default()
         };
         let enabling = self.growth.put(layout.to_bytes(), 8)?;
-        Ok(point(site, condition, position, compiled.full_frame, vec![Fire::Call { handler, enabling }]))
+        Ok(point(
+            site,
+            condition,
+            position,
+            compiled.full_frame,
+            vec![Fire::Call { handler, enabling }],
+        ))
     }
 }
 
 /// Where the instructions of a function start: bytes from its entry.
 pub fn instruction_offsets(module: &Module, function: usize) -> Vec<u64> {
-    let Some(function) = module.functions().get(function) else { return Vec::new() };
+    let Some(function) = module.functions().get(function) else {
+        return Vec::new();
+    };
     let extent = function.extent();
     let range = module.bias().to_target(extent.start).0..module.bias().to_target(extent.end).0;
-    let Some(code) = view(module, &range) else { return Vec::new() };
-    let extent = FunctionExtent { start: code.start, size: extent.len(), fragments: Vec::new() };
-    analyze(&code, &extent).instructions().filter_map(|(address, _)| address.offset_from(code.start)).collect()
+    let Some(code) = view(module, &range) else {
+        return Vec::new();
+    };
+    let extent = FunctionExtent {
+        start: code.start,
+        size: extent.len(),
+        fragments: Vec::new(),
+    };
+    analyze(&code, &extent)
+        .instructions()
+        .filter_map(|(address, _)| address.offset_from(code.start))
+        .collect()
 }
 
 /// All redirects and moves of some patches, sorted for the agent's binary search.
@@ -448,8 +551,20 @@ pub fn origins<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)> 
     origins.into_iter().collect()
 }
 
-fn point(site: TargetAddress, condition: FireCondition, position: Position, full_frame: bool, fires: Vec<Fire>) -> Point {
-    Point { site, condition, position, full_frame, fires }
+fn point(
+    site: TargetAddress,
+    condition: FireCondition,
+    position: Position,
+    full_frame: bool,
+    fires: Vec<Fire>,
+) -> Point {
+    Point {
+        site,
+        condition,
+        position,
+        full_frame,
+        fires,
+    }
 }
 
 /// What of a region is not mapped yet: regions merge with their neighbours as they grow.
@@ -468,10 +583,18 @@ pub(crate) fn without(region: Range<TargetAddress>, known: &[Range<TargetAddress
 
 /// The file's bytes of a function with the padding behind it.
 fn view<'a>(module: &'a Module, extent: &Range<u64>) -> Option<CodeView<'a>> {
-    let size = extent.end.checked_sub(extent.start).filter(|size| *size > 0 && *size <= FUNCTION_BYTES_MAX)?;
+    let size = extent
+        .end
+        .checked_sub(extent.start)
+        .filter(|size| *size > 0 && *size <= FUNCTION_BYTES_MAX)?;
     let start = module.bias().to_image(TargetAddress(extent.start));
     let end = module.bias().to_image(TargetAddress(extent.end));
     let padding = module.padding_after(end).len().min(PADDING_BYTES_MAX);
-    let bytes = module.code_at(start, size + padding).or_else(|| module.code_at(start, size))?;
-    Some(CodeView { start: TargetAddress(extent.start), bytes })
+    let bytes = module
+        .code_at(start, size + padding)
+        .or_else(|| module.code_at(start, size))?;
+    Some(CodeView {
+        start: TargetAddress(extent.start),
+        bytes,
+    })
 }

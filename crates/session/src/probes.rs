@@ -139,11 +139,19 @@ impl ProbeList {
                 Some(_) => "one session traces one process, the one that $target names",
                 None => "name the process by -p, or start it by -c",
             };
-            return Err(DescriptionError::Provider { description: text, provider: description.provider.clone(), remedy });
+            return Err(DescriptionError::Provider {
+                description: text,
+                provider: description.provider.clone(),
+                remedy,
+            });
         }
         let mut found = Vec::new();
         let bare = description.module.is_empty() && description.function.is_empty();
-        for (id, name, place) in [(1, "BEGIN", Place::Begin), (2, "END", Place::End), (3, "ERROR", Place::Error)] {
+        for (id, name, place) in [
+            (1, "BEGIN", Place::Begin),
+            (2, "END", Place::End),
+            (3, "ERROR", Place::Error),
+        ] {
             if bare && glob::matches(&description.provider, "dtrace") && glob::matches(&description.name, name) {
                 found.push(self.add_other("dtrace", name, Some(id), place));
             }
@@ -171,7 +179,9 @@ impl ProbeList {
                 continue;
             }
             for (number, function) in candidate.module.functions().iter().enumerate() {
-                let Some(name) = matching_name(function, &description.function) else { continue };
+                let Some(name) = matching_name(function, &description.function) else {
+                    continue;
+                };
                 for spot in spots(&description.name, || offsets(candidate.index, number)) {
                     found.push(self.add_function(description, &candidate, number, name, spot));
                 }
@@ -202,7 +212,11 @@ impl ProbeList {
                 Spot::Exits => "return".to_owned(),
                 Spot::Offset(offset) => format!("{offset:x}"),
             },
-            place: Place::Function { module: candidate.index, function, spot },
+            place: Place::Function {
+                module: candidate.index,
+                function,
+                spot,
+            },
         });
         self.functions.insert(key, index);
         index
@@ -230,20 +244,34 @@ impl ProbeList {
     }
 
     fn next_id(&self) -> u32 {
-        let taken = self.probes.iter().filter(|probe| probe.id as usize >= FIRST_FREE_ID).count();
+        let taken = self
+            .probes
+            .iter()
+            .filter(|probe| probe.id as usize >= FIRST_FREE_ID)
+            .count();
         u32::try_from(FIRST_FREE_ID + taken).unwrap_or(u32::MAX)
     }
 }
 
 impl std::fmt::Display for Probe {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}:{}:{}:{}", self.provider, self.module, self.function, self.name)
+        write!(
+            formatter,
+            "{}:{}:{}:{}",
+            self.provider, self.module, self.function, self.name
+        )
     }
 }
 
 /// The description as it was written.
 pub fn describe(description: &ProbeDescription) -> String {
-    let ProbeDescription { provider, module, function, name, .. } = description;
+    let ProbeDescription {
+        provider,
+        module,
+        function,
+        name,
+        ..
+    } = description;
     if provider.is_empty() && module.is_empty() && function.is_empty() {
         return name.clone();
     }
@@ -264,7 +292,9 @@ pub fn named_process<'a>(mut descriptions: impl Iterator<Item = &'a ProbeDescrip
 }
 
 fn matching_name<'a>(function: &'a Function, pattern: &str) -> Option<&'a str> {
-    function.names().find(|name| pattern.is_empty() || glob::matches(pattern, name))
+    function
+        .names()
+        .find(|name| pattern.is_empty() || glob::matches(pattern, name))
 }
 
 fn spots(pattern: &str, offsets: impl FnOnce() -> Vec<u64>) -> Vec<Spot> {
@@ -279,7 +309,9 @@ fn spots(pattern: &str, offsets: impl FnOnce() -> Vec<u64>) -> Vec<Spot> {
     if literal {
         found.extend(u64::from_str_radix(pattern, 16).map(Spot::Offset));
     } else if pattern.is_empty() || pattern.contains(['*', '?', '[']) {
-        let matching = offsets().into_iter().filter(|offset| glob::matches(pattern, &format!("{offset:x}")));
+        let matching = offsets()
+            .into_iter()
+            .filter(|offset| glob::matches(pattern, &format!("{offset:x}")));
         found.extend(matching.map(Spot::Offset));
     }
     found
@@ -310,7 +342,11 @@ mod tests {
         let mut list = ProbeList::new();
         for (text, id) in [("END", 2), ("BEGIN", 1), ("dtrace:::ERROR", 3)] {
             let found = list.match_tracer(&description(text), None).unwrap();
-            let ids: Vec<u32> = found.iter().filter_map(|index| list.get(*index)).map(|probe| probe.id).collect();
+            let ids: Vec<u32> = found
+                .iter()
+                .filter_map(|index| list.get(*index))
+                .map(|probe| probe.id)
+                .collect();
             assert_eq!(ids, [id], "{text}");
         }
         let tick = list.match_tracer(&description("profile:::tick-100ms"), None).unwrap();
@@ -321,7 +357,11 @@ mod tests {
     #[test]
     fn a_provider_of_another_process_is_refused() {
         let mut list = ProbeList::new();
-        assert!(list.match_tracer(&description("pid7:a:b:entry"), Some("pid7")).unwrap().is_empty());
+        assert!(
+            list.match_tracer(&description("pid7:a:b:entry"), Some("pid7"))
+                .unwrap()
+                .is_empty()
+        );
         assert!(list.match_tracer(&description("pid8:a:b:entry"), Some("pid7")).is_err());
         assert!(list.match_tracer(&description("pid8:a:b:entry"), None).is_err());
         assert!(list.match_tracer(&description("tick-0"), None).is_err());
@@ -334,7 +374,13 @@ mod tests {
         assert_eq!(spots("return", all), [Spot::Exits]);
         assert_eq!(spots("1a", all), [Spot::Offset(0x1a)]);
         assert_eq!(spots("1*", all), [Spot::Offset(1), Spot::Offset(0x1a)]);
-        let everything = [Spot::Entry, Spot::Exits, Spot::Offset(0), Spot::Offset(1), Spot::Offset(0x1a)];
+        let everything = [
+            Spot::Entry,
+            Spot::Exits,
+            Spot::Offset(0),
+            Spot::Offset(1),
+            Spot::Offset(0x1a),
+        ];
         assert_eq!(spots("", all), everything);
         assert!(spots("nonsense", all).is_empty());
     }

@@ -29,18 +29,31 @@ impl Publisher {
     /// The map cannot be read, or the arena is full.
     pub fn publish(&mut self, attachment: &mut Attachment) -> Result<(), SessionError> {
         let readable = attachment.process.map()?.readable();
-        let ranges: Vec<(u64, u64)> = readable.iter().take(RANGES_MAX).map(|range| (range.start.0, range.end.0)).collect();
+        let ranges: Vec<(u64, u64)> = readable
+            .iter()
+            .take(RANGES_MAX)
+            .map(|range| (range.start.0, range.end.0))
+            .collect();
         if ranges == self.last {
             return Ok(());
         }
         while self.places.len() < PLACES {
-            self.places.push(attachment.growth.reserve((RANGES_MAX * Range::BYTES) as u64, 64)?);
+            self.places
+                .push(attachment.growth.reserve((RANGES_MAX * Range::BYTES) as u64, 64)?);
         }
-        let Some(place) = self.places.get(self.next % PLACES) else { return Ok(()) };
+        let Some(place) = self.places.get(self.next % PLACES) else {
+            return Ok(());
+        };
         let offset = place.0 - attachment.addresses.arena.0;
         let memory = attachment.memory()?;
         for (index, (start, end)) in ranges.iter().enumerate() {
-            memory.write_structure(offset + (index * Range::BYTES) as u64, &Range { start: *start, end: *end })?;
+            memory.write_structure(
+                offset + (index * Range::BYTES) as u64,
+                &Range {
+                    start: *start,
+                    end: *end,
+                },
+            )?;
         }
         ControlBlock::open(memory)?.publish_ranges(offset, ranges.len() as u32)?;
         self.next += 1;

@@ -18,11 +18,11 @@ use nanoprobe_arena::layout::{Control, ErrorRecord, RING_FILL, RING_OVERWRITE, R
 use nanoprobe_arena::{DynamicVariables, Mapping, Memory as _, Record, Structure as _};
 use nanoprobe_codegen::{ProbeKind, SessionConstants};
 use nanoprobe_export::Snapshot;
+use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{ClauseFault, Fault, FaultKind, run_clause};
 use nanoprobe_lang::layout::{Limits, RECORD_HEADER_BYTES, RecordLayout, Storage, record_layout};
 use nanoprobe_lang::options::{BufferPolicy, IntervalKind, Options};
 use nanoprobe_lang::program::ProbeDescription;
-use nanoprobe_lang::Program;
 use nanoprobe_patch::{Fire, Tactic, TargetAddress, ThreadKey};
 use nanoprobe_symbols::{FunctionKind, Libc, Linking, Module, ModuleKind};
 use nanoprobe_target::{Exit, Process, Seccomp, Stopped};
@@ -38,8 +38,8 @@ use crate::layout::ArenaLayout;
 use crate::modules::Modules;
 use crate::placement::{Choices, Fired, Hook, Patch, Placement, Planner, Refused, instruction_offsets};
 use crate::probes::{Candidate, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, named_process};
-use crate::{shims, unwinding};
 use crate::world::{TracerState, TracerWorld};
+use crate::{shims, unwinding};
 
 /// What is traced.
 #[derive(Clone, Debug)]
@@ -190,10 +190,17 @@ impl Session {
             }
         });
         let globals_offset = u32::try_from(layout.globals_offset).unwrap_or(u32::MAX);
-        let layouts = program.clauses.iter().map(|clause| record_layout(clause, limits)).collect();
+        let layouts = program
+            .clauses
+            .iter()
+            .map(|clause| record_layout(clause, limits))
+            .collect();
         let allow_unmatched = options.allow_unmatched;
         let mut session = Session {
-            codegen: nanoprobe_codegen::ArenaLayout { globals_offset, constants },
+            codegen: nanoprobe_codegen::ArenaLayout {
+                globals_offset,
+                constants,
+            },
             program,
             options,
             limits,
@@ -230,7 +237,9 @@ impl Session {
         session.update_modules()?;
         session.match_target(0)?;
         // A dynamic program that has just been started has no libraries yet.
-        let dynamic = session.executable().is_some_and(|module| module.linkage().linking == Linking::Dynamic);
+        let dynamic = session
+            .executable()
+            .is_some_and(|module| module.linkage().linking == Linking::Dynamic);
         session.loaded = !(session.starting.is_some() && dynamic);
         if session.loaded {
             session.check_matches()?;
@@ -251,7 +260,11 @@ impl Session {
     /// The probe and the clause of an enabling, with the layout of its records.
     pub fn enabling(&self, epid: u32) -> Option<(&Probe, &Enabling, &RecordLayout)> {
         let enabling = self.enablings.get(epid)?;
-        Some((self.probes.get(enabling.probe)?, enabling, self.layouts.get(enabling.clause)?))
+        Some((
+            self.probes.get(enabling.probe)?,
+            enabling,
+            self.layouts.get(enabling.clause)?,
+        ))
     }
 
     /// All probes that were matched, in the order of their ids.
@@ -264,7 +277,12 @@ impl Session {
     pub fn matches(&self, source: u32) -> usize {
         let mut written = HashMap::new();
         for ((clause, number), count) in &self.matched {
-            if let Some(found) = self.program.clauses.get(*clause).filter(|found| found.span.source == source) {
+            if let Some(found) = self
+                .program
+                .clauses
+                .get(*clause)
+                .filter(|found| found.span.source == source)
+            {
                 written.insert((found.span, number), *count);
             }
         }
@@ -315,7 +333,10 @@ impl Session {
             self.initialise_dynamic()?;
             self.fire_all(|place| *place == Place::Begin, [0; 10])?;
             self.start_timers();
-            return Ok(Begun { took: start.elapsed(), ..Begun::default() });
+            return Ok(Begun {
+                took: start.elapsed(),
+                ..Begun::default()
+            });
         };
         let parameters = self.parameters(&process)?;
         let attachment = Attachment::prepare(process.clone(), &process.map()?, self.layout.clone(), parameters)?;
@@ -358,7 +379,11 @@ impl Session {
         let hooks = self.hooks();
         self.hooked = !hooks.is_empty();
         let armed = self.place(0, 0, &hooks, stopped)?;
-        Ok(Begun { stopped: armed.stopped, patches: armed.patches, took: Duration::ZERO })
+        Ok(Begun {
+            stopped: armed.stopped,
+            patches: armed.patches,
+            took: Duration::ZERO,
+        })
     }
 
     /// Plans, writes and arms the enablings from index `first` on; publishes unwinding tables of modules from `module` on.
@@ -374,7 +399,9 @@ impl Session {
         if !placement.patches.is_empty() || attachment.shimmed.is_some() {
             let first = attachment.shimmed.replace(self.modules.list().len()).unwrap_or(0);
             let modules = self.modules.list().iter().enumerate().skip(first);
-            let modules = modules.filter(|(index, _)| self.modules.is_loaded(*index)).map(|(_, module)| module);
+            let modules = modules
+                .filter(|(index, _)| self.modules.is_loaded(*index))
+                .map(|(_, module)| module);
             let code = attachment.addresses.code.0;
             let agent = |function: AgentFunction| TargetAddress(code + u64::from(function.offset()));
             shims::add(&mut placement, modules, &mut attachment.near, agent);
@@ -416,7 +443,11 @@ impl Session {
         self.look()?;
         if self.outputs.is_empty() && !self.is_finished() {
             let now = Instant::now();
-            let timer = self.timers.iter().map(|timer| timer.next.saturating_duration_since(now)).min();
+            let timer = self
+                .timers
+                .iter()
+                .map(|timer| timer.next.saturating_duration_since(now))
+                .min();
             let wait = timer.unwrap_or(STEP).min(STEP);
             match self.process.clone() {
                 Some(process) if self.loaded => {
@@ -461,7 +492,11 @@ impl Session {
         let now = Instant::now();
         if now >= self.next_status && self.exited.is_none() {
             self.next_status = now + STATUS_PERIOD;
-            if let Some(attachment) = self.attachment.as_mut().filter(|attachment| attachment.parameters.reads_memory) {
+            if let Some(attachment) = self
+                .attachment
+                .as_mut()
+                .filter(|attachment| attachment.parameters.reads_memory)
+            {
                 // A target that has just ended has no map; it is noticed at the next look.
                 let _ = self.ranges.publish(attachment);
             }
@@ -482,10 +517,17 @@ impl Session {
     /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
     pub fn end(&mut self) -> Result<(Vec<Output>, Detached), SessionError> {
         self.starting = None;
-        let mut detached = if self.exited.is_none() { self.detach() } else { Ok(Detached::default()) };
+        let mut detached = if self.exited.is_none() {
+            self.detach()
+        } else {
+            Ok(Detached::default())
+        };
         // It may have ended under our hands, which is no failure.
         if detached.is_err()
-            && let Some(exit) = self.process.as_ref().and_then(|process| process.wait_exit(Some(LAST_WAIT)))
+            && let Some(exit) = self
+                .process
+                .as_ref()
+                .and_then(|process| process.wait_exit(Some(LAST_WAIT)))
         {
             self.note_exit(exit)?;
             detached = Ok(Detached::default());
@@ -513,7 +555,9 @@ impl Session {
     /// The arena is damaged.
     pub fn snapshot(&self) -> Result<Snapshot, SessionError> {
         let base = self.tracer.aggregates.clone();
-        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else { return Ok(base) };
+        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else {
+            return Ok(base);
+        };
         let pid = self.codegen.constants.pid;
         let source = consume::Source {
             layout: &self.layout,
@@ -605,9 +649,16 @@ impl Session {
                     continue;
                 }
                 let modules = self.modules.list();
-                let candidates = modules.iter().enumerate().skip(first).map(|(index, module)| Candidate { index, module });
+                let candidates = modules
+                    .iter()
+                    .enumerate()
+                    .skip(first)
+                    .map(|(index, module)| Candidate { index, module });
                 let offsets = |module: usize, function: usize| {
-                    modules.get(module).map(|module| instruction_offsets(module, function)).unwrap_or_default()
+                    modules
+                        .get(module)
+                        .map(|module| instruction_offsets(module, function))
+                        .unwrap_or_default()
                 };
                 let found = self.probes.match_target(&description, candidates, offsets);
                 self.enable(clause, number, found)?;
@@ -620,15 +671,23 @@ impl Session {
         *self.matched.entry((clause, number)).or_default() += found.len();
         for index in found {
             let Some(probe) = self.probes.get(index) else { continue };
-            let context =
-                Context { program: &self.program, storage: &self.storage, limits: self.limits, arena: &self.codegen };
+            let context = Context {
+                program: &self.program,
+                storage: &self.storage,
+                limits: self.limits,
+                arena: &self.codegen,
+            };
             self.enablings.enable(clause, index, probe, &context)?;
         }
         Ok(())
     }
 
     fn descriptions(&self, clause: usize) -> Vec<ProbeDescription> {
-        self.program.clauses.get(clause).map(|clause| clause.probes.clone()).unwrap_or_default()
+        self.program
+            .clauses
+            .get(clause)
+            .map(|clause| clause.probes.clone())
+            .unwrap_or_default()
     }
 
     fn check_matches(&self) -> Result<(), SessionError> {
@@ -638,7 +697,10 @@ impl Session {
         for (clause, found) in self.program.clauses.iter().enumerate() {
             for (number, description) in found.probes.iter().enumerate() {
                 if self.matched.get(&(clause, number)).copied().unwrap_or(0) == 0 {
-                    return Err(SessionError::NoMatch { description: describe(description), hint: self.hint(description) });
+                    return Err(SessionError::NoMatch {
+                        description: describe(description),
+                        hint: self.hint(description),
+                    });
                 }
             }
         }
@@ -659,7 +721,9 @@ impl Session {
     // ---- the target -------------------------------------------------------------------------------------------------
 
     fn update_modules(&mut self) -> Result<usize, SessionError> {
-        let Some(process) = self.process.clone() else { return Ok(0) };
+        let Some(process) = self.process.clone() else {
+            return Ok(0);
+        };
         let map = process.map()?;
         let executable = process.facts().executable.clone();
         let changes = self.modules.update(process.pid(), &map, process.memory(), &executable);
@@ -678,7 +742,10 @@ impl Session {
     }
 
     fn executable(&self) -> Option<&Module> {
-        self.modules.list().iter().find(|module| module.kind() == ModuleKind::Executable)
+        self.modules
+            .list()
+            .iter()
+            .find(|module| module.kind() == ModuleKind::Executable)
     }
 
     fn parameters(&self, process: &Process) -> Result<Parameters, SessionError> {
@@ -689,12 +756,21 @@ impl Session {
             return Err(SessionError::NoFsgsbase);
         }
         let is_linker = |module: &&Module| module.kind() == ModuleKind::Linker;
-        let libc = self.modules.list().iter().find(is_linker).map(|linker| linker.linkage().libc);
+        let libc = self
+            .modules
+            .list()
+            .iter()
+            .find(is_linker)
+            .map(|linker| linker.linkage().libc);
         let libc = libc.or(linkage.map(|linkage| linkage.libc));
         let needs = self.enablings.needs();
         Ok(Parameters {
             thread_key,
-            tid_offset: if process.facts().in_other_pid_namespace { 0 } else { tid_offset(libc, dynamic) },
+            tid_offset: if process.facts().in_other_pid_namespace {
+                0
+            } else {
+                tid_offset(libc, dynamic)
+            },
             ring_policy: match self.options.buffer_policy {
                 BufferPolicy::Switch => RING_SWITCH,
                 BufferPolicy::Fill => RING_FILL,
@@ -709,12 +785,21 @@ impl Session {
 
     /// The dynamic linker's debugger hook: called whenever its list of libraries changes.
     fn hooks(&self) -> Vec<Hook> {
-        let Some(attachment) = self.attachment.as_ref() else { return Vec::new() };
+        let Some(attachment) = self.attachment.as_ref() else {
+            return Vec::new();
+        };
         let handler = attachment.agent(AgentFunction::LibraryEventHandler);
         let found = self.modules.list().iter().enumerate().find_map(|(index, module)| {
             let symbols = ["_dl_debug_state", "dl_debug_state"];
             let address = symbols.iter().find_map(|name| module.symbol(name))?.address;
-            Some(Hook { module: index, address, fire: Fire::Call { handler, enabling: TargetAddress(0) } })
+            Some(Hook {
+                module: index,
+                address,
+                fire: Fire::Call {
+                    handler,
+                    enabling: TargetAddress(0),
+                },
+            })
         });
         found.into_iter().collect()
     }
@@ -738,7 +823,9 @@ impl Session {
             nanoprobe_arena::ControlBlock::open(memory)?.acknowledge_library(event)?;
         }
         match result {
-            Err(SessionError::Memory(_) | SessionError::Stop(_) | SessionError::Remote(_)) if self.target_is_gone() => Ok(()),
+            Err(SessionError::Memory(_) | SessionError::Stop(_) | SessionError::Remote(_)) if self.target_is_gone() => {
+                Ok(())
+            }
             other => other,
         }
     }
@@ -755,7 +842,10 @@ impl Session {
         if came {
             self.match_target(module)?;
         }
-        let shims = self.attachment.as_ref().is_some_and(|attachment| attachment.shimmed.is_some());
+        let shims = self
+            .attachment
+            .as_ref()
+            .is_some_and(|attachment| attachment.shimmed.is_some());
         if self.enablings.list().len() > first || came && (self.enablings.needs().walks_stacks || shims) {
             let process = self.process.clone().ok_or(SessionError::NotAttached)?;
             if self.has_ifuncs(first) {
@@ -764,7 +854,10 @@ impl Session {
                 stopped.release();
             }
             let armed = self.place(first, module, &[], None)?;
-            self.outputs.push_back(Output::Library { sites: armed.patches, stopped: armed.stopped });
+            self.outputs.push_back(Output::Library {
+                sites: armed.patches,
+                stopped: armed.stopped,
+            });
         }
         if first_time {
             self.loaded = true;
@@ -781,11 +874,17 @@ impl Session {
     fn unresolved(&self, first: usize) -> Vec<TargetAddress> {
         let mut list = Vec::new();
         for enabling in self.enablings.list().iter().skip(first) {
-            let Some(Place::Function { module, function, .. }) = self.probes.get(enabling.probe).map(|probe| &probe.place) else {
+            let Some(Place::Function { module, function, .. }) =
+                self.probes.get(enabling.probe).map(|probe| &probe.place)
+            else {
                 continue;
             };
-            let Some(module) = self.modules.list().get(*module) else { continue };
-            let Some(function) = module.functions().get(*function) else { continue };
+            let Some(module) = self.modules.list().get(*module) else {
+                continue;
+            };
+            let Some(function) = module.functions().get(*function) else {
+                continue;
+            };
             if let FunctionKind::Ifunc { resolver } = function.kind {
                 let resolver = module.bias().to_target(resolver);
                 if !self.choices.contains_key(&resolver) && !list.contains(&resolver) {
@@ -812,7 +911,9 @@ impl Session {
                 Ok(choice) => {
                     self.choices.insert(resolver, TargetAddress(choice));
                 }
-                Err(error) => self.outputs.push_back(Output::Warning(format!("the IFUNC at {resolver}: {error}"))),
+                Err(error) => self
+                    .outputs
+                    .push_back(Output::Warning(format!("the IFUNC at {resolver}: {error}"))),
             }
         }
         Ok(remote.finish()?)
@@ -821,8 +922,13 @@ impl Session {
     // ---- events -----------------------------------------------------------------------------------------------------
 
     fn take_records(&mut self) -> Result<(), SessionError> {
-        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else { return Ok(()) };
-        let policy = self.attachment.as_ref().map_or(RING_SWITCH, |attachment| attachment.parameters.ring_policy);
+        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else {
+            return Ok(());
+        };
+        let policy = self
+            .attachment
+            .as_ref()
+            .map_or(RING_SWITCH, |attachment| attachment.parameters.ring_policy);
         let records = self.consumer.records(memory, &self.layout, policy)?;
         for record in records {
             let (epid, failed) = consume::enabling_of(&record);
@@ -830,9 +936,20 @@ impl Session {
                 continue;
             }
             if failed {
-                let Some(error) = ErrorRecord::from_bytes(&record.payload) else { continue };
-                let fault = Fault { kind: FaultKind::from_code(error.fault), value: error.value };
-                self.note_fault(epid, ClauseFault { fault, action: error.action })?;
+                let Some(error) = ErrorRecord::from_bytes(&record.payload) else {
+                    continue;
+                };
+                let fault = Fault {
+                    kind: FaultKind::from_code(error.fault),
+                    value: error.value,
+                };
+                self.note_fault(
+                    epid,
+                    ClauseFault {
+                        fault,
+                        action: error.action,
+                    },
+                )?;
             } else {
                 self.outputs.push_back(output(record, epid));
             }
@@ -853,9 +970,13 @@ impl Session {
             0,
             0,
         ];
-        let is_error_clause = self.enabling(epid).is_some_and(|(probe, ..)| probe.place == Place::Error);
+        let is_error_clause = self
+            .enabling(epid)
+            .is_some_and(|(probe, ..)| probe.place == Place::Error);
         let has_error_clause = self.enablings.list().iter().any(|enabling| {
-            self.probes.get(enabling.probe).is_some_and(|probe| probe.place == Place::Error)
+            self.probes
+                .get(enabling.probe)
+                .is_some_and(|probe| probe.place == Place::Error)
         });
         self.outputs.push_back(Output::Fault { epid, fault });
         if !has_error_clause || is_error_clause {
@@ -868,17 +989,30 @@ impl Session {
         let now = Instant::now();
         let cpus = std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1));
         for (index, enabling) in self.enablings.list().iter().enumerate() {
-            let Some(Place::Interval(interval)) = self.probes.get(enabling.probe).map(|probe| &probe.place) else { continue };
+            let Some(Place::Interval(interval)) = self.probes.get(enabling.probe).map(|probe| &probe.place) else {
+                continue;
+            };
             let period = Duration::from_nanos(interval.period_ns);
-            let firings = if interval.kind == IntervalKind::Profile { cpus } else { 1 };
-            self.timers.push(Timer { enabling: index, period, next: now + period, firings });
+            let firings = if interval.kind == IntervalKind::Profile {
+                cpus
+            } else {
+                1
+            };
+            self.timers.push(Timer {
+                enabling: index,
+                period,
+                next: now + period,
+                firings,
+            });
         }
     }
 
     fn fire_timers(&mut self) -> Result<(), SessionError> {
         let now = Instant::now();
         for index in 0..self.timers.len() {
-            let Some(timer) = self.timers.get_mut(index).filter(|timer| timer.next <= now) else { continue };
+            let Some(timer) = self.timers.get_mut(index).filter(|timer| timer.next <= now) else {
+                continue;
+            };
             timer.next += timer.period;
             if timer.next <= now {
                 // Late by more than a period: what was missed is not made up for.
@@ -895,7 +1029,9 @@ impl Session {
     fn fire_all(&mut self, at: impl Fn(&Place) -> bool, arguments: [i64; 10]) -> Result<(), SessionError> {
         for index in 0..self.enablings.list().len() {
             let enabling = self.enablings.list().get(index);
-            let fires = enabling.and_then(|enabling| self.probes.get(enabling.probe)).is_some_and(|probe| at(&probe.place));
+            let fires = enabling
+                .and_then(|enabling| self.probes.get(enabling.probe))
+                .is_some_and(|probe| at(&probe.place));
             if fires {
                 self.fire(index, arguments)?;
             }
@@ -905,13 +1041,20 @@ impl Session {
 
     /// Runs one clause in the tracer.
     fn fire(&mut self, index: usize, arguments: [i64; 10]) -> Result<(), SessionError> {
-        let Some(enabling) = self.enablings.list().get(index) else { return Ok(()) };
+        let Some(enabling) = self.enablings.list().get(index) else {
+            return Ok(());
+        };
         let (epid, clause) = (enabling.epid, enabling.clause);
-        let is_end = self.probes.get(enabling.probe).is_some_and(|probe| probe.place == Place::End);
+        let is_end = self
+            .probes
+            .get(enabling.probe)
+            .is_some_and(|probe| probe.place == Place::End);
         if self.exit_status.is_some() && !is_end {
             return Ok(());
         }
-        let (Some(probe), Some(clause)) = (self.probes.get(enabling.probe), self.program.clauses.get(clause)) else { return Ok(()) };
+        let (Some(probe), Some(clause)) = (self.probes.get(enabling.probe), self.program.clauses.get(clause)) else {
+            return Ok(());
+        };
         let own = self.private.as_ref().map(ArenaMemory::memory);
         let shared = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok());
         let Some(memory) = own.or(shared) else { return Ok(()) };
@@ -937,7 +1080,12 @@ impl Session {
                     let mut bytes = vec![0; RECORD_HEADER_BYTES as usize];
                     bytes.extend_from_slice(&payload);
                     let cpu = rustix::thread::sched_getcpu() as u32;
-                    self.outputs.push_back(Output::Record { epid, cpu, thread: std::process::id(), bytes });
+                    self.outputs.push_back(Output::Record {
+                        epid,
+                        cpu,
+                        thread: std::process::id(),
+                        bytes,
+                    });
                 }
                 if self.exit_status.is_none() {
                     self.exit_status = outcome.exit;
@@ -952,7 +1100,9 @@ impl Session {
 
     fn memory(&self) -> Option<&Mapping> {
         let shared = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok());
-        shared.or(self.private.as_ref().map(ArenaMemory::memory)).filter(|_| self.clock.is_some())
+        shared
+            .or(self.private.as_ref().map(ArenaMemory::memory))
+            .filter(|_| self.clock.is_some())
     }
 
     fn initialise_dynamic(&self) -> Result<(), SessionError> {
@@ -968,7 +1118,12 @@ impl Session {
     }
 
     fn forced_tactic(&self) -> Result<Option<Tactic>, SessionError> {
-        self.options.tactic.as_deref().map(str::parse).transpose().map_err(SessionError::Option)
+        self.options
+            .tactic
+            .as_deref()
+            .map(str::parse)
+            .transpose()
+            .map_err(SessionError::Option)
     }
 }
 
@@ -1005,5 +1160,10 @@ fn parent_of(pid: i32) -> u32 {
 fn output(record: Record, epid: u32) -> Output {
     let mut bytes = vec![0; RECORD_HEADER_BYTES as usize];
     bytes.extend_from_slice(&record.payload);
-    Output::Record { epid, cpu: record.cpu, thread: record.tid, bytes }
+    Output::Record {
+        epid,
+        cpu: record.cpu,
+        thread: record.tid,
+        bytes,
+    }
 }

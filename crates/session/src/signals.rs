@@ -16,11 +16,11 @@
 use std::mem::offset_of;
 
 use nanoprobe_agent::Function as AgentFunction;
-use nanoprobe_arena::layout::{
-    Control, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS, SignalAction as StoredAction, TABLE_ACTION_MASKS,
-    TABLE_BLOCKED, TABLE_BITS, TABLE_FACTOR, TABLE_SLOTS, ThreadSlot,
-};
 use nanoprobe_arena::Memory as _;
+use nanoprobe_arena::layout::{
+    Control, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS, SignalAction as StoredAction,
+    TABLE_ACTION_MASKS, TABLE_BITS, TABLE_BLOCKED, TABLE_FACTOR, TABLE_SLOTS, ThreadSlot,
+};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{MemoryError, SignalAction, Stopped};
 
@@ -71,7 +71,11 @@ pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped) -> Res
         let before = remote.signal_action(signal, None)?;
         // Where the program has no handler its choices mean nothing; the alternate stack is then the safer.
         let has_handler = before.handler > 1;
-        let chosen = if has_handler { before.flags & (SA_ONSTACK | SA_RESTART) } else { SA_ONSTACK | SA_RESTART };
+        let chosen = if has_handler {
+            before.flags & (SA_ONSTACK | SA_RESTART)
+        } else {
+            SA_ONSTACK | SA_RESTART
+        };
         let ours = SignalAction {
             handler: attachment.agent(handler).0,
             flags: SA_SIGINFO | SA_RESTORER | chosen,
@@ -113,7 +117,9 @@ pub(crate) fn put_back(control: &Control, stopped: &mut Stopped) -> Result<(), S
         if control.action_mask & 1 << slot == 0 {
             continue;
         }
-        let (Some(original), Some(installed)) = (control.actions.get(slot), control.installed.get(slot)) else { continue };
+        let (Some(original), Some(installed)) = (control.actions.get(slot), control.installed.get(slot)) else {
+            continue;
+        };
         let now = remote.signal_action(signal, None)?;
         if now.handler == installed.handler {
             remote.signal_action(signal, Some(loaded(original)))?;
@@ -145,8 +151,17 @@ fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionErr
         let action = remote.signal_action(signal, None)?;
         let bits = action.mask & SYNCHRONOUS;
         if bits != 0 {
-            remote.process().memory().write(action_place(table, signal), &(bits as u16).to_le_bytes())?;
-            remote.signal_action(signal, Some(SignalAction { mask: action.mask & !SYNCHRONOUS, ..action }))?;
+            remote
+                .process()
+                .memory()
+                .write(action_place(table, signal), &(bits as u16).to_le_bytes())?;
+            remote.signal_action(
+                signal,
+                Some(SignalAction {
+                    mask: action.mask & !SYNCHRONOUS,
+                    ..action
+                }),
+            )?;
         }
     }
     Ok(remote.finish()?)
@@ -171,7 +186,9 @@ pub(crate) fn restore_masks(
         if is_ours(registers.rip) {
             continue;
         }
-        let Some(place) = blocked_place(table, stopped, registers.fs_base, false)? else { continue };
+        let Some(place) = blocked_place(table, stopped, registers.fs_base, false)? else {
+            continue;
+        };
         let bits = take_bits(stopped, place)?;
         if bits != 0 {
             let mask = stopped.signal_mask(tid)?;
@@ -193,7 +210,13 @@ pub(crate) fn restore_masks(
     for (signal, bits) in actions {
         let action = remote.signal_action(signal, None)?;
         if action.handler > 1 {
-            remote.signal_action(signal, Some(SignalAction { mask: action.mask | bits, ..action }))?;
+            remote.signal_action(
+                signal,
+                Some(SignalAction {
+                    mask: action.mask | bits,
+                    ..action
+                }),
+            )?;
         }
     }
     Ok(remote.finish()?)
@@ -245,7 +268,8 @@ fn action_place(table: TargetAddress, signal: i32) -> TargetAddress {
 fn caught_signals(pid: i32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(u64::MAX)
+    line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok())
+        .unwrap_or(u64::MAX)
 }
 
 fn store(attachment: &Attachment, field: usize, slot: usize, action: &SignalAction) -> Result<(), SessionError> {

@@ -25,7 +25,13 @@ pub struct Full {
 impl Space {
     /// An empty space of `bytes` bytes at `start`.
     pub fn new(start: TargetAddress, bytes: u64) -> Space {
-        Space { start: start.0, used: 0, bytes, written: Vec::new(), strings: HashMap::new() }
+        Space {
+            start: start.0,
+            used: 0,
+            bytes,
+            written: Vec::new(),
+            strings: HashMap::new(),
+        }
     }
 
     /// Reserves room; `alignment` is a power of two.
@@ -35,7 +41,10 @@ impl Space {
     pub fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<TargetAddress, Full> {
         let at = self.used.next_multiple_of(alignment);
         let end = at.checked_add(bytes).filter(|end| *end <= self.bytes);
-        self.used = end.ok_or(Full { wanted: bytes, bytes: self.bytes })?;
+        self.used = end.ok_or(Full {
+            wanted: bytes,
+            bytes: self.bytes,
+        })?;
         Ok(TargetAddress(self.start + at))
     }
 

@@ -45,7 +45,11 @@ pub fn publish(attachment: &mut Attachment, modules: &Modules, first: usize) -> 
         .map(|(_, module)| *module)
         .collect();
     loaded.sort_by_key(|module| module.start);
-    let mut bytes = UnwindTable { module_count: loaded.len() as u64, reserved: 0 }.to_bytes();
+    let mut bytes = UnwindTable {
+        module_count: loaded.len() as u64,
+        reserved: 0,
+    }
+    .to_bytes();
     for module in &loaded {
         bytes.extend_from_slice(&module.to_bytes());
     }

@@ -69,7 +69,12 @@ impl TracerWorld<'_> {
     }
 
     fn global_offset(&self, id: VariableId) -> Option<u64> {
-        let offset = self.storage.globals.get(id.0 as usize).copied().filter(|offset| *offset != u32::MAX)?;
+        let offset = self
+            .storage
+            .globals
+            .get(id.0 as usize)
+            .copied()
+            .filter(|offset| *offset != u32::MAX)?;
         Some(self.layout.globals_offset + u64::from(offset))
     }
 
@@ -121,7 +126,9 @@ impl World for TracerWorld<'_> {
             None => {
                 let offset = self.global_offset(id)?;
                 match value_type {
-                    Type::String => variables::read_string(self.memory, offset, bytes).ok().map(Value::String),
+                    Type::String => variables::read_string(self.memory, offset, bytes)
+                        .ok()
+                        .map(Value::String),
                     _ => variables::read_integer(self.memory, offset).ok().map(Value::Integer),
                 }
             }
@@ -136,7 +143,9 @@ impl World for TracerWorld<'_> {
     }
 
     fn set(&mut self, scope: Scope, id: VariableId, key: Option<&[u8]>, value: Option<Value>) {
-        let Some(value_type) = self.variable(scope, id).map(|variable| variable.value_type.clone()) else { return };
+        let Some(value_type) = self.variable(scope, id).map(|variable| variable.value_type.clone()) else {
+            return;
+        };
         if scope != Scope::Global {
             let place = (scope, id, key.map(<[u8]>::to_vec));
             match value {
@@ -168,13 +177,17 @@ impl World for TracerWorld<'_> {
 
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
         let target = self.target.ok_or(Fault::bad_address(address))?;
-        target.read(TargetAddress(address), bytes).map_err(|_| Fault::bad_address(address))
+        target
+            .read(TargetAddress(address), bytes)
+            .map_err(|_| Fault::bad_address(address))
     }
 
     fn read_string(&mut self, address: u64, limit: usize) -> Result<Vec<u8>, Fault> {
         let target = self.target.ok_or(Fault::bad_address(address))?;
         let mut bytes = vec![0; limit];
-        let read = target.read_some(TargetAddress(address), &mut bytes).map_err(|_| Fault::bad_address(address))?;
+        let read = target
+            .read_some(TargetAddress(address), &mut bytes)
+            .map_err(|_| Fault::bad_address(address))?;
         bytes.truncate(read);
         match bytes.iter().position(|byte| *byte == 0) {
             Some(end) => bytes.truncate(end),
@@ -190,6 +203,9 @@ impl World for TracerWorld<'_> {
 
     fn aggregate(&mut self, aggregation: AggregationId, key: &[u8], value: i64, weight: i64) {
         // False only for an aggregation that the program does not have.
-        let _ = self.state.aggregates.update(self.program, aggregation, key, value, weight);
+        let _ = self
+            .state
+            .aggregates
+            .update(self.program, aggregation, key, value, weight);
     }
 }
