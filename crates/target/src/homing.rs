@@ -17,7 +17,8 @@
 //!
 //! The code goes to the end of an executable mapping, into bytes of the last page that belong to nothing (the vDSO ends
 //! in some); the frame goes below the stack, beyond the red zone. Both are put back afterwards. A tracer that dies leaves
-//! the twelve bytes there; the next one recognises them, and takes them away unless a thread still stands in them.
+//! the twelve bytes there; the next one recognises them, and takes them away unless a thread still stands in them
+//! ([`Stopped::clear_way_home`](crate::Stopped::clear_way_home)).
 
 use std::arch::x86_64::__cpuid_count;
 
@@ -66,18 +67,27 @@ impl HomingCode {
 
     /// Writes the code to a place that is free for it, or finds it (true) where a tracer that died has left it.
     pub fn install(map: &Map, memory: &Memory) -> Option<(HomingCode, bool)> {
-        let candidates = |vdso: bool| {
-            map.mappings().iter().filter(move |mapping| {
-                let private = mapping.permissions.execute && !mapping.permissions.shared;
-                let is_vdso = mapping.kind == MappingKind::Vdso;
-                private && is_vdso == vdso && (vdso || mapping.path().is_some())
-            })
-        };
-        let (place, found) = candidates(true)
-            .chain(candidates(false))
-            .find_map(|mapping| free_end(mapping, memory))?;
+        let (place, found) = candidates(map).find_map(|mapping| free_end(mapping, memory))?;
         memory.write(place, &CODE).ok()?;
         Some((HomingCode(place), found))
+    }
+
+    /// All that tracers that died have left.
+    pub fn left(map: &Map, memory: &Memory) -> Vec<HomingCode> {
+        let found = |mapping| free_end(mapping, memory).filter(|&(_, found)| found);
+        candidates(map)
+            .filter_map(|mapping| found(mapping).map(|(place, _)| HomingCode(place)))
+            .collect()
+    }
+
+    /// Whether a word of these, from a stack pointer upwards, is the bottom of a frame that leads here: the return
+    /// address of a called function, and the flags above it.
+    pub fn is_returned_to(self, stack: &[u8]) -> bool {
+        let words = [self.return_point(), FRAME_FLAGS].map(u64::to_le_bytes);
+        stack
+            .chunks_exact(8)
+            .zip(stack.chunks_exact(8).skip(1))
+            .any(|(low, high)| low == words[0] && high == words[1])
     }
 
     /// Takes the code away again.
@@ -85,6 +95,18 @@ impl HomingCode {
         // An error means that the address space is gone, and the code with it.
         let _ = memory.write(self.0, &[0; CODE.len()]);
     }
+}
+
+/// Where the code may lie; the vDSO first.
+fn candidates(map: &Map) -> impl Iterator<Item = &Mapping> {
+    let of_kind = |vdso: bool| {
+        map.mappings().iter().filter(move |mapping| {
+            let private = mapping.permissions.execute && !mapping.permissions.shared;
+            let is_vdso = mapping.kind == MappingKind::Vdso;
+            private && is_vdso == vdso && (vdso || mapping.path().is_some())
+        })
+    };
+    of_kind(true).chain(of_kind(false))
 }
 
 fn free_end(mapping: &Mapping, memory: &Memory) -> Option<(TargetAddress, bool)> {
@@ -133,6 +155,7 @@ const UCONTEXT_BYTES: usize = 304;
 const UC_FP_XSTATE: u64 = 1;
 const UC_SIGCONTEXT_SS: u64 = 2;
 const UC_STRICT_RESTORE_SS: u64 = 4;
+const FRAME_FLAGS: u64 = UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS;
 const XSTATE_MAGIC1: u32 = 0x4650_5853;
 const XSTATE_MAGIC2: u32 = 0x4650_5845;
 const FXSAVE_BYTES: usize = 512;
@@ -158,7 +181,7 @@ pub(crate) fn frame(
     let segments = (r.cs & 0xffff) | (r.ss & 0xffff) << 48;
     let words = [
         code.return_point(),
-        UC_FP_XSTATE | UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS,
+        FRAME_FLAGS,
         0,
         // uc_stack: of no size, which is invalid and so leaves the thread's alternate stack as it is
         0,

@@ -43,6 +43,7 @@ mod spawn;
 mod status;
 mod stop;
 mod threads;
+mod way_home;
 
 pub use attach::Facts;
 pub use error::{AttachError, MemoryError, RemoteError, SpawnError, StopError};
@@ -57,6 +58,7 @@ pub use remote_calls::{Protection, SharedMemory, SignalAction};
 pub use spawn::Spawned;
 pub use status::Seccomp;
 pub use stop::Stopped;
+pub use way_home::WayHome;
 
 /// The kernel's number of a process, as the tracer sees it.
 pub type ProcessId = i32;

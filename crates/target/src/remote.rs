@@ -138,7 +138,7 @@ impl Stopped {
 }
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS as bits of a signal mask.
-fn raised_by_itself() -> u64 {
+pub(crate) fn raised_by_itself() -> u64 {
     [
         libc::SIGILL,
         libc::SIGTRAP,

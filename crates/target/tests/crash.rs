@@ -6,7 +6,7 @@ mod support;
 use std::io::Read;
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Process, Protection};
+use nanoprobe_target::{MappingKind, Process, Protection, WayHome};
 use support::{Running, compile, until};
 
 /// The tracer that is killed: this test program started anew with the target's pid, going on for ever, or holding the
@@ -96,6 +96,55 @@ fn killed_and_followed_at_once() {
     }
     nix::sys::signal::kill(pid, nix::sys::signal::SIGCONT).unwrap();
     runs(&mut running);
+}
+
+/// What a dead tracer's thread still stands in stays until it has gone home; then it goes, and only then.
+#[test]
+fn the_way_home_is_cleared_when_nobody_needs_it() {
+    let program = compile("vanish");
+    let mut running = Running::of(&program, &[]);
+    let pid = nix::unistd::Pid::from_raw(running.pid());
+    // Not before it is there: a new program's map fills up little by little.
+    runs(&mut running);
+    let process = running.open();
+    let vdso = vdso_bytes(&process);
+    assert_eq!(process.stop().unwrap().clear_way_home(), Ok(WayHome::Clean));
+    nix::sys::signal::kill(pid, nix::sys::signal::SIGSTOP).unwrap();
+    until("stopped", || support::state(running.pid()) == 'T');
+    let mut tracer = start_tracer(running.pid(), "borrowed");
+    while tracer.line() != "holding" {}
+    drop(tracer);
+    until("stopped again", || support::state(running.pid()) == 'T');
+    let left = vdso_bytes(&process);
+    assert_ne!(left, vdso);
+    for _ in 0..2 {
+        assert_eq!(process.stop().unwrap().clear_way_home(), Ok(WayHome::InUse));
+        assert_eq!(process.stop_one().unwrap().clear_way_home(), Ok(WayHome::InUse));
+        assert_eq!(vdso_bytes(&process), left);
+    }
+    nix::sys::signal::kill(pid, nix::sys::signal::SIGCONT).unwrap();
+    runs(&mut running);
+    assert_eq!(
+        process.stop_one().unwrap().clear_way_home(),
+        Ok(WayHome::InUse),
+        "of the others it is not known"
+    );
+    assert_eq!(process.stop().unwrap().clear_way_home(), Ok(WayHome::Cleared));
+    assert_eq!(vdso_bytes(&process), vdso);
+    assert_eq!(process.stop().unwrap().clear_way_home(), Ok(WayHome::Clean));
+    runs(&mut running);
+}
+
+fn vdso_bytes(process: &Process) -> Vec<u8> {
+    let map = process.map().unwrap();
+    let vdso = map
+        .mappings()
+        .iter()
+        .find(|mapping| mapping.kind == MappingKind::Vdso)
+        .unwrap();
+    let mut bytes = vec![0; (vdso.end.0 - vdso.start.0) as usize];
+    process.memory().read(vdso.start, &mut bytes).unwrap();
+    bytes
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! Cleaning up behind a tracer that was killed while it had borrowed a thread.
+//!
+//! Such a thread stands in the homing code ([`homing`](crate::homing)), or is on its way there from a function that it was
+//! made to call. It may stand in front of a `syscall` that the dead tracer wanted and that it would still make, however
+//! late: a mapping would appear that nobody expects. So it is sent straight home. The code goes when nobody needs it.
+
+use nanoprobe_patch::TargetAddress;
+
+use crate::ThreadId;
+use crate::error::StopError;
+use crate::homing::HomingCode;
+use crate::raw::Registers;
+use crate::remote::raised_by_itself;
+use crate::stop::Stopped;
+
+/// How much of a stack is searched for a called function's way back.
+const STACK_BYTES: usize = 64 << 10;
+
+/// What there was on the way home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WayHome {
+    /// Nothing.
+    Clean,
+    /// A dead tracer's code, which is gone now.
+    Cleared,
+    /// A dead tracer's code, and a thread that still needs it: it goes home as soon as it runs. To be tried again.
+    InUse,
+}
+
+impl Stopped {
+    /// Takes away what a tracer that was killed has left of its way to make system calls. All threads must stand still
+    /// ([`Process::stop`](crate::Process::stop)); of one alone it is not known where the others are.
+    ///
+    /// # Errors
+    /// [`StopError`]: the process, or its map, is gone.
+    pub fn clear_way_home(&mut self) -> Result<WayHome, StopError> {
+        let process = self.process().clone();
+        let left = HomingCode::left(&process.map()?, process.memory());
+        if left.is_empty() {
+            return Ok(WayHome::Clean);
+        }
+        let threads: Vec<(ThreadId, Registers)> = self
+            .threads()
+            .filter_map(|tid| Some((tid, self.registers(tid).ok()?)))
+            .collect();
+        let mut in_use = false;
+        for code in left {
+            let mut needed = !self.is_whole_process();
+            for (tid, registers) in &threads {
+                if code.holds(registers.rip) {
+                    needed = true;
+                    // From everywhere in the code the stack pointer is at the frame.
+                    let home = Registers {
+                        rip: code.home(),
+                        rax: 0,
+                        orig_rax: u64::MAX,
+                        ..*registers
+                    };
+                    self.set_registers(*tid, &home)?;
+                } else {
+                    needed |= self.is_in_call(*tid, registers, code);
+                }
+            }
+            in_use |= needed;
+            if !needed {
+                code.remove(process.memory());
+            }
+        }
+        Ok(if in_use { WayHome::InUse } else { WayHome::Cleared })
+    }
+
+    /// Whether a thread is in a function that a dead tracer called: it blocks what only our borrowing blocks, and a frame
+    /// of ours lies above its stack pointer. Frames of the past lie there too, by chance; the mask tells them apart.
+    fn is_in_call(&self, tid: ThreadId, registers: &Registers, code: HomingCode) -> bool {
+        const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
+        let blocks_all = |mask: u64| mask | raised_by_itself() | UNBLOCKABLE == u64::MAX;
+        if !self.signal_mask(tid).is_ok_and(blocks_all) {
+            return false;
+        }
+        let mut stack = vec![0; STACK_BYTES];
+        let start = TargetAddress(registers.rsp & !7);
+        let read = self.process().memory().read_some(start, &mut stack).unwrap_or(0);
+        code.is_returned_to(stack.get(..read).unwrap_or_default())
+    }
+}
