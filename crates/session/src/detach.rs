@@ -1,4 +1,4 @@
-//! Taking everything back: from a session that ends, and (`restore`) from one whose tracer was killed.
+//! Taking everything back: from a session that ends, and ([`restore`]) from one whose tracer was killed.
 //!
 //! 1. All threads stand still. Every site that still holds our bytes gets the original ones; the state becomes RESTORED.
 //!    From here on nobody enters our code any more, but for those on their way: who has met one of our traps, and waits
@@ -6,21 +6,29 @@
 //! 2. Who is inside of it, or on its way? A thread whose instruction pointer is in a detour, where the detour corresponds
 //!    to the original text, is moved there. Any other (in a handler, in the agent, with a trap pending), and one whose
 //!    stack holds an address of ours (a signal handler that interrupted a detour), is let run on, and looked at again.
-//! 3. When nobody is, the signal actions are put back and everything is unmapped. When somebody stays (it sleeps in a signal handler for hours), the
-//!    mappings stay too, harmless, and that is said.
+//! 3. When nobody is, the signal actions are put back and everything is unmapped. When somebody stays (it sleeps in a
+//!    signal handler for hours), the mappings stay too, harmless, and that is said.
+//!
+//! The tracer may be killed between any two of these steps, and each of them may be done again. What is unmapped leaves
+//! the arena's region table: so `restore`, which comes later, does not unmap what the program has mapped there since.
 
 use std::collections::BTreeMap;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use nanoprobe_arena::layout::{Control, REGION_ARENA, REGION_CODE, Region, STATE_RESTORED, Site};
-use nanoprobe_arena::{Bytes, ControlBlock, Structure as _};
+use nanoprobe_arena::ControlBlock;
+use nanoprobe_arena::layout::{Control, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_RESTORED, Site};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Mapping, Memory, Process, Stopped};
+use nanoprobe_target::{Map, Mapping, MappingKind, Memory, Process, Stopped};
 
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::signals;
+
+pub use restore::restore;
+
+mod restore;
 
 /// How long threads may take to leave our code.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -58,15 +66,26 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let process = attachment.process.clone();
     let mut stopped = process.stop()?;
     restore_sites(process.memory(), &sites, &mut detached)?;
-    if let Ok(control) = attachment.memory().and_then(|memory| Ok(ControlBlock::open(memory)?.read()?)) {
-        signals::restore_masks(&control, attachment.addresses.table.0, &mut stopped, |rip| is_code(&regions, rip))?;
+    if let Ok(control) = attachment
+        .memory()
+        .and_then(|memory| Ok(ControlBlock::open(memory)?.read()?))
+    {
+        signals::restore_masks(&control, attachment.addresses.table.0, &mut stopped, |rip| {
+            is_code(&regions, rip)
+        })?;
     }
     if let Ok(memory) = attachment.memory() {
         ControlBlock::open(memory)?.set_state(STATE_RESTORED)?;
     }
     attachment.patches.clear();
+    let presence = Presence {
+        arena: attachment.memory().is_ok().then_some(attachment.addresses.arena),
+        regions: &regions,
+        departures: &departures,
+        lent,
+    };
     let put_back = |stopped: &mut Stopped| signals::restore(attachment, stopped);
-    leave(&process, stopped, &regions, &departures, lent, put_back, &mut detached)?;
+    leave(&process, stopped, &presence, put_back, &mut detached)?;
     if detached.left_bytes == 0 {
         attachment.regions.clear();
     }
@@ -75,65 +94,19 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
 
 /// Whether a process carries an arena.
 pub fn has_arena(map: &Map) -> bool {
-    arenas(map).next().is_some()
+    map.mappings().iter().any(is_arena)
 }
 
-fn arenas(map: &Map) -> impl Iterator<Item = TargetAddress> {
-    let ours = |mapping: &&Mapping| mapping.path().is_some_and(|path| path.ends_with("memfd:nanoprobe"));
-    map.mappings().iter().filter(ours).map(|mapping| mapping.start)
-}
-
-/// Cleans up after a tracer that was killed.
-///
-/// # Errors
-/// There is nothing to clean, the tracer lives, or the target cannot be stopped or written.
-pub fn restore(process: &Process) -> Result<Detached, SessionError> {
-    let pid = process.pid();
-    let map = process.map()?;
-    let nothing = || SessionError::NothingToRestore { pid };
-    let arenas: Vec<TargetAddress> = arenas(&map).collect();
-    let mut detached = Detached::default();
-    let mut found = false;
-    for address in arenas {
-        let Some(arena) = read_arena(process.memory(), address)? else { continue };
-        let control = ControlBlock::open(&arena)?;
-        let head: Control = control.read()?;
-        if head.arena_address != address.0 {
-            continue;
-        }
-        if head.tracer_pid != std::process::id() && is_tracer(head.tracer_pid) {
-            return Err(SessionError::TracerLives { pid, tracer: head.tracer_pid });
-        }
-        found = true;
-        let (sites, regions) = (control.sites()?, control.regions()?);
-        let mut stopped = process.stop()?;
-        restore_sites(process.memory(), &sites, &mut detached)?;
-        let table = regions.iter().find(|region| region.kind == nanoprobe_arena::layout::REGION_TABLE);
-        let table = table.filter(|region| region.bytes >= nanoprobe_arena::layout::TABLE_BYTES as u64);
-        let table = table.map_or(0, |region| region.address);
-        signals::restore_masks(&head, table, &mut stopped, |rip| is_code(&regions, rip))?;
-        // Without the tracer's tables nobody can be moved out of a detour; everybody gets out by running on.
-        let lent = regions.iter().find(|region| region.kind == nanoprobe_arena::layout::REGION_TABLE);
-        let lent = lent.map_or(0, |region| region.address + nanoprobe_arena::layout::TABLE_MAGIC as u64 + 8);
-        let put_back = |stopped: &mut Stopped| {
-            signals::restore_masks(&head, table, stopped, |_| false)?;
-            signals::put_back(&head, stopped)
-        };
-        leave(process, stopped, &regions, &BTreeMap::new(), lent, put_back, &mut detached)?;
-    }
-    if found {
-        return Ok(detached);
-    }
-    // A tracer that was killed even before it had an arena may have left the few bytes from which system calls are made:
-    // borrowing a thread and giving it back puts them back too.
-    let mut stopped = process.stop_one()?;
-    let tid = stopped.best_thread()?;
-    stopped.remote(tid)?.finish()?;
-    Err(nothing())
+fn is_arena(mapping: &Mapping) -> bool {
+    mapping.permissions.shared && mapping.path().is_some_and(|path| path.ends_with("memfd:nanoprobe"))
 }
 
 fn site(built: &nanoprobe_patch::Built) -> Site {
-    let mut site = Site { address: built.address.0, length: built.original.len() as u32, ..Site::default() };
+    let mut site = Site {
+        address: built.address.0,
+        length: built.original.len() as u32,
+        ..Site::default()
+    };
     for (to, from) in site.original.iter_mut().zip(&built.original) {
         *to = *from;
     }
@@ -143,22 +116,37 @@ fn site(built: &nanoprobe_patch::Built) -> Site {
     site
 }
 
-/// Writes the original bytes wherever ours still stand.
+/// Writes the original bytes wherever ours still stand. A site that crosses into another page may hold some of each: the
+/// tracer was killed while it wrote the first page and had not written the second. So it goes byte by byte.
 fn restore_sites(memory: &Memory, sites: &[Site], detached: &mut Detached) -> Result<(), SessionError> {
-    let mut writes: Vec<(TargetAddress, &[u8])> = Vec::new();
+    let mut text: BTreeMap<u64, u8> = BTreeMap::new();
     for site in sites {
         let length = (site.length as usize).min(site.original.len());
-        let (Some(original), Some(patched)) = (site.original.get(..length), site.patched.get(..length)) else { continue };
+        let (Some(original), Some(patched)) = (site.original.get(..length), site.patched.get(..length)) else {
+            continue;
+        };
         let mut now = vec![0; length];
-        if memory.read(TargetAddress(site.address), &mut now).is_ok() && now == patched {
-            writes.push((TargetAddress(site.address), original));
-        } else if now != original {
+        let read = memory.read(TargetAddress(site.address), &mut now).is_ok();
+        let pairs = || original.iter().zip(patched);
+        if read && now == original {
+            continue;
+        }
+        if read
+            && now
+                .iter()
+                .zip(pairs())
+                .all(|(now, (original, patched))| now == original || now == patched)
+        {
+            text.extend((site.address..).zip(original.iter().copied()));
+            detached.restored += 1;
+        } else {
             detached.foreign += 1;
         }
     }
-    writes.sort_by_key(|(address, _)| *address);
-    writes.dedup_by_key(|(address, _)| *address);
-    detached.restored += writes.len();
+    let writes: Vec<_> = text
+        .iter()
+        .map(|(address, byte)| (TargetAddress(*address), std::slice::from_ref(byte)))
+        .collect();
     Ok(memory.write_text(&writes)?)
 }
 
@@ -167,16 +155,27 @@ fn is_code(regions: &[Region], address: u64) -> bool {
     regions.iter().any(|region| region.kind == REGION_CODE && holds(region))
 }
 
+/// What there is of us in a target, besides the patches.
+struct Presence<'a> {
+    /// Where the arena is, when there is one.
+    arena: Option<TargetAddress>,
+    /// As the arena's table has them.
+    regions: &'a [Region],
+    /// From where in a detour to where in the original text a thread may be moved.
+    departures: &'a BTreeMap<u64, u64>,
+    /// The lent thread pointer; 0: none.
+    lent: u64,
+}
+
 /// Steps 2 and 3.
 fn leave(
     process: &Process,
     stopped: Stopped,
-    regions: &[Region],
-    departures: &BTreeMap<u64, u64>,
-    lent: u64,
+    presence: &Presence,
     mut put_back: impl FnMut(&mut Stopped) -> Result<(), SessionError>,
     detached: &mut Detached,
 ) -> Result<(), SessionError> {
+    let Presence { arena, regions, .. } = *presence;
     let code: Vec<Range<u64>> = regions
         .iter()
         .filter(|region| region.kind == REGION_CODE)
@@ -188,20 +187,24 @@ fn leave(
         let mut inside = false;
         let threads: Vec<i32> = stopped.threads().collect();
         for tid in threads {
-            inside |= is_inside(process, &mut stopped, tid, &code, departures, lent)?;
+            inside |= is_inside(process, &mut stopped, tid, &code, presence)?;
         }
         let late = Instant::now() > deadline;
         if !inside || late {
             put_back(&mut stopped)?;
         }
         if !inside {
-            unmap(&mut stopped, regions)?;
+            unmap(&mut stopped, arena, regions)?;
             detached.stopped += stopped.release();
             return Ok(());
         }
         detached.stopped += stopped.release();
         if late {
-            detached.left_bytes = regions.iter().filter(|region| region.kind != REGION_ARENA).map(|region| region.bytes).sum();
+            detached.left_bytes = regions
+                .iter()
+                .filter(|region| region.kind != REGION_ARENA)
+                .map(|region| region.bytes)
+                .sum();
             return Ok(());
         }
         std::thread::sleep(Duration::from_micros(200));
@@ -215,19 +218,18 @@ fn is_inside(
     stopped: &mut Stopped,
     tid: i32,
     code: &[Range<u64>],
-    departures: &BTreeMap<u64, u64>,
-    lent: u64,
+    presence: &Presence,
 ) -> Result<bool, SessionError> {
     let ours = |address: u64| code.iter().any(|range| range.contains(&address));
     let mut registers = stopped.registers(tid)?;
     let mut changed = false;
-    if lent != 0 && registers.fs_base == lent {
+    if presence.lent != 0 && registers.fs_base == presence.lent {
         registers.fs_base = 0;
         changed = true;
     }
     let mut inside = false;
     if ours(registers.rip) {
-        match departures.get(&registers.rip) {
+        match presence.departures.get(&registers.rip) {
             Some(original) => {
                 registers.rip = *original;
                 changed = true;
@@ -247,7 +249,9 @@ fn has_pending_trap(pid: i32, tid: i32) -> bool {
     const TRAPS: u64 = 1 << (5 - 1) | 1 << (4 - 1);
     let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
     let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-    pending.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & TRAPS != 0)
+    pending
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .is_some_and(|mask| mask & TRAPS != 0)
 }
 
 /// Whether a word between the stack pointer and the stack's end is an address of ours: a return address into a handler,
@@ -257,44 +261,78 @@ fn stack_holds(memory: &Memory, rsp: u64, ours: impl Fn(u64) -> bool) -> bool {
     let mut bytes = vec![0; STACK_BYTES_MAX];
     let read = memory.read_some(TargetAddress(start), &mut bytes).unwrap_or(0);
     let words = bytes.get(..read).unwrap_or_default().chunks_exact(8);
-    words.filter_map(|word| word.try_into().ok()).any(|word| ours(u64::from_le_bytes(word)))
+    words
+        .filter_map(|word| word.try_into().ok())
+        .any(|word| ours(u64::from_le_bytes(word)))
 }
 
-/// The arena last: until then the target describes itself.
-fn unmap(stopped: &mut Stopped, regions: &[Region]) -> Result<(), SessionError> {
+/// Unmaps from the table's end to its start, where the arena is: until then the target describes itself. A region may
+/// have been published and never mapped, or was unmapped before the tracer was killed, and since then the program may
+/// have mapped something there: only what looks like ours goes.
+fn unmap(stopped: &mut Stopped, arena: Option<TargetAddress>, regions: &[Region]) -> Result<(), SessionError> {
+    let map = stopped.process().map()?;
     let tid = stopped.best_thread()?;
     let mut remote = stopped.remote(tid)?;
-    let (arenas, others): (Vec<&Region>, Vec<&Region>) = regions.iter().partition(|region| region.kind == REGION_ARENA);
-    for region in others.into_iter().chain(arenas) {
-        remote.unmap(TargetAddress(region.address), region.bytes)?;
+    for (index, region) in regions.iter().enumerate().rev() {
+        for (start, end) in mapped_parts(&map, region) {
+            remote.unmap(TargetAddress(start), end - start)?;
+        }
+        if let Some(arena) = arena.filter(|_| region.kind != REGION_ARENA) {
+            let count = TargetAddress(arena.0 + offset_of!(Control, region_count) as u64);
+            // An error: the program has unmapped it; then nobody will read it.
+            let _ = remote.process().memory().write(count, &(index as u32).to_le_bytes());
+        }
     }
     Ok(remote.finish()?)
 }
 
-/// What `restore` needs of an arena in another process: the head and the two tables behind it.
-fn read_arena(memory: &Memory, address: TargetAddress) -> Result<Option<Bytes>, SessionError> {
-    let mut head = vec![0; Control::BYTES];
-    if memory.read(address, &mut head).is_err() {
-        return Ok(None);
-    }
-    let Some(control) = Control::from_bytes(&head) else { return Ok(None) };
-    let end_of = |offset: u64, count: u32, bytes: usize| offset.saturating_add(u64::from(count) * bytes as u64);
-    let end = end_of(control.sites_offset, control.site_count, Site::BYTES)
-        .max(end_of(control.regions_offset, control.region_count, Region::BYTES))
-        .max(Control::BYTES as u64);
-    const END_MAX: u64 = 256 << 20;
-    if end > END_MAX || end > control.arena_bytes {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; end as usize];
-    memory.read(address, &mut bytes)?;
-    Ok(Some(Bytes::from(bytes.as_slice())))
+/// What of a region is mapped, and looks like what we map.
+fn mapped_parts(map: &Map, region: &Region) -> Vec<(u64, u64)> {
+    let end = region.address.saturating_add(region.bytes);
+    let parts = map.mappings().iter().filter(|mapping| is_like(mapping, region.kind));
+    let parts = parts.map(|mapping| (mapping.start.0.max(region.address), mapping.end.0.min(end)));
+    parts.filter(|(start, end)| start < end).collect()
 }
 
-/// Whether a process of that number lives and is one of ours.
-fn is_tracer(pid: u32) -> bool {
-    let name = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
-    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let zombie = state.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']));
-    !zombie && name(&pid.to_string()).is_some_and(|other| Some(other) == name("self"))
+fn is_like(mapping: &Mapping, kind: u32) -> bool {
+    let may = mapping.permissions;
+    let private = mapping.kind == MappingKind::Anonymous && !may.shared;
+    match kind {
+        REGION_ARENA => is_arena(mapping),
+        REGION_TABLE => private && may.read && may.write && !may.execute,
+        _ => private && may.read && !may.write && may.execute,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the program has mapped where something of ours was stays.
+    #[test]
+    fn only_what_looks_like_ours_is_unmapped() {
+        let map = Map::parse(
+            b"1000-3000 r-xp 00000000 00:00 0 \n\
+              3000-4000 rw-p 00000000 00:00 0 \n\
+              4000-5000 r-xp 00000000 fe:00 12                     /usr/lib/plugin.so\n\
+              5000-6000 rwxp 00000000 00:00 0 \n\
+              8000-9000 rw-s 00000000 00:01 99                     /memfd:nanoprobe (deleted)\n\
+              9000-a000 rw-s 00000000 00:01 98                     /memfd:other (deleted)\n",
+        );
+        let parts = |kind, address, bytes| {
+            let region = Region {
+                address,
+                bytes,
+                kind,
+                reserved: 0,
+            };
+            mapped_parts(&map, &region)
+        };
+        assert_eq!(parts(REGION_CODE, 0x2000, 0x6000), [(0x2000, 0x3000)]);
+        assert_eq!(parts(REGION_CODE, 0x1000, 0x1000), [(0x1000, 0x2000)]);
+        assert_eq!(parts(REGION_TABLE, 0x1000, 0x8000), [(0x3000, 0x4000)]);
+        assert_eq!(parts(REGION_ARENA, 0x1000, u64::MAX), [(0x8000, 0x9000)]);
+        assert!(parts(REGION_CODE, 0x6000, 0x2000).is_empty(), "a hole");
+        assert!(has_arena(&map));
+    }
 }
