@@ -175,8 +175,8 @@ pub(crate) fn restore_masks(
     stopped: &mut Stopped,
     is_ours: impl Fn(u64) -> bool,
 ) -> Result<(), SessionError> {
-    // Before the first action nothing is recorded, and there may be no table yet.
-    if control.action_mask == 0 || table == 0 {
+    // A table may not be there yet, or no more: what cannot be read records nothing.
+    if table == 0 || control.arena_address == 0 {
         return Ok(());
     }
     let table = TargetAddress(table);
@@ -186,18 +186,20 @@ pub(crate) fn restore_masks(
         if is_ours(registers.rip) {
             continue;
         }
-        let Some(place) = blocked_place(table, stopped, registers.fs_base, false)? else {
+        let Ok(Some(place)) = blocked_place(table, stopped, registers.fs_base, false) else {
             continue;
         };
-        let bits = take_bits(stopped, place)?;
+        let bits = recorded_bits(stopped, place);
         if bits != 0 {
+            // The record goes last: a tracer that is killed in between leaves what can be done again.
             let mask = stopped.signal_mask(tid)?;
             stopped.set_signal_mask(tid, mask | bits)?;
+            stopped.process().memory().write(place, &[0; 2])?;
         }
     }
     let mut actions = Vec::new();
     for signal in 1..=64_i32 {
-        let bits = take_bits(stopped, action_place(table, signal))?;
+        let bits = recorded_bits(stopped, action_place(table, signal));
         if bits != 0 {
             actions.push((signal, bits));
         }
@@ -218,18 +220,15 @@ pub(crate) fn restore_masks(
                 }),
             )?;
         }
+        remote.process().memory().write(action_place(table, signal), &[0; 2])?;
     }
     Ok(remote.finish()?)
 }
 
-/// Reads a record, and clears it.
-fn take_bits(stopped: &Stopped, place: TargetAddress) -> Result<u64, SessionError> {
-    let memory = stopped.process().memory();
-    let bits = u64::from(u16::from_le_bytes(memory.read_array(place)?)) & SYNCHRONOUS;
-    if bits != 0 {
-        memory.write(place, &[0; 2])?;
-    }
-    Ok(bits)
+/// Reads a record.
+fn recorded_bits(stopped: &Stopped, place: TargetAddress) -> u64 {
+    let bits = stopped.process().memory().read_array(place).map(u16::from_le_bytes);
+    bits.map_or(0, u64::from) & SYNCHRONOUS
 }
 
 /// Where it is recorded what a thread believes to block: at the slot of its thread pointer, which is claimed for it when
