@@ -65,6 +65,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     let mut session = Session::open(program, options.clone(), choice, &compile)?;
     if arguments.list {
         let mut out = Sink::open(arguments.output.as_deref())?;
+        session.load()?;
         list::print(&session, &mut out)?;
         if arguments.verbose {
             list::print_plan(&mut session, &mut out)?;

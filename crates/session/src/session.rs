@@ -129,6 +129,8 @@ pub struct Session {
     exited: Option<Exit>,
     hooked: bool,
     loaded: bool,
+    /// Only looked at: nothing but the linker's hook is placed, no clause fires.
+    listing: bool,
     allow_unmatched: bool,
     ranges: crate::ranges::Publisher,
     next_status: Instant,
@@ -229,6 +231,7 @@ impl Session {
             exited: None,
             hooked: false,
             loaded: false,
+            listing: false,
             allow_unmatched,
             ranges: crate::ranges::Publisher::default(),
             next_status: Instant::now(),
@@ -378,7 +381,8 @@ impl Session {
         };
         let hooks = self.hooks();
         self.hooked = !hooks.is_empty();
-        let armed = self.place(0, 0, &hooks, stopped)?;
+        let first = if self.listing { self.enablings.list().len() } else { 0 };
+        let armed = self.place(first, 0, &hooks, stopped)?;
         Ok(Begun {
             stopped: armed.stopped,
             patches: armed.patches,
@@ -599,8 +603,28 @@ impl Session {
         placement
     }
 
+    /// Lets a command that was started run until its libraries are mapped, so that their probes can be listed.
+    /// [`Session::abandon`] ends it.
+    ///
+    /// # Errors
+    /// As [`Session::begin`].
+    pub fn load(&mut self) -> Result<(), SessionError> {
+        if self.loaded {
+            return Ok(());
+        }
+        self.listing = true;
+        self.begin()?;
+        while !self.loaded && !self.is_finished() {
+            self.step()?;
+        }
+        Ok(())
+    }
+
     /// Ends a session that has not begun; a command that was started for it is ended too.
     pub fn abandon(&mut self) {
+        if let Some(process) = self.process.as_ref().filter(|process| process.is_child()) {
+            process.kill();
+        }
         self.starting = None;
     }
 
@@ -842,6 +866,10 @@ impl Session {
         if came {
             self.match_target(module)?;
         }
+        if self.listing {
+            self.loaded |= came;
+            return Ok(());
+        }
         let shims = self
             .attachment
             .as_ref()
@@ -1027,6 +1055,9 @@ impl Session {
     }
 
     fn fire_all(&mut self, at: impl Fn(&Place) -> bool, arguments: [i64; 10]) -> Result<(), SessionError> {
+        if self.listing {
+            return Ok(());
+        }
         for index in 0..self.enablings.list().len() {
             let enabling = self.enablings.list().get(index);
             let fires = enabling
