@@ -171,6 +171,37 @@ pub(crate) fn signal_code(tid: ThreadId) -> Result<i32, Errno> {
     Ok(unsafe { information.assume_init() }.si_code)
 }
 
+/// Whether a signal of this set waits for the thread itself (not for its process) to take it.
+pub(crate) fn has_queued(tid: ThreadId, signals: u64) -> Result<bool, Errno> {
+    const AT_ONCE: usize = 8;
+    let mut arguments = libc::ptrace_peeksiginfo_args {
+        off: 0,
+        flags: 0,
+        nr: AT_ONCE as i32,
+    };
+    loop {
+        let mut queue = [const { MaybeUninit::<libc::siginfo_t>::zeroed() }; AT_ONCE];
+        let found = ptrace(
+            libc::PTRACE_PEEKSIGINFO,
+            tid,
+            std::ptr::from_ref(&arguments) as usize,
+            queue.as_mut_ptr() as usize,
+        )?;
+        let found = usize::try_from(found).unwrap_or(0);
+        for information in queue.iter().take(found) {
+            // SAFETY: zeroed plain data, filled in by the kernel.
+            let signal = unsafe { information.assume_init_ref() }.si_signo;
+            if matches!(signal, 1..=64) && signals >> (signal - 1) & 1 == 1 {
+                return Ok(true);
+            }
+        }
+        if found < AT_ONCE {
+            return Ok(false);
+        }
+        arguments.off += found as u64;
+    }
+}
+
 /// The next event of one thread that we trace, if there is one by now. ECHILD: the thread is not (or no longer) ours.
 /// With `keep_end` the end of the thread stays to be collected: for a child of ours, whose status somebody wants.
 pub(crate) fn poll_event(tid: ThreadId, keep_end: bool) -> Result<Option<Event>, Errno> {

@@ -7,6 +7,9 @@
 //! 3. A thread may be met elsewhere than at our stop:
 //!    - about to receive a signal: it is interrupted anew and sent on *with* the signal; so the handler's frame is built,
 //!      or the default action taken, exactly once, and the thread stops at the handler's first instruction;
+//!    - stopped by us between an instruction that trapped or faulted and the signal for that: it is sent on without being
+//!      interrupted, and met about to receive that signal. Otherwise the signal would come while the thread makes calls for
+//!      us, be taken for theirs and be lost, and behind an `int3` the thread would go on in the middle of an instruction;
 //!    - stopped by job control: that stop is reported in the same way as ours, and the kernel resumes it on detach;
 //!    - at its end, or at an execve: it is gone, or the whole stop fails with [`StopError::Executed`].
 //! 4. Detach. Whatever was changed on purpose ([`Stopped::set_registers`]) stays.
@@ -21,6 +24,7 @@ use nix::errno::Errno;
 use crate::error::{MemoryError, StopError};
 use crate::process::Process;
 use crate::raw::{self, Event, Registers, Resume};
+use crate::remote::raised_by_itself;
 use crate::{ThreadId, attach, restart, threads};
 
 /// How long a thread may take to leave an uninterruptible sleep, and how long to stop.
@@ -470,7 +474,13 @@ impl Patience {
 /// `look_closer` also asks /proc.
 fn poll_stop(process: &Process, tid: ThreadId, look_closer: bool, executed: &mut bool) -> Option<Outcome> {
     let signal = match raw::poll_event(tid, process.keeps_end(tid)) {
-        Ok(Some(Event::Interrupted)) => return Some(Outcome::Standing),
+        Ok(Some(Event::Interrupted)) if !is_about_to_be_signalled(tid) => return Some(Outcome::Standing),
+        Ok(Some(Event::Interrupted)) => {
+            // Not interrupted anew: the kernel looks at that before it looks at the signal. It runs no instruction before it
+            // reports the signal. An error means that it was killed, which the next look shows.
+            let _ = raw::resume(tid, Resume::Continue, 0);
+            return None;
+        }
         Ok(Some(Event::Ended)) | Err(_) => return Some(Outcome::Ended),
         Ok(Some(Event::Signal(signal))) => signal,
         Ok(Some(Event::Executed)) => {
@@ -490,6 +500,13 @@ fn poll_stop(process: &Process, tid: ThreadId, look_closer: bool, executed: &mut
     let _ = raw::interrupt(tid);
     let _ = raw::resume(tid, Resume::Continue, signal);
     None
+}
+
+/// Whether an instruction of a standing thread has raised a signal that the thread is still to receive.
+fn is_about_to_be_signalled(tid: ThreadId) -> bool {
+    let raised = raised_by_itself();
+    // Nearly always there is none, which is quickly asked. Errors mean that it was killed.
+    raw::has_queued(tid, raised).unwrap_or(false) && threads::deliverable(tid) & raised != 0
 }
 
 /// Whether a thread that stood was killed, which collects it.

@@ -54,3 +54,15 @@ pub(crate) fn waits_at(pid: ProcessId, tid: ThreadId) -> String {
     };
     function.or_else(call).unwrap_or_else(|| "?".to_owned())
 }
+
+/// The signals that wait for a thread itself (not for its process) and that it does not block, as the kernel knows them
+/// now: of a thread in sigsuspend the mask that holds meanwhile. Bit n-1: signal n.
+pub(crate) fn deliverable(tid: ThreadId) -> u64 {
+    let text = fs::read(format!("/proc/{tid}/status")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let set = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
+    };
+    set("SigPnd:").unwrap_or(0) & !set("SigBlk:").unwrap_or(0)
+}

@@ -306,6 +306,22 @@ fn a_stack_without_a_page_to_spare_is_enough() {
 }
 
 #[test]
+fn a_trap_whose_signal_is_still_to_come_is_not_lost() {
+    let mut running = Running::of(&compile("traps"), &[]);
+    assert_eq!(running.line(), "ready");
+    let process = running.open();
+    for _ in 0..200 {
+        exercise(&process, &mut process.stop().unwrap());
+    }
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(running.pid()), nix::sys::signal::SIGTERM).unwrap();
+    let line = running.line();
+    let (trapped, told) = line.split_once(' ').unwrap();
+    assert_ne!(trapped, "0");
+    assert_eq!(trapped, told);
+    assert!(running.finish().1.success());
+}
+
+#[test]
 fn a_static_program_is_as_good() {
     let Some(program) = compile_with(
         "musl-gcc",
