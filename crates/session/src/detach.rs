@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use nanoprobe_arena::ControlBlock;
 use nanoprobe_arena::layout::{Control, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_RESTORED, Site};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Mapping, MappingKind, Memory, Process, Stopped};
+use nanoprobe_target::{Map, Mapping, MappingKind, Memory, Process, StopError, Stopped};
 
 use crate::attachment::Attachment;
 use crate::error::SessionError;
@@ -32,6 +32,8 @@ mod restore;
 
 /// How long threads may take to leave our code.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a debugger may hold the target before detaching gives up (`nanoprobe restore` then does it later).
+const PATIENCE_WITH_DEBUGGERS: Duration = Duration::from_secs(10);
 /// How much of a stack is searched for addresses of ours.
 const STACK_BYTES_MAX: usize = 256 << 10;
 
@@ -46,6 +48,19 @@ pub struct Detached {
     pub foreign: usize,
     /// Bytes that stay mapped because a thread is still inside; 0: all is gone.
     pub left_bytes: u64,
+}
+
+/// Stops the target; waits a while for a debugger or strace that holds it: one process has one tracer at a time.
+fn stop(process: &Process) -> Result<Stopped, StopError> {
+    let deadline = Instant::now() + PATIENCE_WITH_DEBUGGERS;
+    loop {
+        match process.stop() {
+            Err(StopError::Refused { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(20))
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Takes a session's presence back.
@@ -64,7 +79,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let regions = attachment.regions.clone();
     let lent = attachment.lent_thread_pointer();
     let process = attachment.process.clone();
-    let mut stopped = process.stop()?;
+    let mut stopped = stop(&process)?;
     restore_sites(process.memory(), &sites, &mut detached)?;
     if let Ok(control) = attachment
         .memory()
