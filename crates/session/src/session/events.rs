@@ -1,0 +1,183 @@
+//! What happens while tracing: records, faults, timers, the clauses that fire in the tracer.
+
+use super::*;
+
+impl Session {
+    pub(super) fn take_records(&mut self) -> Result<(), SessionError> {
+        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else {
+            return Ok(());
+        };
+        let policy = self
+            .attachment
+            .as_ref()
+            .map_or(RING_SWITCH, |attachment| attachment.parameters.ring_policy);
+        let records = self.consumer.records(memory, &self.layout, policy)?;
+        for record in records {
+            let (epid, failed) = consume::enabling_of(&record);
+            if self.enablings.get(epid).is_none() {
+                continue;
+            }
+            if failed {
+                let Some(error) = ErrorRecord::from_bytes(&record.payload) else {
+                    continue;
+                };
+                let fault = Fault {
+                    kind: FaultKind::from_code(error.fault),
+                    value: error.value,
+                };
+                self.note_fault(
+                    epid,
+                    ClauseFault {
+                        fault,
+                        action: error.action,
+                    },
+                )?;
+            } else {
+                self.outputs.push_back(output(record, epid));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn note_fault(&mut self, epid: u32, fault: ClauseFault) -> Result<(), SessionError> {
+        let arguments = [
+            0,
+            i64::from(epid),
+            i64::from(fault.action),
+            -1,
+            i64::from(fault.fault.kind.code()),
+            fault.fault.value as i64,
+            0,
+            0,
+            0,
+            0,
+        ];
+        let is_error_clause = self
+            .enabling(epid)
+            .is_some_and(|(probe, ..)| probe.place == Place::Error);
+        let has_error_clause = self.enablings.list().iter().any(|enabling| {
+            self.probes
+                .get(enabling.probe)
+                .is_some_and(|probe| probe.place == Place::Error)
+        });
+        self.outputs.push_back(Output::Fault { epid, fault });
+        if !has_error_clause || is_error_clause {
+            return Ok(());
+        }
+        self.fire_all(|place| *place == Place::Error, arguments)
+    }
+
+    pub(super) fn start_timers(&mut self) {
+        let now = Instant::now();
+        let cpus = std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1));
+        for (index, enabling) in self.enablings.list().iter().enumerate() {
+            let Some(Place::Interval(interval)) = self.probes.get(enabling.probe).map(|probe| &probe.place) else {
+                continue;
+            };
+            let period = Duration::from_nanos(interval.period_ns);
+            let firings = if interval.kind == IntervalKind::Profile {
+                cpus
+            } else {
+                1
+            };
+            self.timers.push(Timer {
+                enabling: index,
+                period,
+                next: now + period,
+                firings,
+            });
+        }
+    }
+
+    pub(super) fn fire_timers(&mut self) -> Result<(), SessionError> {
+        let now = Instant::now();
+        for index in 0..self.timers.len() {
+            let Some(timer) = self.timers.get_mut(index).filter(|timer| timer.next <= now) else {
+                continue;
+            };
+            timer.next += timer.period;
+            if timer.next <= now {
+                // Late by more than a period: what was missed is not made up for.
+                timer.next = now + timer.period;
+            }
+            let (enabling, firings) = (timer.enabling, timer.firings);
+            for _ in 0..firings {
+                self.fire(enabling, [0; 10])?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn fire_all(&mut self, at: impl Fn(&Place) -> bool, arguments: [i64; 10]) -> Result<(), SessionError> {
+        if self.listing {
+            return Ok(());
+        }
+        for index in 0..self.enablings.list().len() {
+            let enabling = self.enablings.list().get(index);
+            let fires = enabling
+                .and_then(|enabling| self.probes.get(enabling.probe))
+                .is_some_and(|probe| at(&probe.place));
+            if fires {
+                self.fire(index, arguments)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one clause in the tracer.
+    pub(super) fn fire(&mut self, index: usize, arguments: [i64; 10]) -> Result<(), SessionError> {
+        let Some(enabling) = self.enablings.list().get(index) else {
+            return Ok(());
+        };
+        let (epid, clause) = (enabling.epid, enabling.clause);
+        let is_end = self
+            .probes
+            .get(enabling.probe)
+            .is_some_and(|probe| probe.place == Place::End);
+        if self.exit_status.is_some() && !is_end {
+            return Ok(());
+        }
+        let (Some(probe), Some(clause)) = (self.probes.get(enabling.probe), self.program.clauses.get(clause)) else {
+            return Ok(());
+        };
+        let own = self.private.as_ref().map(ArenaMemory::memory);
+        let shared = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok());
+        let Some(memory) = own.or(shared) else { return Ok(()) };
+        let mut world = TracerWorld {
+            memory,
+            layout: &self.layout,
+            program: &self.program,
+            storage: &self.storage,
+            limits: self.limits,
+            state: &mut self.tracer,
+            target: self.process.as_ref().map(Process::memory),
+            target_pid: self.process.as_ref().map_or(0, |process| i64::from(process.pid())),
+            provider: &probe.provider,
+            name: &probe.name,
+            probe_id: probe.id,
+            epid,
+            arguments,
+            timestamp: clock::monotonic_ns(),
+        };
+        match run_clause(clause, &self.program, self.limits, &mut world) {
+            Ok(outcome) => {
+                if let Some(payload) = outcome.payload {
+                    let mut bytes = vec![0; RECORD_HEADER_BYTES as usize];
+                    bytes.extend_from_slice(&payload);
+                    let cpu = rustix::thread::sched_getcpu() as u32;
+                    self.outputs.push_back(Output::Record {
+                        epid,
+                        cpu,
+                        thread: std::process::id(),
+                        bytes,
+                    });
+                }
+                if self.exit_status.is_none() {
+                    self.exit_status = outcome.exit;
+                }
+                Ok(())
+            }
+            Err(fault) => self.note_fault(epid, fault),
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The target side of a session: its modules, the linker's hook, libraries that come, IFUNCs.
+
+use super::*;
+
+impl Session {
+    pub(super) fn update_modules(&mut self) -> Result<usize, SessionError> {
+        let Some(process) = self.process.clone() else {
+            return Ok(0);
+        };
+        let map = process.map()?;
+        let executable = process.facts().executable.clone();
+        let changes = self.modules.update(process.pid(), &map, process.memory(), &executable);
+        for index in changes.gone {
+            // Its patches went with it; what comes to lie there is somebody else's.
+            if let Some(range) = self.modules.range(index) {
+                self.placed.retain(|start, _| !range.contains(start));
+                if let Some(attachment) = self.attachment.as_mut() {
+                    attachment.forget(&range);
+                }
+            }
+        }
+        let warnings = changes.unreadable.into_iter().map(Output::Warning);
+        self.outputs.extend(warnings);
+        Ok(changes.first_new)
+    }
+
+    pub(super) fn executable(&self) -> Option<&Module> {
+        self.modules
+            .list()
+            .iter()
+            .find(|module| module.kind() == ModuleKind::Executable)
+    }
+
+    pub(super) fn parameters(&self, process: &Process) -> Result<Parameters, SessionError> {
+        let linkage = self.executable().map(Module::linkage);
+        let dynamic = linkage.is_some_and(|linkage| linkage.linking == Linking::Dynamic);
+        let thread_key = if dynamic { ThreadKey::TlsSelf } else { ThreadKey::FsBase };
+        if thread_key == ThreadKey::FsBase && rustix::param::linux_hwcap().1 & 2 == 0 {
+            return Err(SessionError::NoFsgsbase);
+        }
+        let is_linker = |module: &&Module| module.kind() == ModuleKind::Linker;
+        let libc = self
+            .modules
+            .list()
+            .iter()
+            .find(is_linker)
+            .map(|linker| linker.linkage().libc);
+        let libc = libc.or(linkage.map(|linkage| linkage.libc));
+        let needs = self.enablings.needs();
+        Ok(Parameters {
+            thread_key,
+            tid_offset: if process.facts().in_other_pid_namespace {
+                0
+            } else {
+                tid_offset(libc, dynamic)
+            },
+            ring_policy: match self.options.buffer_policy {
+                BufferPolicy::Switch => RING_SWITCH,
+                BufferPolicy::Fill => RING_FILL,
+                BufferPolicy::Ring => RING_OVERWRITE,
+            },
+            strsize: self.limits.string_bytes(),
+            ustackframes: self.limits.ustackframes,
+            reads_memory: needs.reads_memory,
+            walks_stacks: needs.walks_stacks,
+        })
+    }
+
+    /// The dynamic linker's debugger hook: called whenever its list of libraries changes.
+    pub(super) fn hooks(&self) -> Vec<Hook> {
+        let Some(attachment) = self.attachment.as_ref() else {
+            return Vec::new();
+        };
+        let handler = attachment.agent(AgentFunction::LibraryEventHandler);
+        let found = self.modules.list().iter().enumerate().find_map(|(index, module)| {
+            let symbols = ["_dl_debug_state", "dl_debug_state"];
+            let address = symbols.iter().find_map(|name| module.symbol(name))?.address;
+            Some(Hook {
+                module: index,
+                address,
+                fire: Fire::Call {
+                    handler,
+                    enabling: TargetAddress(0),
+                },
+            })
+        });
+        found.into_iter().collect()
+    }
+
+    /// The target has announced a change of its libraries, and waits for our answer.
+    pub(super) fn take_libraries(&mut self) -> Result<(), SessionError> {
+        let Some(memory) = self.memory() else { return Ok(()) };
+        let control = nanoprobe_arena::ControlBlock::open(memory)?;
+        let (event, answered) = control.library_events()?;
+        if event == answered || self.exited.is_some() {
+            return Ok(());
+        }
+        let result = self.update_libraries();
+        if let (Err(SessionError::NoMatch { .. }), Some(process)) = (&result, &self.process)
+            && process.is_child()
+        {
+            // The command was started to be traced, and cannot be: it waits for our answer, and gets none.
+            process.kill();
+        }
+        if let Some(memory) = self.memory() {
+            nanoprobe_arena::ControlBlock::open(memory)?.acknowledge_library(event)?;
+        }
+        match result {
+            Err(SessionError::Memory(_) | SessionError::Stop(_) | SessionError::Remote(_)) if self.target_is_gone() => {
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    pub(super) fn target_is_gone(&self) -> bool {
+        self.process.as_ref().is_none_or(|process| process.map().is_err())
+    }
+
+    pub(super) fn update_libraries(&mut self) -> Result<(), SessionError> {
+        let module = self.update_modules()?;
+        let first = self.enablings.list().len();
+        let first_time = !self.loaded && self.modules.list().len() > module;
+        let came = self.modules.list().len() > module;
+        if came {
+            self.match_target(module)?;
+        }
+        if self.listing {
+            self.loaded |= came;
+            return Ok(());
+        }
+        let shims = self
+            .attachment
+            .as_ref()
+            .is_some_and(|attachment| attachment.shimmed.is_some());
+        if self.enablings.list().len() > first || came && (self.enablings.needs().walks_stacks || shims) {
+            let process = self.process.clone().ok_or(SessionError::NotAttached)?;
+            if self.has_ifuncs(first) {
+                let mut stopped = process.stop_one()?;
+                self.resolve_ifuncs(&mut stopped, first)?;
+                stopped.release();
+            }
+            let armed = self.place(first, module, &[], None)?;
+            self.outputs.push_back(Output::Library {
+                sites: armed.patches,
+                stopped: armed.stopped,
+            });
+        }
+        if first_time {
+            self.loaded = true;
+            self.check_matches()?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_ifuncs(&self, first: usize) -> bool {
+        !self.unresolved(first).is_empty()
+    }
+
+    /// Resolvers that matter and are not resolved yet.
+    pub(super) fn unresolved(&self, first: usize) -> Vec<TargetAddress> {
+        let mut list = Vec::new();
+        for enabling in self.enablings.list().iter().skip(first) {
+            let Some(Place::Function { module, function, .. }) =
+                self.probes.get(enabling.probe).map(|probe| &probe.place)
+            else {
+                continue;
+            };
+            let Some(module) = self.modules.list().get(*module) else {
+                continue;
+            };
+            let Some(function) = module.functions().get(*function) else {
+                continue;
+            };
+            if let FunctionKind::Ifunc { resolver } = function.kind {
+                let resolver = module.bias().to_target(resolver);
+                if !self.choices.contains_key(&resolver) && !list.contains(&resolver) {
+                    list.push(resolver);
+                }
+            }
+        }
+        list
+    }
+
+    /// Asks each IFUNC's resolver, in the target, for its choice, as the dynamic linker has. Resolvers are pure
+    /// functions of the processor's features.
+    pub(super) fn resolve_ifuncs(&mut self, stopped: &mut Stopped, first: usize) -> Result<(), SessionError> {
+        const STACK_BYTES: u64 = 64 << 10;
+        let resolvers = self.unresolved(first);
+        if resolvers.is_empty() {
+            return Ok(());
+        }
+        let stack = self.attachment_mut()?.growth.reserve(STACK_BYTES, 64)?;
+        let tid = stopped.best_thread()?;
+        let mut remote = stopped.remote(tid)?;
+        for resolver in resolvers {
+            match remote.call(resolver, [0; 6], stack..TargetAddress(stack.0 + STACK_BYTES)) {
+                Ok(choice) => {
+                    self.choices.insert(resolver, TargetAddress(choice));
+                }
+                Err(error) => self
+                    .outputs
+                    .push_back(Output::Warning(format!("the IFUNC at {resolver}: {error}"))),
+            }
+        }
+        Ok(remote.finish()?)
+    }
+}

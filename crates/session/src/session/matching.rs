@@ -1,0 +1,93 @@
+//! Matching the descriptions of a program, and enabling what they match.
+
+use super::*;
+
+impl Session {
+    pub(super) fn match_tracer(&mut self) -> Result<(), SessionError> {
+        let provider = self.process.as_ref().map(|process| format!("pid{}", process.pid()));
+        for clause in 0..self.program.clauses.len() {
+            for (number, description) in self.descriptions(clause).into_iter().enumerate() {
+                let found = self.probes.match_tracer(&description, provider.as_deref())?;
+                self.enable(clause, number, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Matches the descriptions against the modules from index `first` on.
+    pub(super) fn match_target(&mut self, first: usize) -> Result<(), SessionError> {
+        for clause in 0..self.program.clauses.len() {
+            for (number, description) in self.descriptions(clause).into_iter().enumerate() {
+                if !is_target_provider(&description) {
+                    continue;
+                }
+                let modules = self.modules.list();
+                let candidates = modules
+                    .iter()
+                    .enumerate()
+                    .skip(first)
+                    .map(|(index, module)| Candidate { index, module });
+                let offsets = |module: usize, function: usize| {
+                    modules
+                        .get(module)
+                        .map(|module| instruction_offsets(module, function))
+                        .unwrap_or_default()
+                };
+                let found = self.probes.match_target(&description, candidates, offsets);
+                self.enable(clause, number, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn enable(&mut self, clause: usize, number: usize, found: Vec<ProbeIndex>) -> Result<(), SessionError> {
+        *self.matched.entry((clause, number)).or_default() += found.len();
+        for index in found {
+            let Some(probe) = self.probes.get(index) else { continue };
+            let context = Context {
+                program: &self.program,
+                storage: &self.storage,
+                limits: self.limits,
+                arena: &self.codegen,
+            };
+            self.enablings.enable(clause, index, probe, &context)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn descriptions(&self, clause: usize) -> Vec<ProbeDescription> {
+        self.program
+            .clauses
+            .get(clause)
+            .map(|clause| clause.probes.clone())
+            .unwrap_or_default()
+    }
+
+    pub(super) fn check_matches(&self) -> Result<(), SessionError> {
+        if self.allow_unmatched {
+            return Ok(());
+        }
+        for (clause, found) in self.program.clauses.iter().enumerate() {
+            for (number, description) in found.probes.iter().enumerate() {
+                if self.matched.get(&(clause, number)).copied().unwrap_or(0) == 0 {
+                    return Err(SessionError::NoMatch {
+                        description: describe(description),
+                        hint: self.hint(description),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn hint(&self, description: &ProbeDescription) -> String {
+        let names = |name: &String| nanoprobe_lang::glob::matches(&description.module, name);
+        let modules = self.modules.list();
+        let known = description.module.is_empty() || modules.iter().any(|module| module.names().iter().any(names));
+        if !is_target_provider(description) || known {
+            return String::new();
+        }
+        let list: Vec<&str> = modules.iter().map(Module::name).collect();
+        format!(" (there is no such module; there are: {})", list.join(" "))
+    }
+}
