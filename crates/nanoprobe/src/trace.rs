@@ -333,8 +333,9 @@ fn needs_aggregations(clause: &nanoprobe_lang::program::Clause) -> bool {
 
 /// The values of `$target`, `$1` and so on.
 fn macro_values(arguments: &Arguments) -> MacroValues {
-    use rustix::process::{getegid, geteuid, getgid, getpgrp, getpid, getppid, getsid, getuid};
-    let number = |pid: rustix::process::Pid| i64::from(pid.as_raw_nonzero().get());
+    use nix::unistd::{Pid, getegid, geteuid, getgid, getpgrp, getpid, getppid, getsid, getuid};
+    // Of a parent, a group or a session outside our pid namespace the kernel says 0.
+    let number = |pid: Pid| i64::from(pid.as_raw());
     let script = arguments.programs.iter().find_map(|program| match program {
         ProgramText::Script(path) => Some(path.clone()),
         ProgramText::Inline(_) => None,
@@ -342,7 +343,7 @@ fn macro_values(arguments: &Arguments) -> MacroValues {
     MacroValues {
         target: arguments.pid.map(i64::from),
         pid: Some(number(getpid())),
-        ppid: getppid().map(number),
+        ppid: Some(number(getppid())),
         pgid: Some(number(getpgrp())),
         sid: getsid(None).ok().map(number),
         uid: Some(i64::from(getuid().as_raw())),

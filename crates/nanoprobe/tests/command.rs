@@ -27,6 +27,30 @@ fn a_program_without_a_target_prints_and_exits_with_its_status() {
     assert_eq!(output.status.code(), Some(7));
 }
 
+/// A container's shell has its session and its group outside the container: the kernel calls them 0 there.
+#[test]
+fn a_group_and_a_session_outside_the_pid_namespace_are_0() {
+    let inside = |arguments: &[&str]| {
+        Command::new("unshare")
+            .args(["--map-root-user", "--pid", "--fork", "--kill-child"])
+            .args(arguments)
+            .output()
+    };
+    match inside(&["true"]) {
+        Ok(output) if output.status.success() => {}
+        _ => {
+            println!("left out: no new pid namespace can be made here");
+            return;
+        }
+    }
+    let program = "BEGIN { printf(\"%d %d %d\\n\", $ppid, $pgid, $sid); exit(0); }";
+    let output = inside(&[env!("CARGO_BIN_EXE_nanoprobe"), "-q", "-n", program]).expect("running unshare");
+    assert_eq!(
+        (text(&output.stdout), text(&output.stderr)),
+        ("0 0 0\n".into(), String::new())
+    );
+}
+
 #[test]
 fn a_wrong_program_has_its_line_a_caret_and_a_tag() {
     let output = nanoprobe(&["-n", "BEGIN { trace(nothing); }"]);

@@ -94,7 +94,7 @@ impl World for TracerWorld<'_> {
         match builtin {
             Builtin::Argument(index) => number(self.arguments.get(usize::from(index)).copied().unwrap_or(0)),
             Builtin::Pid | Builtin::Tid => number(i64::from(std::process::id())),
-            Builtin::Ppid => number(rustix::process::getppid().map_or(0, |pid| i64::from(pid.as_raw_nonzero().get()))),
+            Builtin::Ppid => number(i64::from(nix::unistd::getppid().as_raw())),
             Builtin::Uid => number(i64::from(rustix::process::getuid().as_raw())),
             Builtin::Gid => number(i64::from(rustix::process::getgid().as_raw())),
             Builtin::ExecName => text("nanoprobe"),
