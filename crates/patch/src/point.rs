@@ -57,4 +57,14 @@ pub enum Fire {
         /// Its `struct np_enabling`, stored in the context before the call.
         enabling: TargetAddress,
     },
+    /// Call an ordinary function with all general registers in memory, which it may change: the library's handlers. All
+    /// fires of one condition at a site are functions, or none is. No context is looked for.
+    Function {
+        /// `u32 dispatch(cookie, registers, behind)`: 0 goes on, 1 resumes.
+        dispatch: TargetAddress,
+        /// Jumped to with the stack pointer at the registers, to load all of them.
+        resume: TargetAddress,
+        /// The dispatcher's first argument.
+        cookie: u64,
+    },
 }

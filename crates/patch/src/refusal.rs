@@ -50,6 +50,12 @@ pub enum Refusal {
         /// `taken` or `leaving`.
         edge: &'static str,
     },
+    /// Functions and other fires share a condition at a site: they have different frames.
+    #[error("functions and compiled handlers cannot share the site {site}")]
+    MixedFires {
+        /// The site asked for.
+        site: TargetAddress,
+    },
     /// The tactic that was forced does not fit.
     #[error("the tactic `{tactic}` does not fit at {site}")]
     TacticUnavailable {

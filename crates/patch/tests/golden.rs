@@ -108,6 +108,11 @@ fn point(site: TargetAddress, words: &[&str]) -> Point {
                 let (handler, enabling) = (TargetAddress(operand()), TargetAddress(operand()));
                 point.fires.push(Fire::Call { handler, enabling });
             }
+            "function" => point.fires.push(Fire::Function {
+                dispatch: TargetAddress(operand()),
+                resume: TargetAddress(operand()),
+                cookie: operand(),
+            }),
             _ => panic!("unknown word: {word}"),
         }
     }

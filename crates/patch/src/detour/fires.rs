@@ -5,12 +5,14 @@ use std::ops::Range;
 use super::Runtime;
 use super::compose::Rare;
 use super::frame::{self, context};
+use super::function::{FunctionBlock, emit_function_block};
 use crate::assemble::Assembler;
 use crate::relocate::{Original, load_branch_target};
 use crate::{Fire, FireCondition, Point, Position, Refusal, TargetAddress};
 
 /// The fires of all points of one condition in front of one instruction: they share one frame.
 pub(super) struct Block {
+    site: TargetAddress,
     position: Position,
     full_frame: bool,
     fires: Vec<Fire>,
@@ -23,7 +25,9 @@ impl Block {
         let fires: Vec<Fire> = ours().flat_map(|point| point.fires.iter().copied()).collect();
         let handlers = fires.iter().any(|fire| matches!(fire, Fire::Call { .. }));
         let inside = ours().any(|point| point.position == Position::Inside);
+        let site = ours().next()?.site;
         (!fires.is_empty()).then(|| Block {
+            site,
             position: if inside { Position::Inside } else { Position::Entry },
             full_frame: handlers && ours().any(|point| point.full_frame),
             fires,
@@ -45,6 +49,19 @@ pub(super) fn emit_block(
             what: "offset of a counter in the context",
         });
     }
+    let functions = block.fires.iter().filter(|fire| matches!(fire, Fire::Function { .. }));
+    let functions = functions.count();
+    if functions != 0 {
+        if functions != block.fires.len() {
+            return Err(Refusal::MixedFires { site: block.site });
+        }
+        let functions = FunctionBlock {
+            site: block.site,
+            position: block.position,
+            fires: &block.fires,
+        };
+        return emit_function_block(code, rare, &functions, leaving);
+    }
     let leave = code.label();
     frame::emit_enter(code, block.position);
     if let Some((original, _)) = leaving {
@@ -52,21 +69,7 @@ pub(super) fn emit_block(
     }
     frame::emit_save_flags(code);
     if let Some((_, inside)) = leaving {
-        for range in inside {
-            let Some(size) = range
-                .end
-                .offset_from(range.start)
-                .and_then(|size| i32::try_from(size).ok())
-            else {
-                return Err(Refusal::TooLarge {
-                    what: "function with an indirect jump",
-                });
-            };
-            code.bytes_u64(&[0x48, 0xb8], range.start.0.wrapping_neg()); // mov rax, -start
-            code.bytes(&[0x4c, 0x01, 0xf8]); // add rax, r15
-            code.bytes_u32(&[0x48, 0x3d], size as u32); // cmp rax, size
-            code.jump_if(2, leave); // jb leave
-        }
+        frame::emit_jump_if_inside(code, inside, leave)?;
     }
     frame::emit_find_context(code, rare, runtime, leave);
     emit_fires(code, rare, block);
@@ -92,6 +95,8 @@ fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, block: &Block) {
                 first = false;
                 rest = behind;
             }
+            // Not here: blocks of functions have their own frame.
+            Fire::Function { .. } => rest = rest.get(1..).unwrap_or_default(),
         }
     }
 }

@@ -15,11 +15,13 @@
 //! Flags are kept by lahf and seto, restored by `add al, 0x7f` (OF = 1 exactly for al = 1) and sahf (which leaves OF
 //! alone): an order of magnitude cheaper than pushf and popf, and TF, DF and AC are never touched.
 
+use std::ops::Range;
+
 use super::Runtime;
 use super::ThreadKey;
 use super::compose::Rare;
-use crate::Position;
 use crate::assemble::{Assembler, Label};
+use crate::{Position, Refusal, TargetAddress};
 
 /// Bytes of the three pushed words.
 pub(super) const LIGHT_FRAME: u64 = 24;
@@ -85,6 +87,27 @@ pub(super) fn emit_find_context(code: &mut Assembler, rare: &mut Vec<Rare>, runt
     });
 }
 
+/// r15 is where an indirect jump leads: to `inside` when that is one of the ranges. Changes rax and the flags.
+pub(super) fn emit_jump_if_inside(
+    code: &mut Assembler,
+    ranges: &[Range<TargetAddress>],
+    inside: Label,
+) -> Result<(), Refusal> {
+    for range in ranges {
+        let size = range.end.offset_from(range.start);
+        let size = size
+            .and_then(|size| i32::try_from(size).ok())
+            .ok_or(Refusal::TooLarge {
+                what: "function with an indirect jump",
+            })?;
+        code.bytes_u64(&[0x48, 0xb8], range.start.0.wrapping_neg()); // mov rax, -start
+        code.bytes(&[0x4c, 0x01, 0xf8]); // add rax, r15
+        code.bytes_u32(&[0x48, 0x3d], size as u32); // cmp rax, size
+        code.jump_if(2, inside); // jb inside
+    }
+    Ok(())
+}
+
 /// Back to the program's state.
 pub(super) fn emit_leave(code: &mut Assembler, position: Position) {
     code.bytes(&[0x58]); // pop rax
@@ -113,6 +136,12 @@ pub(super) fn emit_rare(code: &mut Assembler, runtime: &Runtime, path: Rare) {
             code.bind(here);
             code.bytes(&[0x49, 0xff, 0x47, context::MISSED]); // inc qword [r15 + missed]
             code.jump(behind);
+        }
+        Rare::Resume { here, resume } => {
+            code.bind(here);
+            code.bytes(&[0x48, 0x89, 0xdc]); // mov rsp, rbx
+            code.bytes_u64(&[0x48, 0xb8], resume.0); // mov rax, resume
+            code.bytes(&[0xff, 0xe0]); // jmp rax
         }
     }
 }

@@ -14,6 +14,7 @@
 mod compose;
 mod fires;
 mod frame;
+mod function;
 
 pub(crate) use compose::{Content, compose};
 

@@ -1,0 +1,121 @@
+//! Function handlers: a hit calls a dispatcher, an ordinary function of the program's own, with all general registers in
+//! memory. It may change every one of them.
+//!
+//! The stack, from high to low (`struct np_regs` of the library's header, 18 words):
+//!
+//! ```text
+//!   rsp at the site ->
+//!                        128 bytes   the red zone, left alone      not at a function's entry
+//!                        rsp         at the site
+//!                        rflags
+//!                        rip         the site
+//!                        rdi rsi rdx rcx rax r8 r9 r10 r11 rbx rbp r12 r13 r14 r15
+//!   regs            ->
+//!                        up to 8 bytes, so that the dispatcher's stack is aligned as the ABI wants it
+//! ```
+//!
+//! ```text
+//!   u32 dispatch(cookie, regs, behind)      rdi, rsi, rdx; the direction flag is clear
+//!     0: go on at `behind`, with the 15 registers and the arithmetic flags of regs
+//!     1: jump to `resume` with rsp = regs; it loads everything, rip, rsp and all flags, too
+//! ```
+//!
+//! Flags are saved by pushf, which is cheap, so that the dispatcher sees all of them, and restored by sahf: popf costs
+//! twenty times as much. A dispatcher that finds the direction flag set, or any of those changed that sahf does not
+//! restore, answers 1.
+
+use std::ops::Range;
+
+use super::compose::Rare;
+use super::frame;
+use crate::assemble::Assembler;
+use crate::relocate::{Original, load_branch_target};
+use crate::{Fire, Position, Refusal, TargetAddress};
+
+/// Bytes of `struct np_regs`.
+const REGISTERS: u32 = 144;
+/// Of its fields.
+const RIP: u32 = 120;
+const FLAGS: u32 = 128;
+const STACK_POINTER: u32 = 136;
+
+/// One block of function handlers.
+pub(super) struct FunctionBlock<'a> {
+    pub site: TargetAddress,
+    pub position: Position,
+    pub fires: &'a [Fire],
+}
+
+/// Saves, compares where the jump leads (with `leaving`), calls each dispatcher, restores.
+pub(super) fn emit_function_block(
+    code: &mut Assembler,
+    rare: &mut Vec<Rare>,
+    block: &FunctionBlock<'_>,
+    leaving: Option<(Original<'_>, &[Range<TargetAddress>])>,
+) -> Result<(), Refusal> {
+    let red_zone = frame::red_zone(block.position) as u32;
+    let (restore, behind) = (code.label(), code.label());
+    emit_save(code, red_zone);
+    if let Some((original, inside)) = leaving {
+        load_branch_target(code, original, u64::from(red_zone + REGISTERS))?;
+        frame::emit_jump_if_inside(code, inside, restore)?;
+    }
+    code.bytes_u32(&[0x48, 0x8d, 0x84, 0x24], REGISTERS + red_zone); // lea rax, [rsp + distance]
+    code.bytes_u32(&[0x48, 0x89, 0x84, 0x24], STACK_POINTER); // mov [rsp + STACK_POINTER], rax
+    code.bytes_u64(&[0x48, 0xb8], block.site.0); // mov rax, site
+    code.bytes(&[0x48, 0x89, 0x44, 0x24, RIP as u8]); // mov [rsp + RIP], rax
+    code.bytes(&[0x48, 0x89, 0xe3]); // mov rbx, rsp
+    code.bytes(&[0x48, 0x83, 0xe4, 0xf0]); // and rsp, -16
+    code.bytes(&[0xfc]); // cld
+    for fire in block.fires {
+        let Fire::Function {
+            dispatch,
+            resume,
+            cookie,
+        } = *fire
+        else {
+            continue;
+        };
+        let resuming = code.label();
+        code.bytes_u64(&[0x48, 0xbf], cookie); // mov rdi, cookie
+        code.bytes(&[0x48, 0x89, 0xde]); // mov rsi, rbx
+        code.local(&[0x48, 0x8d, 0x15], behind); // lea rdx, [rip + behind]
+        code.bytes_u64(&[0x48, 0xb8], dispatch.0); // mov rax, dispatch
+        code.bytes(&[0xff, 0xd0]); // call rax
+        code.bytes(&[0x85, 0xc0]); // test eax, eax
+        code.jump_if(5, resuming); // jne
+        rare.push(Rare::Resume { here: resuming, resume });
+    }
+    code.bytes(&[0x48, 0x89, 0xdc]); // mov rsp, rbx
+    code.bind(restore);
+    emit_restore(code, red_zone);
+    code.bind(behind);
+    Ok(())
+}
+
+fn emit_save(code: &mut Assembler, red_zone: u32) {
+    code.bytes_u32(&[0x48, 0x8d, 0xa4, 0x24], (red_zone + 8).wrapping_neg()); // lea rsp, [rsp - 8 - red zone]
+    code.bytes(&[0x9c]); // pushfq
+    code.bytes(&[0x50]); // push rax: the place of rip
+    code.bytes(&[0x57, 0x56, 0x52, 0x51, 0x50]); // push rdi, rsi, rdx, rcx, rax
+    code.bytes(&[0x41, 0x50, 0x41, 0x51, 0x41, 0x52, 0x41, 0x53]); // push r8 .. r11
+    code.bytes(&[0x53, 0x55]); // push rbx, rbp
+    code.bytes(&[0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57]); // push r12 .. r15
+}
+
+/// rsp = regs; rax and rcx are free, since they are loaded last.
+fn emit_restore(code: &mut Assembler, red_zone: u32) {
+    code.bytes_u32(&[0x8b, 0x84, 0x24], FLAGS); // mov eax, [rsp + FLAGS]
+    code.bytes(&[0x89, 0xc1]); // mov ecx, eax
+    code.bytes(&[0xc1, 0xe9, 11]); // shr ecx, 11: OF
+    code.bytes(&[0x83, 0xe1, 1]); // and ecx, 1
+    code.bytes(&[0x88, 0xc4]); // mov ah, al
+    code.bytes(&[0x88, 0xc8]); // mov al, cl
+    code.bytes(&[0x04, 0x7f]); // add al, 0x7f: overflows for 1
+    code.bytes(&[0x9e]); // sahf
+    code.bytes(&[0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c]); // pop r15 .. r12
+    code.bytes(&[0x5d, 0x5b]); // pop rbp, rbx
+    code.bytes(&[0x41, 0x5b, 0x41, 0x5a, 0x41, 0x59, 0x41, 0x58]); // pop r11 .. r8
+    code.bytes(&[0x58, 0x59, 0x5a, 0x5e, 0x5f]); // pop rax, rcx, rdx, rsi, rdi
+    code.bytes_u32(&[0x48, 0x8d, 0xa4, 0x24], 24 + red_zone); // lea rsp, [rsp + 24 + red zone]
+}
