@@ -9,6 +9,7 @@
 //! | `enable` | clauses at probes, their handlers |
 //! | `layout`, `space` | what lies where in the arena, and how much of it there is |
 //! | `placement` | which bytes go where: pure |
+//! | `coverage` | all of a module planned without a process |
 //! | `attachment`, `signals`, `shims`, `ranges`, `unwinding` | what is made in the target |
 //! | `consume`, `world` | what comes out; the clauses that fire in the tracer |
 //! | `detach` | taking everything back, also after a tracer that was killed |
@@ -17,6 +18,7 @@ mod arena_memory;
 mod attachment;
 mod clock;
 mod consume;
+mod coverage;
 mod detach;
 mod enable;
 mod error;
@@ -33,9 +35,11 @@ mod unwinding;
 mod world;
 
 pub use consume::Losses;
+pub use coverage::{Class, Coverage, Wanted, plan_all};
 pub use detach::{Detached, restore};
 pub use enable::Enabling;
 pub use error::SessionError;
+pub use nanoprobe_patch::Tactic;
 pub use placement::{Patch, Placement, Refused, RefusedBecause};
 pub use probes::{Place, Probe, Spot};
 pub use session::{Begun, Choice, Output, Session};

@@ -310,7 +310,11 @@ impl Planner<'_> {
             function: group.name.clone(),
             reason,
         };
-        let Some(parts) = self.parts(group) else {
+        let parts = self
+            .modules
+            .get(group.module)
+            .and_then(|module| parts(module, &group.extent));
+        let Some(parts) = parts else {
             refused.push(refuse(None, RefusedBecause::NoCode));
             return;
         };
@@ -326,7 +330,14 @@ impl Planner<'_> {
             let Some(enabling) = self.enablings.list().get(*number) else {
                 continue;
             };
-            if let Err(reason) = self.add_points(enabling, *spot, entry, &parts, &mut points) {
+            let added = spread(
+                *spot,
+                entry,
+                &parts,
+                &mut points,
+                |site, offset, condition, position| self.point_of(enabling, site, offset, condition, position),
+            );
+            if let Err(reason) = added {
                 refused.push(refuse(Some(entry), reason));
             }
         }
@@ -351,95 +362,6 @@ impl Planner<'_> {
             let reasons = planned.refusals.into_iter();
             refused.extend(reasons.map(|(site, reason)| refuse(Some(site), RefusedBecause::Patch(reason))));
         }
-    }
-
-    /// The function's decoded parts: its main part first, then its cold fragments.
-    fn parts(&self, group: &Group) -> Option<Vec<FunctionMap>> {
-        let module = self.modules.get(group.module)?;
-        let main = view(module, &group.extent)?;
-        let alone = FunctionExtent {
-            start: main.start,
-            size: group.extent.end - group.extent.start,
-            fragments: Vec::new(),
-        };
-        let first = analyze(&main, &alone);
-        let mut fragments: Vec<Range<TargetAddress>> = Vec::new();
-        for target in first.outgoing_branch_targets() {
-            let Some(fragment) = module.cold_fragment_at(module.bias().to_image(*target)) else {
-                continue;
-            };
-            let fragment = module.bias().to_target(fragment.start)..module.bias().to_target(fragment.end);
-            let inside = fragment.contains(&main.start);
-            if !inside && !fragments.contains(&fragment) {
-                fragments.push(fragment);
-            }
-        }
-        if fragments.is_empty() {
-            return Some(vec![first]);
-        }
-        let whole = FunctionExtent {
-            fragments: fragments.clone(),
-            ..alone
-        };
-        let mut parts = vec![analyze(&main, &whole)];
-        for fragment in &fragments {
-            let Some(code) = view(module, &(fragment.start.0..fragment.end.0)) else {
-                continue;
-            };
-            let mut others: Vec<Range<TargetAddress>> =
-                fragments.iter().filter(|other| *other != fragment).cloned().collect();
-            others.push(TargetAddress(group.extent.start)..TargetAddress(group.extent.end));
-            let size = fragment.end.0.saturating_sub(fragment.start.0);
-            parts.push(analyze(
-                &code,
-                &FunctionExtent {
-                    start: fragment.start,
-                    size,
-                    fragments: others,
-                },
-            ));
-        }
-        let targets: Vec<TargetAddress> = parts
-            .iter()
-            .flat_map(|part| part.outgoing_branch_targets().to_vec())
-            .collect();
-        for part in &mut parts {
-            part.add_branch_targets(targets.iter().copied());
-        }
-        Some(parts)
-    }
-
-    fn add_points(
-        &mut self,
-        enabling: &Enabling,
-        spot: Spot,
-        entry: TargetAddress,
-        parts: &[FunctionMap],
-        points: &mut [Vec<Point>],
-    ) -> Result<(), RefusedBecause> {
-        match spot {
-            Spot::Entry | Spot::Offset(_) => {
-                let offset = if let Spot::Offset(offset) = spot { offset } else { 0 };
-                let site = entry.checked_add(offset).ok_or(RefusedBecause::NoCode)?;
-                let position = if offset == 0 { Position::Entry } else { Position::Inside };
-                let made = self.point_of(enabling, site, offset, FireCondition::Always, position)?;
-                points.first_mut().ok_or(RefusedBecause::NoCode)?.push(made);
-            }
-            Spot::Exits => {
-                let mut any = false;
-                for (part, points) in parts.iter().zip(points) {
-                    for exit in part.exits() {
-                        let offset = exit.site.0.wrapping_sub(entry.0);
-                        points.push(self.point_of(enabling, exit.site, offset, exit.condition, Position::Inside)?);
-                        any = true;
-                    }
-                }
-                if !any {
-                    return Err(RefusedBecause::NoExit);
-                }
-            }
-        }
-        Ok(())
     }
 
     fn point_of(
@@ -496,6 +418,95 @@ impl Planner<'_> {
             vec![Fire::Call { handler, enabling }],
         ))
     }
+}
+
+/// The function's decoded parts: its main part first, then its cold fragments.
+pub fn parts(module: &Module, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
+    let main = view(module, extent)?;
+    let alone = FunctionExtent {
+        start: main.start,
+        size: extent.end - extent.start,
+        fragments: Vec::new(),
+    };
+    let first = analyze(&main, &alone);
+    let mut fragments: Vec<Range<TargetAddress>> = Vec::new();
+    for target in first.outgoing_branch_targets() {
+        let Some(fragment) = module.cold_fragment_at(module.bias().to_image(*target)) else {
+            continue;
+        };
+        let fragment = module.bias().to_target(fragment.start)..module.bias().to_target(fragment.end);
+        let inside = fragment.contains(&main.start);
+        if !inside && !fragments.contains(&fragment) {
+            fragments.push(fragment);
+        }
+    }
+    if fragments.is_empty() {
+        return Some(vec![first]);
+    }
+    let whole = FunctionExtent {
+        fragments: fragments.clone(),
+        ..alone
+    };
+    let mut parts = vec![analyze(&main, &whole)];
+    for fragment in &fragments {
+        let Some(code) = view(module, &(fragment.start.0..fragment.end.0)) else {
+            continue;
+        };
+        let mut others: Vec<Range<TargetAddress>> =
+            fragments.iter().filter(|other| *other != fragment).cloned().collect();
+        others.push(TargetAddress(extent.start)..TargetAddress(extent.end));
+        let size = fragment.end.0.saturating_sub(fragment.start.0);
+        parts.push(analyze(
+            &code,
+            &FunctionExtent {
+                start: fragment.start,
+                size,
+                fragments: others,
+            },
+        ));
+    }
+    let targets: Vec<TargetAddress> = parts
+        .iter()
+        .flat_map(|part| part.outgoing_branch_targets().to_vec())
+        .collect();
+    for part in &mut parts {
+        part.add_branch_targets(targets.iter().copied());
+    }
+    Some(parts)
+}
+
+/// Adds the points at which a probe of a function fires to those of its parts. `make` is given the site, its offset from
+/// the entry, and when and where it fires.
+pub fn spread(
+    spot: Spot,
+    entry: TargetAddress,
+    parts: &[FunctionMap],
+    points: &mut [Vec<Point>],
+    mut make: impl FnMut(TargetAddress, u64, FireCondition, Position) -> Result<Point, RefusedBecause>,
+) -> Result<(), RefusedBecause> {
+    match spot {
+        Spot::Entry | Spot::Offset(_) => {
+            let offset = if let Spot::Offset(offset) = spot { offset } else { 0 };
+            let site = entry.checked_add(offset).ok_or(RefusedBecause::NoCode)?;
+            let position = if offset == 0 { Position::Entry } else { Position::Inside };
+            let made = make(site, offset, FireCondition::Always, position)?;
+            points.first_mut().ok_or(RefusedBecause::NoCode)?.push(made);
+        }
+        Spot::Exits => {
+            let mut any = false;
+            for (part, points) in parts.iter().zip(points) {
+                for exit in part.exits() {
+                    let offset = exit.site.0.wrapping_sub(entry.0);
+                    points.push(make(exit.site, offset, exit.condition, Position::Inside)?);
+                    any = true;
+                }
+            }
+            if !any {
+                return Err(RefusedBecause::NoExit);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Where the instructions of a function start: bytes from its entry.

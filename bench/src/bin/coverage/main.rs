@@ -1,0 +1,79 @@
+//! The coverage table: of every function of real programs the entry, the ways out, and all instructions, planned as a
+//! session would; which share of them is had by which tactic, what traps and why, what is refused and why.
+//!
+//!     cargo run --release -p nanoprobe-bench --bin coverage [-- [--markdown] [--kind WORD] [FILE...]]
+//!
+//! Without files it takes twelve programs: those of the machine as it finds them, and some that it compiles. What is not
+//! there is named. `--markdown` writes docs/coverage.md. Nothing is executed or traced: see [`plan_all`] for the model.
+
+mod programs;
+mod table;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use nanoprobe_session::{Wanted, plan_all};
+use nanoprobe_symbols::files;
+
+use crate::programs::Program;
+use crate::table::{Row, Table};
+
+fn main() -> Result<()> {
+    let mut markdown = false;
+    let mut kinds = vec![Wanted::Entries, Wanted::Exits, Wanted::Instructions];
+    let mut paths: Vec<PathBuf> = Vec::new();
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--markdown" => markdown = true,
+            "--kind" => {
+                let word = arguments
+                    .next()
+                    .context("--kind needs entries, exits or instructions")?;
+                kinds.retain(|kind| table::name(*kind) == word);
+            }
+            _ if argument.starts_with("--") => {
+                bail!("unknown argument {argument}; there are --markdown, --kind WORD and files")
+            }
+            _ => paths.push(argument.into()),
+        }
+    }
+    let folder = tempfile::tempdir()?;
+    let programs = if paths.is_empty() {
+        programs::all(folder.path())
+    } else {
+        paths.into_iter().map(Program::named_by_path).collect()
+    };
+    let mut table = Table::default();
+    for program in &programs {
+        match &program.file {
+            Ok(path) => {
+                for kind in &kinds {
+                    let row = measure(program, path, *kind)?;
+                    if !markdown {
+                        print!("{}", row.text());
+                    }
+                    table.rows.push(row);
+                }
+            }
+            Err(reason) => {
+                eprintln!("{}: {reason}", program.name);
+                table.missing.push(format!("{}: {reason}", program.name));
+            }
+        }
+    }
+    if markdown {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/coverage.md");
+        std::fs::write(&path, table.markdown()).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
+fn measure(program: &Program, path: &Path, kind: Wanted) -> Result<Row> {
+    let module = files::open(path, path).with_context(|| format!("reading {}", path.display()))?;
+    Ok(Row {
+        program: program.name.clone(),
+        kind,
+        coverage: plan_all(module, kind),
+    })
+}

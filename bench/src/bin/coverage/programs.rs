@@ -1,0 +1,150 @@
+//! The programs of the table: found, or compiled.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// One program.
+pub struct Program {
+    /// What the table calls it.
+    pub name: String,
+    /// Its file, or why there is none.
+    pub file: Result<PathBuf, String>,
+}
+
+impl Program {
+    pub fn named_by_path(path: PathBuf) -> Program {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Program { name, file: Ok(path) }
+    }
+
+    fn new(name: &str, file: Result<PathBuf, String>) -> Program {
+        Program {
+            name: name.to_owned(),
+            file,
+        }
+    }
+}
+
+/// The twelve programs; what is compiled is put into `folder`.
+pub fn all(folder: &Path) -> Vec<Program> {
+    vec![
+        Program::new("bash", command("bash")),
+        Program::new("libc", library(&["libc.so.6"])),
+        Program::new("libcrypto", library(&["libcrypto.so.3", "libcrypto.so.1.1"])),
+        Program::new("libpython", libpython()),
+        Program::new("redis-server", command("redis-server")),
+        Program::new("nginx", command("nginx")),
+        Program::new("postgres", command("postgres")),
+        Program::new("node", command("node")),
+        Program::new("Go", go(folder)),
+        Program::new("Rust", rust(folder)),
+        Program::new("musl, static", musl(folder)),
+        Program::new("CET", cet(folder)),
+    ]
+}
+
+fn command(name: &str) -> Result<PathBuf, String> {
+    // The system's own first: a shim earlier in PATH would be a script.
+    let system = [
+        "/usr/bin",
+        "/bin",
+        "/usr/sbin",
+        "/sbin",
+        "/usr/local/bin",
+        "/usr/local/go/bin",
+    ];
+    let path = std::env::var("PATH").unwrap_or_default();
+    let folders = system.into_iter().chain(path.split(':'));
+    folders
+        .map(|folder| Path::new(folder).join(name))
+        .find(|path| path.is_file())
+        .ok_or_else(|| "not installed".to_owned())
+}
+
+fn library(names: &[&str]) -> Result<PathBuf, String> {
+    let folders = ["/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/usr/lib"];
+    folders
+        .into_iter()
+        .flat_map(|folder| names.iter().map(move |name| Path::new(folder).join(name)))
+        .find(|path| path.is_file())
+        .ok_or_else(|| "not installed".to_owned())
+}
+
+/// As python3 itself says where it is.
+fn libpython() -> Result<PathBuf, String> {
+    let ask = "import sysconfig as s; v = s.get_config_var; print(v('LIBDIR') + '/' + v('INSTSONAME'))";
+    let said = run(Command::new("python3").args(["-c", ask]))?;
+    let path = PathBuf::from(said.trim());
+    let is_shared = path.is_file() && said.contains(".so");
+    is_shared
+        .then_some(path)
+        .ok_or_else(|| "python3 has no shared library".to_owned())
+}
+
+fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn go(folder: &Path) -> Result<PathBuf, String> {
+    let out = folder.join("goprog");
+    run(Command::new(command("go")?)
+        .args(["build", "-o"])
+        .arg(&out)
+        .arg(source("tests/programs/goprog.go")))?;
+    Ok(out)
+}
+
+fn rust(folder: &Path) -> Result<PathBuf, String> {
+    let out = folder.join("words");
+    run(Command::new("rustc")
+        .args(["-O", "--edition", "2024", "-o"])
+        .arg(&out)
+        .arg(source("bench/programs/words.rs")))?;
+    Ok(out)
+}
+
+fn musl(folder: &Path) -> Result<PathBuf, String> {
+    let out = folder.join("staticprog");
+    run(Command::new("musl-gcc")
+        .args(["-O2", "-static", "-o"])
+        .arg(&out)
+        .arg(source("tests/programs/staticprog.c")))?;
+    Ok(out)
+}
+
+/// All of our test programs as one shared object, each function with its endbr64.
+fn cet(folder: &Path) -> Result<PathBuf, String> {
+    let out = folder.join("cet.so");
+    let mut sources: Vec<PathBuf> = std::fs::read_dir(source("tests/programs"))
+        .map_err(|error| error.to_string())?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .collect();
+    sources.sort();
+    run(Command::new("gcc")
+        .args([
+            "-O2",
+            "-D_GNU_SOURCE",
+            "-fcf-protection=full",
+            "-shared",
+            "-fPIC",
+            "-pthread",
+            "-Wl,-z,muldefs",
+            "-o",
+        ])
+        .arg(&out)
+        .args(sources))?;
+    Ok(out)
+}
+
+fn run(command: &mut Command) -> Result<String, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|error| format!("{name}: {error}"))?;
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let error = said.lines().find(|line| line.contains("error")).unwrap_or_default();
+        Err(format!("{name} failed: {error}"))
+    }
+}

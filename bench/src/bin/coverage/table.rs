@@ -1,0 +1,187 @@
+//! The table as text and as docs/coverage.md.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use nanoprobe_session::{Class, Coverage, Tactic, Wanted};
+
+/// One program, one kind of points.
+pub struct Row {
+    pub program: String,
+    pub kind: Wanted,
+    pub coverage: Coverage,
+}
+
+#[derive(Default)]
+pub struct Table {
+    pub rows: Vec<Row>,
+    /// Programs that were not found, and why.
+    pub missing: Vec<String>,
+}
+
+/// The word for a kind of points.
+pub fn name(kind: Wanted) -> &'static str {
+    match kind {
+        Wanted::Entries => "entries",
+        Wanted::Exits => "exits",
+        Wanted::Instructions => "instructions",
+    }
+}
+
+/// What is to be reached, in percent of the points.
+fn goal(kind: Wanted) -> f64 {
+    match kind {
+        Wanted::Entries => 99.9,
+        Wanted::Exits => 99.5,
+        Wanted::Instructions => 99.0,
+    }
+}
+
+impl Row {
+    fn traps(&self) -> usize {
+        self.coverage.tactics.get(&Tactic::Trap).copied().unwrap_or(0)
+    }
+
+    fn refused(&self) -> usize {
+        self.coverage.refusals.values().map(|class| class.points).sum()
+    }
+
+    /// Share of the points that are had by a jump of any kind, in percent.
+    fn by_jump(&self) -> f64 {
+        let had: usize = self.coverage.tactics.values().sum();
+        percent(had - self.traps(), self.coverage.points)
+    }
+
+    /// For the terminal.
+    pub fn text(&self) -> String {
+        let coverage = &self.coverage;
+        let mut text = format!(
+            "{} {}: {} of {} functions ({} without a way out, {} indirect), {:.3} % by jump, {} ms\n",
+            self.program,
+            name(self.kind),
+            coverage.points,
+            coverage.functions,
+            coverage.without_exit,
+            coverage.indirect,
+            self.by_jump(),
+            coverage.elapsed.as_millis()
+        );
+        for (tactic, points) in &coverage.tactics {
+            let _ = writeln!(
+                text,
+                "  {:8} {points:9} {:8.3} %",
+                tactic.name(),
+                percent(*points, coverage.points)
+            );
+        }
+        for (what, classes) in [("trap", &coverage.traps), ("refused", &coverage.refusals)] {
+            for (why, class) in classes {
+                let _ = writeln!(
+                    text,
+                    "  {what}: {why}: {} ({})",
+                    class.points,
+                    class.examples.join(", ")
+                );
+            }
+        }
+        text
+    }
+}
+
+impl Table {
+    /// For docs/coverage.md.
+    pub fn markdown(&self) -> String {
+        let mut text = String::from(HEAD);
+        for kind in [Wanted::Entries, Wanted::Exits, Wanted::Instructions] {
+            let rows: Vec<&Row> = self.rows.iter().filter(|row| row.kind == kind).collect();
+            let _ = writeln!(text, "\n## All {}\n", name(kind));
+            text.push_str("| program | functions |");
+            let _ = write!(text, " {} |", name(kind));
+            for tactic in Tactic::ALL {
+                let _ = write!(text, " {} |", tactic.name());
+            }
+            let _ = writeln!(text, " refused | by jump | to reach | time |");
+            let _ = writeln!(text, "|---|{}", "--:|".repeat(Tactic::ALL.len() + 6));
+            for row in rows {
+                let coverage = &row.coverage;
+                let _ = write!(
+                    text,
+                    "| {} | {} | {} |",
+                    row.program, coverage.functions, coverage.points
+                );
+                for tactic in Tactic::ALL {
+                    let points = coverage.tactics.get(&tactic).copied().unwrap_or(0);
+                    let share = percent(points, coverage.points);
+                    let _ = match tactic {
+                        Tactic::Trap => write!(text, " {points} |"),
+                        _ => write!(text, " {share:.2} % |"),
+                    };
+                }
+                let _ = writeln!(
+                    text,
+                    " {} | {:.3} % | {} % | {} ms |",
+                    row.refused(),
+                    row.by_jump(),
+                    goal(kind),
+                    coverage.elapsed.as_millis()
+                );
+            }
+        }
+        self.classes(&mut text, "What traps, and why", |coverage| &coverage.traps);
+        self.classes(&mut text, "What is refused, and why", |coverage| &coverage.refusals);
+        text.push_str("\n## Functions without a way out\n\nThey end in a call that does not return, or loop for ever:");
+        text.push_str(" a `return` probe on them is refused with that reason.\n\n");
+        for row in self.rows.iter().filter(|row| row.kind == Wanted::Exits) {
+            let _ = writeln!(text, "- {}: {}", row.program, row.coverage.without_exit);
+        }
+        for missing in &self.missing {
+            let _ = writeln!(text, "\nNot found: {missing}.");
+        }
+        text
+    }
+
+    fn classes(&self, text: &mut String, title: &str, of: impl Fn(&Coverage) -> &BTreeMap<&'static str, Class>) {
+        let _ = writeln!(
+            text,
+            "\n## {title}\n\n| program | of | why | points | for example |\n|---|---|---|--:|---|"
+        );
+        for row in &self.rows {
+            let mut classes: Vec<_> = of(&row.coverage).iter().collect();
+            classes.sort_by_key(|(_, class)| std::cmp::Reverse(class.points));
+            for (why, class) in classes {
+                let examples: Vec<String> = class
+                    .examples
+                    .iter()
+                    .take(3)
+                    .map(|name| format!("`{}`", cut(name)))
+                    .collect();
+                let (program, kind, examples) = (&row.program, name(row.kind), examples.join(", "));
+                let _ = writeln!(text, "| {program} | {kind} | {why} | {} | {examples} |", class.points);
+            }
+        }
+    }
+}
+
+/// C++ names may be long.
+fn cut(name: &str) -> String {
+    const LONGEST: usize = 48;
+    match name.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}...", name.get(..end).unwrap_or(name)),
+        None => name.to_owned(),
+    }
+}
+
+fn percent(part: usize, whole: usize) -> f64 {
+    100.0 * part as f64 / whole.max(1) as f64
+}
+
+const HEAD: &str = "# What can be probed, and how
+
+    cargo run --release -p nanoprobe-bench --bin coverage -- --markdown
+
+Every function of these programs, planned as a session would plan `pid$target:module::entry`, `:return` and all
+instructions, with all patches of a kind together. No process is involved: the address space is a model of the one that
+the kernel makes (`crates/session/src/coverage.rs`), and programs with more than 262,144 points are planned in pieces of
+that many, the patches that a session holds. A *point* is one site; functions that share text may name it more than once.
+The columns are the tactics of `ARCHITECTURE.md`; *by jump* is all but traps and refusals.
+";

@@ -1,0 +1,294 @@
+//! How much of a program can be probed, and how: every function of a module planned as `pid$target:module::` would be,
+//! without a process. Pure.
+//!
+//! The address space is a model of the one that the kernel makes: a program with the heap's way above it, or a shared
+//! object between others, the stack at the top; [`nanoprobe_target::HoleRules`] apply as in a session.
+//!
+//! ```text
+//!   ET_EXEC   |program|~~~1 GiB for the heap~~~|............hole............|libraries|~~~128 MiB~~~|stack|
+//!   PIE       |......hole......|program|~~~1 GiB~~~|......hole......|libraries|~~~|stack|
+//!   library   |program|~~~|..................hole..................|others|library|others|~~~|stack|
+//! ```
+//!
+//! A session holds at most [`SITES_MAX`] patches, so a program with more points is planned in pieces of that many, each
+//! in an address space of its own, as several sessions would.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use nanoprobe_patch::{
+    Fire, FireCondition, FunctionMap, NearSpace, PlanOptions, Point, Position, Refusal, RunPlan, Runtime, Tactic,
+    TargetAddress, ThreadKey, build, plan, reconcile,
+};
+use nanoprobe_symbols::{Bias, Function, FunctionKind, Module, ModuleKind};
+use nanoprobe_target::{HoleRules, Map};
+
+use crate::layout::{PAGE_BYTES, SITES_MAX};
+use crate::placement::{RefusedBecause, parts, spread};
+use crate::probes::Spot;
+
+/// Which instructions of every function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Wanted {
+    /// The first.
+    Entries,
+    /// Every way out.
+    Exits,
+    /// All of them.
+    Instructions,
+}
+
+/// What planning all of a module gave.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    /// Functions that were planned.
+    pub functions: usize,
+    /// Functions without any way out: they never return.
+    pub without_exit: usize,
+    /// IFUNCs: which code they stand for is known in a process only, where it is planned as the function that it is.
+    pub indirect: usize,
+    /// Points that were asked for.
+    pub points: usize,
+    /// How many of them are had, by tactic.
+    pub tactics: BTreeMap<Tactic, usize>,
+    /// Those that trap, by why.
+    pub traps: BTreeMap<&'static str, Class>,
+    /// Those that are refused, by why.
+    pub refusals: BTreeMap<&'static str, Class>,
+    /// Time for finding, decoding, planning, placing and building.
+    pub elapsed: Duration,
+}
+
+/// Points of one fate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Class {
+    /// How many.
+    pub points: usize,
+    /// The first few of them: `function+0x12`.
+    pub examples: Vec<String>,
+}
+
+/// Examples that are kept of a class.
+const EXAMPLES_MAX: usize = 6;
+/// Where the models have things: what the kernel gives without randomisation.
+const PROGRAM: u64 = 0x5555_5555_4000;
+const LIBRARY: u64 = 0x7fff_e000_0000;
+const OTHER_LIBRARIES_BYTES: u64 = 32 << 20;
+const STACK: Range<u64> = 0x7fff_fffd_e000..0x7fff_ffff_f000;
+const HEAP_BYTES: u64 = 0x21000;
+
+const RUNTIME: Runtime = Runtime {
+    enter: TargetAddress(0x7f00_0000_1000),
+    table: TargetAddress(0x7f00_1000_0000),
+    thread_key: ThreadKey::TlsSelf,
+};
+
+/// Plans all that is wanted of all functions of a module. It is moved to where the model has it, unless it has an address
+/// of its own.
+pub fn plan_all(module: Module, wanted: Wanted) -> Coverage {
+    let begin = Instant::now();
+    let (module, holes) = model(module);
+    let mut coverage = Coverage::default();
+    let mut piece = Piece::default();
+    let mut end = 0;
+    for function in module.functions() {
+        if let FunctionKind::Ifunc { .. } = function.kind {
+            coverage.indirect += 1;
+            continue;
+        }
+        // Between functions that overlap, no piece ends.
+        if piece.points >= SITES_MAX as usize && function.address.0 >= end {
+            std::mem::take(&mut piece).settle(&holes, &mut coverage);
+        }
+        end = end.max(function.extent().end.0);
+        piece.add(&module, function, wanted, &mut coverage);
+    }
+    piece.settle(&holes, &mut coverage);
+    coverage.elapsed = begin.elapsed();
+    coverage
+}
+
+/// The module where the model has it, and the holes around it.
+fn model(module: Module) -> (Module, Vec<Range<u64>>) {
+    let image = module.image_range();
+    let is_fixed = image.start.0 >= PAGE_BYTES;
+    let base = match module.kind() {
+        _ if is_fixed => 0,
+        ModuleKind::Executable => PROGRAM,
+        ModuleKind::Library | ModuleKind::Linker | ModuleKind::Vdso => LIBRARY,
+    };
+    let start = (base + image.start.0) & !(PAGE_BYTES - 1);
+    let end = (base + image.end.0).next_multiple_of(PAGE_BYTES);
+    let mut lines = vec![(start, end, "r-xp", "/module")];
+    if base == LIBRARY {
+        lines.push((start - OTHER_LIBRARIES_BYTES, start, "r-xp", "/other"));
+        lines.push((end, end + OTHER_LIBRARIES_BYTES, "r-xp", "/other"));
+    } else {
+        lines.push((end, end + HEAP_BYTES, "rw-p", "[heap]"));
+        lines.push((LIBRARY, LIBRARY + OTHER_LIBRARIES_BYTES, "r-xp", "/other"));
+    }
+    lines.push((STACK.start, STACK.end, "rw-p", "[stack]"));
+    lines.sort_unstable();
+    let text: String = lines
+        .into_iter()
+        .map(|(start, end, access, name)| format!("{start:x}-{end:x} {access} 00000000 08:01 1 {name}\n"))
+        .collect();
+    let holes = Map::parse(text.as_bytes()).holes(&HoleRules::default());
+    let holes = holes.into_iter().map(|hole| hole.start.0..hole.end.0).collect();
+    (module.with_bias(Bias(base)), holes)
+}
+
+/// Functions that are planned together.
+#[derive(Default)]
+struct Piece {
+    points: usize,
+    runs: Vec<RunPlan>,
+    /// Why the planner gave a site a trap, or will when a jump finds no place or crosses another.
+    reasons: BTreeMap<TargetAddress, &'static str>,
+    names: BTreeMap<TargetAddress, String>,
+}
+
+impl Piece {
+    fn add(&mut self, module: &Module, function: &Function, wanted: Wanted, coverage: &mut Coverage) {
+        let bias = module.bias();
+        let extent = bias.to_target(function.extent().start).0..bias.to_target(function.extent().end).0;
+        let entry = TargetAddress(extent.start);
+        coverage.functions += 1;
+        self.names.insert(entry, function.name.to_string());
+        let Some(parts) = parts(module, &extent) else {
+            coverage.points += 1;
+            self.refuse(entry, "its code is not in the file", coverage);
+            return;
+        };
+        let mut points: Vec<Vec<Point>> = parts.iter().map(|_| Vec::new()).collect();
+        let mut make = |site, _, condition, position| Ok(point(site, condition, position));
+        let asked = match wanted {
+            Wanted::Entries => spread(Spot::Entry, entry, &parts, &mut points, &mut make),
+            Wanted::Exits => spread(Spot::Exits, entry, &parts, &mut points, &mut make),
+            Wanted::Instructions => {
+                for (part, points) in parts.iter().zip(&mut points) {
+                    let sites = part.instructions().map(|(site, _)| site);
+                    points.extend(sites.map(|site| {
+                        let position = if site == entry {
+                            Position::Entry
+                        } else {
+                            Position::Inside
+                        };
+                        point(site, FireCondition::Always, position)
+                    }));
+                }
+                Ok(())
+            }
+        };
+        if let Err(RefusedBecause::NoExit) = asked {
+            coverage.without_exit += 1;
+        }
+        for (part, points) in parts.iter().zip(&points) {
+            coverage.points += points.len();
+            self.points += points.len();
+            let planned = plan(part, points, &PlanOptions::default());
+            for run in planned.runs {
+                if run.tactic == Tactic::Trap {
+                    self.reasons.insert(run.start, why_trap(part, run.start));
+                }
+                self.runs.push(run);
+            }
+            for (site, reason) in planned.refusals {
+                self.refuse(site, why_refused(&reason), coverage);
+            }
+        }
+    }
+
+    /// Makes the runs disjoint, gives each its place, builds all, and counts.
+    fn settle(mut self, holes: &[Range<u64>], coverage: &mut Coverage) {
+        let reconciled = reconcile(std::mem::take(&mut self.runs));
+        for run in &reconciled.runs {
+            if run.tactic == Tactic::Trap {
+                self.reasons
+                    .entry(run.start)
+                    .or_insert("functions share text: their jumps cross");
+            }
+        }
+        let mut near = NearSpace::new(holes.to_vec(), PAGE_BYTES);
+        let placed = near.place_with_fallbacks(reconciled.runs, &PlanOptions::default());
+        for (site, reason) in reconciled.refusals.iter().chain(&placed.refusals) {
+            self.refuse(*site, why_refused(reason), coverage);
+        }
+        for (run, detour) in &placed.runs {
+            let points: usize = run.instructions.iter().map(|displaced| displaced.points.len()).sum();
+            if let Err(reason) = build(run, *detour, &RUNTIME) {
+                self.refuse(run.start, why_refused(&reason), coverage);
+                continue;
+            }
+            *coverage.tactics.entry(run.tactic).or_default() += points;
+            if run.tactic == Tactic::Trap {
+                let why = self.reasons.get(&run.start).copied();
+                let why = why.unwrap_or("no free address spells the bytes that its jump needs");
+                let example = self.describe(run.start);
+                coverage.traps.entry(why).or_default().add(points, example);
+            }
+        }
+    }
+
+    fn refuse(&self, site: TargetAddress, why: &'static str, coverage: &mut Coverage) {
+        coverage.refusals.entry(why).or_default().add(1, self.describe(site));
+    }
+
+    fn describe(&self, site: TargetAddress) -> String {
+        match self.names.range(..=site).next_back() {
+            Some((start, name)) => format!("{name}+{:#x}", site.0 - start.0),
+            None => site.to_string(),
+        }
+    }
+}
+
+impl Class {
+    fn add(&mut self, points: usize, example: String) {
+        self.points += points;
+        if self.examples.len() < EXAMPLES_MAX {
+            self.examples.push(example);
+        }
+    }
+}
+
+fn point(site: TargetAddress, condition: FireCondition, position: Position) -> Point {
+    Point {
+        site,
+        condition,
+        position,
+        full_frame: false,
+        fires: vec![Fire::Count { context_offset: 4096 }],
+    }
+}
+
+/// What keeps a jump from the site: the first obstacle in its five bytes.
+fn why_trap(map: &FunctionMap, site: TargetAddress) -> &'static str {
+    let end = TargetAddress(site.0.saturating_add(5));
+    let behind = map.instructions().skip_while(|(start, _)| *start <= site);
+    for (start, _) in behind.take_while(|(start, _)| *start < end) {
+        if map.is_branch_target(start) {
+            return "a branch leads into its five bytes";
+        }
+    }
+    if map.start().0 + map.size() < end.0 {
+        return "the function ends within its five bytes";
+    }
+    "no run of whole instructions, and none to share with"
+}
+
+fn why_refused(reason: &Refusal) -> &'static str {
+    match reason {
+        Refusal::OutsideFunction { .. } => "outside of the function",
+        Refusal::NotAnInstruction { .. } => "not the start of an instruction",
+        Refusal::Undecodable { .. } => "behind bytes that are no instruction",
+        Refusal::Breakpoint { .. } => "int3",
+        Refusal::Unmovable { reason, .. } => reason,
+        Refusal::NoSuchEdge { .. } => "no such edge",
+        Refusal::TacticUnavailable { .. } => "no address for its detour",
+        Refusal::OutOfReach { .. } => "what it refers to is out of reach",
+        Refusal::BoundaryUnprotected { .. } => "a boundary is not protected",
+        Refusal::TooLarge { .. } => "too large",
+        _ => "another reason",
+    }
+}
