@@ -112,9 +112,9 @@ fn musl(folder: &Path) -> Result<PathBuf, String> {
     Ok(out)
 }
 
-/// All of our test programs as one shared object, each function with its endbr64.
+/// All of our test programs as one executable (with the first main of many), each function with its endbr64.
 fn cet(folder: &Path) -> Result<PathBuf, String> {
-    let out = folder.join("cet.so");
+    let out = folder.join("cet");
     let mut sources: Vec<PathBuf> = std::fs::read_dir(source("tests/programs"))
         .map_err(|error| error.to_string())?
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -126,8 +126,6 @@ fn cet(folder: &Path) -> Result<PathBuf, String> {
             "-O2",
             "-D_GNU_SOURCE",
             "-fcf-protection=full",
-            "-shared",
-            "-fPIC",
             "-pthread",
             "-Wl,-z,muldefs",
             "-o",
