@@ -417,6 +417,32 @@ void np_strlen(struct np_context *context, u64 string);
 void np_strcmp(struct np_context *context, u64 left, u64 right);
 /* Copies a string into a variable of `capacity` bytes, cut there, NUL-terminated, the rest zeroed. */
 void np_strcpy(struct np_context *context, u64 destination, u64 source, u64 capacity);
+/* alloca: result = address of `bytes` zero bytes of scratch memory. */
+void np_alloca(struct np_context *context, u64 bytes);
+/* copyinto and bcopy: `bytes` bytes at `address` to `destination`, which must be scratch memory that the clause has taken. */
+void np_copyinto(struct np_context *context, u64 address, u64 bytes, u64 destination);
+/* Stores the low `bytes` bytes of a value into scratch memory that the clause has taken; anywhere else: a bad address. */
+void np_store_scratch(struct np_context *context, u64 address, u64 bytes, u64 value);
+/* Copies `bytes` bytes at `address` to memory of ours (a reserved record, a variable), aligned to 8. */
+void np_fetch_into(struct np_context *context, u64 destination, u64 address, u64 bytes);
+/* The subroutines of D on strings and numbers, by their names there. Strings are ours; a string result is a copy in
+ * scratch memory. np_strchr with `last` is strrchr, np_strcase with `upper` toupper, else tolower; np_strtok takes the
+ * token off the string variable `state`; np_inet_ntop is also inet_ntoa and (short_form) inet_ntoa6. */
+void np_strjoin(struct np_context *context, u64 left, u64 right);
+void np_strchr(struct np_context *context, u64 string, u64 wanted, u64 last);
+void np_strstr(struct np_context *context, u64 string, u64 wanted);
+void np_strtok(struct np_context *context, u64 state, u64 separators);
+void np_substr(struct np_context *context, u64 string, u64 index, u64 count);
+void np_index(struct np_context *context, u64 string, u64 wanted, u64 position);
+void np_rindex(struct np_context *context, u64 string, u64 wanted, u64 position);
+void np_strcase(struct np_context *context, u64 string, u64 upper);
+void np_basename(struct np_context *context, u64 string);
+void np_dirname(struct np_context *context, u64 string);
+void np_cleanpath(struct np_context *context, u64 string);
+void np_lltostr(struct np_context *context, u64 value, u64 base);
+void np_strtoll(struct np_context *context, u64 string, u64 base);
+void np_inet_ntop(struct np_context *context, u64 family, u64 address, u64 short_form);
+void np_rand(struct np_context *context);
 /* Key building: key_bytes is reset by the clause (a store of 0) and advanced by these. */
 void np_key_integer(struct np_context *context, u64 value);
 void np_key_string(struct np_context *context, u64 string);

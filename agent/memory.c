@@ -9,6 +9,7 @@
  *      deliverable; see guard.h.
  */
 #include "ranges.h"
+#include "scratch.h"
 #include "strings.h"
 #include "syscalls.h"
 
@@ -73,6 +74,8 @@ NP_COLD int np_fetch(struct np_context *context, u64 destination, u64 address, u
 {
 	if (address < NP_LOWEST_ADDRESS || address > NP_HIGHEST_ADDRESS || bytes > NP_HIGHEST_ADDRESS - address)
 		return 0;
+	if (np_in_scratch(context, address, bytes))
+		return fetch_directly(destination, address, bytes);
 	u64 end = np_readable_end(context, address);
 	if (end && bytes <= end - address)
 		return fetch_directly(destination, address, bytes);
@@ -136,29 +139,16 @@ NP_ENTRY void np_load(struct np_context *context, u64 address, u64 bytes)
 	context->result = value;
 }
 
-/* The next free scratch address, aligned, and how much there is behind it. */
-NP_INLINE u64 scratch_next(const struct np_context *context, u64 *room)
-{
-	u64 used = np_minimum(context->scratch_used, context->scratch_bytes);
-	*room = context->scratch_bytes - used;
-	return context->scratch + used;
-}
-
-NP_INLINE void scratch_take(struct np_context *context, u64 bytes)
-{
-	context->scratch_used += (bytes + 7) & ~7UL;
-}
-
 NP_ENTRY void np_copyin(struct np_context *context, u64 address, u64 bytes)
 {
-	u64 room, destination = scratch_next(context, &room);
+	u64 room, destination = np_scratch_next(context, &room);
 	context->result = (u64)np_zeros;
 	if (np_unlikely(bytes > room)) {
 		np_fault(context, NP_FAULT_SCRATCH, bytes);
 	} else if (np_unlikely(!np_fetch(context, destination, address, bytes))) {
 		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
 	} else {
-		scratch_take(context, bytes);
+		np_scratch_take(context, bytes);
 		context->result = destination;
 	}
 }
@@ -185,7 +175,7 @@ static NP_COLD u64 copy_string_by_pages(struct np_context *context, u64 destinat
 NP_ENTRY void np_copyinstr(struct np_context *context, u64 address, u64 limit)
 {
 	u64 strsize = np_control_block(context)->strsize;
-	u64 room, destination = scratch_next(context, &room), done = 0, word, length = 0;
+	u64 room, destination = np_scratch_next(context, &room), done = 0, word, length = 0;
 	if (limit == 0 || limit > strsize)
 		limit = strsize;
 	u64 capacity = np_minimum(limit, room);
@@ -221,6 +211,41 @@ NP_ENTRY void np_copyinstr(struct np_context *context, u64 address, u64 limit)
 		}
 		*(volatile u8 *)(destination + length - 1) = 0;
 	}
-	scratch_take(context, length);
+	np_scratch_take(context, length);
 	context->result = destination;
+}
+
+NP_ENTRY void np_alloca(struct np_context *context, u64 bytes)
+{
+	u64 destination = np_scratch_make(context, bytes);
+	if (!destination)
+		return;
+	for (u64 done = 0; done < bytes; done += 8)
+		*(volatile u64 *)(destination + done) = 0;
+	context->result = destination;
+}
+
+NP_ENTRY void np_copyinto(struct np_context *context, u64 address, u64 bytes, u64 destination)
+{
+	context->result = destination;
+	if (np_unlikely(!np_in_scratch(context, destination, bytes)))
+		np_fault(context, NP_FAULT_BAD_ADDRESS, destination);
+	else if (np_unlikely(!np_fetch(context, destination, address, bytes)))
+		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
+}
+
+NP_ENTRY void np_store_scratch(struct np_context *context, u64 address, u64 bytes, u64 value)
+{
+	if (np_unlikely(bytes > 8 || !np_in_scratch(context, address, bytes))) {
+		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
+		return;
+	}
+	for (u64 done = 0; done < bytes; done++, value >>= 8)
+		*(volatile u8 *)(address + done) = (u8)value;
+}
+
+NP_ENTRY void np_fetch_into(struct np_context *context, u64 destination, u64 address, u64 bytes)
+{
+	if (np_unlikely(!np_fetch(context, destination, address, bytes)))
+		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
 }

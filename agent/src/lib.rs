@@ -61,6 +61,44 @@ functions! {
     StringCompare = np_strcmp,
     /// `np_strcpy(context, destination, source, capacity)`
     StringCopy = np_strcpy,
+    /// `np_alloca(context, bytes)`
+    Allocate = np_alloca,
+    /// `np_copyinto(context, address, bytes, destination)`
+    CopyInTo = np_copyinto,
+    /// `np_store_scratch(context, address, bytes, value)`
+    StoreScratch = np_store_scratch,
+    /// `np_fetch_into(context, destination, address, bytes)`
+    FetchInto = np_fetch_into,
+    /// `np_strjoin(context, left, right)`
+    StringJoin = np_strjoin,
+    /// `np_strchr(context, string, wanted, last)`
+    StringCharacter = np_strchr,
+    /// `np_strstr(context, string, wanted)`
+    StringSearch = np_strstr,
+    /// `np_strtok(context, state, separators)`
+    StringToken = np_strtok,
+    /// `np_substr(context, string, index, count)`
+    Substring = np_substr,
+    /// `np_index(context, string, wanted, position)`
+    Index = np_index,
+    /// `np_rindex(context, string, wanted, position)`
+    LastIndex = np_rindex,
+    /// `np_strcase(context, string, upper)`
+    StringCase = np_strcase,
+    /// `np_basename(context, string)`
+    BaseName = np_basename,
+    /// `np_dirname(context, string)`
+    DirectoryName = np_dirname,
+    /// `np_cleanpath(context, string)`
+    CleanPath = np_cleanpath,
+    /// `np_lltostr(context, value, base)`
+    NumberToString = np_lltostr,
+    /// `np_strtoll(context, string, base)`
+    StringToNumber = np_strtoll,
+    /// `np_inet_ntop(context, family, address, short_form)`
+    AddressToString = np_inet_ntop,
+    /// `np_rand(context)`
+    Random = np_rand,
     /// `np_key_integer(context, value)`
     KeyInteger = np_key_integer,
     /// `np_key_string(context, string)`

@@ -6,7 +6,7 @@
 //! it is made sure of, node by node, because a slip would be the target's crash and not ours.
 
 use nanoprobe_lang::program::{
-    BinaryOperator, Builtin, Expression, ExpressionKind, Function, Place, Program, Scope, Type,
+    BinaryOperator, Builtin, Expression, ExpressionKind, Function, Parameter, Place, Program, Scope, Type,
 };
 
 use crate::error::Error;
@@ -101,15 +101,26 @@ fn problem(program: &Program, expression: &Expression) -> Option<&'static str> {
 }
 
 fn call_problem(function: Function, arguments: &[Expression], yields: &Type) -> Option<&'static str> {
+    let (parameters, least) = function.parameters();
+    let fit = (least..=parameters.len()).contains(&arguments.len())
+        && arguments
+            .iter()
+            .zip(parameters)
+            .all(|(argument, parameter)| match parameter {
+                Parameter::Text => argument.value_type == Type::String,
+                Parameter::Number | Parameter::Address => is_number(&argument.value_type),
+            });
     let good = match (function, arguments) {
         (Function::CopyIn, [_, size]) => match yields {
             Type::Bytes { size: Some(known) } => crate::emit::literal(size) == Some(i64::from(*known)),
             other => is_number(other),
         },
-        (Function::CopyInString, [_] | [_, _]) => *yields == Type::String || is_number(yields),
-        (Function::StringLength, [string]) => string.value_type == Type::String && is_number(yields),
-        _ => false,
-    };
+        // The variable is written.
+        (Function::StringToken, [state, _]) => {
+            matches!(state.kind, ExpressionKind::Variable(Place::Scalar { .. })) && *yields == Type::String
+        }
+        _ => is_number(yields) || (function.yields_string() && *yields == Type::String),
+    } && fit;
     if good {
         None
     } else {
@@ -117,10 +128,11 @@ fn call_problem(function: Function, arguments: &[Expression], yields: &Type) -> 
     }
 }
 
-fn place_type<'a>(program: &'a Program, place: &Place) -> Option<&'a Type> {
+fn place_type<'a>(program: &'a Program, place: &'a Place) -> Option<&'a Type> {
     let (scope, variable, is_element) = match place {
         Place::Scalar { scope, variable } => (scope, variable, false),
         Place::Element { scope, variable, .. } => (scope, variable, true),
+        Place::Memory { value_type, .. } => return is_number(value_type).then_some(value_type),
     };
     let list = match scope {
         Scope::Global => &program.globals,

@@ -104,14 +104,19 @@ impl Needs {
                     // A string element is read into scratch memory.
                     self.scratch |= expression.value_type == Type::String;
                 }
-            },
-            ExpressionKind::Load(_) => self.fault = true,
-            ExpressionKind::Call { function, .. } => match function {
-                Function::CopyIn | Function::CopyInString => {
+                // What is scratch memory is told by how much of it is in use.
+                Place::Memory { .. } => {
                     self.fault = true;
                     self.scratch = true;
                 }
-                Function::StringLength => {}
+            },
+            ExpressionKind::Load(_) => self.fault = true,
+            ExpressionKind::Call { function, .. } => match function {
+                Function::StringLength | Function::Swap16 | Function::Swap32 | Function::Swap64 => {}
+                _ => {
+                    self.fault = true;
+                    self.scratch = true;
+                }
             },
             // stringof() of an address copies a string in.
             ExpressionKind::Cast(operand) if expression.value_type == Type::String => {
@@ -162,5 +167,6 @@ fn keys(place: &Place) -> &[Expression] {
     match place {
         Place::Scalar { .. } => &[],
         Place::Element { keys, .. } => keys,
+        Place::Memory { address, .. } => std::slice::from_ref(address),
     }
 }

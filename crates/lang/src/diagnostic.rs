@@ -34,7 +34,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ("N_STRUCT", "structures, unions, their members, offsetof"),
     (
         "N_SUBROUTINE",
-        "a subroutine of D that is not there yet: strjoin, substr, basename, alloca, rand, ...",
+        "a subroutine of D that is not there yet: json, progenyof, copyout, speculation, ...",
     ),
     ("N_SYMBOL", "symbols of the target by name (module`symbol)"),
     (

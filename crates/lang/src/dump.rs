@@ -11,8 +11,8 @@
 //! ```
 
 use crate::program::{
-    AggregatingFunction, AggregationId, Builtin, Expression, ExpressionKind, Function, KeyExpression, KeyType,
-    LogicalOperator, Place, Program, RecordKind, Scope, Statement, Type, UnaryOperator, Variable,
+    AggregatingFunction, AggregationId, Builtin, Expression, ExpressionKind, KeyExpression, KeyType, LogicalOperator,
+    Place, Program, RecordKind, Scope, Statement, Type, UnaryOperator, Variable,
 };
 use crate::resolve::{function_name, symbol};
 use crate::types;
@@ -210,11 +210,7 @@ impl Dump<'_> {
                 format!("({}, {})", self.expression(first), self.expression(second))
             }
             ExpressionKind::Call { function, arguments } => {
-                let name = match function {
-                    Function::CopyIn => "copyin",
-                    Function::CopyInString => "copyinstr",
-                    Function::StringLength => "strlen",
-                };
+                let name = function.name();
                 format!("{name}({})", self.list(arguments))
             }
             ExpressionKind::Load(address) => format!("*{}[{}]", types::name(&of.value_type), self.expression(address)),
@@ -233,6 +229,9 @@ impl Dump<'_> {
         let (scope, variable, keys) = match place {
             Place::Scalar { scope, variable } => (scope, variable, None),
             Place::Element { scope, variable, keys } => (scope, variable, Some(keys)),
+            Place::Memory { address, value_type } => {
+                return format!("*{}[{}]", types::name(value_type), self.expression(address));
+            }
         };
         let (prefix, variables) = match scope {
             Scope::Global => ("", &self.program.globals),

@@ -18,6 +18,8 @@
 mod arithmetic;
 mod evaluate;
 pub mod key;
+mod subroutines;
+pub mod text;
 mod value;
 
 pub use arithmetic::{common_type, normalise, promoted};
@@ -168,6 +170,12 @@ pub trait World {
 
     /// `@aggregation[key] = function(value, weight)`; `value` is 0 for a `count()`, `weight` 1 when not given.
     fn aggregate(&mut self, aggregation: AggregationId, key: &[u8], value: i64, weight: i64);
+
+    /// `rand()`: a number from 0 to 2^31 - 1.
+    fn random(&mut self) -> i64 {
+        use std::hash::{BuildHasher, RandomState};
+        (RandomState::new().hash_one(0) & 0x7fff_ffff) as i64
+    }
 
     /// Bytes of scratch memory of a clause.
     fn scratch_bytes(&self) -> usize {

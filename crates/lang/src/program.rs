@@ -24,7 +24,7 @@ mod value_type;
 
 pub use action::{KeyExpression, RecordAction, RecordKind, Statement};
 pub use aggregation::{AggregatingFunction, Aggregation, KeyType};
-pub use expression::{Builtin, Expression, ExpressionKind, Function, Place, Scope};
+pub use expression::{Builtin, Expression, ExpressionKind, Function, Parameter, Place, Scope};
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
 pub use value_type::{IntegerType, Type};
 

@@ -116,7 +116,12 @@ impl Enablings {
             );
             needs.reads_memory |= matches!(
                 function,
-                AgentFunction::CopyIn | AgentFunction::CopyInString | AgentFunction::Load
+                AgentFunction::CopyIn
+                    | AgentFunction::CopyInString
+                    | AgentFunction::CopyInTo
+                    | AgentFunction::FetchInto
+                    | AgentFunction::AddressToString
+                    | AgentFunction::Load
             );
         }
         needs.reads_memory |= needs.walks_stacks;

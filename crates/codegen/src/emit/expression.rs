@@ -1,13 +1,12 @@
 //! Expressions: the value of each node, in the order in which D evaluates them.
 
-use cranelift_codegen::ir::{InstBuilder, Value, types};
-use nanoprobe_lang::program::{BinaryOperator, Expression, ExpressionKind, Function, Type, UnaryOperator};
+use cranelift_codegen::ir::{InstBuilder, Value};
+use nanoprobe_lang::program::{BinaryOperator, Expression, ExpressionKind, Type, UnaryOperator};
 
 use super::Emitter;
 use super::arithmetic::{integer_type, literal};
 use super::condition::is_comparison;
 use crate::AgentFunction;
-use crate::contract::context;
 use crate::error::Error;
 
 impl Emitter<'_, '_> {
@@ -116,61 +115,5 @@ impl Emitter<'_, '_> {
             // An address; bytes may also become a pointer to what they hold.
             (_, Type::Pointer(_) | Type::Bytes { .. } | Type::Void) => Ok(value),
         }
-    }
-
-    fn function_call(
-        &mut self,
-        function: Function,
-        arguments: &[Expression],
-        expression: &Expression,
-    ) -> Result<Value, Error> {
-        let missing = Error::Malformed {
-            what: "a function without its arguments",
-            span: expression.span,
-        };
-        let (Some(first), second) = (arguments.first(), arguments.get(1)) else {
-            return Err(missing);
-        };
-        match function {
-            Function::CopyIn => {
-                let address = self.value(first)?;
-                let bytes = self.value(second.ok_or(missing)?)?;
-                let copy = self.call_fallible(AgentFunction::CopyIn, &[address, bytes]);
-                if expression.value_type == (Type::Bytes { size: None }) {
-                    self.terminate(copy, bytes);
-                }
-                Ok(copy)
-            }
-            Function::CopyInString => {
-                let address = self.value(first)?;
-                let limit = match second {
-                    Some(limit) => self.value(limit)?,
-                    None => self.constant(0),
-                };
-                Ok(self.call_fallible(AgentFunction::CopyInString, &[address, limit]))
-            }
-            Function::StringLength => {
-                let string = self.value(first)?;
-                Ok(self.call_for_result(AgentFunction::StringLength, &[string]))
-            }
-        }
-    }
-
-    /// Puts a NUL behind bytes just copied in, and takes its place in scratch memory: their size is not part of their
-    /// type, so `stringof()` of them must find their end by itself. (There are 8 bytes behind scratch memory.)
-    fn terminate(&mut self, copy: Value, bytes: Value) {
-        let end = self.builder.ins().iadd(copy, bytes);
-        let nul = self.builder.ins().iconst(types::I8, 0);
-        self.store(nul, end, 0);
-        let start = self.context_load(context::SCRATCH);
-        let used = self.builder.ins().isub(end, start);
-        let used = self.builder.ins().iadd_imm_s(used, 8);
-        let used = self.builder.ins().band_imm_s(used, -8);
-        self.context_store(used, context::SCRATCH_USED);
-    }
-
-    /// Bytes of a string in storage and in records.
-    pub(super) fn string_bytes(&self) -> u32 {
-        self.source.limits.string_bytes()
     }
 }

@@ -18,6 +18,7 @@ mod expression;
 mod place;
 mod record;
 mod register;
+mod subroutine;
 mod symbols;
 
 use cranelift_codegen::ir::condcodes::IntCC;

@@ -33,11 +33,16 @@ enum Location {
         variable: u32,
         keys: Vec<KeyValue>,
     },
+    /// An address that only the agent may follow.
+    Unknown(Value),
 }
 
 impl<'a> Emitter<'a, '_> {
     /// Evaluates what a place needs: the address of a scalar, the keys of an element.
-    pub(super) fn slot(&mut self, place: &Place, span: Span) -> Result<Slot<'a>, Error> {
+    pub(super) fn slot<'p>(&mut self, place: &'p Place, span: Span) -> Result<Slot<'p>, Error>
+    where
+        'a: 'p,
+    {
         match place {
             Place::Scalar { scope, variable } => {
                 let found = self.variable(*scope, *variable, span)?;
@@ -74,6 +79,14 @@ impl<'a> Emitter<'a, '_> {
                 };
                 Ok(Slot {
                     value_type: &found.value_type,
+                    location,
+                    span,
+                })
+            }
+            Place::Memory { address, value_type } => {
+                let location = Location::Unknown(self.value(address)?);
+                Ok(Slot {
+                    value_type,
                     location,
                     span,
                 })
@@ -122,6 +135,12 @@ impl<'a> Emitter<'a, '_> {
                 Type::String | Type::Bytes { size: Some(_) } => *address,
                 _ => self.load(*address, 0),
             }),
+            Location::Unknown(address) => {
+                let integer = integer_type(slot.value_type);
+                let bytes = self.constant(i64::from(integer.bytes));
+                let value = self.call_fallible(AgentFunction::Load, &[*address, bytes]);
+                Ok(self.normalise(value, integer))
+            }
             Location::Element { variable, keys } => {
                 let absent = self.absent_value(slot)?;
                 self.build_key(keys);
@@ -174,6 +193,12 @@ impl<'a> Emitter<'a, '_> {
                     Ok(value)
                 }
             },
+            Location::Unknown(address) => {
+                let bytes = self.constant(i64::from(integer_type(slot.value_type).bytes));
+                self.call(AgentFunction::StoreScratch, &[*address, bytes, value]);
+                self.check_fault();
+                Ok(value)
+            }
             Location::Element { variable, keys } => {
                 self.absent_value(slot)?;
                 self.build_key(keys);

@@ -191,6 +191,19 @@ impl Machine {
         machine
     }
 
+    /// Goes on with another handler, in the same arena and the same thread.
+    pub fn load(&mut self, handler: &Handler, image: &[u8]) {
+        self.code = Code::new(handler, image, |image, function| image + u64::from(function.offset()));
+    }
+
+    /// The names of the probe: provider, module, function and name.
+    pub fn set_names(&mut self, names: [&str; 4]) {
+        for (buffer, name) in self.names.iter_mut().zip(names) {
+            buffer.fill(0);
+            buffer[..name.len()].copy_from_slice(name.as_bytes());
+        }
+    }
+
     /// Fires the handler with these arguments; afterwards every register must be as before (I2).
     pub fn run(&mut self, arguments: [u64; 6]) {
         let mut registers = Registers {

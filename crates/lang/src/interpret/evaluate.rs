@@ -5,7 +5,7 @@ use super::value::until_nul;
 use super::{Fault, FaultKind, SCRATCH_ADDRESS, Value, World, key};
 use crate::layout::Limits;
 use crate::program::{
-    AggregationId, BinaryOperator, Expression, ExpressionKind, Function, KeyExpression, LogicalOperator, Place,
+    AggregationId, BinaryOperator, Expression, ExpressionKind, IntegerType, KeyExpression, LogicalOperator, Place,
     Program, Scope, Type, UnaryOperator, Variable, VariableId,
 };
 
@@ -18,12 +18,20 @@ pub(super) struct Evaluator<'a, W: ?Sized> {
     scratch: Vec<u8>,
 }
 
-/// A place whose keys are evaluated.
-struct Slot<'a> {
-    scope: Scope,
-    variable: VariableId,
+/// A place whose parts are evaluated.
+pub(super) struct Slot<'a> {
     value_type: &'a Type,
-    key: Option<Vec<u8>>,
+    location: Location,
+}
+
+enum Location {
+    Variable {
+        scope: Scope,
+        variable: VariableId,
+        key: Option<Vec<u8>>,
+    },
+    /// An integer at an address.
+    Memory(u64),
 }
 
 impl<'a, W: World + ?Sized> Evaluator<'a, W> {
@@ -102,7 +110,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
                 let slot = self.slot(place)?;
                 let old = self.read(&slot)?.as_integer();
                 let new = normalise(old.wrapping_add(*delta), integer_type(slot.value_type));
-                self.write(&slot, Value::Integer(new));
+                self.write(&slot, Value::Integer(new))?;
                 Value::Integer(if *post { old } else { new })
             }
             ExpressionKind::Comma { first, second } => {
@@ -112,13 +120,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             ExpressionKind::Call { function, arguments } => self.call(*function, arguments)?,
             ExpressionKind::Load(address) => {
                 let address = self.integer(address)? as u64;
-                let integer = integer_type(value_type);
-                let mut word = [0; 8];
-                let bytes = word
-                    .get_mut(..usize::from(integer.bytes))
-                    .ok_or(Fault::new(FaultKind::Illegal))?;
-                self.read_memory(address, bytes)?;
-                Value::Integer(normalise(i64::from_le_bytes(word), integer))
+                self.load(address, integer_type(value_type))?
             }
         };
         Ok(value)
@@ -160,7 +162,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     }
 
     /// What of a string comparisons and lengths look at: up to its NUL, at most `strsize` bytes.
-    fn compared<'t>(&self, text: &'t [u8]) -> &'t [u8] {
+    pub(super) fn compared<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let text = until_nul(text);
         text.get(..self.limits.string_bytes() as usize).unwrap_or(text)
     }
@@ -180,48 +182,17 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         })
     }
 
-    fn call(&mut self, function: Function, arguments: &[Expression]) -> Result<Value, Fault> {
-        let illegal = Fault::new(FaultKind::Illegal);
-        let first = arguments.first().ok_or(illegal)?;
-        match function {
-            Function::CopyIn => {
-                let address = self.integer(first)? as u64;
-                let bytes = self.integer(arguments.get(1).ok_or(illegal)?)? as u64;
-                let bytes = self.room(bytes)?;
-                let mut copy = vec![0; bytes];
-                self.read_memory(address, &mut copy)?;
-                Ok(self.in_scratch(copy))
-            }
-            Function::CopyInString => {
-                let address = self.integer(first)? as u64;
-                let strsize = u64::from(self.limits.string_bytes());
-                let limit = match arguments.get(1) {
-                    Some(limit) => self.integer(limit)? as u64,
-                    None => 0,
-                };
-                // 0 is strsize; the NUL counts.
-                let limit = if limit == 0 { strsize } else { limit };
-                let limit = self.room(limit)?;
-                Ok(Value::String(self.read_string(address, limit.saturating_sub(1))?))
-            }
-            Function::StringLength => {
-                let value = self.value(first)?;
-                Ok(Value::Integer(self.compared(value.as_bytes()).len() as i64))
-            }
-        }
-    }
-
     // ---- memory ----------------------------------------------------------------------------------------------------
 
     /// So many bytes more are to be taken from scratch memory.
-    fn room(&self, bytes: u64) -> Result<usize, Fault> {
+    pub(super) fn room(&self, bytes: u64) -> Result<usize, Fault> {
         let left = self.world.scratch_bytes().saturating_sub(self.scratch.len());
         let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= left);
         fits.ok_or(Fault::new(FaultKind::Scratch))
     }
 
     /// Keeps bytes in scratch memory.
-    fn in_scratch(&mut self, bytes: Vec<u8>) -> Value {
+    pub(super) fn in_scratch(&mut self, bytes: Vec<u8>) -> Value {
         let address = SCRATCH_ADDRESS + self.scratch.len() as u64;
         self.scratch.extend_from_slice(&bytes);
         self.scratch.resize(self.scratch.len().next_multiple_of(8), 0);
@@ -234,7 +205,42 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         (offset < self.world.scratch_bytes()).then(|| self.scratch.get(offset..).unwrap_or_default())
     }
 
-    fn read_memory(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+    /// Where in scratch memory an address lies, which the clause must have taken up to `bytes` behind it.
+    pub(super) fn scratch_place(&self, address: u64, bytes: u64) -> Result<std::ops::Range<usize>, Fault> {
+        let start = address.checked_sub(SCRATCH_ADDRESS);
+        let end = start.and_then(|start| start.checked_add(bytes));
+        match (start, end) {
+            (Some(start), Some(end)) if end <= self.scratch.len() as u64 => Ok(start as usize..end as usize),
+            _ => Err(Fault::bad_address(address)),
+        }
+    }
+
+    pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let place = self.scratch_place(address, bytes.len() as u64)?;
+        if let Some(room) = self.scratch.get_mut(place) {
+            room.copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, address: u64, integer: IntegerType) -> Result<Value, Fault> {
+        let mut word = [0; 8];
+        let bytes = word
+            .get_mut(..usize::from(integer.bytes))
+            .ok_or(Fault::new(FaultKind::Illegal))?;
+        self.read_memory(address, bytes)?;
+        Ok(Value::Integer(normalise(i64::from_le_bytes(word), integer)))
+    }
+
+    pub(super) fn string_bytes(&self) -> usize {
+        self.limits.string_bytes() as usize
+    }
+
+    pub(super) fn random(&mut self) -> i64 {
+        self.world.random()
+    }
+
+    pub(super) fn read_memory(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
         match self.scratch_at(address) {
             None => self.world.read(address, bytes),
             Some(scratch) => {
@@ -244,7 +250,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    fn read_string(&mut self, address: u64, limit: usize) -> Result<Vec<u8>, Fault> {
+    pub(super) fn read_string(&mut self, address: u64, limit: usize) -> Result<Vec<u8>, Fault> {
         let mut text = match self.scratch_at(address) {
             None => self.world.read_string(address, limit)?,
             Some(scratch) => until_nul(scratch).to_vec(),
@@ -255,10 +261,20 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
 
     // ---- variables -------------------------------------------------------------------------------------------------
 
-    fn slot(&mut self, place: &Place) -> Result<Slot<'a>, Fault> {
+    pub(super) fn slot<'p>(&mut self, place: &'p Place) -> Result<Slot<'p>, Fault>
+    where
+        'a: 'p,
+    {
         let (scope, variable, keys) = match place {
             Place::Scalar { scope, variable } => (*scope, *variable, None),
             Place::Element { scope, variable, keys } => (*scope, *variable, Some(keys)),
+            Place::Memory { address, value_type } => {
+                let address = self.integer(address)? as u64;
+                return Ok(Slot {
+                    value_type,
+                    location: Location::Memory(address),
+                });
+            }
         };
         let key = match keys {
             None => None,
@@ -269,10 +285,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         };
         let value_type = &self.variable(scope, variable)?.value_type;
         Ok(Slot {
-            scope,
-            variable,
             value_type,
-            key,
+            location: Location::Variable { scope, variable, key },
         })
     }
 
@@ -295,8 +309,11 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     }
 
     /// What was never assigned is 0, or empty.
-    fn read(&mut self, slot: &Slot<'_>) -> Result<Value, Fault> {
-        let value = self.world.get(slot.scope, slot.variable, slot.key.as_deref());
+    pub(super) fn read(&mut self, slot: &Slot<'_>) -> Result<Value, Fault> {
+        let value = match &slot.location {
+            Location::Variable { scope, variable, key } => self.world.get(*scope, *variable, key.as_deref()),
+            Location::Memory(address) => return self.load(*address, integer_type(slot.value_type)),
+        };
         Ok(match (slot.value_type, value) {
             (Type::String, value) => Value::String(
                 value
@@ -318,24 +335,29 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     }
 
     /// Stores a value of the place's type; yields what the place then holds.
-    fn write(&mut self, slot: &Slot<'_>, value: Value) -> Value {
+    pub(super) fn write(&mut self, slot: &Slot<'_>, value: Value) -> Result<Value, Fault> {
         let value = match (slot.value_type, value) {
             (Type::String, value) => Value::String(self.kept(value.as_bytes()).to_vec()),
             (Type::Bytes { size: Some(_) }, value) => value,
             (other, value) => Value::Integer(normalise(value.as_integer(), integer_type(other))),
         };
-        let is_zero = slot.key.is_some() && value == Value::Integer(0);
-        self.world.set(
-            slot.scope,
-            slot.variable,
-            slot.key.as_deref(),
-            (!is_zero).then(|| value.clone()),
-        );
-        value
+        match &slot.location {
+            Location::Memory(address) => {
+                let bytes = value.as_integer().to_le_bytes();
+                let count = usize::from(integer_type(slot.value_type).bytes);
+                self.store(*address, bytes.get(..count).unwrap_or_default())?;
+            }
+            Location::Variable { scope, variable, key } => {
+                let is_zero = key.is_some() && value == Value::Integer(0);
+                self.world
+                    .set(*scope, *variable, key.as_deref(), (!is_zero).then(|| value.clone()));
+            }
+        }
+        Ok(value)
     }
 
     /// What of a string a variable or a record keeps: room for the NUL must be left.
-    fn kept<'t>(&self, text: &'t [u8]) -> &'t [u8] {
+    pub(super) fn kept<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let text = until_nul(text);
         text.get(..self.limits.string_bytes() as usize - 1).unwrap_or(text)
     }
@@ -344,11 +366,18 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         let new = self.value(value)?;
         let slot = self.slot(place)?;
         // Zero deletes an element; for a string that is NULL, not the empty string.
-        if is_null(value) && *slot.value_type == Type::String && slot.key.is_some() {
-            self.world.set(slot.scope, slot.variable, slot.key.as_deref(), None);
+        if is_null(value)
+            && *slot.value_type == Type::String
+            && let Location::Variable {
+                scope,
+                variable,
+                key: key @ Some(_),
+            } = &slot.location
+        {
+            self.world.set(*scope, *variable, key.as_deref(), None);
             return Ok(new);
         }
-        Ok(self.write(&slot, new))
+        self.write(&slot, new)
     }
 
     fn assign_operator(&mut self, place: &Place, operator: BinaryOperator, value: &Expression) -> Result<Value, Fault> {
@@ -364,7 +393,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         };
         let right = if is_shift { right } else { normalise(right, operands) };
         let result = binary(operator, normalise(left, operands), right, operands, operands)?;
-        Ok(self.write(&slot, Value::Integer(result)))
+        self.write(&slot, Value::Integer(result))
     }
 
     // ---- aggregations ----------------------------------------------------------------------------------------------

@@ -132,6 +132,14 @@ pub enum Place {
         /// As many as the array has: integers and strings.
         keys: Vec<Expression>,
     },
+    /// An integer in scratch memory (`*p = value` where `p` comes from `alloca`). Anywhere else a store is a bad address,
+    /// at run time.
+    Memory {
+        /// An `uint64_t`.
+        address: Box<Expression>,
+        /// What is there: an integer or a pointer.
+        value_type: Type,
+    },
 }
 
 /// Whom a variable belongs to.
@@ -189,13 +197,158 @@ pub enum Builtin {
     TargetPid,
 }
 
-/// A subroutine that yields a value.
+/// A subroutine that yields a value. Strings are `String`, numbers `int64_t`, addresses and sizes `uint64_t`; arguments
+/// that D lets a program leave out are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Function {
     /// `copyin(address, size)` -> `Bytes`.
     CopyIn,
-    /// `copyinstr(address[, size])` -> `String`.
+    /// `copyinstr(address[, size])` -> `String`; the size may really be absent.
     CopyInString,
     /// `strlen(string)` -> size_t.
     StringLength,
+    /// `alloca(size)` -> `void *`: zeros in scratch memory.
+    Allocate,
+    /// `copyinto(address, size, destination)`, and `bcopy` with its arguments in this order; the result is void.
+    CopyInTo,
+    /// `strjoin(left, right)` -> `String`.
+    StringJoin,
+    /// `strchr(string, character)` -> `String`.
+    StringCharacter,
+    /// `strrchr(string, character)` -> `String`.
+    StringLastCharacter,
+    /// `strstr(string, wanted)` -> `String`.
+    StringSearch,
+    /// `strtok(state, separators)` -> `String`: takes the token off a clause-local string variable.
+    StringToken,
+    /// `substr(string, index, count)` -> `String`.
+    Substring,
+    /// `index(string, wanted, position)` -> int.
+    Index,
+    /// `rindex(string, wanted, position)` -> int.
+    LastIndex,
+    /// `toupper(string)` -> `String`.
+    UpperCase,
+    /// `tolower(string)` -> `String`.
+    LowerCase,
+    /// `basename(path)` -> `String`.
+    BaseName,
+    /// `dirname(path)` -> `String`.
+    DirectoryName,
+    /// `cleanpath(path)` -> `String`.
+    CleanPath,
+    /// `lltostr(number, base)` -> `String`.
+    NumberToString,
+    /// `strtoll(string, base)` -> int64_t.
+    StringToNumber,
+    /// `inet_ntop(family, address)` -> `String`; `inet_ntoa` is this with a constant family.
+    AddressToString,
+    /// `inet_ntoa6(address)` -> `String`.
+    AddressToString6,
+    /// `htons`, `ntohs` -> uint16_t: the bytes of the number in the other order.
+    Swap16,
+    /// `htonl`, `ntohl` -> uint32_t.
+    Swap32,
+    /// `htonll`, `ntohll` -> uint64_t.
+    Swap64,
+    /// `rand()` -> int.
+    Random,
+}
+
+impl Function {
+    /// Its name in D; of those that stand for several, the first.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Function::CopyIn => "copyin",
+            Function::CopyInString => "copyinstr",
+            Function::StringLength => "strlen",
+            Function::Allocate => "alloca",
+            Function::CopyInTo => "copyinto",
+            Function::StringJoin => "strjoin",
+            Function::StringCharacter => "strchr",
+            Function::StringLastCharacter => "strrchr",
+            Function::StringSearch => "strstr",
+            Function::StringToken => "strtok",
+            Function::Substring => "substr",
+            Function::Index => "index",
+            Function::LastIndex => "rindex",
+            Function::UpperCase => "toupper",
+            Function::LowerCase => "tolower",
+            Function::BaseName => "basename",
+            Function::DirectoryName => "dirname",
+            Function::CleanPath => "cleanpath",
+            Function::NumberToString => "lltostr",
+            Function::StringToNumber => "strtoll",
+            Function::AddressToString => "inet_ntop",
+            Function::AddressToString6 => "inet_ntoa6",
+            Function::Swap16 => "htons",
+            Function::Swap32 => "htonl",
+            Function::Swap64 => "htonll",
+            Function::Random => "rand",
+        }
+    }
+
+    /// What its arguments are, and how many of them there must be.
+    #[must_use]
+    pub fn parameters(self) -> (&'static [Parameter], usize) {
+        use Parameter::{Address, Number, Text};
+        let all: &[Parameter] = match self {
+            Function::CopyIn => &[Address, Address],
+            Function::CopyInString => return (&[Address, Address], 1),
+            Function::CopyInTo => &[Address, Address, Address],
+            Function::Allocate => &[Address],
+            Function::StringJoin | Function::StringSearch | Function::StringToken => &[Text, Text],
+            Function::StringCharacter | Function::StringLastCharacter => &[Text, Number],
+            Function::Substring => &[Text, Number, Number],
+            Function::Index | Function::LastIndex => &[Text, Text, Number],
+            Function::StringLength
+            | Function::UpperCase
+            | Function::LowerCase
+            | Function::BaseName
+            | Function::DirectoryName
+            | Function::CleanPath => &[Text],
+            Function::NumberToString => &[Number, Number],
+            Function::StringToNumber => &[Text, Number],
+            Function::AddressToString => &[Number, Address],
+            Function::AddressToString6 => &[Address],
+            Function::Swap16 | Function::Swap32 | Function::Swap64 => &[Number],
+            Function::Random => &[],
+        };
+        (all, all.len())
+    }
+
+    /// Whether it yields a string.
+    #[must_use]
+    pub fn yields_string(self) -> bool {
+        matches!(
+            self,
+            Function::CopyInString
+                | Function::StringJoin
+                | Function::StringCharacter
+                | Function::StringLastCharacter
+                | Function::StringSearch
+                | Function::StringToken
+                | Function::Substring
+                | Function::UpperCase
+                | Function::LowerCase
+                | Function::BaseName
+                | Function::DirectoryName
+                | Function::CleanPath
+                | Function::NumberToString
+                | Function::AddressToString
+                | Function::AddressToString6
+        )
+    }
+}
+
+/// What an argument of a subroutine is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Parameter {
+    /// A string.
+    Text,
+    /// A number: `int64_t`.
+    Number,
+    /// An address, or a number of bytes: `uint64_t`.
+    Address,
 }

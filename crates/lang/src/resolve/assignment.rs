@@ -19,12 +19,19 @@ impl Resolver {
                 format!("the assignment to {name} must be a statement of its own"),
             ));
         }
-        let Some(target) = designator(left).filter(|target| !self.is_pointer_element(target)) else {
-            return Err(self.not_assignable("=", left));
+        let target = designator(left).filter(|target| !self.is_pointer_element(target));
+        let (value, (place, to)) = match target {
+            Some(target) => {
+                self.check_assignable(&target)?;
+                let value = self.expression(right)?;
+                let place = self.place_or_new(&target, &value.value_type)?;
+                (value, place)
+            }
+            None => {
+                let place = self.memory("=", left)?;
+                (self.expression(right)?, place)
+            }
         };
-        self.check_assignable(&target)?;
-        let value = self.expression(right)?;
-        let (place, to) = self.place_or_new(&target, &value.value_type)?;
         let from = types::name(&value.value_type);
         let frees = to == Type::String && matches!(place, Place::Element { .. }) && convert::is_null(&value);
         let value = if frees {
@@ -55,17 +62,24 @@ impl Resolver {
         span: Span,
     ) -> Resolve<Expression> {
         let mark = format!("{}=", symbol(operator));
-        let Some(target) = designator(left).filter(|target| !self.is_pointer_element(target)) else {
-            return Err(self.not_assignable(&mark, left));
-        };
-        self.check_assignable(&target)?;
-        // It is read, too: so it must exist.
-        if self.known(target.scope, target.name).is_none() {
-            return Err(self.unassigned(&target));
-        }
-        let value = self.expression(right)?;
-        let Some((place, to)) = self.place(&target)? else {
-            return Err(self.unassigned(&target));
+        let target = designator(left).filter(|target| !self.is_pointer_element(target));
+        let (value, (place, to)) = match target {
+            Some(target) => {
+                self.check_assignable(&target)?;
+                // It is read, too: so it must exist.
+                if self.known(target.scope, target.name).is_none() {
+                    return Err(self.unassigned(&target));
+                }
+                let value = self.expression(right)?;
+                let Some(place) = self.place(&target)? else {
+                    return Err(self.unassigned(&target));
+                };
+                (value, place)
+            }
+            None => {
+                let place = self.memory(&mark, left)?;
+                (self.expression(right)?, place)
+            }
         };
         let value = match (&to, &value.value_type) {
             (Type::Integer(place_type), Type::Integer(value_type)) => {
@@ -117,10 +131,11 @@ impl Resolver {
     /// `++` and `--`. A variable that does not exist becomes an `int64_t`.
     pub(super) fn increment(&mut self, operand: &Node, delta: i64, post: bool, span: Span) -> Resolve<Expression> {
         let mark = if delta > 0 { "++" } else { "--" };
-        let Some(target) = designator(operand).filter(|target| !self.is_pointer_element(target)) else {
-            return Err(self.not_assignable(mark, operand));
+        let target = designator(operand).filter(|target| !self.is_pointer_element(target));
+        let (place, to) = match target {
+            Some(target) => self.place_or_new(&target, &Type::I64)?,
+            None => self.memory(mark, operand)?,
         };
-        let (place, to) = self.place_or_new(&target, &Type::I64)?;
         let step = match &to {
             Type::Integer(_) => 1,
             Type::Pointer(Some(pointee)) => match types::size_of(pointee) {
@@ -156,7 +171,8 @@ impl Resolver {
                 .is_some_and(|variable| variable.keys.is_none() && matches!(variable.value_type, Type::Pointer(_)))
     }
 
-    fn not_assignable(&mut self, mark: &str, left: &Node) -> Diagnostic {
+    /// `*p`, `p[i]`: what can be assigned in scratch memory. That it lies there shows at run time.
+    fn memory(&mut self, mark: &str, left: &Node) -> Resolve<(Place, Type)> {
         let memory = matches!(
             left.kind,
             NodeKind::Unary {
@@ -165,27 +181,40 @@ impl Resolver {
             } | NodeKind::Index { .. }
                 | NodeKind::Member { .. }
         );
-        if super::aggregations::named(left).is_some() {
-            return Diagnostic::new(
-                "D_AGG_FUNC",
-                left.span,
-                format!("operator {mark} cannot be applied to an aggregation: assign an aggregating function"),
-            )
-            .with_help("@a = sum(x), not @a += x");
+        if !memory || super::aggregations::named(left).is_some() {
+            return Err(not_assignable(mark, left));
         }
-        if memory {
-            return Diagnostic::new(
-                "D_OP_WRITE",
-                left.span,
-                format!(
-                    "operator {mark} can only be applied to a writable variable: D does not write the target's memory"
-                ),
-            );
-        }
-        Diagnostic::new(
-            "D_OP_LVAL",
-            left.span,
-            format!("operator {mark} requires modifiable lvalue as an operand"),
-        )
+        let found = self.expression(left)?;
+        let value_type = found.value_type.clone();
+        let loaded = match found.kind {
+            // A pointer is loaded as a number, then made a pointer.
+            ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
+            kind => kind,
+        };
+        let ExpressionKind::Load(address) = loaded else {
+            return Err(not_assignable(mark, left));
+        };
+        let address = Box::new(convert::to_address(*address));
+        let place = Place::Memory {
+            address,
+            value_type: value_type.clone(),
+        };
+        Ok((place, value_type))
     }
+}
+
+fn not_assignable(mark: &str, left: &Node) -> Diagnostic {
+    if super::aggregations::named(left).is_some() {
+        return Diagnostic::new(
+            "D_AGG_FUNC",
+            left.span,
+            format!("operator {mark} cannot be applied to an aggregation: assign an aggregating function"),
+        )
+        .with_help("@a = sum(x), not @a += x");
+    }
+    Diagnostic::new(
+        "D_OP_LVAL",
+        left.span,
+        format!("operator {mark} requires modifiable lvalue as an operand"),
+    )
 }

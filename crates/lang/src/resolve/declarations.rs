@@ -282,6 +282,7 @@ fn nodes(of: &Expression) -> usize {
     let place = |place: &Place| match place {
         Place::Scalar { .. } => 0,
         Place::Element { keys, .. } => all(keys),
+        Place::Memory { address, .. } => nodes(address),
     };
     1 + match &of.kind {
         ExpressionKind::Integer(_) | ExpressionKind::String(_) | ExpressionKind::Builtin(_) => 0,

@@ -89,35 +89,21 @@ pub(super) enum Callable {
 /// What a function's name stands for.
 pub(super) fn callable(name: &str) -> Option<Callable> {
     Some(match name {
-        "copyin" | "copyinstr" | "strlen" => Callable::Subroutine,
+        _ if super::subroutines::is_subroutine(name) => Callable::Subroutine,
         "trace" | "printf" | "printa" | "exit" | "ustack" | "clear" | "trunc" | "normalize" | "denormalize" => {
             Callable::Action
         }
         "count" | "sum" | "avg" | "min" | "max" | "stddev" | "quantize" | "lquantize" | "llquantize" => {
             Callable::Aggregating
         }
-        "alloca"
-        | "basename"
-        | "bcopy"
-        | "cleanpath"
-        | "copyinto"
-        | "copyout"
+        "copyout"
         | "copyoutstr"
         | "ddi_pathname"
-        | "dirname"
         | "getf"
         | "getmajor"
         | "getminor"
-        | "htonl"
-        | "htonll"
-        | "htons"
-        | "index"
-        | "inet_ntoa"
-        | "inet_ntoa6"
-        | "inet_ntop"
         | "json"
         | "link_ntop"
-        | "lltostr"
         | "memref"
         | "memstr"
         | "msgdsize"
@@ -126,25 +112,11 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
         | "mutex_owner"
         | "mutex_type_adaptive"
         | "mutex_type_spin"
-        | "ntohl"
-        | "ntohll"
-        | "ntohs"
         | "progenyof"
-        | "rand"
-        | "rindex"
         | "rw_iswriter"
         | "rw_read_held"
         | "rw_write_held"
         | "speculation"
-        | "strchr"
-        | "strjoin"
-        | "strrchr"
-        | "strstr"
-        | "strtok"
-        | "strtoll"
-        | "substr"
-        | "tolower"
-        | "toupper"
         | "typeref"
         | "uaddr_of" => Callable::Missing("subroutine"),
         "breakpoint" | "chill" | "commit" | "discard" | "freopen" | "ftruncate" | "func" | "jstack" | "mod"

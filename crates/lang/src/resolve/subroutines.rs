@@ -3,10 +3,95 @@
 use super::names::{self, Callable};
 use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
-use crate::program::{Expression, ExpressionKind, Function, Scope, Type};
+use crate::program::{Expression, ExpressionKind, Function, IntegerType, Place, Scope, Type, Variable};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
+
+/// What a subroutine takes, as DTrace's prototypes have it.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// `uintptr_t`; a pointer will do.
+    Address,
+    /// `size_t`
+    Size,
+    /// `const char *`
+    Text,
+    /// The same, where NULL is not the empty string.
+    TextOrNull,
+    /// An integer, cut to this type.
+    Integer(IntegerType),
+    /// A pointer: to anything, or to something of so many bytes.
+    Pointer(Option<u64>),
+}
+
+/// A subroutine: what it takes, and what it yields.
+struct Signature {
+    function: Function,
+    parameters: &'static [Kind],
+    /// How many of the last parameters may be left out.
+    optional: usize,
+    result: Type,
+}
+
+fn signature(name: &str) -> Option<Signature> {
+    use Kind::{Address, Pointer, Size, Text, TextOrNull};
+    const fn integer(bytes: u8, signed: bool) -> Kind {
+        Kind::Integer(IntegerType { bytes, signed })
+    }
+    const INT: Kind = integer(4, true);
+    const LONG: Kind = integer(8, true);
+    const CHARACTER: Kind = integer(1, true);
+    const SHORT: Kind = integer(2, false);
+    const WORD: Kind = integer(4, false);
+    const QUAD: Kind = integer(8, false);
+    const U16: Type = Type::Integer(IntegerType {
+        bytes: 2,
+        signed: false,
+    });
+    let (function, parameters, optional, result): (_, &'static [Kind], _, _) = match name {
+        "alloca" => (Function::Allocate, &[Size], 0, Type::Pointer(None)),
+        "basename" => (Function::BaseName, &[Text], 0, Type::String),
+        "bcopy" => (Function::CopyInTo, &[Pointer(None), Pointer(None), Size], 0, Type::Void),
+        "cleanpath" => (Function::CleanPath, &[Text], 0, Type::String),
+        "copyin" => (Function::CopyIn, &[Address, Size], 0, Type::Void),
+        "copyinstr" => (Function::CopyInString, &[Address, Size], 1, Type::String),
+        "copyinto" => (Function::CopyInTo, &[Address, Size, Pointer(None)], 0, Type::Void),
+        "dirname" => (Function::DirectoryName, &[Text], 0, Type::String),
+        "htonl" | "ntohl" => (Function::Swap32, &[WORD], 0, Type::U32),
+        "htonll" | "ntohll" => (Function::Swap64, &[QUAD], 0, Type::U64),
+        "htons" | "ntohs" => (Function::Swap16, &[SHORT], 0, U16),
+        "index" => (Function::Index, &[Text, Text, INT], 1, Type::I32),
+        "inet_ntoa" => (Function::AddressToString, &[Pointer(Some(4))], 0, Type::String),
+        "inet_ntoa6" => (Function::AddressToString6, &[Pointer(Some(16))], 0, Type::String),
+        "inet_ntop" => (Function::AddressToString, &[INT, Pointer(None)], 0, Type::String),
+        "lltostr" => (Function::NumberToString, &[LONG, INT], 1, Type::String),
+        "rand" => (Function::Random, &[], 0, Type::I32),
+        "rindex" => (Function::LastIndex, &[Text, Text, INT], 1, Type::I32),
+        "strchr" => (Function::StringCharacter, &[Text, CHARACTER], 0, Type::String),
+        "strjoin" => (Function::StringJoin, &[Text, Text], 0, Type::String),
+        "strlen" => (Function::StringLength, &[Text], 0, Type::U64),
+        "strrchr" => (Function::StringLastCharacter, &[Text, CHARACTER], 0, Type::String),
+        "strstr" => (Function::StringSearch, &[Text, Text], 0, Type::String),
+        "strtok" => (Function::StringToken, &[TextOrNull, Text], 0, Type::String),
+        "strtoll" => (Function::StringToNumber, &[Text, INT], 1, Type::I64),
+        "substr" => (Function::Substring, &[Text, INT, INT], 1, Type::String),
+        "tolower" => (Function::LowerCase, &[Text], 0, Type::String),
+        "toupper" => (Function::UpperCase, &[Text], 0, Type::String),
+        _ => return None,
+    };
+    Some(Signature {
+        function,
+        parameters,
+        optional,
+        result,
+    })
+}
+
+/// Whether a name is that of a subroutine.
+pub(super) fn is_subroutine(name: &str) -> bool {
+    signature(name).is_some()
+}
 
 impl Resolver {
     /// The name that a call calls, and how it may be called.
@@ -61,56 +146,130 @@ impl Resolver {
                 ));
             }
         }
-        match name {
-            "copyin" => {
-                check_count(name, arguments, 2..=2, span)?;
-                let address = self.address(name, arguments, 0)?;
-                let size = self.size(name, arguments, 1)?;
-                let known = constant::value(&size).and_then(|size| u32::try_from(size).ok());
-                Ok(Expression {
-                    kind: ExpressionKind::Call {
-                        function: Function::CopyIn,
-                        arguments: vec![address, size],
-                    },
-                    value_type: Type::Bytes { size: known },
-                    span,
-                })
-            }
-            "copyinstr" => {
-                check_count(name, arguments, 1..=2, span)?;
-                let mut resolved = vec![self.address(name, arguments, 0)?];
-                if arguments.len() == 2 {
-                    resolved.push(self.size(name, arguments, 1)?);
-                }
-                Ok(Expression {
-                    kind: ExpressionKind::Call {
-                        function: Function::CopyInString,
-                        arguments: resolved,
-                    },
-                    value_type: Type::String,
-                    span,
-                })
-            }
-            _ => {
-                check_count(name, arguments, 1..=1, span)?;
-                let Some(argument) = arguments.first() else {
-                    return Err(count_mismatch(name, 0, "1", span));
-                };
-                let resolved = self.expression(argument)?;
-                let found = resolved.value_type.clone();
-                let Some(string) = convert::assign(resolved, &Type::String) else {
-                    return Err(incompatible_argument(name, 0, "string", &found, argument.span));
-                };
-                Ok(Expression {
-                    kind: ExpressionKind::Call {
-                        function: Function::StringLength,
-                        arguments: vec![string],
-                    },
-                    value_type: Type::U64,
-                    span,
-                })
-            }
+        let Some(signature) = signature(name) else {
+            return Err(missing(name, "subroutine", span));
+        };
+        let (least, most) = (
+            signature.parameters.len() - signature.optional,
+            signature.parameters.len(),
+        );
+        check_count(name, arguments, least..=most, span)?;
+        let mut resolved = Vec::with_capacity(most);
+        for (index, parameter) in signature.parameters.iter().take(arguments.len()).enumerate() {
+            resolved.push(self.argument(name, arguments, index, *parameter)?);
         }
+        Ok(self.finish_call(name, signature, resolved, span))
+    }
+
+    /// What a call becomes when its arguments are known to fit.
+    fn finish_call(
+        &mut self,
+        name: &str,
+        signature: Signature,
+        mut arguments: Vec<Expression>,
+        span: Span,
+    ) -> Expression {
+        let Signature { function, result, .. } = signature;
+        let number = |value: i64| constant::integer(value, constant::LONG, span);
+        let mut value_type = result;
+        match (name, arguments.len()) {
+            ("lltostr" | "strtoll", 1) => arguments.push(number(10)),
+            ("substr", 2) => arguments.push(number(crate::interpret::text::ALL)),
+            ("rindex", 2) => arguments.push(number(i64::from(i32::MAX))),
+            ("index", 2) => arguments.push(number(0)),
+            ("inet_ntoa", _) => arguments.insert(0, number(2)),
+            // bcopy(source, destination, size) is copyinto(source, size, destination).
+            ("bcopy", _) => arguments.swap(1, 2),
+            ("copyin", _) => {
+                let size = arguments.get(1).and_then(constant::value);
+                value_type = Type::Bytes {
+                    size: size.and_then(|size| u32::try_from(size).ok()),
+                };
+            }
+            ("strtok", _) => return self.token(arguments, span),
+            _ => {}
+        }
+        Expression {
+            kind: ExpressionKind::Call { function, arguments },
+            value_type,
+            span,
+        }
+    }
+
+    /// `strtok(string, separators)`: the string goes to a variable of its own, off which this call and those with NULL
+    /// take their tokens. It lives as long as the clause-local ones, as DTrace's position in the string does.
+    fn token(&mut self, arguments: Vec<Expression>, span: Span) -> Expression {
+        const STATE: &str = "%strtok";
+        let variable = match self.known(Scope::ClauseLocal, STATE) {
+            Some(known) => known.id,
+            None => {
+                let variable = Variable {
+                    name: STATE.to_owned(),
+                    value_type: Type::String,
+                    keys: None,
+                };
+                self.define(Scope::ClauseLocal, variable, span)
+            }
+        };
+        let place = Place::Scalar {
+            scope: Scope::ClauseLocal,
+            variable,
+        };
+        let string = |kind| Expression {
+            kind,
+            value_type: Type::String,
+            span,
+        };
+        let mut arguments = arguments.into_iter();
+        let (text, separators) = (arguments.next(), arguments.next());
+        let mut operands = vec![string(ExpressionKind::Variable(place.clone()))];
+        operands.extend(separators);
+        let call = string(ExpressionKind::Call {
+            function: Function::StringToken,
+            arguments: operands,
+        });
+        match text {
+            Some(text) if !matches!(text.kind, ExpressionKind::Integer(_)) => {
+                let value = Box::new(text);
+                string(ExpressionKind::Comma {
+                    first: Box::new(string(ExpressionKind::Assign { place, value })),
+                    second: Box::new(call),
+                })
+            }
+            _ => call,
+        }
+    }
+
+    /// An argument of a subroutine, converted.
+    fn argument(&mut self, name: &str, arguments: &[Node], index: usize, parameter: Kind) -> Resolve<Expression> {
+        let Some(node) = arguments.get(index) else {
+            return Err(count_mismatch(name, arguments.len(), "more", Span::default()));
+        };
+        let wanted = match parameter {
+            Kind::Address => return self.address(name, arguments, index),
+            Kind::Size => return self.size(name, arguments, index),
+            Kind::Text | Kind::TextOrNull => "string",
+            Kind::Integer(integer) => types::integer_name(integer),
+            Kind::Pointer(None) => "void *",
+            Kind::Pointer(Some(4)) => "ipaddr_t *",
+            Kind::Pointer(Some(_)) => "in6_addr_t *",
+        };
+        let argument = self.expression(node)?;
+        let found = argument.value_type.clone();
+        let converted = match (parameter, &found) {
+            (Kind::TextOrNull, _) if convert::is_null(&argument) => Some(convert::null_string(argument.span)),
+            (Kind::Text | Kind::TextOrNull, _) => convert::assign(argument, &Type::String),
+            (Kind::Integer(to), Type::Integer(_)) => {
+                Some(convert::to_integer(convert::to_integer(argument, to), constant::LONG))
+            }
+            (Kind::Pointer(None), Type::Pointer(_) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
+            (Kind::Pointer(Some(_)), Type::Pointer(None) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
+            (Kind::Pointer(Some(bytes)), Type::Pointer(Some(to))) if types::size_of(to) == Some(bytes) => {
+                Some(convert::to_address(argument))
+            }
+            _ => None,
+        };
+        converted.ok_or_else(|| incompatible_argument(name, index, wanted, &found, node.span))
     }
 
     /// An argument that is an address: an integer or a pointer.

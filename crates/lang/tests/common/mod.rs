@@ -187,19 +187,17 @@ fn expression(program: &Program, of: &Expression) {
             expression(program, second);
         }
         ExpressionKind::Call { function, arguments } => {
-            let addresses = match function {
-                Function::CopyIn => arguments.len() == 2,
-                Function::CopyInString => (1..=2).contains(&arguments.len()),
-                Function::StringLength => {
-                    assert!(arguments.len() == 1 && arguments[0].value_type == Type::String);
-                    false
-                }
-            };
-            assert!(*function == Function::StringLength || addresses);
-            assert!(
-                !addresses || arguments.iter().all(|a| a.value_type == Type::U64),
-                "{of:?}"
-            );
+            let (parameters, least) = function.parameters();
+            assert!((least..=parameters.len()).contains(&arguments.len()), "{of:?}");
+            for (argument, parameter) in arguments.iter().zip(parameters) {
+                let wanted = match parameter {
+                    Parameter::Text => Type::String,
+                    Parameter::Number => Type::I64,
+                    Parameter::Address => Type::U64,
+                };
+                assert_eq!(argument.value_type, wanted, "{of:?}");
+            }
+            assert_eq!(function.yields_string(), *to == Type::String, "{of:?}");
             arguments.iter().for_each(|a| expression(program, a));
         }
         ExpressionKind::Load(address) => {
@@ -213,10 +211,15 @@ fn expression(program: &Program, of: &Expression) {
 }
 
 /// The type of a place.
-fn place<'p>(program: &'p Program, of: &Place) -> &'p Type {
+fn place<'p>(program: &'p Program, of: &'p Place) -> &'p Type {
     let (scope, id, keys) = match of {
         Place::Scalar { scope, variable } => (scope, variable, None),
         Place::Element { scope, variable, keys } => (scope, variable, Some(keys)),
+        Place::Memory { address, value_type } => {
+            assert!(address.value_type == Type::U64 && is_scalar(value_type), "{of:?}");
+            expression(program, address);
+            return value_type;
+        }
     };
     let variable = match scope {
         Scope::Global => &program.globals[id.0 as usize],

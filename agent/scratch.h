@@ -1,0 +1,42 @@
+/* Scratch memory: what a clause makes and keeps until it ends. Bump-allocated, in words of 8 bytes; there are 8 bytes
+ * more behind it than scratch_bytes says. */
+#ifndef NANOPROBE_SCRATCH_H
+#define NANOPROBE_SCRATCH_H
+
+#include "agent.h"
+
+/* The next free address, aligned, and how much there is behind it. */
+NP_INLINE u64 np_scratch_next(const struct np_context *context, u64 *room)
+{
+	u64 used = np_minimum(context->scratch_used, context->scratch_bytes);
+	*room = context->scratch_bytes - used;
+	return context->scratch + used;
+}
+
+NP_INLINE void np_scratch_take(struct np_context *context, u64 bytes)
+{
+	context->scratch_used += (bytes + 7) & ~7UL;
+}
+
+/* Room for `bytes` bytes, taken; 0, with the fault, when there is not so much left. */
+NP_INLINE u64 np_scratch_make(struct np_context *context, u64 bytes)
+{
+	u64 room, destination = np_scratch_next(context, &room);
+	if (np_unlikely(bytes > room)) {
+		np_fault(context, NP_FAULT_SCRATCH, bytes);
+		context->result = (u64)np_zeros;
+		return 0;
+	}
+	np_scratch_take(context, bytes);
+	return destination;
+}
+
+/* Whether [address, address + bytes) is memory that the running clause has taken. */
+NP_INLINE int np_in_scratch(const struct np_context *context, u64 address, u64 bytes)
+{
+	u64 used = np_minimum(context->scratch_used, context->scratch_bytes);
+	u64 offset = address - context->scratch;
+	return offset <= used && bytes <= used - offset;
+}
+
+#endif

@@ -1,0 +1,119 @@
+//! Calls of subroutines: most are one call of the agent with the same arguments.
+
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+use nanoprobe_lang::program::{Expression, Function, IntegerType, Type};
+
+use super::Emitter;
+use crate::AgentFunction;
+use crate::contract::context;
+use crate::error::Error;
+
+impl Emitter<'_, '_> {
+    /// The value of a call; of one without a result any.
+    pub(super) fn function_call(
+        &mut self,
+        function: Function,
+        arguments: &[Expression],
+        expression: &Expression,
+    ) -> Result<Value, Error> {
+        let mut values = Vec::with_capacity(arguments.len() + 1);
+        for argument in arguments {
+            values.push(self.value(argument)?);
+        }
+        let (zero, one) = (self.constant(0), self.constant(1));
+        let callee = match function {
+            Function::CopyIn => {
+                let copy = self.call_fallible(AgentFunction::CopyIn, &values);
+                if let (Type::Bytes { size: None }, Some(bytes)) = (&expression.value_type, values.get(1)) {
+                    self.terminate(copy, *bytes);
+                }
+                return Ok(copy);
+            }
+            Function::CopyInString => {
+                values.resize(2, zero);
+                AgentFunction::CopyInString
+            }
+            Function::StringLength => return Ok(self.call_for_result(AgentFunction::StringLength, &values)),
+            Function::Allocate => AgentFunction::Allocate,
+            Function::CopyInTo => AgentFunction::CopyInTo,
+            Function::StringJoin => AgentFunction::StringJoin,
+            Function::StringCharacter => {
+                values.push(zero);
+                AgentFunction::StringCharacter
+            }
+            Function::StringLastCharacter => {
+                values.push(one);
+                AgentFunction::StringCharacter
+            }
+            Function::StringSearch => AgentFunction::StringSearch,
+            Function::StringToken => AgentFunction::StringToken,
+            Function::Substring => AgentFunction::Substring,
+            Function::Index => AgentFunction::Index,
+            Function::LastIndex => AgentFunction::LastIndex,
+            Function::UpperCase => {
+                values.push(one);
+                AgentFunction::StringCase
+            }
+            Function::LowerCase => {
+                values.push(zero);
+                AgentFunction::StringCase
+            }
+            Function::BaseName => AgentFunction::BaseName,
+            Function::DirectoryName => AgentFunction::DirectoryName,
+            Function::CleanPath => AgentFunction::CleanPath,
+            Function::NumberToString => AgentFunction::NumberToString,
+            Function::StringToNumber => AgentFunction::StringToNumber,
+            Function::AddressToString => {
+                values.push(zero);
+                AgentFunction::AddressToString
+            }
+            Function::AddressToString6 => {
+                let family = self.constant(AF_INET6);
+                values.insert(0, family);
+                values.push(one);
+                AgentFunction::AddressToString
+            }
+            Function::Swap16 | Function::Swap32 | Function::Swap64 => {
+                let value = values.first().copied().unwrap_or(zero);
+                return Ok(self.swapped(function, value));
+            }
+            Function::Random => AgentFunction::Random,
+        };
+        Ok(self.call_fallible(callee, &values))
+    }
+
+    /// The bytes of a number in the other order.
+    fn swapped(&mut self, function: Function, value: Value) -> Value {
+        let bits = match function {
+            Function::Swap16 => 16,
+            Function::Swap32 => 32,
+            _ => 64,
+        };
+        let swapped = self.builder.ins().bswap(value);
+        // The low bytes are the high ones now.
+        let swapped = self.builder.ins().ushr_imm_u(swapped, 64 - bits);
+        let bytes = (bits / 8) as u8;
+        self.normalise(swapped, IntegerType { bytes, signed: false })
+    }
+
+    /// Puts a NUL behind bytes just copied in, and takes its place in scratch memory: their size is not part of their
+    /// type, so `stringof()` of them must find their end by itself. (There are 8 bytes behind scratch memory.)
+    fn terminate(&mut self, copy: Value, bytes: Value) {
+        let end = self.builder.ins().iadd(copy, bytes);
+        let nul = self.builder.ins().iconst(types::I8, 0);
+        self.store(nul, end, 0);
+        let start = self.context_load(context::SCRATCH);
+        let used = self.builder.ins().isub(end, start);
+        let used = self.builder.ins().iadd_imm_s(used, 8);
+        let used = self.builder.ins().band_imm_s(used, -8);
+        self.context_store(used, context::SCRATCH_USED);
+    }
+
+    /// Bytes of a string in storage and in records.
+    pub(super) fn string_bytes(&self) -> u32 {
+        self.source.limits.string_bytes()
+    }
+}
+
+/// `<sys/socket.h>`
+const AF_INET6: i64 = 10;

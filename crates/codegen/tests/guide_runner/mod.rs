@@ -1,0 +1,205 @@
+//! Runs one program twice, by the interpreter and as machine code, and prints what it recorded.
+
+pub mod target;
+pub mod world;
+
+use nanoprobe_codegen::ProbeKind;
+use nanoprobe_export::{AggregateTable, Event, Printer, ProbeName, Symbolizer, error_message};
+use nanoprobe_lang::interpret::{ClauseFault, FaultKind, Outcome, run_clause};
+use nanoprobe_lang::layout::record_layout;
+use nanoprobe_lang::options::Options;
+use nanoprobe_lang::program::{Clause, Program};
+use nanoprobe_lang::{Diagnostic, MacroValues, Source};
+use target::Target;
+use world::GuideWorld;
+
+struct Addresses;
+
+impl Symbolizer for Addresses {
+    fn symbolize(&mut self, address: u64) -> String {
+        format!("{address:#x}")
+    }
+}
+
+/// What a program prints, its messages in lines of their own that begin with `! `; or why it is refused.
+pub fn run(text: &str, option_texts: &[String]) -> Result<String, Vec<Diagnostic>> {
+    let macros = MacroValues {
+        target: Some(1234),
+        pid: Some(99),
+        uid: Some(1000),
+        script: Some("script.d".to_owned()),
+        ..MacroValues::default()
+    };
+    let mut options = Options {
+        quiet: true,
+        ..Options::default()
+    };
+    for option in option_texts {
+        let (name, value) = option
+            .split_once('=')
+            .map_or((option.as_str(), None), |(n, v)| (n, Some(v)));
+        if name == "loud" {
+            options.quiet = false;
+        } else {
+            options.set(name, value).unwrap();
+        }
+    }
+    let program = nanoprobe_lang::compile(&[Source::new("guide", text)], &macros)?;
+    for pragma in &program.pragmas {
+        options.set(&pragma.name, pragma.value.as_deref()).unwrap();
+    }
+    Ok(Run::new(&program, &options, text).everything())
+}
+
+struct Run<'a> {
+    program: &'a Program,
+    options: &'a Options,
+    printer: Printer<'a>,
+    world: GuideWorld<'a>,
+    target: Target<'a>,
+    aggregations: AggregateTable,
+    out: Vec<u8>,
+    /// Both sides see the same only where the program does not ask for the time or for chance.
+    compares: bool,
+    exited: bool,
+}
+
+impl<'a> Run<'a> {
+    fn new(program: &'a Program, options: &'a Options, text: &str) -> Run<'a> {
+        let volatile = ["timestamp", "rand(", "cpu"];
+        Run {
+            program,
+            options,
+            printer: Printer::new(program, options),
+            world: GuideWorld::new(program),
+            target: Target::new(program, options),
+            aggregations: AggregateTable::new(),
+            out: Vec::new(),
+            compares: !volatile.iter().any(|word| text.contains(word)),
+            exited: false,
+        }
+    }
+
+    fn everything(mut self) -> String {
+        self.fire("BEGIN", [0; 6]);
+        if !self.exited {
+            self.fire("entry", world::arguments());
+        }
+        self.fire("END", [0; 6]);
+        self.aggregations.load(self.world.aggregates.clone());
+        self.printer
+            .finish(&mut self.out, &self.aggregations, &mut Addresses)
+            .unwrap();
+        String::from_utf8_lossy(&self.out).into_owned()
+    }
+
+    fn fire(&mut self, event: &str, arguments: [u64; 6]) {
+        self.world.enter(event, arguments);
+        for (index, clause) in self.program.clauses.iter().enumerate() {
+            if clause.probes.iter().any(|probe| probe.name == event) {
+                self.clause(index, clause, event, arguments);
+            }
+        }
+    }
+
+    fn clause(&mut self, index: usize, clause: &Clause, event: &str, arguments: [u64; 6]) {
+        let limits = self.options.limits();
+        self.world.epid = index as u32 + 1;
+        let outcome = run_clause(clause, self.program, limits, &mut self.world);
+        if self.compares {
+            let compiled = self.target.fire(index, event, arguments, ProbeKind::Entry);
+            let interpreted = match &outcome {
+                Ok(Outcome { fired: false, .. }) => Ok(None),
+                Ok(outcome) => Ok(outcome.payload.clone()),
+                Err(fault) => Err(*fault),
+            };
+            same(clause, limits, interpreted, compiled);
+        }
+        match outcome {
+            Ok(Outcome {
+                payload: Some(payload),
+                exit,
+                ..
+            }) => {
+                self.exited |= exit.is_some();
+                self.print(clause, event, &payload);
+            }
+            Ok(_) => {}
+            Err(fault) => self.fault(event, fault),
+        }
+    }
+
+    fn name(&self, event: &str) -> ProbeName {
+        let names = world::names(event);
+        ProbeName {
+            id: 1,
+            provider: names[0].to_owned(),
+            module: names[1].to_owned(),
+            function: names[2].to_owned(),
+            name: names[3].to_owned(),
+        }
+    }
+
+    fn print(&mut self, clause: &Clause, event: &str, payload: &[u8]) {
+        let layout = record_layout(clause, self.options.limits());
+        let mut record = vec![0; 24];
+        record.extend_from_slice(payload);
+        self.aggregations.load(self.world.aggregates.clone());
+        let probe = self.name(event);
+        let event = Event {
+            epid: self.world.epid,
+            probe: &probe,
+            clause,
+            layout: &layout,
+            cpu: 0,
+            thread: 1,
+            record: &record,
+            next: None,
+        };
+        self.printer
+            .record(&mut self.out, &event, &mut self.aggregations, &mut Addresses)
+            .unwrap();
+    }
+
+    fn fault(&mut self, event: &str, fault: ClauseFault) {
+        let mut shown = fault;
+        // Addresses of the test's own memory differ from run to run.
+        shown.fault.value = world::relative(fault.fault.value);
+        let message = error_message(self.world.epid, &self.name(event), &shown);
+        self.out.extend_from_slice(format!("! {message}\n").as_bytes());
+        if event != "ERROR" {
+            let epid = u64::from(self.world.epid);
+            let offset = fault.fault.kind.code().into();
+            self.fire("ERROR", [0, epid, fault.action.into(), 0, offset, shown.fault.value]);
+        }
+    }
+}
+
+/// Both ways must have come to the same; a record's gaps are zero in both, a string's bytes behind its NUL are not compared.
+fn same(
+    clause: &Clause,
+    limits: nanoprobe_lang::layout::Limits,
+    interpreted: Result<Option<Vec<u8>>, ClauseFault>,
+    compiled: Result<Option<Vec<u8>>, ClauseFault>,
+) {
+    let read = |payload: Option<Vec<u8>>| {
+        payload.map(|payload| {
+            let record = [vec![0; 24], payload].concat();
+            let layout = record_layout(clause, limits);
+            let fields = layout.fields.iter();
+            fields
+                .map(|field| nanoprobe_lang::interpret::read_field(&record, field).unwrap())
+                .collect::<Vec<_>>()
+        })
+    };
+    match (interpreted, compiled) {
+        (Err(a), Err(b)) => {
+            assert_eq!((a.action, a.fault.kind), (b.action, b.fault.kind));
+            if a.fault.kind == FaultKind::BadAddress && a.fault.value < nanoprobe_lang::interpret::SCRATCH_ADDRESS {
+                assert_eq!(a.fault.value, b.fault.value);
+            }
+        }
+        (Ok(a), Ok(b)) => assert_eq!(read(a), read(b), "interpreted and compiled, in {:?}", clause.span),
+        (a, b) => panic!("interpreted {a:?}, compiled {b:?}"),
+    }
+}
