@@ -53,7 +53,9 @@ pub use compiler::Compiler;
 pub use error::Error;
 pub use handler::{Handler, Relocation, RelocationTarget};
 pub use nanoprobe_agent::Function as AgentFunction;
-pub use slots::{ProbeNames, StaticSlots, inline_counts, static_key, static_slots, value_words};
+pub use slots::{
+    KeyNames, ProbeNames, StaticSlots, inline_counts, static_key, static_names, static_slots, value_words,
+};
 
 /// How deep expressions may nest; deeper ones are refused with [`Error::TooDeep`].
 pub const MAX_EXPRESSION_DEPTH: usize = 256;

@@ -86,6 +86,48 @@ pub fn static_slots(program: &Program, clause: usize) -> StaticSlots {
     slots
 }
 
+/// Which names of a probe the keys of a clause's static statements are made of: enablings at which these are the same
+/// have the same keys, and may share their slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyNames {
+    /// `probemod`.
+    pub module: bool,
+    /// `probefunc`.
+    pub function: bool,
+    /// `probename`, `id` or `epid`, in which every probe differs.
+    pub probe: bool,
+}
+
+/// See [`KeyNames`]. The provider is the same for all probes that have slots.
+pub fn static_names(program: &Program, clause: usize) -> KeyNames {
+    let mut names = KeyNames::default();
+    let slots = static_slots(program, clause);
+    let statements = program.clauses.get(clause).map_or(&[][..], |clause| &clause.statements);
+    for (statement, slot) in statements.iter().zip(&slots.statements) {
+        let (Statement::Aggregate { keys, .. }, Some(_)) = (statement, slot) else {
+            continue;
+        };
+        for key in keys {
+            let KeyExpression::Value(expression) = key else {
+                continue;
+            };
+            let mut expression = expression;
+            while let ExpressionKind::Cast(operand) = &expression.kind {
+                expression = operand;
+            }
+            match expression.kind {
+                ExpressionKind::Builtin(Builtin::ProbeModule) => names.module = true,
+                ExpressionKind::Builtin(Builtin::ProbeFunction) => names.function = true,
+                ExpressionKind::Builtin(Builtin::ProbeName | Builtin::ProbeId | Builtin::EnabledProbeId) => {
+                    names.probe = true;
+                }
+                _ => {}
+            }
+        }
+    }
+    names
+}
+
 /// The key (struct np_aggregate_entry's encoding) of a static statement at a probe of these names; empty for an
 /// aggregation without keys. `None` when the statement is not static.
 pub fn static_key(

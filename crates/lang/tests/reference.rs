@@ -113,7 +113,8 @@ fn every_tag_of_ours_is_there_with_its_meaning() {
 #[test]
 fn every_tag_of_dtrace_s_is_there() {
     let mut used = BTreeSet::new();
-    let mut folders = vec![root().join("crates/lang/src")];
+    // Descriptions are matched, and refused, by the session.
+    let mut folders = vec![root().join("crates/lang/src"), root().join("crates/session/src")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

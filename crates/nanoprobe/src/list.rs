@@ -15,7 +15,11 @@ pub fn print(session: &Session, out: &mut dyn Write) -> std::io::Result<()> {
         writeln!(
             out,
             "{:>5} {:>10} {:>17} {:>33} {}",
-            probe.id, probe.provider, probe.module, probe.function, probe.name
+            probe.id,
+            probe.provider,
+            probe.module,
+            probe.function,
+            probe.name()
         )?;
     }
     Ok(())
@@ -25,7 +29,7 @@ pub fn print(session: &Session, out: &mut dyn Write) -> std::io::Result<()> {
 pub fn print_plan(session: &mut Session, out: &mut dyn Write) -> Result<(), anyhow::Error> {
     let has_target = session
         .probes()
-        .any(|probe| matches!(probe.place, Place::Function { .. }));
+        .any(|probe| matches!(probe.place, Place::Function { .. } | Place::Address { .. }));
     if !has_target {
         return Ok(());
     }

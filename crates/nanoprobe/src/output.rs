@@ -63,10 +63,10 @@ impl Symbolizer for Names<'_> {
 pub fn probe_name(probe: &Probe) -> ProbeName {
     ProbeName {
         id: probe.id,
-        provider: probe.provider.clone(),
-        module: probe.module.clone(),
-        function: probe.function.clone(),
-        name: probe.name.clone(),
+        provider: probe.provider.to_string(),
+        module: probe.module.to_string(),
+        function: probe.function.to_string(),
+        name: probe.name().into_owned(),
     }
 }
 

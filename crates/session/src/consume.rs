@@ -10,7 +10,7 @@ use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::Limits;
 use nanoprobe_lang::program::Statement;
 
-use crate::enable::{Enablings, probe_kind};
+use crate::enable::Enablings;
 use crate::error::SessionError;
 use crate::layout::ArenaLayout;
 use crate::probes::ProbeList;
@@ -148,14 +148,15 @@ pub fn snapshot(
             damaged += u64::from(!good);
         }
     }
-    for enabling in enablings.list() {
-        let Some(probe) = probes.get(enabling.probe).filter(|probe| probe_kind(probe).is_some()) else {
+    for found in enablings.slots() {
+        let enabling = enablings.get(found.epid);
+        let Some(probe) = enabling.and_then(|enabling| probes.get(enabling.probe)) else {
             continue;
         };
-        let Some(clause) = program.clauses.get(enabling.clause) else {
+        let Some(clause) = program.clauses.get(found.clause) else {
             continue;
         };
-        let slots = static_slots(program, enabling.clause);
+        let slots = static_slots(program, found.clause);
         let mut names = None;
         for (number, (statement, slot)) in clause.statements.iter().zip(&slots.statements).enumerate() {
             let (Statement::Aggregate { aggregation, .. }, Some((offset, words))) = (statement, slot) else {
@@ -163,25 +164,25 @@ pub fn snapshot(
             };
             let mut key = None;
             for index in 0..contexts {
-                let at = enabling.slot_base + u64::from(*offset);
-                let found = static_words(memory, context_offset(layout, index), at, u64::from(*words))?;
+                let at = found.base + u64::from(*offset);
+                let value = static_words(memory, context_offset(layout, index), at, u64::from(*words))?;
                 // A slot that is all zeros was never hit: its key does not exist.
-                if found.iter().all(|word| *word == 0) {
+                if value.iter().all(|word| *word == 0) {
                     continue;
                 }
                 let names = names.get_or_insert_with(|| ProbeNames {
-                    provider: probe.provider.clone(),
-                    module: probe.module.clone(),
-                    function: probe.function.clone(),
-                    name: probe.name.clone(),
-                    epid: enabling.epid,
+                    provider: probe.provider.to_string(),
+                    module: probe.module.to_string(),
+                    function: probe.function.to_string(),
+                    name: probe.name().into_owned(),
+                    epid: found.epid,
                     probe_id: probe.id,
                     pid,
                 });
-                let key = key.get_or_insert_with(|| static_key(program, enabling.clause, number, names, limits));
+                let key = key.get_or_insert_with(|| static_key(program, found.clause, number, names, limits));
                 let good = key
                     .as_ref()
-                    .is_some_and(|key| snapshot.add(program, aggregation.0, key, &found));
+                    .is_some_and(|key| snapshot.add(program, aggregation.0, key, &value));
                 damaged += u64::from(!good);
             }
         }

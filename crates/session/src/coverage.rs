@@ -24,8 +24,9 @@ use nanoprobe_patch::{
 use nanoprobe_symbols::{Bias, Function, FunctionKind, Module, ModuleKind};
 use nanoprobe_target::{HoleRules, Map};
 
+use crate::code::parts;
 use crate::layout::{PAGE_BYTES, SITES_MAX};
-use crate::placement::{RefusedBecause, parts, spread};
+use crate::placement::{RefusedBecause, spread};
 use crate::probes::Spot;
 
 /// Which instructions of every function.

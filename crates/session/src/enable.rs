@@ -1,20 +1,26 @@
 //! Enablings: a clause at a probe (DTrace's ECB), with the handler that serves it. Pure.
 //!
 //! ```text
-//!   clause x probe  -> Enabling  epid, slots of its own in every context
+//!   clause x probe  -> Enabling  epid
 //!   clause x kind   -> Handler   machine code, shared by all enablings of that clause at probes of that kind
+//!   clause x key    -> Slots     words in every context, shared by all enablings whose static keys are the same
 //! ```
 //!
-//! A clause that only counts gets no handler: its enablings' detours increment the slots themselves.
+//! A clause that only counts gets no handler: its enablings' detours increment the slots themselves. That `@ = count()`
+//! has one slot however many probes it counts, and `@[probefunc] = count()` one a function, is what keeps contexts small
+//! when every instruction of a library is probed. A thread runs one clause at a time, and an increment is one
+//! instruction, so enablings that share slots do not get into each other's way.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use nanoprobe_arena::layout::CONTEXT_SLOTS;
-use nanoprobe_codegen::{AgentFunction, Compiler, Handler, ProbeKind, RelocationTarget, inline_counts, static_slots};
+use nanoprobe_codegen::{
+    AgentFunction, Compiler, Handler, KeyNames, ProbeKind, RelocationTarget, inline_counts, static_names, static_slots,
+};
 use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::{Limits, Storage};
 
-use crate::layout::SLOT_BYTES;
 use crate::probes::{Place, Probe, ProbeIndex, Spot};
 
 /// One clause at one probe.
@@ -29,7 +35,28 @@ pub struct Enabling {
     /// Bytes from a context to its static slots; 0: it has none, or fires in the tracer.
     pub slot_base: u64,
     /// Counters to increment instead of a call: bytes from the context.
-    pub counters: Option<Vec<u32>>,
+    pub counters: Option<Arc<[u32]>>,
+}
+
+/// Static slots in every context: what the aggregations of a clause come to under one set of keys.
+#[derive(Clone, Debug)]
+pub struct Slots {
+    /// Index of the clause.
+    pub clause: usize,
+    /// Bytes from a context to the first.
+    pub base: u64,
+    /// The first enabling that has them: its probe's names make the keys.
+    pub epid: u32,
+    counters: Option<Arc<[u32]>>,
+}
+
+/// What tells the slots of a clause apart: those names of the probe that its keys are made of.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SlotsKey {
+    clause: usize,
+    module: Option<Arc<str>>,
+    function: Option<Arc<str>>,
+    probe: Option<ProbeIndex>,
 }
 
 /// Enablings and handlers of a session.
@@ -37,7 +64,11 @@ pub struct Enablings {
     list: Vec<Enabling>,
     known: HashMap<(usize, ProbeIndex), usize>,
     handlers: HashMap<(usize, ProbeKind), Handler>,
+    slots: Vec<Slots>,
+    known_slots: HashMap<SlotsKey, usize>,
+    key_names: HashMap<usize, KeyNames>,
     slots_used: u64,
+    slot_bytes: u64,
     compiler: Compiler,
 }
 
@@ -73,22 +104,29 @@ pub enum EnableError {
         /// Why.
         source: nanoprobe_codegen::Error,
     },
-    /// Every enabling's static aggregations take room in each thread's context.
-    #[error("too many probes: their aggregations need more than {SLOT_BYTES} bytes a thread; narrow the description")]
-    Slots,
+    /// Static aggregations take room in each thread's context.
+    #[error("too many probes: their aggregations need more than {bytes} bytes a thread; narrow the description")]
+    Slots {
+        /// How much there is.
+        bytes: u64,
+    },
 }
 
 impl Enablings {
-    /// None yet.
+    /// None yet; `slot_bytes` of each context are for static slots.
     ///
     /// # Errors
     /// The code generator cannot be set up.
-    pub fn new() -> Result<Enablings, nanoprobe_codegen::Error> {
+    pub fn new(slot_bytes: u64) -> Result<Enablings, nanoprobe_codegen::Error> {
         Ok(Enablings {
             list: Vec::new(),
             known: HashMap::new(),
             handlers: HashMap::new(),
+            slots: Vec::new(),
+            known_slots: HashMap::new(),
+            key_names: HashMap::new(),
             slots_used: 0,
+            slot_bytes,
             compiler: Compiler::new()?,
         })
     }
@@ -101,6 +139,11 @@ impl Enablings {
     /// The enabling of an epid.
     pub fn get(&self, epid: u32) -> Option<&Enabling> {
         self.list.get((epid as usize).checked_sub(1)?)
+    }
+
+    /// The static slots in use.
+    pub fn slots(&self) -> &[Slots] {
+        &self.slots
     }
 
     /// What the handlers compiled so far need of the target.
@@ -150,17 +193,14 @@ impl Enablings {
         let mut slot_base = 0;
         let mut counters = None;
         if let Some(kind) = probe_kind(probe) {
-            let slots = static_slots(context.program, clause);
-            if self.slots_used + u64::from(slots.bytes) > SLOT_BYTES {
-                return Err(EnableError::Slots);
+            let slots = self.slots_of(clause, index, probe, context)?;
+            if let Some(slots) = self.slots.get(slots) {
+                slot_base = slots.base;
+                counters = slots.counters.clone();
             }
-            slot_base = CONTEXT_SLOTS + self.slots_used;
-            counters = inline_counts(context.program, clause)
-                .map(|offsets| offsets.iter().map(|offset| slot_base as u32 + offset).collect());
             if counters.is_none() {
                 self.compile(clause, kind, context)?;
             }
-            self.slots_used += u64::from(slots.bytes);
         }
         let epid = u32::try_from(self.list.len() + 1).unwrap_or(u32::MAX);
         self.known.insert((clause, index), self.list.len());
@@ -172,6 +212,50 @@ impl Enablings {
             counters,
         });
         Ok(())
+    }
+
+    /// The slots of a clause at a probe, made where there are none yet: index into `slots`.
+    fn slots_of(
+        &mut self,
+        clause: usize,
+        index: ProbeIndex,
+        probe: &Probe,
+        context: &Context<'_>,
+    ) -> Result<usize, EnableError> {
+        let names = match self.key_names.get(&clause) {
+            Some(names) => *names,
+            None => *self
+                .key_names
+                .entry(clause)
+                .or_insert(static_names(context.program, clause)),
+        };
+        let key = SlotsKey {
+            clause,
+            module: names.module.then(|| probe.module.clone()),
+            function: names.function.then(|| probe.function.clone()),
+            probe: names.probe.then_some(index),
+        };
+        if let Some(known) = self.known_slots.get(&key) {
+            return Ok(*known);
+        }
+        let bytes = u64::from(static_slots(context.program, clause).bytes);
+        if self.slots_used + bytes > self.slot_bytes {
+            return Err(EnableError::Slots { bytes: self.slot_bytes });
+        }
+        let base = CONTEXT_SLOTS + self.slots_used;
+        let counters = inline_counts(context.program, clause)
+            .map(|offsets| offsets.iter().map(|offset| base as u32 + offset).collect());
+        let slots = Slots {
+            clause,
+            base,
+            epid: u32::try_from(self.list.len() + 1).unwrap_or(u32::MAX),
+            counters,
+        };
+        self.slots_used += bytes;
+        let index = self.slots.len();
+        self.known_slots.insert(key, index);
+        self.slots.push(slots);
+        Ok(index)
     }
 
     fn compile(&mut self, clause: usize, kind: ProbeKind, context: &Context<'_>) -> Result<(), EnableError> {
@@ -204,7 +288,8 @@ pub fn probe_kind(probe: &Probe) -> Option<ProbeKind> {
         Place::Function { spot: Spot::Exits, .. } => Some(ProbeKind::Return),
         Place::Function {
             spot: Spot::Offset(_), ..
-        } => Some(ProbeKind::Offset),
+        }
+        | Place::Address { .. } => Some(ProbeKind::Offset),
         _ => None,
     }
 }

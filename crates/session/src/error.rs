@@ -32,6 +32,9 @@ pub enum SessionError {
         /// What to do, beginning with a separator.
         hint: String,
     },
+    /// A description that means no instruction.
+    #[error(transparent)]
+    Name(#[from] crate::names::NameError),
     /// A clause cannot be enabled.
     #[error(transparent)]
     Enable(#[from] crate::enable::EnableError),

@@ -13,6 +13,7 @@
 
 use nanoprobe_arena::layout::{Control, Region, Site};
 use nanoprobe_arena::{ContextPlan, PlanError};
+use nanoprobe_lang::glob;
 use nanoprobe_lang::layout::Storage;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::Program;
@@ -24,12 +25,14 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const CONTEXTS_MAX: u32 = 1024;
 /// Bytes of static aggregation slots in each context.
 pub const SLOT_BYTES: u64 = 1 << 20;
+/// Likewise for a program that may ask for every instruction: two million counts under `@[probename]`.
+pub const SLOT_BYTES_OF_INSTRUCTIONS: u64 = 16 << 20;
 /// Scratch memory of a clause: what copyin and copyinstr may use.
 pub const SCRATCH_BYTES: u64 = 64 << 10;
 /// The longest key of an aggregation or an associative array.
 pub const KEY_BYTES: u64 = 16 << 10;
-/// Patched places.
-pub const SITES_MAX: u32 = 256 << 10;
+/// Patched places: enough for every instruction of the largest libraries, at about two instructions a place.
+pub const SITES_MAX: u32 = 2 << 20;
 /// Mappings made in the target.
 pub const REGIONS_MAX: u32 = 16 << 10;
 /// Enablings, strings, tables.
@@ -126,8 +129,14 @@ fn context_plan(program: &Program, storage: &Storage, options: &Options) -> Resu
     } else {
         0
     };
+    let mut descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
+    let slots = if descriptions.any(|description| !glob::is_literal(&description.name)) {
+        SLOT_BYTES_OF_INSTRUCTIONS
+    } else {
+        SLOT_BYTES
+    };
     ContextPlan::new(
-        SLOT_BYTES,
+        slots,
         u64::from(storage.thread_locals_bytes),
         u64::from(storage.clause_locals_bytes),
         SCRATCH_BYTES,

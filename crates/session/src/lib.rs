@@ -5,7 +5,7 @@
 //! | file | |
 //! |---|---|
 //! | `session` | the whole: open, begin, step, end |
-//! | `modules`, `probes` | what is mapped; what the descriptions match in it |
+//! | `modules`, `names`, `code`, `probes` | what is mapped; what the descriptions match in it |
 //! | `enable` | clauses at probes, their handlers |
 //! | `layout`, `space` | what lies where in the arena, and how much of it there is |
 //! | `placement` | which bytes go where: pure |
@@ -17,6 +17,7 @@
 mod arena_memory;
 mod attachment;
 mod clock;
+mod code;
 mod consume;
 mod coverage;
 mod detach;
@@ -24,6 +25,7 @@ mod enable;
 mod error;
 mod layout;
 mod modules;
+mod names;
 mod placement;
 mod probes;
 mod ranges;
@@ -39,6 +41,7 @@ pub use coverage::{Class, Coverage, Wanted, plan_all};
 pub use detach::{Detached, restore};
 pub use enable::Enabling;
 pub use error::SessionError;
+pub use names::NameError;
 pub use nanoprobe_patch::Tactic;
 pub use placement::{Patch, Placement, Refused, RefusedBecause};
 pub use probes::{Place, Probe, Spot};

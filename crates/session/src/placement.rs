@@ -15,22 +15,18 @@ use std::ops::Range;
 use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::Enabling as EnablingLayout;
 use nanoprobe_patch::{
-    Built, CodeView, Fire, FireCondition, FunctionExtent, FunctionMap, Move, NearSpace, PlanOptions, Point, Position,
-    Redirect, Refusal, RunPlan, Runtime, Tactic, TargetAddress, analyze, build, plan, reconcile,
+    Built, Fire, FireCondition, FunctionMap, Move, NearSpace, PlanOptions, Point, Position, Redirect, Refusal, RunPlan,
+    Runtime, Tactic, TargetAddress, build, plan, reconcile,
 };
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
+use crate::code::{self, extent_around};
 use crate::enable::{Enabling, Enablings, probe_kind};
 use crate::probes::{Place, ProbeList, Spot};
 use crate::space::{Full, Space};
 
 /// Where an IFUNC's resolver sent the program: resolver to implementation.
 pub type Choices = HashMap<TargetAddress, TargetAddress>;
-
-/// Functions larger than this are not analysed: no compiler emits them, and a damaged symbol table may claim them.
-const FUNCTION_BYTES_MAX: u64 = 16 << 20;
-/// How much padding behind a function is looked at.
-const PADDING_BYTES_MAX: u64 = 64;
 
 /// A patch with its detour, ready to be written.
 #[derive(Clone, Debug)]
@@ -153,6 +149,8 @@ struct Group {
     module: usize,
     name: String,
     extent: Range<u64>,
+    /// Whether the extent begins at a function's entry, where nothing below the stack pointer is live.
+    is_function: bool,
     members: Vec<(usize, Spot)>,
     hooks: Vec<Fire>,
 }
@@ -238,18 +236,24 @@ impl Planner<'_> {
             let Some(probe) = self.probes.get(enabling.probe) else {
                 continue;
             };
-            let Place::Function { module, function, spot } = probe.place else {
-                continue;
+            let located = match probe.place {
+                Place::Function { module, function, spot } => self
+                    .locate(module, function)
+                    .map(|(module, extent)| (module, extent, true, spot)),
+                Place::Address { module, address } => self.locate_address(module, address),
+                _ => continue,
             };
-            match self.locate(module, function) {
-                Ok((module, extent)) => {
+            match located {
+                Ok((module, extent, is_function, spot)) => {
                     let group = groups.entry(extent.start).or_insert_with(|| Group {
                         module,
                         name: format!("{}`{}", probe.module, probe.function),
                         extent,
+                        is_function,
                         members: Vec::new(),
                         hooks: Vec::new(),
                     });
+                    group.is_function |= is_function;
                     group.members.push((number, spot));
                 }
                 Err(reason) => {
@@ -273,6 +277,7 @@ impl Planner<'_> {
                 module: hook.module,
                 name: format!("{}`(linker hook)", module.name()),
                 extent: start..module.bias().to_target(extent.end).0,
+                is_function: true,
                 members: Vec::new(),
                 hooks: Vec::new(),
             });
@@ -296,12 +301,19 @@ impl Planner<'_> {
             .choices
             .get(&home.bias().to_target(resolver))
             .ok_or(RefusedBecause::Unresolved)?;
-        let found = self.modules.iter().enumerate().find_map(|(index, module)| {
-            let extent = module.extent_at(module.bias().to_image(*choice))?;
-            let end = module.bias().to_target(extent.end);
-            (choice.0 < end.0).then_some((index, choice.0..end.0))
-        });
-        found.ok_or(RefusedBecause::Unresolved)
+        extent_of_choice(self.modules, *choice).ok_or(RefusedBecause::Unresolved)
+    }
+
+    /// The code around an address, and its spot in it.
+    fn locate_address(
+        &self,
+        module: usize,
+        address: ImageAddress,
+    ) -> Result<(usize, Range<u64>, bool, Spot), RefusedBecause> {
+        let home = self.modules.get(module).ok_or(RefusedBecause::NoCode)?;
+        let (extent, is_function) = extent_around(home, address).ok_or(RefusedBecause::NoCode)?;
+        let offset = home.bias().to_target(address).0.wrapping_sub(extent.start);
+        Ok((module, extent, is_function, Spot::Offset(offset)))
     }
 
     fn plan_group(&mut self, group: &Group, runs: &mut Vec<(RunPlan, Function)>, refused: &mut Vec<Refused>) {
@@ -310,11 +322,8 @@ impl Planner<'_> {
             function: group.name.clone(),
             reason,
         };
-        let parts = self
-            .modules
-            .get(group.module)
-            .and_then(|module| parts(module, &group.extent));
-        let Some(parts) = parts else {
+        let module = self.modules.get(group.module);
+        let Some(parts) = module.and_then(|module| code::parts(module, &group.extent)) else {
             refused.push(refuse(None, RefusedBecause::NoCode));
             return;
         };
@@ -335,7 +344,12 @@ impl Planner<'_> {
                 entry,
                 &parts,
                 &mut points,
-                |site, offset, condition, position| self.point_of(enabling, site, offset, condition, position),
+                |site, offset, condition, position| {
+                    // Where nobody enters, something may be live below the stack pointer.
+                    let is_entry = *spot == Spot::Entry || group.is_function;
+                    let position = if is_entry { position } else { Position::Inside };
+                    self.point_of(enabling, site, offset, condition, position)
+                },
             );
             if let Err(reason) = added {
                 refused.push(refuse(Some(entry), reason));
@@ -405,7 +419,7 @@ impl Planner<'_> {
             provider: string(&probe.provider)?,
             module: string(&probe.module)?,
             function: string(&probe.function)?,
-            name: string(&probe.name)?,
+            name: string(&probe.name())?,
             slot_base: enabling.slot_base,
             ..EnablingLayout::default()
         };
@@ -420,61 +434,6 @@ impl Planner<'_> {
     }
 }
 
-/// The function's decoded parts: its main part first, then its cold fragments.
-pub fn parts(module: &Module, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
-    let main = view(module, extent)?;
-    let alone = FunctionExtent {
-        start: main.start,
-        size: extent.end - extent.start,
-        fragments: Vec::new(),
-    };
-    let first = analyze(&main, &alone);
-    let mut fragments: Vec<Range<TargetAddress>> = Vec::new();
-    for target in first.outgoing_branch_targets() {
-        let Some(fragment) = module.cold_fragment_at(module.bias().to_image(*target)) else {
-            continue;
-        };
-        let fragment = module.bias().to_target(fragment.start)..module.bias().to_target(fragment.end);
-        let inside = fragment.contains(&main.start);
-        if !inside && !fragments.contains(&fragment) {
-            fragments.push(fragment);
-        }
-    }
-    if fragments.is_empty() {
-        return Some(vec![first]);
-    }
-    let whole = FunctionExtent {
-        fragments: fragments.clone(),
-        ..alone
-    };
-    let mut parts = vec![analyze(&main, &whole)];
-    for fragment in &fragments {
-        let Some(code) = view(module, &(fragment.start.0..fragment.end.0)) else {
-            continue;
-        };
-        let mut others: Vec<Range<TargetAddress>> =
-            fragments.iter().filter(|other| *other != fragment).cloned().collect();
-        others.push(TargetAddress(extent.start)..TargetAddress(extent.end));
-        let size = fragment.end.0.saturating_sub(fragment.start.0);
-        parts.push(analyze(
-            &code,
-            &FunctionExtent {
-                start: fragment.start,
-                size,
-                fragments: others,
-            },
-        ));
-    }
-    let targets: Vec<TargetAddress> = parts
-        .iter()
-        .flat_map(|part| part.outgoing_branch_targets().to_vec())
-        .collect();
-    for part in &mut parts {
-        part.add_branch_targets(targets.iter().copied());
-    }
-    Some(parts)
-}
-
 /// Adds the points at which a probe of a function fires to those of its parts. `make` is given the site, its offset from
 /// the entry, and when and where it fires.
 pub fn spread(
@@ -487,10 +446,16 @@ pub fn spread(
     match spot {
         Spot::Entry | Spot::Offset(_) => {
             let offset = if let Spot::Offset(offset) = spot { offset } else { 0 };
-            let site = entry.checked_add(offset).ok_or(RefusedBecause::NoCode)?;
+            let site = TargetAddress(entry.0.wrapping_add(offset));
             let position = if offset == 0 { Position::Entry } else { Position::Inside };
             let made = make(site, offset, FireCondition::Always, position)?;
-            points.first_mut().ok_or(RefusedBecause::NoCode)?.push(made);
+            // What lies in no part is the first one's to refuse.
+            let holds = |part: &FunctionMap| {
+                site.offset_from(part.start())
+                    .is_some_and(|inside| inside < part.size())
+            };
+            let part = parts.iter().position(holds).unwrap_or(0);
+            points.get_mut(part).ok_or(RefusedBecause::NoCode)?.push(made);
         }
         Spot::Exits => {
             let mut any = false;
@@ -509,25 +474,13 @@ pub fn spread(
     Ok(())
 }
 
-/// Where the instructions of a function start: bytes from its entry.
-pub fn instruction_offsets(module: &Module, function: usize) -> Vec<u64> {
-    let Some(function) = module.functions().get(function) else {
-        return Vec::new();
-    };
-    let extent = function.extent();
-    let range = module.bias().to_target(extent.start).0..module.bias().to_target(extent.end).0;
-    let Some(code) = view(module, &range) else {
-        return Vec::new();
-    };
-    let extent = FunctionExtent {
-        start: code.start,
-        size: extent.len(),
-        fragments: Vec::new(),
-    };
-    analyze(&code, &extent)
-        .instructions()
-        .filter_map(|(address, _)| address.offset_from(code.start))
-        .collect()
+/// The module that an IFUNC's choice lies in, and the code from there to its end.
+pub fn extent_of_choice(modules: &[Module], choice: TargetAddress) -> Option<(usize, Range<u64>)> {
+    modules.iter().enumerate().find_map(|(index, module)| {
+        let extent = module.extent_at(module.bias().to_image(choice))?;
+        let end = module.bias().to_target(extent.end);
+        (choice.0 < end.0).then_some((index, choice.0..end.0))
+    })
 }
 
 /// All redirects and moves of some patches, sorted for the agent's binary search.
@@ -590,22 +543,4 @@ pub(crate) fn without(region: Range<TargetAddress>, known: &[Range<TargetAddress
         rest = rest.into_iter().flat_map(parts).collect();
     }
     rest
-}
-
-/// The file's bytes of a function with the padding behind it.
-fn view<'a>(module: &'a Module, extent: &Range<u64>) -> Option<CodeView<'a>> {
-    let size = extent
-        .end
-        .checked_sub(extent.start)
-        .filter(|size| *size > 0 && *size <= FUNCTION_BYTES_MAX)?;
-    let start = module.bias().to_image(TargetAddress(extent.start));
-    let end = module.bias().to_image(TargetAddress(extent.end));
-    let padding = module.padding_after(end).len().min(PADDING_BYTES_MAX);
-    let bytes = module
-        .code_at(start, size + padding)
-        .or_else(|| module.code_at(start, size))?;
-    Some(CodeView {
-        start: TargetAddress(extent.start),
-        bytes,
-    })
 }

@@ -3,13 +3,22 @@
 //! A probe is `provider:module:function:name` with an id of its own. Those of the provider `dtrace` (BEGIN, END, ERROR)
 //! and `profile` fire in the tracer; those of `pidNNN` at instructions of the target. Probes are made as descriptions
 //! match them and keep their ids; a library that is loaded later only adds to the list.
+//!
+//! There may be a million of them: every instruction of a large library. So a probe shares its strings with its
+//! neighbours, and the name of an offset is made when somebody asks for it.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::{Interval, parse_interval};
 use nanoprobe_lang::program::ProbeDescription;
-use nanoprobe_symbols::{Function, Module};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_symbols::{Function, FunctionKind, ImageAddress, Module, ModuleKind};
+
+use crate::code::{Instructions, extent_around, extent_of};
+use crate::names::{NO_FUNCTION, Name, Reason};
 
 /// Index into [`ProbeList::probes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,19 +30,34 @@ pub struct Probe {
     /// What the user sees in the column ID; from 1.
     pub id: u32,
     /// `pid1234`, `dtrace`, `profile`.
-    pub provider: String,
+    pub provider: Arc<str>,
     /// The module's file name, empty for the tracer's probes.
-    pub module: String,
-    /// The name by which the description matched the function.
-    pub function: String,
-    /// `entry`, `return`, an offset in hexadecimal, `BEGIN`, `tick-1s`.
-    pub name: String,
+    pub module: Arc<str>,
+    /// The name by which the description matched the function; `-` for a probe on an address.
+    pub function: Arc<str>,
     /// Where it fires.
     pub place: Place,
+    /// `BEGIN`, `tick-1s`; empty for the target's probes, whose place says it.
+    own_name: Arc<str>,
+}
+
+impl Probe {
+    /// `entry`, `return`, an offset or an address in hexadecimal, `BEGIN`, `tick-1s`.
+    pub fn name(&self) -> Cow<'_, str> {
+        match self.place {
+            Place::Function { spot, .. } => match spot {
+                Spot::Entry => Cow::Borrowed("entry"),
+                Spot::Exits => Cow::Borrowed("return"),
+                Spot::Offset(offset) => Cow::Owned(format!("{offset:x}")),
+            },
+            Place::Address { address, .. } => Cow::Owned(format!("{:x}", address.0)),
+            _ => Cow::Borrowed(&self.own_name),
+        }
+    }
 }
 
 /// Where a probe fires.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// When tracing begins.
     Begin,
@@ -52,6 +76,13 @@ pub enum Place {
         /// Which of its instructions.
         spot: Spot,
     },
+    /// In the target, at an instruction that was named by its address.
+    Address {
+        /// Index of the module in the order of loading.
+        module: usize,
+        /// The instruction.
+        address: ImageAddress,
+    },
 }
 
 /// Which instructions of a function.
@@ -61,7 +92,7 @@ pub enum Spot {
     Entry,
     /// Every way out.
     Exits,
-    /// The one at this many bytes from the entry.
+    /// The one at this many bytes from the entry, modulo 2^64.
     Offset(u64),
 }
 
@@ -94,21 +125,58 @@ pub enum DescriptionError {
     },
 }
 
+/// What a description matches in some modules.
+#[derive(Debug, Default)]
+pub struct Matched {
+    /// Probes.
+    pub found: Vec<ProbeIndex>,
+    /// Functions whose code is not known before the target has chosen it.
+    pub later: Vec<Later>,
+    /// The first function that is meant, but has no such probe, and why. It counts when nothing at all is matched.
+    pub error: Option<(Arc<str>, Reason)>,
+}
+
+/// An IFUNC of which instructions are to be probed.
+#[derive(Clone, Debug)]
+pub struct Later {
+    /// Index of its module.
+    pub module: usize,
+    /// Index of the function.
+    pub function: usize,
+    /// What its probes have in common.
+    labels: Labels,
+    /// Which instructions.
+    name: Name,
+}
+
+/// What the probes of a function have in common.
+#[derive(Clone, Debug)]
+struct Labels {
+    provider: Arc<str>,
+    module: Arc<str>,
+    function: Arc<str>,
+}
+
 /// All probes that were matched so far.
-#[derive(Default)]
 pub struct ProbeList {
     probes: Vec<Probe>,
-    functions: HashMap<(usize, usize, Spot), ProbeIndex>,
+    targets: HashMap<Place, ProbeIndex>,
     others: HashMap<String, ProbeIndex>,
+    next_id: u32,
 }
 
 /// The first id that a probe of the target can have: 1, 2, 3 are BEGIN, END and ERROR.
-const FIRST_FREE_ID: usize = 4;
+const FIRST_FREE_ID: u32 = 4;
 
 impl ProbeList {
     /// An empty list.
     pub fn new() -> ProbeList {
-        ProbeList::default()
+        ProbeList {
+            probes: Vec::new(),
+            targets: HashMap::new(),
+            others: HashMap::new(),
+            next_id: FIRST_FREE_ID,
+        }
     }
 
     /// The probe at an index that this list gave.
@@ -164,61 +232,193 @@ impl ProbeList {
         Ok(found)
     }
 
-    /// Finds what a description of the target's provider matches in some modules. `offsets` tells where instructions
-    /// start in a function, for descriptions that ask for all of them.
+    /// Finds what a description of the target's provider matches in some modules.
     pub fn match_target<'a>(
         &mut self,
         description: &ProbeDescription,
         modules: impl Iterator<Item = Candidate<'a>>,
-        mut offsets: impl FnMut(usize, usize) -> Vec<u64>,
-    ) -> Vec<ProbeIndex> {
-        let mut found = Vec::new();
+    ) -> Matched {
+        let mut matched = Matched::default();
+        let name = Name::parse(&description.name);
+        let provider: Arc<str> = description.provider.as_str().into();
         for candidate in modules {
             let answers = |name: &String| glob::matches(&description.module, name);
             if !description.module.is_empty() && !candidate.module.names().iter().any(answers) {
                 continue;
             }
-            for (number, function) in candidate.module.functions().iter().enumerate() {
-                let Some(name) = matching_name(function, &description.function) else {
+            let mut labels = Labels {
+                provider: provider.clone(),
+                module: candidate.module.name().into(),
+                function: NO_FUNCTION.into(),
+            };
+            if description.function == NO_FUNCTION {
+                self.match_address(description, &name, &candidate, &labels, &mut matched);
+                continue;
+            }
+            for (function, symbol) in candidate.module.functions().iter().enumerate() {
+                let Some(function_name) = matching_name(symbol, &description.function) else {
                     continue;
                 };
-                for spot in spots(&description.name, || offsets(candidate.index, number)) {
-                    found.push(self.add_function(description, &candidate, number, name, spot));
-                }
+                labels.function = function_name.into();
+                self.match_function(&name, &candidate, function, &labels, &mut matched);
             }
         }
-        found
+        matched
     }
 
-    fn add_function(
+    /// The probes on a function whose name matches.
+    fn match_function(
         &mut self,
-        description: &ProbeDescription,
+        name: &Name,
         candidate: &Candidate<'_>,
         function: usize,
-        name: &str,
-        spot: Spot,
-    ) -> ProbeIndex {
-        let key = (candidate.index, function, spot);
-        if let Some(index) = self.functions.get(&key) {
-            return *index;
+        labels: &Labels,
+        matched: &mut Matched,
+    ) {
+        let mut add = |spot| {
+            let module = candidate.index;
+            let place = Place::Function { module, function, spot };
+            matched.found.push(self.add_target(labels, place));
+        };
+        match name {
+            Name::Entry => return add(Spot::Entry),
+            Name::Return => return add(Spot::Exits),
+            Name::Invalid => {
+                matched.refuse(labels, Reason::Invalid);
+                return;
+            }
+            Name::Glob(pattern) => {
+                for (word, spot) in [("entry", Spot::Entry), ("return", Spot::Exits)] {
+                    if glob::matches(pattern, word) {
+                        add(spot);
+                    }
+                }
+            }
+            Name::Offset(_) => {}
         }
-        let index = self.push(Probe {
-            id: self.next_id(),
-            provider: description.provider.clone(),
-            module: candidate.module.name().to_owned(),
-            function: name.to_owned(),
-            name: match spot {
-                Spot::Entry => "entry".to_owned(),
-                Spot::Exits => "return".to_owned(),
-                Spot::Offset(offset) => format!("{offset:x}"),
-            },
-            place: Place::Function {
+        let is_choice = candidate
+            .module
+            .functions()
+            .get(function)
+            .is_some_and(|function| function.kind != FunctionKind::Code);
+        if is_choice {
+            matched.later.push(Later {
                 module: candidate.index,
                 function,
-                spot,
+                labels: labels.clone(),
+                name: name.clone(),
+            });
+            return;
+        }
+        let extent = extent_of(candidate.module, function).unwrap_or_default();
+        let code = Instructions::of(candidate.module, &extent);
+        self.match_offsets(name, (candidate.index, function), labels, &code, matched);
+    }
+
+    /// The probes on instructions of an IFUNC, whose code is known now.
+    pub fn match_later(&mut self, later: &Later, code: &Instructions) -> Matched {
+        let mut matched = Matched::default();
+        self.match_offsets(
+            &later.name,
+            (later.module, later.function),
+            &later.labels,
+            code,
+            &mut matched,
+        );
+        matched
+    }
+
+    fn match_offsets(
+        &mut self,
+        name: &Name,
+        (module, function): (usize, usize),
+        labels: &Labels,
+        code: &Instructions,
+        matched: &mut Matched,
+    ) {
+        let mut add = |offset| {
+            let spot = Spot::Offset(offset);
+            let place = Place::Function { module, function, spot };
+            matched.found.push(self.add_target(labels, place));
+        };
+        match name {
+            Name::Offset(offset) => match code.check(*offset) {
+                Ok(()) => add(*offset),
+                Err(reason) => {
+                    matched.refuse(labels, Reason::Offset(reason));
+                }
             },
-        });
-        self.functions.insert(key, index);
+            Name::Glob(pattern) => {
+                let every = pattern.is_empty() || pattern == "*";
+                let offsets = code
+                    .offsets()
+                    .filter(|offset| every || glob::matches(pattern, &format!("{offset:x}")));
+                offsets.for_each(add);
+            }
+            Name::Entry | Name::Return | Name::Invalid => {}
+        }
+    }
+
+    /// The probe on an address, see [`crate::names`].
+    fn match_address(
+        &mut self,
+        description: &ProbeDescription,
+        name: &Name,
+        candidate: &Candidate<'_>,
+        labels: &Labels,
+        matched: &mut Matched,
+    ) {
+        let Name::Offset(number) = *name else {
+            matched.refuse(labels, Reason::NoAddress);
+            return;
+        };
+        let module = candidate.module;
+        let named = glob::is_literal(&description.module) || module.kind() == ModuleKind::Executable;
+        let holds = |address: &ImageAddress| module.image_range().contains(*address);
+        let in_image = Some(ImageAddress(number)).filter(|address| named && holds(address));
+        let in_process = || Some(module.bias().to_image(TargetAddress(number))).filter(holds);
+        let Some(address) = in_image.or_else(in_process) else {
+            if glob::is_literal(&description.module) {
+                matched.refuse(labels, Reason::NoFunction);
+            }
+            return;
+        };
+        let checked = match extent_around(module, address) {
+            None => Err(Reason::NoFunction),
+            Some((extent, _)) => {
+                let start = module.bias().to_image(TargetAddress(extent.start)).0;
+                Instructions::of(module, &extent)
+                    .check(address.0.wrapping_sub(start))
+                    .map_err(|reason| Reason::Address(start, reason))
+            }
+        };
+        match checked {
+            Ok(()) => {
+                let module = candidate.index;
+                matched
+                    .found
+                    .push(self.add_target(labels, Place::Address { module, address }));
+            }
+            Err(reason) => {
+                matched.refuse(labels, reason);
+            }
+        }
+    }
+
+    fn add_target(&mut self, labels: &Labels, place: Place) -> ProbeIndex {
+        if let Some(index) = self.targets.get(&place) {
+            return *index;
+        }
+        let probe = Probe {
+            id: self.take_id(),
+            provider: labels.provider.clone(),
+            module: labels.module.clone(),
+            function: labels.function.clone(),
+            place: place.clone(),
+            own_name: Arc::default(),
+        };
+        let index = self.push(probe);
+        self.targets.insert(place, index);
         index
     }
 
@@ -226,14 +426,15 @@ impl ProbeList {
         if let Some(index) = self.others.get(name) {
             return *index;
         }
-        let index = self.push(Probe {
-            id: id.unwrap_or_else(|| self.next_id()),
-            provider: provider.to_owned(),
-            module: String::new(),
-            function: String::new(),
-            name: name.to_owned(),
+        let probe = Probe {
+            id: id.unwrap_or_else(|| self.take_id()),
+            provider: provider.into(),
+            module: Arc::default(),
+            function: Arc::default(),
             place,
-        });
+            own_name: name.into(),
+        };
+        let index = self.push(probe);
         self.others.insert(name.to_owned(), index);
         index
     }
@@ -243,13 +444,22 @@ impl ProbeList {
         ProbeIndex(self.probes.len() - 1)
     }
 
-    fn next_id(&self) -> u32 {
-        let taken = self
-            .probes
-            .iter()
-            .filter(|probe| probe.id as usize >= FIRST_FREE_ID)
-            .count();
-        u32::try_from(FIRST_FREE_ID + taken).unwrap_or(u32::MAX)
+    fn take_id(&mut self) -> u32 {
+        let id = self.next_id;
+        self.next_id = id.saturating_add(1);
+        id
+    }
+}
+
+impl Default for ProbeList {
+    fn default() -> ProbeList {
+        ProbeList::new()
+    }
+}
+
+impl Matched {
+    fn refuse(&mut self, labels: &Labels, reason: Reason) {
+        self.error.get_or_insert_with(|| (labels.function.clone(), reason));
     }
 }
 
@@ -258,8 +468,17 @@ impl std::fmt::Display for Probe {
         write!(
             formatter,
             "{}:{}:{}:{}",
-            self.provider, self.module, self.function, self.name
+            self.provider,
+            self.module,
+            self.function,
+            self.name()
         )
+    }
+}
+
+impl std::fmt::Display for Later {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}`{}", self.labels.module, self.labels.function)
     }
 }
 
@@ -297,29 +516,10 @@ fn matching_name<'a>(function: &'a Function, pattern: &str) -> Option<&'a str> {
         .find(|name| pattern.is_empty() || glob::matches(pattern, name))
 }
 
-fn spots(pattern: &str, offsets: impl FnOnce() -> Vec<u64>) -> Vec<Spot> {
-    let mut found = Vec::new();
-    if pattern.is_empty() || glob::matches(pattern, "entry") {
-        found.push(Spot::Entry);
-    }
-    if pattern.is_empty() || glob::matches(pattern, "return") {
-        found.push(Spot::Exits);
-    }
-    let literal = !pattern.is_empty() && pattern.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if literal {
-        found.extend(u64::from_str_radix(pattern, 16).map(Spot::Offset));
-    } else if pattern.is_empty() || pattern.contains(['*', '?', '[']) {
-        let matching = offsets()
-            .into_iter()
-            .filter(|offset| glob::matches(pattern, &format!("{offset:x}")));
-        found.extend(matching.map(Spot::Offset));
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::code::NoInstruction;
 
     fn description(text: &str) -> ProbeDescription {
         let mut fields: Vec<String> = text.split(':').map(str::to_owned).collect();
@@ -367,21 +567,47 @@ mod tests {
         assert!(list.match_tracer(&description("tick-0"), None).is_err());
     }
 
+    /// The probes that a name gives on a function whose instructions are at 0, 1 and 1a.
+    fn named(list: &mut ProbeList, name: &str) -> (Vec<String>, Option<Reason>) {
+        let labels = Labels {
+            provider: "pid7".into(),
+            module: "a.out".into(),
+            function: "func".into(),
+        };
+        let later = Later {
+            module: 0,
+            function: 3,
+            labels,
+            name: Name::parse(name),
+        };
+        let matched = list.match_later(&later, &Instructions::made(0x1000, 0x1e, &[0, 1, 0x1a]));
+        let shown = matched.found.iter().filter_map(|index| list.get(*index));
+        (
+            shown.map(Probe::to_string).collect(),
+            matched.error.map(|(_, reason)| reason),
+        )
+    }
+
     #[test]
-    fn names_are_entry_return_and_offsets() {
-        let all = || vec![0, 1, 0x1a];
-        assert_eq!(spots("entry", all), [Spot::Entry]);
-        assert_eq!(spots("return", all), [Spot::Exits]);
-        assert_eq!(spots("1a", all), [Spot::Offset(0x1a)]);
-        assert_eq!(spots("1*", all), [Spot::Offset(1), Spot::Offset(0x1a)]);
-        let everything = [
-            Spot::Entry,
-            Spot::Exits,
-            Spot::Offset(0),
-            Spot::Offset(1),
-            Spot::Offset(0x1a),
-        ];
-        assert_eq!(spots("", all), everything);
-        assert!(spots("nonsense", all).is_empty());
+    fn offsets_are_probes_of_their_own_and_the_same_when_named_twice() {
+        let mut list = ProbeList::new();
+        assert_eq!(named(&mut list, "1a").0, ["pid7:a.out:func:1a"]);
+        assert_eq!(named(&mut list, "1*").0, ["pid7:a.out:func:1", "pid7:a.out:func:1a"]);
+        assert_eq!(named(&mut list, "").0.len(), 3);
+        let ids: Vec<u32> = list.iter().map(|probe| probe.id).collect();
+        assert_eq!(ids, [4, 5, 6]);
+    }
+
+    #[test]
+    fn an_offset_that_is_no_instruction_s_is_an_error_with_the_nearest() {
+        let (found, error) = named(&mut ProbeList::new(), "0x1B");
+        assert!(found.is_empty());
+        let inside = NoInstruction::Inside {
+            before: Some(0x1a),
+            after: None,
+        };
+        assert_eq!(error, Some(Reason::Offset(inside)));
+        let outside = NoInstruction::Outside { bytes: 0x1e };
+        assert_eq!(named(&mut ProbeList::new(), "1e").1, Some(Reason::Offset(outside)));
     }
 }

@@ -15,6 +15,7 @@ mod matching;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsString;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use nanoprobe_agent::Function as AgentFunction;
@@ -34,14 +35,18 @@ use nanoprobe_target::{Exit, Process, Seccomp, Stopped};
 use crate::arena_memory::ArenaMemory;
 use crate::attachment::{Attachment, Parameters};
 use crate::clock::{self, Clock};
+use crate::code::Instructions;
 use crate::consume::{self, Consumer, Losses};
 use crate::detach::{self, Detached};
 use crate::enable::{Context, Enabling, Enablings};
 use crate::error::SessionError;
 use crate::layout::ArenaLayout;
 use crate::modules::Modules;
-use crate::placement::{Choices, Fired, Hook, Patch, Placement, Planner, Refused, instruction_offsets};
-use crate::probes::{Candidate, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, named_process};
+use crate::names::NameError;
+use crate::placement::{Choices, Fired, Hook, Patch, Placement, Planner, Refused, RefusedBecause, extent_of_choice};
+use crate::probes::{
+    Candidate, Later, Matched, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, named_process,
+};
 use crate::world::{TracerState, TracerWorld};
 use crate::{shims, unwinding};
 
@@ -113,7 +118,12 @@ pub struct Session {
     probes: ProbeList,
     enablings: Enablings,
     handlers: HashMap<(usize, ProbeKind), TargetAddress>,
+    /// How many probes each description (clause, number) matched.
     matched: HashMap<(usize, usize), usize>,
+    /// What was wrong with the names of descriptions in some function; it counts where nothing is matched at all.
+    name_errors: HashMap<(usize, usize), NameError>,
+    /// Descriptions of instructions in IFUNCs whose choice is not known yet.
+    later: Vec<(usize, usize, Later)>,
     modules: Modules,
     choices: Choices,
     placed: Fired,
@@ -202,6 +212,7 @@ impl Session {
             .map(|clause| record_layout(clause, limits))
             .collect();
         let allow_unmatched = options.allow_unmatched;
+        let slot_bytes = layout.context.slots_bytes;
         let mut session = Session {
             codegen: nanoprobe_codegen::ArenaLayout {
                 globals_offset,
@@ -214,9 +225,11 @@ impl Session {
             layout,
             layouts,
             probes: ProbeList::new(),
-            enablings: Enablings::new()?,
+            enablings: Enablings::new(slot_bytes)?,
             handlers: HashMap::new(),
             matched: HashMap::new(),
+            name_errors: HashMap::new(),
+            later: Vec::new(),
             modules: Modules::default(),
             choices: Choices::new(),
             placed: Fired::new(),
@@ -373,6 +386,10 @@ impl Session {
         // Before a program's first instruction its resolvers would choose by features that nobody has looked up yet.
         if !started {
             self.resolve_ifuncs(&mut stopped, 0)?;
+        }
+        if self.loaded {
+            self.match_choices()?;
+            self.check_matches()?;
         }
         self.fire_all(|place| *place == Place::Begin, [0; 10])?;
         self.start_timers();

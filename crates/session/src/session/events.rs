@@ -153,7 +153,7 @@ impl Session {
             target: self.process.as_ref().map(Process::memory),
             target_pid: self.process.as_ref().map_or(0, |process| i64::from(process.pid())),
             provider: &probe.provider,
-            name: &probe.name,
+            name: &probe.name(),
             probe_id: probe.id,
             epid,
             arguments,

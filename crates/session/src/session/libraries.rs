@@ -96,7 +96,7 @@ impl Session {
             return Ok(());
         }
         let result = self.update_libraries();
-        if let (Err(SessionError::NoMatch { .. }), Some(process)) = (&result, &self.process)
+        if let (Err(SessionError::NoMatch { .. } | SessionError::Name(_)), Some(process)) = (&result, &self.process)
             && process.is_child()
         {
             // The command was started to be traced, and cannot be: it waits for our answer, and gets none.
@@ -133,12 +133,16 @@ impl Session {
             .attachment
             .as_ref()
             .is_some_and(|attachment| attachment.shimmed.is_some());
-        if self.enablings.list().len() > first || came && (self.enablings.needs().walks_stacks || shims) {
+        if self.enablings.list().len() > first
+            || !self.later.is_empty()
+            || came && (self.enablings.needs().walks_stacks || shims)
+        {
             let process = self.process.clone().ok_or(SessionError::NotAttached)?;
             if self.has_ifuncs(first) {
                 let mut stopped = process.stop_one()?;
                 self.resolve_ifuncs(&mut stopped, first)?;
                 stopped.release();
+                self.match_choices()?;
             }
             let armed = self.place(first, module, &[], None)?;
             self.outputs.push_back(Output::Library {
@@ -159,17 +163,23 @@ impl Session {
 
     /// Resolvers that matter and are not resolved yet.
     pub(super) fn unresolved(&self, first: usize) -> Vec<TargetAddress> {
+        let enabled = self.enablings.list().iter().skip(first);
+        let functions = enabled.filter_map(|enabling| match self.probes.get(enabling.probe)?.place {
+            Place::Function { module, function, .. } => Some((module, function)),
+            _ => None,
+        });
+        let later = self.later.iter().map(|(.., later)| (later.module, later.function));
         let mut list = Vec::new();
-        for enabling in self.enablings.list().iter().skip(first) {
-            let Some(Place::Function { module, function, .. }) =
-                self.probes.get(enabling.probe).map(|probe| &probe.place)
-            else {
+        let mut last = None;
+        for (module, function) in functions.chain(later) {
+            // Neighbours are mostly probes on one function.
+            if last.replace((module, function)) == Some((module, function)) {
+                continue;
+            }
+            let Some(module) = self.modules.list().get(module) else {
                 continue;
             };
-            let Some(module) = self.modules.list().get(*module) else {
-                continue;
-            };
-            let Some(function) = module.functions().get(*function) else {
+            let Some(function) = module.functions().get(function) else {
                 continue;
             };
             if let FunctionKind::Ifunc { resolver } = function.kind {

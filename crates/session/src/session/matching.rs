@@ -27,17 +27,55 @@ impl Session {
                     .enumerate()
                     .skip(first)
                     .map(|(index, module)| Candidate { index, module });
-                let offsets = |module: usize, function: usize| {
-                    modules
-                        .get(module)
-                        .map(|module| instruction_offsets(module, function))
-                        .unwrap_or_default()
-                };
-                let found = self.probes.match_target(&description, candidates, offsets);
-                self.enable(clause, number, found)?;
+                let matched = self.probes.match_target(&description, candidates);
+                let later = matched.later.iter().map(|later| (clause, number, later.clone()));
+                self.later.extend(later);
+                self.take_matched(clause, number, matched)?;
             }
         }
         Ok(())
+    }
+
+    /// Matches the instructions of IFUNCs, whose choices are known now as far as they ever will be.
+    pub(super) fn match_choices(&mut self) -> Result<(), SessionError> {
+        for (clause, number, later) in std::mem::take(&mut self.later) {
+            let Some((module, extent)) = self.chosen(&later) else {
+                self.refused.push(Refused {
+                    site: None,
+                    function: later.to_string(),
+                    reason: RefusedBecause::Unresolved,
+                });
+                continue;
+            };
+            let module = self.modules.list().get(module);
+            let code = module.map(|module| Instructions::of(module, &extent));
+            let matched = self.probes.match_later(&later, &code.unwrap_or_default());
+            self.take_matched(clause, number, matched)?;
+        }
+        Ok(())
+    }
+
+    /// Where the code lies that an IFUNC chose.
+    fn chosen(&self, later: &Later) -> Option<(usize, Range<u64>)> {
+        let modules = self.modules.list();
+        let home = modules.get(later.module)?;
+        let FunctionKind::Ifunc { resolver } = home.functions().get(later.function)?.kind else {
+            return None;
+        };
+        let choice = self.choices.get(&home.bias().to_target(resolver))?;
+        extent_of_choice(modules, *choice)
+    }
+
+    fn take_matched(&mut self, clause: usize, number: usize, matched: Matched) -> Result<(), SessionError> {
+        if let Some((function, reason)) = matched.error
+            && let Some(description) = self.descriptions(clause).get_mut(number)
+        {
+            description.function = function.to_string();
+            let description = describe(description);
+            let error = NameError { description, reason };
+            self.name_errors.entry((clause, number)).or_insert(error);
+        }
+        self.enable(clause, number, matched.found)
     }
 
     pub(super) fn enable(&mut self, clause: usize, number: usize, found: Vec<ProbeIndex>) -> Result<(), SessionError> {
@@ -69,7 +107,11 @@ impl Session {
         }
         for (clause, found) in self.program.clauses.iter().enumerate() {
             for (number, description) in found.probes.iter().enumerate() {
-                if self.matched.get(&(clause, number)).copied().unwrap_or(0) == 0 {
+                let is_later = |(of, which, _): &(usize, usize, Later)| (*of, *which) == (clause, number);
+                if self.matched.get(&(clause, number)).copied().unwrap_or(0) == 0 && !self.later.iter().any(is_later) {
+                    if let Some(error) = self.name_errors.get(&(clause, number)) {
+                        return Err(error.clone().into());
+                    }
                     return Err(SessionError::NoMatch {
                         description: describe(description),
                         hint: self.hint(description),

@@ -1,0 +1,252 @@
+//! The code that probes stand in: where it lies in the target, its decoded parts, where its instructions start. Pure.
+//!
+//! ```text
+//!   module, function  ->  extent          what the symbol says, or what an IFUNC chose (placement)
+//!   module, address   ->  extent          of the function around it, by symbol, else by unwinding table
+//!   extent            ->  parts           decoded: the main part first, then the cold parts it jumps to
+//!   parts             ->  Instructions    where each instruction starts: what offsets are checked against
+//! ```
+//!
+//! An offset counts from the function's entry, modulo 2^64: a cold part may lie below its function, and the offsets of
+//! its instructions are then very large (`ffffffffffffff80` is 128 bytes below the entry).
+
+use std::ops::Range;
+
+use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, TargetAddress, analyze};
+use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
+
+/// Functions larger than this are not analysed: no compiler emits them, and a damaged symbol table may claim them.
+const FUNCTION_BYTES_MAX: u64 = 16 << 20;
+/// How much padding behind a function is looked at.
+const PADDING_BYTES_MAX: u64 = 64;
+
+/// Where the instructions of a function start.
+#[derive(Clone, Debug, Default)]
+pub struct Instructions {
+    entry: u64,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug)]
+struct Part {
+    range: Range<u64>,
+    starts: Vec<u64>,
+    undecodable: Option<u64>,
+}
+
+/// Why an offset is none of an instruction. All numbers are offsets from the entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoInstruction {
+    /// It lies outside of the function, whose main part has so many bytes.
+    Outside {
+        /// Bytes of the main part.
+        bytes: u64,
+    },
+    /// It lies inside of an instruction, or in data.
+    Inside {
+        /// The nearest instruction before it.
+        before: Option<u64>,
+        /// The nearest one behind it.
+        after: Option<u64>,
+    },
+    /// It lies at or behind bytes that are no known instruction.
+    Undecodable {
+        /// The first such byte.
+        at: u64,
+    },
+}
+
+impl Instructions {
+    /// Of the code that begins at `extent.start`; empty where the file does not have it.
+    pub fn of(module: &Module, extent: &Range<u64>) -> Instructions {
+        let parts = parts(module, extent).unwrap_or_default();
+        let part = |map: &FunctionMap| Part {
+            range: map.start().0..map.start().0.saturating_add(map.size()),
+            starts: map.instructions().map(|(address, _)| address.0).collect(),
+            undecodable: map.undecodable().map(|address| address.0),
+        };
+        Instructions {
+            entry: extent.start,
+            parts: parts.iter().map(part).collect(),
+        }
+    }
+
+    /// The offset of every instruction, of the main part first.
+    pub fn offsets(&self) -> impl Iterator<Item = u64> + '_ {
+        let starts = self.parts.iter().flat_map(|part| &part.starts);
+        starts.map(|address| address.wrapping_sub(self.entry))
+    }
+
+    /// Whether an instruction starts at an offset.
+    ///
+    /// # Errors
+    /// Why none does.
+    pub fn check(&self, offset: u64) -> Result<(), NoInstruction> {
+        let address = self.entry.wrapping_add(offset);
+        let offset_of = |address: u64| address.wrapping_sub(self.entry);
+        let Some(part) = self.parts.iter().find(|part| part.range.contains(&address)) else {
+            let main = self.parts.first().map_or(0..0, |part| part.range.clone());
+            return Err(NoInstruction::Outside {
+                bytes: main.end - main.start,
+            });
+        };
+        if let Some(at) = part.undecodable.filter(|at| *at <= address) {
+            return Err(NoInstruction::Undecodable { at: offset_of(at) });
+        }
+        let next = part.starts.partition_point(|start| *start < address);
+        if part.starts.get(next) == Some(&address) {
+            return Ok(());
+        }
+        let before = next.checked_sub(1).and_then(|index| part.starts.get(index));
+        Err(NoInstruction::Inside {
+            before: before.copied().map(offset_of),
+            after: part.starts.get(next).copied().map(offset_of),
+        })
+    }
+}
+
+/// Where a function of code lies in the target. For an IFUNC it is the resolver's, where no probe belongs.
+pub fn extent_of(module: &Module, function: usize) -> Option<Range<u64>> {
+    let extent = module.functions().get(function)?.extent();
+    Some(to_target(module, extent.start, extent.end))
+}
+
+/// The function around an address, for probes that name the address itself, and whether its start is an entry: that of
+/// the symbol's function, else what the unwinding tables say.
+pub fn extent_around(module: &Module, address: ImageAddress) -> Option<(Range<u64>, bool)> {
+    if let Some(function) = module.function_at(address)
+        && function.kind == FunctionKind::Code
+    {
+        let extent = function.extent();
+        return Some((to_target(module, extent.start, extent.end), true));
+    }
+    let extent = module.extent_at(address).filter(|extent| extent.contains(address))?;
+    Some((to_target(module, extent.start, extent.end), false))
+}
+
+fn to_target(module: &Module, start: ImageAddress, end: ImageAddress) -> Range<u64> {
+    module.bias().to_target(start).0..module.bias().to_target(end).0
+}
+
+/// The decoded parts of the code at an extent: its main part first, then the cold fragments that it jumps to. `None`
+/// when the file does not have the code.
+pub fn parts(module: &Module, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
+    let main = view(module, extent)?;
+    let alone = FunctionExtent {
+        start: main.start,
+        size: extent.end - extent.start,
+        fragments: Vec::new(),
+    };
+    let first = analyze(&main, &alone);
+    let mut fragments: Vec<Range<TargetAddress>> = Vec::new();
+    for target in first.outgoing_branch_targets() {
+        let Some(fragment) = module.cold_fragment_at(module.bias().to_image(*target)) else {
+            continue;
+        };
+        let fragment = module.bias().to_target(fragment.start)..module.bias().to_target(fragment.end);
+        let inside = fragment.contains(&main.start);
+        if !inside && !fragments.contains(&fragment) {
+            fragments.push(fragment);
+        }
+    }
+    if fragments.is_empty() {
+        return Some(vec![first]);
+    }
+    let whole = FunctionExtent {
+        fragments: fragments.clone(),
+        ..alone
+    };
+    let mut parts = vec![analyze(&main, &whole)];
+    for fragment in &fragments {
+        let Some(code) = view(module, &(fragment.start.0..fragment.end.0)) else {
+            continue;
+        };
+        let mut others: Vec<Range<TargetAddress>> =
+            fragments.iter().filter(|other| *other != fragment).cloned().collect();
+        others.push(TargetAddress(extent.start)..TargetAddress(extent.end));
+        let size = fragment.end.0.saturating_sub(fragment.start.0);
+        parts.push(analyze(
+            &code,
+            &FunctionExtent {
+                start: fragment.start,
+                size,
+                fragments: others,
+            },
+        ));
+    }
+    let targets: Vec<TargetAddress> = parts
+        .iter()
+        .flat_map(|part| part.outgoing_branch_targets().to_vec())
+        .collect();
+    for part in &mut parts {
+        part.add_branch_targets(targets.iter().copied());
+    }
+    Some(parts)
+}
+
+/// The file's bytes of a function with the padding behind it.
+fn view<'a>(module: &'a Module, extent: &Range<u64>) -> Option<CodeView<'a>> {
+    let size = extent
+        .end
+        .checked_sub(extent.start)
+        .filter(|size| *size > 0 && *size <= FUNCTION_BYTES_MAX)?;
+    let start = module.bias().to_image(TargetAddress(extent.start));
+    let end = module.bias().to_image(TargetAddress(extent.end));
+    let padding = module.padding_after(end).len().min(PADDING_BYTES_MAX);
+    let bytes = module
+        .code_at(start, size + padding)
+        .or_else(|| module.code_at(start, size))?;
+    Some(CodeView {
+        start: TargetAddress(extent.start),
+        bytes,
+    })
+}
+
+#[cfg(test)]
+impl Instructions {
+    /// Those of one part, for tests: its entry, its size, the offsets.
+    pub fn made(entry: u64, bytes: u64, offsets: &[u64]) -> Instructions {
+        Instructions {
+            entry,
+            parts: vec![Part {
+                range: entry..entry + bytes,
+                starts: offsets.iter().map(|offset| entry + offset).collect(),
+                undecodable: None,
+            }],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offset_is_an_instruction_s_or_says_why_not() {
+        let mut found = Instructions::made(0x1000, 0x10, &[0, 1, 4]);
+        let cold = Part {
+            range: 0xf80..0xf90,
+            starts: vec![0xf80, 0xf82],
+            undecodable: Some(0xf88),
+        };
+        found.parts.push(cold);
+        let below = |bytes: u64| bytes.wrapping_neg();
+        assert_eq!(found.offsets().collect::<Vec<_>>(), [0, 1, 4, below(0x80), below(0x7e)]);
+        for offset in found.offsets() {
+            assert_eq!(found.check(offset), Ok(()), "{offset:x}");
+        }
+        let inside = |before, after| Err(NoInstruction::Inside { before, after });
+        assert_eq!(found.check(3), inside(Some(1), Some(4)));
+        assert_eq!(found.check(5), inside(Some(4), None));
+        assert_eq!(found.check(below(0x7f)), inside(Some(below(0x80)), Some(below(0x7e))));
+        assert_eq!(found.check(0x10), Err(NoInstruction::Outside { bytes: 0x10 }));
+        assert_eq!(
+            found.check(below(0x78)),
+            Err(NoInstruction::Undecodable { at: below(0x78) })
+        );
+        assert_eq!(
+            Instructions::default().check(0),
+            Err(NoInstruction::Outside { bytes: 0 })
+        );
+    }
+}

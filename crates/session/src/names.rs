@@ -1,0 +1,177 @@
+//! The fourth field of a description of the target's probes, and what can be wrong with it. Pure.
+//!
+//! | name | means |
+//! |---|---|
+//! | nothing, or a glob | whatever it matches of `entry`, `return` and the offsets of all instructions |
+//! | `entry`, `return` | the function's first instruction; every way out of it |
+//! | hexadecimal | the instruction at that offset from the entry, modulo 2^64 ([`crate::code`]) |
+//! | hexadecimal, function `-` | the instruction at that address |
+//!
+//! An address is one of the module's image, as nm and objdump show it, or one of the running process. The image's wins
+//! where both could be meant, which is only where they are the same. Without a module it is one of the process, or of
+//! the program's image: libraries' images all begin at 0. The probe's name is always the address in the image.
+//!
+//! The tags are those of libdtrace (dt_pid.c) for the same mistakes. Manual: "pid Provider", Function Offset Probes.
+
+use nanoprobe_lang::glob;
+
+use crate::code::NoInstruction;
+
+/// What stands in the name field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// To be matched against `entry`, `return` and every offset.
+    Glob(String),
+    /// `entry`.
+    Entry,
+    /// `return`.
+    Return,
+    /// A number in hexadecimal.
+    Offset(u64),
+    /// None of these.
+    Invalid,
+}
+
+/// The function field that means the module without its functions.
+pub const NO_FUNCTION: &str = "-";
+
+impl Name {
+    /// Reads the field.
+    pub fn parse(field: &str) -> Name {
+        let Some(literal) = glob::literal(field) else {
+            return Name::Glob(field.to_owned());
+        };
+        match literal.as_str() {
+            "entry" => return Name::Entry,
+            "return" => return Name::Return,
+            _ => {}
+        }
+        let digits = literal.strip_prefix("0x").unwrap_or(&literal);
+        let all_digits = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        match u64::from_str_radix(digits, 16) {
+            Ok(offset) if all_digits => Name::Offset(offset),
+            _ => Name::Invalid,
+        }
+    }
+}
+
+/// A description whose module and function are there, and whose name means nothing in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameError {
+    /// The description, with the function that was looked at.
+    pub description: String,
+    /// What is wrong.
+    pub reason: Reason,
+}
+
+/// What is wrong with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Not a name of a probe.
+    Invalid,
+    /// Behind `-` stands something else than an address.
+    NoAddress,
+    /// No function is known around the address.
+    NoFunction,
+    /// No instruction starts there.
+    Offset(NoInstruction),
+    /// Likewise, of an address: what offsets count from, in the image.
+    Address(u64, NoInstruction),
+}
+
+impl NameError {
+    /// The tag, which does not change between versions.
+    pub fn tag(&self) -> &'static str {
+        match self.reason {
+            Reason::Invalid | Reason::NoAddress => "D_PROC_NAME",
+            Reason::NoFunction => "D_PROC_OFF",
+            Reason::Offset(found) | Reason::Address(_, found) => match found {
+                NoInstruction::Outside { .. } => "D_PROC_OFF",
+                NoInstruction::Inside { .. } | NoInstruction::Undecodable { .. } => "D_PROC_ALIGN",
+            },
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+impl std::fmt::Display for NameError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "[{}] {}: ", self.tag(), self.description)?;
+        let (base, found) = match self.reason {
+            Reason::Invalid => return write!(f, "the name is neither entry nor return nor an offset in hexadecimal"),
+            Reason::NoAddress => return write!(f, "behind the function - stands one address, in hexadecimal"),
+            Reason::NoFunction => return write!(f, "no function is known there, so neither are its instructions"),
+            Reason::Offset(found) => (0, found),
+            Reason::Address(base, found) => (base, found),
+        };
+        let shown = |offset: u64| offset.wrapping_add(base);
+        match found {
+            NoInstruction::Outside { bytes } => write!(f, "outside of the function, which has 0x{bytes:x} bytes"),
+            NoInstruction::Inside { before, after } => {
+                write!(f, "not an instruction's start")?;
+                match (before.map(shown), after.map(shown)) {
+                    (Some(before), Some(after)) => write!(f, "; the nearest are {before:x} and {after:x}"),
+                    (Some(one), None) | (None, Some(one)) => write!(f, "; the nearest is {one:x}"),
+                    (None, None) => Ok(()),
+                }
+            }
+            NoInstruction::Undecodable { at } => {
+                write!(
+                    f,
+                    "at or behind bytes that are no known instruction, at {:x}",
+                    shown(at)
+                )
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_glob_a_word_or_a_number() {
+        for (field, expected) in [
+            ("", Name::Glob(String::new())),
+            ("*", Name::Glob("*".to_owned())),
+            ("1?", Name::Glob("1?".to_owned())),
+            ("entry", Name::Entry),
+            ("return", Name::Return),
+            ("0", Name::Offset(0)),
+            ("1a", Name::Offset(0x1a)),
+            ("1A", Name::Offset(0x1a)),
+            ("0x1a", Name::Offset(0x1a)),
+            ("ffffffffffffff80", Name::Offset(0x80_u64.wrapping_neg())),
+            ("10000000000000000", Name::Invalid),
+            ("+1", Name::Invalid),
+            ("0x", Name::Invalid),
+            ("entry2", Name::Invalid),
+        ] {
+            assert_eq!(Name::parse(field), expected, "{field:?}");
+        }
+    }
+
+    #[test]
+    fn messages_have_a_tag_and_the_nearest() {
+        let text = |reason| {
+            let description = "pid7:a.out:func:3".to_owned();
+            NameError { description, reason }.to_string()
+        };
+        let inside = |before, after| NoInstruction::Inside { before, after };
+        assert_eq!(
+            text(Reason::Offset(inside(Some(1), Some(4)))),
+            "[D_PROC_ALIGN] pid7:a.out:func:3: not an instruction's start; the nearest are 1 and 4"
+        );
+        assert_eq!(
+            text(Reason::Address(0x1130, inside(Some(0x1a), None))),
+            "[D_PROC_ALIGN] pid7:a.out:func:3: not an instruction's start; the nearest is 114a"
+        );
+        assert_eq!(
+            text(Reason::Offset(NoInstruction::Outside { bytes: 0x2f })),
+            "[D_PROC_OFF] pid7:a.out:func:3: outside of the function, which has 0x2f bytes"
+        );
+        assert!(text(Reason::Invalid).starts_with("[D_PROC_NAME] pid7:a.out:func:3: "));
+    }
+}
