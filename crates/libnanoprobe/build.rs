@@ -1,0 +1,26 @@
+//! Compiles the hit path, C and assembly, and names the shared library.
+
+fn main() {
+    for file in ["hit.c", "threads.c", "simd.S", "resume.S", "hit.h"] {
+        println!("cargo::rerun-if-changed=src/hit/{file}");
+    }
+    println!("cargo::rerun-if-changed=include/nanoprobe.h");
+    cc::Build::new()
+        .files([
+            "src/hit/hit.c",
+            "src/hit/threads.c",
+            "src/hit/simd.S",
+            "src/hit/resume.S",
+        ])
+        .include("include")
+        .std("gnu11")
+        .pic(true)
+        .opt_level(2)
+        // What the program has in SIMD registers stays there until it is saved.
+        .flag("-mgeneral-regs-only")
+        .flag("-fvisibility=hidden")
+        .flag("-fno-stack-protector")
+        .warnings_into_errors(true)
+        .compile("nanoprobe_hit");
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnanoprobe.so.0");
+}

@@ -1,0 +1,289 @@
+/* nanoprobe.h - kprobes for a program's own code.
+ *
+ * A probe stands on one instruction of the running program. Registering it patches a jump (or, where no jump fits, a
+ * breakpoint) over that instruction; whoever comes by runs the handlers in its own thread, then the displaced
+ * instruction, and goes on. Names and meanings are those of the kernel's kprobes, with np_ in front; what differs is said
+ * where it differs.
+ *
+ *	static int before(struct np_probe *probe, struct np_regs *regs)
+ *	{
+ *		return 0;                       // go on with the probed instruction
+ *	}
+ *
+ *	static struct np_probe probe = { NP_SIZE(struct np_probe), .symbol = "malloc", .pre_handler = before };
+ *	int error = np_register_probe(&probe);
+ *	if (error)
+ *		fprintf(stderr, "malloc: %s\n", np_strerror(error));
+ *
+ * Rules for handlers. They run in the thread that hit the probe, in parallel with all other threads and without any
+ * lock held, so they must be reentrant. Whatever they call may be probed, too: such a hit is counted in `nmissed` and
+ * its handlers are left out, the instruction is executed. A handler may use the FPU and SIMD registers, unless its probe
+ * says NP_PROBE_NO_SIMD. It must not throw, longjmp out, or call any function of this header but those marked "handlers
+ * may".
+ *
+ * Rules for the structures. They belong to the caller, must stay where they are while registered, begin with their size
+ * (NP_SIZE), and are zero in every field that the caller does not set: a program built against an older header goes on
+ * working. All functions may be called from any thread at any time, but not from handlers or signal handlers unless
+ * marked. They return 0, or a negative enum np_error.
+ */
+#ifndef NANOPROBE_H
+#define NANOPROBE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define NP_API __attribute__((visibility("default")))
+#else
+#define NP_API
+#endif
+
+/* The interface that this header describes; the library's is np_version(). A new minor version only adds. */
+#define NP_VERSION_MAJOR 0
+#define NP_VERSION_MINOR 1
+
+/* The first initialiser of every structure: its size, by which versions are told apart. */
+#ifdef __cplusplus
+#define NP_SIZE(type) sizeof(type)
+#else
+#define NP_SIZE(type) .size = sizeof(type)
+#endif
+
+/* NP_VERSION_MAJOR << 16 | NP_VERSION_MINOR of the library. Handlers may call it. */
+NP_API uint32_t np_version(void);
+
+/* ---- errors -------------------------------------------------------------------------------------------------- */
+
+enum np_error {
+	NP_OK = 0,
+	NP_ERROR_ARGUMENT = -1,       /* a size of 0, neither address nor symbol, both and they differ, unknown flags */
+	NP_ERROR_SYMBOL = -2,         /* no module of the program defines the symbol */
+	NP_ERROR_NOT_CODE = -3,       /* the address lies in no executable file mapping, or in data among code */
+	NP_ERROR_BOUNDARY = -4,       /* no instruction starts there */
+	NP_ERROR_FORBIDDEN = -5,      /* black list: this library's own code, and what its handler path needs */
+	NP_ERROR_REGISTERED = -6,     /* this structure is registered already */
+	NP_ERROR_NOT_REGISTERED = -7, /* it is not */
+	NP_ERROR_UNLOADED = -8,       /* its module was unloaded while it was registered: the probe is gone */
+	NP_ERROR_TACTIC = -9,         /* NP_PROBE_JUMP_ONLY, and no jump fits */
+	NP_ERROR_BREAKPOINT = -10,    /* a breakpoint of somebody else is there */
+	NP_ERROR_UNMOVABLE = -11,     /* the instruction can be executed nowhere else */
+	NP_ERROR_EXITS = -12,         /* return probe: not all exits are known, and the return address must not be replaced */
+	NP_ERROR_LIMIT = -13,         /* NP_PROBES_MAX, or no memory near enough */
+	NP_ERROR_SYSTEM = -14,        /* the system refuses what patching needs: /proc/self/mem, membarrier, mmap */
+	NP_ERROR_IN_HANDLER = -15,    /* called from a handler: it would wait for itself */
+	NP_ERROR_NO_WATCHPOINT = -16, /* all debug registers are taken */
+	NP_ERROR_UNSUPPORTED = -17,   /* this machine or kernel has no such thing */
+	NP_ERROR_BUSY = -18           /* something else has replaced this function already */
+};
+
+/* A sentence in English; never NULL. Handlers may call it. */
+NP_API const char *np_strerror(int error);
+
+/* The details of this thread's last error: addresses, the nearest instruction starts, the planner's refusal. Valid until
+ * its next call of a function of this header; "" when there was none. */
+NP_API const char *np_last_error(void);
+
+/* ---- registers ------------------------------------------------------------------------------------------------ */
+
+/* The thread's state at the probed instruction. Handlers may change every field; what is changed holds when the program
+ * goes on. `rip` is the probed instruction's address in a pre-handler. */
+struct np_regs {
+	uint64_t r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi;
+	uint64_t rip;
+	uint64_t rflags;
+	uint64_t rsp;
+};
+
+/* ---- probes --------------------------------------------------------------------------------------------------- */
+
+struct np_probe;
+
+/* Runs before the probed instruction. 0: go on with it. Not 0: do not; the thread goes on at regs->rip with the registers
+ * as they are now: to skip a function at its entry, pop its return address into rip and set rax. (With rip unchanged the
+ * instruction is executed all the same.) The post-handler does not run then. */
+typedef int (*np_pre_handler)(struct np_probe *probe, struct np_regs *regs);
+
+/* Runs behind the probed instruction, whatever it was: regs->rip is where the thread goes on, behind a call the callee's
+ * entry. `flags` is 0. */
+typedef void (*np_post_handler)(struct np_probe *probe, struct np_regs *regs, unsigned long flags);
+
+/* Runs when the probed instruction, or this probe's pre- or post-handler, raised `signal` (SIGSEGV, SIGBUS, SIGFPE,
+ * SIGILL); regs are those of the fault. Not 0: dealt with, the thread goes on with regs (in a handler: the handler is
+ * abandoned, and what the program was doing goes on). 0: the program's own handler has it, or it dies. */
+typedef int (*np_fault_handler)(struct np_probe *probe, struct np_regs *regs, int signal);
+
+enum np_probe_flags {
+	NP_PROBE_DISABLED = 1 << 0,  /* registered, but fires only from np_enable_probe on */
+	NP_PROBE_NO_SIMD = 1 << 1,   /* the handlers leave the FPU and SIMD registers alone: nothing of them is saved */
+	NP_PROBE_TRAP = 1 << 2,      /* a breakpoint, though a jump may fit: for comparison */
+	NP_PROBE_JUMP_ONLY = 1 << 3  /* NP_ERROR_TACTIC rather than a breakpoint */
+};
+
+struct np_probe {
+	size_t size;
+	void *addr;                  /* the instruction; NULL: `symbol` says where. Set when registered. */
+	const char *symbol;          /* a function, in whatever module defines it, or "module:function" (libc:malloc) */
+	size_t offset;               /* bytes behind addr or symbol */
+	np_pre_handler pre_handler;  /* each may be NULL */
+	np_post_handler post_handler;
+	np_fault_handler fault_handler;
+	unsigned flags;              /* enum np_probe_flags */
+	void *user;                  /* the caller's */
+	void *reserved[4];           /* the library's */
+};
+
+/* Any number of probes may stand on one instruction; their handlers run in the order of registration. From the return of
+ * this function on every thread that comes by fires. */
+NP_API int np_register_probe(struct np_probe *probe);
+/* All of them, or none: the first error is returned and nothing stays registered. Costs hardly more than one. */
+NP_API int np_register_probes(struct np_probe *const *probes, size_t count);
+/* When it returns no thread is in a handler of the probe any more, nor will be; the structure may go. The instruction is
+ * as it was, byte for byte, unless another probe stands on it. */
+NP_API int np_unregister_probe(struct np_probe *probe);
+NP_API int np_unregister_probes(struct np_probe *const *probes, size_t count);
+/* The same without the wait: handlers begin no more, `done` is called (by some thread, from a later call of any function
+ * of this header or by np_synchronize) when none runs any more. Handlers may call it. */
+NP_API int np_unregister_probe_async(struct np_probe *probe, void (*done)(struct np_probe *probe));
+/* Waits until everything that np_unregister_probe_async began is done. */
+NP_API int np_synchronize(void);
+NP_API int np_disable_probe(struct np_probe *probe);
+NP_API int np_enable_probe(struct np_probe *probe);
+
+/* How often its handlers ran, and how often they were left out: hits inside of handlers. Handlers may call them. */
+NP_API uint64_t np_probe_hits(const struct np_probe *probe);
+NP_API uint64_t np_probe_nmissed(const struct np_probe *probe);
+
+/* How an instruction is patched; the words of `nanoprobe -v`. */
+enum np_tactic {
+	NP_TACTIC_NONE = 0, /* not registered, or nothing enabled there */
+	NP_TACTIC_JUMP = 1,
+	NP_TACTIC_RUN = 2,
+	NP_TACTIC_PUN = 3,
+	NP_TACTIC_EVICT = 4,
+	NP_TACTIC_TRAP = 5
+};
+NP_API enum np_tactic np_probe_tactic(const struct np_probe *probe);
+NP_API const char *np_tactic_name(enum np_tactic tactic);
+
+/* ---- jumper probes -------------------------------------------------------------------------------------------- */
+
+/* `entry` is a function of the probed function's prototype. It is called in front of it with all its arguments, those in
+ * floating-point registers and those on the stack (NP_JPROBE_STACK bytes of them), too. What it does to its arguments
+ * stays with it. It ends by np_jprobe_return(), or by returning. */
+struct np_jprobe {
+	struct np_probe probe; /* addr or symbol; its handlers are the library's */
+	void *entry;
+};
+#define NP_JPROBE_STACK 512
+
+NP_API int np_register_jprobe(struct np_jprobe *probe);
+NP_API int np_register_jprobes(struct np_jprobe *const *probes, size_t count);
+NP_API int np_unregister_jprobe(struct np_jprobe *probe);
+NP_API int np_unregister_jprobes(struct np_jprobe *const *probes, size_t count);
+NP_API void np_jprobe_return(void) __attribute__((noreturn));
+
+/* ---- return probes -------------------------------------------------------------------------------------------- */
+
+struct np_retprobe;
+
+/* One call of a probed function. */
+struct np_retprobe_instance {
+	struct np_retprobe *retprobe;
+	void *return_address; /* the real one */
+	void *frame;          /* the stack pointer at the function's entry: where the return address lies */
+	void *data;           /* data_size bytes, zero at first: from the entry handler to the handler; aligned to 16 */
+};
+
+/* regs->rax is the value returned; it may be changed. The value returned by the handler means nothing yet: return 0. */
+typedef int (*np_retprobe_handler)(struct np_retprobe_instance *instance, struct np_regs *regs);
+
+enum np_retprobe_form {
+	NP_RETPROBE_AUTO = 0,   /* exits, where all of them are known, else the address */
+	NP_RETPROBE_EXITS = 1,  /* every exit of the function is a probe; the stack is not touched */
+	NP_RETPROBE_ADDRESS = 2 /* the return address is replaced: a kretprobe */
+};
+
+struct np_retprobe {
+	struct np_probe probe;              /* addr or symbol: a function's entry */
+	np_retprobe_handler handler;        /* when it returns */
+	np_retprobe_handler entry_handler;  /* when it is called, may be NULL; not 0: leave this call out */
+	size_t data_size;                   /* bytes of np_retprobe_instance.data, at most NP_RETPROBE_DATA_MAX */
+	int maxactive;                      /* calls at the same time, over all threads; 0: NP_RETPROBE_MAXACTIVE */
+	int form;                           /* enum np_retprobe_form */
+};
+#define NP_RETPROBE_DATA_MAX 4096
+#define NP_RETPROBE_MAXACTIVE 1024
+
+NP_API int np_register_retprobe(struct np_retprobe *probe);
+NP_API int np_register_retprobes(struct np_retprobe *const *probes, size_t count);
+/* Calls that are active go on and return to where they came from; their handlers do not run. */
+NP_API int np_unregister_retprobe(struct np_retprobe *probe);
+NP_API int np_unregister_retprobes(struct np_retprobe *const *probes, size_t count);
+/* The calls whose return was not seen, since maxactive others were active, or the call was inside of a handler.
+ * Handlers may call it. Calls that were left by longjmp, an exception or the end of their thread are neither hits nor
+ * missed: np_retprobe_abandoned counts them, so that calls = hits + nmissed + abandoned + active + left out. */
+NP_API uint64_t np_retprobe_nmissed(const struct np_retprobe *probe);
+NP_API uint64_t np_retprobe_abandoned(const struct np_retprobe *probe);
+NP_API enum np_retprobe_form np_retprobe_form(const struct np_retprobe *probe);
+
+/* ---- hooks ---------------------------------------------------------------------------------------------------- */
+
+/* From now on whoever calls `function` calls `replacement`; *original (may be NULL) calls the function itself. One hook a
+ * function; probes may stand on it as well, they fire first. */
+NP_API int np_hook(void *function, void *replacement, void **original);
+/* The function is itself again. *original stays callable for ever. */
+NP_API int np_unhook(void *function);
+
+/* ---- watchpoints ---------------------------------------------------------------------------------------------- */
+
+enum np_watch { NP_WATCH_WRITE = 1, NP_WATCH_READ_WRITE = 3, NP_WATCH_EXECUTE = 4 };
+
+struct np_watchpoint;
+/* Runs behind an access (in front of an executed instruction) in the thread that made it. */
+typedef void (*np_watch_handler)(struct np_watchpoint *watchpoint, struct np_regs *regs);
+
+/* The processor's debug registers watch for all threads, those that come as well. */
+struct np_watchpoint {
+	size_t size;
+	void *addr;
+	size_t length;            /* 1, 2, 4 or 8, and addr a multiple of it; 1 for NP_WATCH_EXECUTE */
+	int type;                 /* enum np_watch */
+	np_watch_handler handler; /* NULL: hits are only counted, and cost no signal */
+	void *user;
+	void *reserved[4];
+};
+NP_API int np_register_watchpoint(struct np_watchpoint *watchpoint);
+NP_API int np_unregister_watchpoint(struct np_watchpoint *watchpoint);
+NP_API uint64_t np_watchpoint_hits(const struct np_watchpoint *watchpoint);
+
+/* ---- introspection -------------------------------------------------------------------------------------------- */
+
+enum np_kind { NP_KIND_PROBE = 'k', NP_KIND_JPROBE = 'j', NP_KIND_RETPROBE = 'r', NP_KIND_HOOK = 'h', NP_KIND_WATCHPOINT = 'w' };
+
+struct np_info {
+	size_t size;
+	void *addr;
+	enum np_kind kind;
+	enum np_tactic tactic;
+	int enabled;
+	uint64_t hits, nmissed;
+	const char *module, *symbol; /* "" when unknown */
+	size_t offset;
+};
+
+/* Calls `visit` for everything that is registered, ascending by address and then in the order of registration, until it
+ * returns non-zero: that is returned. `nanoprobe -l -p PID` shows the same from outside. */
+NP_API int np_list(int (*visit)(const struct np_info *info, void *user), void *user);
+
+/* How many probes there may be at a time. */
+#define NP_PROBES_MAX 16384
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

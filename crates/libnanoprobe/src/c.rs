@@ -1,0 +1,51 @@
+//! The types of `nanoprobe.h`, field by field.
+
+use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
+
+/// `struct np_regs`: the thread's state at the probed instruction.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "registers have their names")]
+pub struct Registers {
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub rip: u64,
+    pub rflags: u64,
+    pub rsp: u64,
+}
+
+/// `np_pre_handler`.
+pub type PreHandler = unsafe extern "C" fn(probe: *mut Probe, registers: *mut Registers) -> c_int;
+/// `np_post_handler`.
+pub type PostHandler = unsafe extern "C" fn(probe: *mut Probe, registers: *mut Registers, flags: c_ulong);
+/// `np_fault_handler`.
+pub type FaultHandler = unsafe extern "C" fn(probe: *mut Probe, registers: *mut Registers, signal: c_int) -> c_int;
+
+/// `struct np_probe`.
+#[repr(C)]
+#[allow(missing_docs, reason = "nanoprobe.h says what each is")]
+pub struct Probe {
+    pub size: usize,
+    pub addr: *mut c_void,
+    pub symbol: *const c_char,
+    pub offset: usize,
+    pub pre_handler: Option<PreHandler>,
+    pub post_handler: Option<PostHandler>,
+    pub fault_handler: Option<FaultHandler>,
+    pub flags: c_uint,
+    pub user: *mut c_void,
+    pub reserved: [*mut c_void; 4],
+}

@@ -1,0 +1,137 @@
+/* See hit.h. Compiled without SIMD: what the program has in those registers stays there until they are saved. */
+#include "hit.h"
+
+#include <errno.h>
+
+enum { DIRECTION = 0x400, TRAP = 0x100, ALIGNMENT = 0x40000, IDENTIFICATION = 0x200000 };
+/* What the detour's sahf does not restore. */
+#define RARE_FLAGS ((uint64_t)(DIRECTION | TRAP | ALIGNMENT | IDENTIFICATION))
+
+uint32_t np_simd_features NP_HIDDEN;
+uint32_t np_simd_live NP_HIDDEN;
+
+#define compiler_barrier() __asm__ volatile("" ::: "memory")
+
+static inline void store_epoch(struct np_hit_thread *self, uint64_t epoch)
+{
+	__atomic_store_n(&self->epoch, epoch, __ATOMIC_RELEASE);
+	compiler_barrier();
+}
+
+/* One entry. Not 0: the instruction is not executed. */
+static int fire(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
+{
+	int skip = 0;
+	self->counters[entry->index].hits++;
+	self->current = entry;
+	/* A fault in the handler may abandon it: this is where it goes on then. */
+	if (np_unlikely(entry->fault != NULL)) {
+		if (__builtin_setjmp(self->recover)) {
+			self->recoverable = 0;
+			return 0;
+		}
+		self->recoverable = 1;
+	}
+	if (entry->function)
+		skip = entry->function(entry, regs);
+	else if (entry->pre)
+		skip = entry->pre((struct np_probe *)entry->owner, regs);
+	self->recoverable = 0;
+	return skip;
+}
+
+static void fire_behind(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
+{
+	self->current = entry;
+	if (np_unlikely(entry->fault != NULL)) {
+		if (__builtin_setjmp(self->recover)) {
+			self->recoverable = 0;
+			return;
+		}
+		self->recoverable = 1;
+	}
+	entry->post((struct np_probe *)entry->owner, regs, 0);
+	self->recoverable = 0;
+}
+
+static __attribute__((noinline, cold)) void miss(struct np_hit_thread *self, const struct np_hit_site *site)
+{
+	/* Inside of a handler: the list may be freed only when this thread's epoch moves, which is odd already. */
+	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
+	for (uint64_t index = 0; list && index < list->count; index++)
+		if (list->entries[index]->enabled)
+			self->counters[list->entries[index]->index].missed++;
+}
+
+/* Runs the handlers of one side; yields whether one of them said that the instruction is not to be executed. */
+static inline __attribute__((always_inline)) int run(struct np_hit_thread *self, const struct np_hit_list *list,
+						     struct np_regs *regs, int behind)
+{
+	int skip = 0;
+	int *error = &errno, saved = *error;
+	for (uint64_t index = 0; index < list->count && !skip; index++) {
+		struct np_hit_entry *entry = list->entries[index];
+		if (!__atomic_load_n(&entry->enabled, __ATOMIC_RELAXED))
+			continue;
+		if (!behind)
+			skip = fire(self, entry, regs);
+		else if (entry->post)
+			fire_behind(self, entry, regs);
+	}
+	*error = saved;
+	return skip;
+}
+
+static __attribute__((noinline)) int run_with_simd(struct np_hit_thread *self, const struct np_hit_list *list,
+						   struct np_regs *regs, int behind)
+{
+	__attribute__((aligned(64))) char area[NP_SIMD_BYTES];
+	np_simd_save(area, np_simd_features, np_simd_live);
+	int skip = run(self, list, regs, behind);
+	np_simd_restore(area, np_simd_features);
+	return skip;
+}
+
+static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *site, struct np_regs *regs,
+							  uint64_t on, int behind)
+{
+	struct np_hit_thread *self = np_hit_thread();
+	if (np_unlikely(!self)) {
+		__atomic_fetch_add(&site->missed_without_thread, 1, __ATOMIC_RELAXED);
+		return 0;
+	}
+	if (np_unlikely(self->depth)) {
+		if (!behind)
+			miss(self, site);
+		return 0;
+	}
+	self->depth = 1;
+	self->regs = regs;
+	store_epoch(self, self->epoch + 1);
+	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
+	uint64_t rip = regs->rip, rsp = regs->rsp, flags = regs->rflags;
+	int skip = 0;
+	if (np_likely(list != NULL))
+		skip = list->simd ? run_with_simd(self, list, regs, behind) : run(self, list, regs, behind);
+	self->current = NULL;
+	self->regs = NULL;
+	store_epoch(self, self->epoch + 1);
+	self->depth = 0;
+	if (np_likely(!skip && regs->rip == rip && regs->rsp == rsp && !((regs->rflags ^ flags) & RARE_FLAGS) &&
+		      !(flags & DIRECTION)))
+		return 0;
+	/* With rip as it was the instruction is executed: its relocated copy is at `on`. */
+	if (regs->rip == rip)
+		regs->rip = on;
+	return 1;
+}
+
+uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t behind)
+{
+	return hit(site, regs, behind, 0);
+}
+
+uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, uint64_t behind)
+{
+	return hit(site, regs, behind, 1);
+}

@@ -1,0 +1,103 @@
+/* The hit path: what runs in the program's own threads when a probe is hit.
+ *
+ *     detour (crates/patch, detour/function.rs)      saves all general registers as struct np_regs
+ *       np_hit(site, regs, behind)                   finds the thread, guards against reentry, runs the handlers
+ *         simd.S                                     SIMD registers, as far as they are live
+ *       0: the detour restores and goes on; 1: np_resume (resume.S) loads everything, rip and rsp, too
+ *
+ * No locks, no allocation, nothing of the C library but errno, and that only behind the guard: everything else may be
+ * probed. Who registers and unregisters (the Rust side) changes a site's list by one store of a pointer; an old list is
+ * freed when no thread's epoch says that it may still be reading it.
+ *
+ *     thread->epoch   odd while the thread is inside of np_hit, behind the guard
+ *
+ * A thread that begins reads the list after it has made its epoch odd; the side that changes the list stores the new
+ * pointer, then has every processor of the process run a full barrier (membarrier), then waits until each thread whose
+ * epoch is odd has moved on. So the hit path needs no barrier of its own, but that of the compiler.
+ */
+#ifndef NP_HIT_H
+#define NP_HIT_H
+
+#include "nanoprobe.h"
+
+#define NP_HIDDEN __attribute__((visibility("hidden")))
+#define np_likely(condition) __builtin_expect(!!(condition), 1)
+#define np_unlikely(condition) __builtin_expect(!!(condition), 0)
+
+struct np_hit_entry;
+
+/* What an entry does: np_probe's own handlers, or the library's for other kinds of probes. 0 goes on. */
+typedef int (*np_hit_function)(struct np_hit_entry *entry, struct np_regs *regs);
+
+/* One registered probe at a site. Mirrored in src/hit/mod.rs. */
+struct np_hit_entry {
+	void *owner;              /* struct np_probe, np_jprobe, np_retprobe, ... of the caller */
+	np_pre_handler pre;       /* NULL: nothing */
+	np_post_handler post;
+	np_fault_handler fault;
+	np_hit_function function; /* kinds other than plain probes: called instead of `pre` */
+	uint32_t index;           /* of its counters */
+	uint32_t enabled;
+	void *data;               /* the kind's own */
+};
+
+/* Never changed once it is published. */
+struct np_hit_list {
+	uint64_t count;
+	uint64_t simd;            /* some handler may use SIMD registers */
+	struct np_hit_entry *entries[];
+};
+
+/* One probed instruction; lives for ever, since a thread may always be on its way here. */
+struct np_hit_site {
+	uint64_t address;
+	struct np_hit_list *list; /* NULL: nobody is registered any more */
+	uint64_t next;            /* the instruction behind it */
+	uint64_t missed_without_thread;
+};
+
+struct np_hit_counters {
+	uint64_t hits, missed;
+};
+
+/* One thread's own. Found through np_hit_self; never freed, but handed on to another thread when its own is dead. */
+struct np_hit_thread {
+	uint64_t epoch;
+	uint64_t depth;               /* 1 while handlers run */
+	struct np_hit_thread *next;
+	uint64_t tid;
+	struct np_hit_entry *current; /* whose handler runs; for faults */
+	struct np_regs *regs;
+	void *recover[5];             /* __builtin_setjmp: where an abandoned handler goes on */
+	uint64_t recoverable;
+	struct np_hit_counters counters[NP_PROBES_MAX];
+};
+
+/* Bytes that np_simd_save may write. */
+#define NP_SIMD_BYTES 2816
+/* Bits of what the processor has. */
+#define NP_SIMD_XGETBV1 1
+#define NP_SIMD_AVX 2
+#define NP_SIMD_AVX512 4
+
+/* Every register that is live is stored; `live` stands in where the processor cannot tell which are. */
+NP_HIDDEN void np_simd_save(void *area, uint32_t features, uint32_t live);
+NP_HIDDEN void np_simd_restore(const void *area, uint32_t features);
+
+/* The detours' entry. */
+NP_HIDDEN uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t behind);
+/* The same behind the instruction, for post-handlers. */
+NP_HIDDEN uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, uint64_t behind);
+/* Loads everything from the struct np_regs at rsp. */
+NP_HIDDEN void np_resume(void);
+
+/* The calling thread's block, made when there is none; NULL: no memory. Async-signal-safe. */
+NP_HIDDEN struct np_hit_thread *np_hit_thread(void);
+/* The same without making one. */
+NP_HIDDEN struct np_hit_thread *np_hit_thread_or_null(void);
+/* The first of all blocks. */
+NP_HIDDEN struct np_hit_thread *np_hit_threads(void);
+/* A child of fork has one thread: all other blocks are free. */
+NP_HIDDEN void np_hit_forked(void);
+
+#endif

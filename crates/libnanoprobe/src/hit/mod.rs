@@ -1,0 +1,157 @@
+//! The hit path, seen from Rust: what `hit.h` declares, field by field.
+//!
+//! Everything a hit reads is built here and published by one store; everything a hit writes lies in its thread's block.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::c::{FaultHandler, PostHandler, PreHandler, Registers};
+
+/// `np_hit_function`.
+pub type Function = unsafe extern "C" fn(entry: *mut Entry, registers: *mut Registers) -> i32;
+
+/// `struct np_hit_entry`: one registered probe at a site.
+#[repr(C)]
+pub struct Entry {
+    /// The caller's structure.
+    pub owner: *mut c_void,
+    /// Of a plain probe.
+    pub pre: Option<PreHandler>,
+    /// Of a plain probe.
+    pub post: Option<PostHandler>,
+    /// Of a plain probe.
+    pub fault: Option<FaultHandler>,
+    /// Of other kinds, called instead of `pre`.
+    pub function: Option<Function>,
+    /// Of its counters.
+    pub index: u32,
+    /// Not 0: fires.
+    pub enabled: AtomicU32,
+    /// The kind's own.
+    pub data: *mut c_void,
+}
+
+/// `struct np_hit_site`.
+#[repr(C)]
+pub struct Site {
+    /// Of the probed instruction.
+    pub address: u64,
+    /// `struct np_hit_list`: a [`ListHeader`], then pointers to entries.
+    pub list: AtomicPtr<ListHeader>,
+    /// Of the instruction behind it.
+    pub next: u64,
+    /// Hits of threads for which there was no memory.
+    pub missed_without_thread: AtomicU64,
+}
+
+/// The head of `struct np_hit_list`.
+#[repr(C)]
+pub struct ListHeader {
+    /// How many entries follow.
+    pub count: u64,
+    /// Not 0: some handler may use SIMD registers.
+    pub simd: u64,
+}
+
+/// `struct np_hit_counters`.
+#[repr(C)]
+pub struct Counters {
+    /// How often the handlers ran.
+    pub hits: AtomicU64,
+    /// How often they were left out.
+    pub missed: AtomicU64,
+}
+
+/// The most probes at a time: `NP_PROBES_MAX`.
+pub const PROBES_MAX: usize = 16384;
+
+/// `struct np_hit_thread`.
+#[repr(C)]
+pub struct Thread {
+    /// Odd: inside of np_hit.
+    pub epoch: AtomicU64,
+    /// 1 while handlers run.
+    pub depth: AtomicU64,
+    /// The next block.
+    pub next: AtomicPtr<Thread>,
+    /// Whose it is; 0: nobody's.
+    pub tid: AtomicU64,
+    /// Whose handler runs.
+    pub current: AtomicPtr<Entry>,
+    /// The registers at the hit.
+    pub registers: AtomicPtr<Registers>,
+    recover: [u64; 5],
+    recoverable: AtomicU64,
+    /// By [`Entry::index`].
+    pub counters: [Counters; PROBES_MAX],
+}
+
+unsafe extern "C" {
+    static mut np_simd_features: u32;
+    static mut np_simd_live: u32;
+    fn np_hit(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
+    fn np_resume();
+    fn np_hit_threads() -> *mut Thread;
+    fn np_hit_thread_or_null() -> *mut Thread;
+}
+
+/// The address of the detours' dispatcher.
+pub fn dispatch_address() -> u64 {
+    np_hit as *const () as u64
+}
+
+/// The address of what loads everything.
+pub fn resume_address() -> u64 {
+    np_resume as *const () as u64
+}
+
+/// Every thread's block, those of dead threads, too.
+pub fn threads() -> impl Iterator<Item = &'static Thread> {
+    // SAFETY: blocks are pushed once, complete, and never freed; all their fields that change are atomics here.
+    let first = unsafe { np_hit_threads().as_ref() };
+    std::iter::successors(first, |block| {
+        // SAFETY: as above.
+        unsafe { block.next.load(Ordering::Acquire).as_ref() }
+    })
+}
+
+/// Whether the calling thread is inside of a handler.
+pub fn in_handler() -> bool {
+    // SAFETY: NULL or the thread's own block, which lives for ever.
+    let own = unsafe { np_hit_thread_or_null().as_ref() };
+    own.is_some_and(|block| block.depth.load(Ordering::Relaxed) != 0)
+}
+
+/// The sums over all threads: hits and missed.
+pub fn counts(index: u32) -> (u64, u64) {
+    let of = |block: &'static Thread| block.counters.get(index as usize);
+    threads().filter_map(of).fold((0, 0), |(hits, missed), counters| {
+        (
+            hits.wrapping_add(counters.hits.load(Ordering::Relaxed)),
+            missed.wrapping_add(counters.missed.load(Ordering::Relaxed)),
+        )
+    })
+}
+
+/// Finds out what the processor has, before the first probe.
+pub fn initialise() {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    const OSXSAVE: u32 = 1 << 27;
+    const AVX512F: u32 = 1 << 16;
+    const XGETBV1: u32 = 1 << 2;
+    let basic = __cpuid(1);
+    let (mut features, mut live) = (0, 0);
+    if basic.ecx & OSXSAVE != 0 && __cpuid(0).eax >= 13 {
+        // SAFETY: the processor has xgetbv, and the system allows it.
+        let enabled = unsafe { std::arch::x86_64::_xgetbv(0) } as u32;
+        live = enabled & 0xe6;
+        features |= u32::from(__cpuid_count(13, 1).eax & XGETBV1 != 0);
+        features |= u32::from(enabled & 4 != 0) << 1;
+        features |= u32::from(enabled & 0xe0 == 0xe0 && __cpuid_count(7, 0).ebx & AVX512F != 0) << 2;
+    }
+    // SAFETY: the first registration holds the engine's lock, and no detour leads to np_hit yet.
+    unsafe {
+        np_simd_features = features;
+        np_simd_live = live;
+    }
+}

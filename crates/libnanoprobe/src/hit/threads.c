@@ -1,0 +1,99 @@
+/* Threads' blocks. Found through one word of thread-local storage in the static block (initial-exec): no call, no
+ * allocation by the dynamic linker in the midst of a hit.
+ *
+ * A block is taken over from a thread that is dead, else mapped. Blocks are never unmapped: counters are the sum over all
+ * of them, and who reads them holds no lock. */
+#include "hit.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+static __thread struct np_hit_thread *self __attribute__((tls_model("initial-exec")));
+static struct np_hit_thread *first;
+
+/* Raw system calls: the C library's may be probed, and set errno. */
+static long call(long number, long a, long b, long c, long d, long e, long f)
+{
+	register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
+	long result;
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+static int is_dead(uint64_t process, uint64_t tid)
+{
+	enum { NO_SUCH_PROCESS = -3 };
+	return call(SYS_tgkill, (long)process, (long)tid, 0, 0, 0, 0) == NO_SUCH_PROCESS;
+}
+
+/* Blocks whose owner is looked for before a new one is mapped, at most: a bound on the time of a thread's first hit. */
+enum { LOOKED_AT = 64 };
+
+static struct np_hit_thread *take_over(uint64_t process, uint64_t tid)
+{
+	int looked = 0;
+	for (struct np_hit_thread *block = __atomic_load_n(&first, __ATOMIC_ACQUIRE); block && looked < LOOKED_AT;
+	     block = block->next, looked++) {
+		uint64_t owner = __atomic_load_n(&block->tid, __ATOMIC_ACQUIRE);
+		if (owner != 0 && !is_dead(process, owner))
+			continue;
+		if (!__atomic_compare_exchange_n(&block->tid, &owner, tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			continue;
+		/* A thread may have died inside of a handler. */
+		block->depth = 0;
+		block->current = NULL;
+		block->recoverable = 0;
+		if (block->epoch & 1)
+			__atomic_store_n(&block->epoch, block->epoch + 1, __ATOMIC_RELEASE);
+		return block;
+	}
+	return NULL;
+}
+
+static __attribute__((noinline, cold)) struct np_hit_thread *join(void)
+{
+	uint64_t process = (uint64_t)call(SYS_getpid, 0, 0, 0, 0, 0, 0);
+	uint64_t tid = (uint64_t)call(SYS_gettid, 0, 0, 0, 0, 0, 0);
+	struct np_hit_thread *block = take_over(process, tid);
+	if (!block) {
+		long mapped = call(SYS_mmap, 0, sizeof(*block), PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+		if (mapped < 0 && mapped > -4096)
+			return NULL;
+		block = (struct np_hit_thread *)mapped;
+		block->tid = tid;
+		block->next = __atomic_load_n(&first, __ATOMIC_ACQUIRE);
+		while (!__atomic_compare_exchange_n(&first, &block->next, block, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			;
+	}
+	self = block;
+	return block;
+}
+
+struct np_hit_thread *np_hit_thread(void)
+{
+	return np_likely(self != NULL) ? self : join();
+}
+
+struct np_hit_thread *np_hit_thread_or_null(void)
+{
+	return self;
+}
+
+struct np_hit_thread *np_hit_threads(void)
+{
+	return __atomic_load_n(&first, __ATOMIC_ACQUIRE);
+}
+
+void np_hit_forked(void)
+{
+	for (struct np_hit_thread *block = np_hit_threads(); block; block = block->next)
+		if (block != self)
+			block->tid = 0;
+	if (self)
+		self->tid = (uint64_t)call(SYS_gettid, 0, 0, 0, 0, 0, 0);
+}
