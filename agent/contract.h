@@ -475,7 +475,7 @@ void np_cpu(struct np_context *context);
 void np_error(struct np_context *context, u64 action);
 /* exit(status): no handler runs any more, in any thread. */
 void np_exit(struct np_context *context, u64 status);
-/* The dynamic linker changed its list: counts the event and waits, at most 100 ms and only for a living tracer. Called
+/* The dynamic linker changed its list: counts the event and waits, at most a minute and only for a living tracer. Called
  * by an internal detour as a handler. */
 void np_library_event(struct np_context *context);
 /* The same as a handler's entry: the context is in r15. */

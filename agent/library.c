@@ -1,13 +1,15 @@
 /* The dynamic linker has changed its list of libraries: the tracer gets a moment to place probes in a new one before its
  * code runs.
  *
- * It is told by a counter and a futex, and answers by library_ack. The wait ends with the answer, after 100 ms, or when
- * the tracer's heartbeat is older than its limit: a dead tracer costs the target nothing.
+ * It is told by a counter and a futex, and answers by library_ack. The wait ends with the answer, or when the tracer's
+ * heartbeat is older than its limit: a dead tracer costs the target nothing. A tracer that lives is at work: probes on
+ * every instruction of a large library take it seconds, and to go on without them would lose hits that nobody counts.
+ * The bound of a minute is for one that beats and never answers.
  */
 #include "ring.h"
 #include "syscalls.h"
 
-#define NP_WAIT_NS 100000000UL
+#define NP_WAIT_NS 60000000000UL
 #define NP_NAP_NS 1000000UL
 /* Without system calls or a calibrated clock the wait is so many looks. */
 #define NP_LOOKS 1000000u

@@ -92,11 +92,10 @@ fn the_linker_waits_for_an_answer() {
                 }
             });
             for _ in 0..20 {
-                let start = tsc();
                 target.run(context, Function::LibraryEvent, &[]);
                 let (event, answer) = block.library_events().unwrap();
-                // Answered, or the 100 ms are over (of half a nanosecond a tick), on a machine that is very busy.
-                assert!(answer == event || tsc() - start > 200_000_000, "{event} {answer}");
+                // Without system calls it looks a million times, which a very busy machine may make too few.
+                assert!(answer == event || !allow_syscalls, "{event} {answer}");
             }
         });
         assert_eq!(block.library_events(), Ok((20, 20)));

@@ -16,6 +16,12 @@ pub struct ArenaMemory {
     mapping: Mapping,
 }
 
+// SAFETY: what it hands out, a `Mapping`, may be used by several threads at once; the pointer is only used to unmap, by
+// the last owner.
+unsafe impl Send for ArenaMemory {}
+// SAFETY: as above.
+unsafe impl Sync for ArenaMemory {}
+
 impl ArenaMemory {
     /// Maps what the target has made and we have opened.
     ///

@@ -13,6 +13,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::offset_of;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with, redirect_table};
@@ -84,7 +85,7 @@ pub struct Attachment {
     /// Parameters.
     pub parameters: Parameters,
     /// Our view of the arena; `None` before it is made.
-    pub arena: Option<ArenaMemory>,
+    pub arena: Option<Arc<ArenaMemory>>,
     /// Code that is handed out.
     pub code: Space,
     /// Arena memory that is handed out.
@@ -184,7 +185,7 @@ impl Attachment {
     pub fn memory(&self) -> Result<&nanoprobe_arena::Mapping, SessionError> {
         self.arena
             .as_ref()
-            .map(ArenaMemory::memory)
+            .map(|arena| arena.memory())
             .ok_or(SessionError::NotAttached)
     }
 
@@ -198,7 +199,8 @@ impl Attachment {
         {
             let mut remote = stopped.remote(tid)?;
             let shared = remote.create_shared("nanoprobe", self.addresses.arena, self.layout.bytes)?;
-            self.arena = Some(ArenaMemory::shared(&shared.file, self.layout.bytes).map_err(SessionError::Arena)?);
+            let arena = ArenaMemory::shared(&shared.file, self.layout.bytes).map_err(SessionError::Arena)?;
+            self.arena = Some(Arc::new(arena));
             // A core of the target has no use for it.
             remote.advise(self.addresses.arena, self.layout.bytes, MADV_DONTDUMP)?;
             self.write_control(clock)?;

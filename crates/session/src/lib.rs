@@ -10,7 +10,7 @@
 //! | `layout`, `space` | what lies where in the arena, and how much of it there is |
 //! | `placement` | which bytes go where: pure |
 //! | `coverage` | all of a module planned without a process |
-//! | `attachment`, `signals`, `shims`, `ranges`, `unwinding` | what is made in the target |
+//! | `attachment`, `signals`, `shims`, `ranges`, `unwinding`, `pulse` | what is made in the target, and kept up |
 //! | `consume`, `world` | what comes out; the clauses that fire in the tracer |
 //! | `detach` | taking everything back, also after a tracer that was killed |
 
@@ -28,6 +28,7 @@ mod modules;
 mod names;
 mod placement;
 mod probes;
+mod pulse;
 mod ranges;
 mod session;
 mod shims;

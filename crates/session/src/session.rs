@@ -47,6 +47,7 @@ use crate::placement::{Choices, Fired, Hook, Patch, Placement, Planner, Refused,
 use crate::probes::{
     Candidate, Later, Matched, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, named_process,
 };
+use crate::pulse::Pulse;
 use crate::world::{TracerState, TracerWorld};
 use crate::{shims, unwinding};
 

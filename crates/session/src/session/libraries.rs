@@ -95,7 +95,10 @@ impl Session {
         if event == answered || self.exited.is_some() {
             return Ok(());
         }
+        let arena = self.attachment.as_ref().and_then(|attachment| attachment.arena.clone());
+        let pulse = arena.map(Pulse::start);
         let result = self.update_libraries();
+        drop(pulse);
         if let (Err(SessionError::NoMatch { .. } | SessionError::Name(_)), Some(process)) = (&result, &self.process)
             && process.is_child()
         {
