@@ -1,8 +1,6 @@
 /* See hit.h. Compiled without SIMD: what the program has in those registers stays there until they are saved. */
 #include "hit.h"
 
-#include <errno.h>
-
 enum { DIRECTION = 0x400, TRAP = 0x100, ALIGNMENT = 0x40000, IDENTIFICATION = 0x200000 };
 /* What the detour's sahf does not restore. */
 #define RARE_FLAGS ((uint64_t)(DIRECTION | TRAP | ALIGNMENT | IDENTIFICATION))
@@ -12,32 +10,34 @@ uint32_t np_simd_live NP_HIDDEN;
 
 #define compiler_barrier() __asm__ volatile("" ::: "memory")
 
-static inline void store_epoch(struct np_hit_thread *self, uint64_t epoch)
+static inline int call(struct np_hit_entry *entry, struct np_regs *regs)
 {
-	__atomic_store_n(&self->epoch, epoch, __ATOMIC_RELEASE);
-	compiler_barrier();
+	if (np_unlikely(entry->function != NULL))
+		return entry->function(entry, regs);
+	return entry->pre ? entry->pre((struct np_probe *)entry->owner, regs) : 0;
+}
+
+/* A fault in the handler may abandon it: this is where it goes on then. */
+static __attribute__((noinline)) int fire_guarded(struct np_hit_thread *self, struct np_hit_entry *entry,
+						  struct np_regs *regs)
+{
+	int skip = 0;
+	if (!__builtin_setjmp(self->recover)) {
+		self->recoverable = 1;
+		skip = call(entry, regs);
+	}
+	self->recoverable = 0;
+	return skip;
 }
 
 /* One entry. Not 0: the instruction is not executed. */
 static int fire(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
 {
-	int skip = 0;
 	self->counters[entry->index].hits++;
 	self->current = entry;
-	/* A fault in the handler may abandon it: this is where it goes on then. */
-	if (np_unlikely(entry->fault != NULL)) {
-		if (__builtin_setjmp(self->recover)) {
-			self->recoverable = 0;
-			return 0;
-		}
-		self->recoverable = 1;
-	}
-	if (entry->function)
-		skip = entry->function(entry, regs);
-	else if (entry->pre)
-		skip = entry->pre((struct np_probe *)entry->owner, regs);
-	self->recoverable = 0;
-	return skip;
+	if (np_unlikely(entry->fault != NULL))
+		return fire_guarded(self, entry, regs);
+	return call(entry, regs);
 }
 
 static void fire_behind(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
@@ -56,7 +56,7 @@ static void fire_behind(struct np_hit_thread *self, struct np_hit_entry *entry, 
 
 static __attribute__((noinline, cold)) void miss(struct np_hit_thread *self, const struct np_hit_site *site)
 {
-	/* Inside of a handler: the list may be freed only when this thread's epoch moves, which is odd already. */
+	/* Inside of a handler, so no list that is seen here is freed before this thread has left it. */
 	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
 	for (uint64_t index = 0; list && index < list->count; index++)
 		if (list->entries[index]->enabled)
@@ -68,7 +68,7 @@ static inline __attribute__((always_inline)) int run(struct np_hit_thread *self,
 						     struct np_regs *regs, int behind)
 {
 	int skip = 0;
-	int *error = &errno, saved = *error;
+	int saved = *self->error;
 	for (uint64_t index = 0; index < list->count && !skip; index++) {
 		struct np_hit_entry *entry = list->entries[index];
 		if (!__atomic_load_n(&entry->enabled, __ATOMIC_RELAXED))
@@ -78,7 +78,7 @@ static inline __attribute__((always_inline)) int run(struct np_hit_thread *self,
 		else if (entry->post)
 			fire_behind(self, entry, regs);
 	}
-	*error = saved;
+	*self->error = saved;
 	return skip;
 }
 
@@ -95,7 +95,9 @@ static __attribute__((noinline)) int run_with_simd(struct np_hit_thread *self, c
 static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *site, struct np_regs *regs,
 							  uint64_t on, int behind)
 {
-	struct np_hit_thread *self = np_hit_thread();
+	struct np_hit_thread *self = np_hit_self;
+	if (np_unlikely(!self))
+		self = np_hit_join();
 	if (np_unlikely(!self)) {
 		__atomic_fetch_add(&site->missed_without_thread, 1, __ATOMIC_RELAXED);
 		return 0;
@@ -105,18 +107,16 @@ static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *si
 			miss(self, site);
 		return 0;
 	}
-	self->depth = 1;
+	__atomic_store_n(&self->depth, 1, __ATOMIC_RELEASE);
+	compiler_barrier();
 	self->regs = regs;
-	store_epoch(self, self->epoch + 1);
 	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
 	uint64_t rip = regs->rip, rsp = regs->rsp, flags = regs->rflags;
 	int skip = 0;
 	if (np_likely(list != NULL))
 		skip = list->simd ? run_with_simd(self, list, regs, behind) : run(self, list, regs, behind);
-	self->current = NULL;
-	self->regs = NULL;
-	store_epoch(self, self->epoch + 1);
-	self->depth = 0;
+	__atomic_store_n(&self->epoch, self->epoch + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
 	if (np_likely(!skip && regs->rip == rip && regs->rsp == rsp && !((regs->rflags ^ flags) & RARE_FLAGS) &&
 		      !(flags & DIRECTION)))
 		return 0;

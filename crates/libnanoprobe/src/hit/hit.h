@@ -9,11 +9,12 @@
  * probed. Who registers and unregisters (the Rust side) changes a site's list by one store of a pointer; an old list is
  * freed when no thread's epoch says that it may still be reading it.
  *
- *     thread->epoch   odd while the thread is inside of np_hit, behind the guard
+ *     thread->depth   1 while the thread is inside of np_hit, behind the guard
+ *     thread->epoch   how often it has left
  *
- * A thread that begins reads the list after it has made its epoch odd; the side that changes the list stores the new
- * pointer, then has every processor of the process run a full barrier (membarrier), then waits until each thread whose
- * epoch is odd has moved on. So the hit path needs no barrier of its own, but that of the compiler.
+ * A thread that begins reads the list after it has set its depth; the side that changes the list stores the new pointer,
+ * then has every processor of the process run a full barrier (membarrier), then waits until each thread whose depth is 1
+ * has left, or its epoch has moved. So the hit path needs no barrier of its own, but that of the compiler.
  */
 #ifndef NP_HIT_H
 #define NP_HIT_H
@@ -62,14 +63,16 @@ struct np_hit_counters {
 
 /* One thread's own. Found through np_hit_self; never freed, but handed on to another thread when its own is dead. */
 struct np_hit_thread {
-	uint64_t epoch;
 	uint64_t depth;               /* 1 while handlers run */
+	uint64_t epoch;               /* counts the ends of it */
+	int *error;                   /* the thread's errno */
 	struct np_hit_thread *next;
 	uint64_t tid;
 	struct np_hit_entry *current; /* whose handler runs; for faults */
 	struct np_regs *regs;
 	void *recover[5];             /* __builtin_setjmp: where an abandoned handler goes on */
 	uint64_t recoverable;
+	int fallback;                 /* what `error` points at until errno is found */
 	struct np_hit_counters counters[NP_PROBES_MAX];
 };
 
@@ -91,8 +94,11 @@ NP_HIDDEN uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs,
 /* Loads everything from the struct np_regs at rsp. */
 NP_HIDDEN void np_resume(void);
 
-/* The calling thread's block, made when there is none; NULL: no memory. Async-signal-safe. */
-NP_HIDDEN struct np_hit_thread *np_hit_thread(void);
+/* The calling thread's block; NULL: it has none yet. In the static block of thread-local storage (initial-exec): no call,
+ * no allocation by the dynamic linker in the midst of a hit. */
+extern NP_HIDDEN __thread struct np_hit_thread *np_hit_self __attribute__((tls_model("initial-exec")));
+/* Takes over or maps a block for the calling thread; NULL: no memory. Async-signal-safe. */
+NP_HIDDEN struct np_hit_thread *np_hit_join(void);
 /* The same without making one. */
 NP_HIDDEN struct np_hit_thread *np_hit_thread_or_null(void);
 /* The first of all blocks. */

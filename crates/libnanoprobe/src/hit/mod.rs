@@ -68,10 +68,11 @@ pub const PROBES_MAX: usize = 16384;
 /// `struct np_hit_thread`.
 #[repr(C)]
 pub struct Thread {
-    /// Odd: inside of np_hit.
-    pub epoch: AtomicU64,
     /// 1 while handlers run.
     pub depth: AtomicU64,
+    /// Counts the ends of it.
+    pub epoch: AtomicU64,
+    error: AtomicPtr<i32>,
     /// The next block.
     pub next: AtomicPtr<Thread>,
     /// Whose it is; 0: nobody's.
@@ -82,6 +83,7 @@ pub struct Thread {
     pub registers: AtomicPtr<Registers>,
     recover: [u64; 5],
     recoverable: AtomicU64,
+    fallback: u64,
     /// By [`Entry::index`].
     pub counters: [Counters; PROBES_MAX],
 }

@@ -1,15 +1,15 @@
-/* Threads' blocks. Found through one word of thread-local storage in the static block (initial-exec): no call, no
- * allocation by the dynamic linker in the midst of a hit.
+/* Threads' blocks.
  *
  * A block is taken over from a thread that is dead, else mapped. Blocks are never unmapped: counters are the sum over all
  * of them, and who reads them holds no lock. */
 #include "hit.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-static __thread struct np_hit_thread *self __attribute__((tls_model("initial-exec")));
+__thread struct np_hit_thread *np_hit_self;
 static struct np_hit_thread *first;
 
 /* Raw system calls: the C library's may be probed, and set errno. */
@@ -44,17 +44,16 @@ static struct np_hit_thread *take_over(uint64_t process, uint64_t tid)
 		if (!__atomic_compare_exchange_n(&block->tid, &owner, tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
 			continue;
 		/* A thread may have died inside of a handler. */
-		block->depth = 0;
 		block->current = NULL;
 		block->recoverable = 0;
-		if (block->epoch & 1)
-			__atomic_store_n(&block->epoch, block->epoch + 1, __ATOMIC_RELEASE);
+		__atomic_store_n(&block->epoch, block->epoch + 1, __ATOMIC_RELEASE);
+		__atomic_store_n(&block->depth, 0, __ATOMIC_RELEASE);
 		return block;
 	}
 	return NULL;
 }
 
-static __attribute__((noinline, cold)) struct np_hit_thread *join(void)
+struct np_hit_thread *np_hit_join(void)
 {
 	uint64_t process = (uint64_t)call(SYS_getpid, 0, 0, 0, 0, 0, 0);
 	uint64_t tid = (uint64_t)call(SYS_gettid, 0, 0, 0, 0, 0, 0);
@@ -70,18 +69,16 @@ static __attribute__((noinline, cold)) struct np_hit_thread *join(void)
 		while (!__atomic_compare_exchange_n(&first, &block->next, block, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			;
 	}
-	self = block;
+	/* The C library's function that yields errno's address may be probed: whoever is hit in it finds a block. */
+	block->error = &block->fallback;
+	np_hit_self = block;
+	block->error = &errno;
 	return block;
-}
-
-struct np_hit_thread *np_hit_thread(void)
-{
-	return np_likely(self != NULL) ? self : join();
 }
 
 struct np_hit_thread *np_hit_thread_or_null(void)
 {
-	return self;
+	return np_hit_self;
 }
 
 struct np_hit_thread *np_hit_threads(void)
@@ -92,8 +89,8 @@ struct np_hit_thread *np_hit_threads(void)
 void np_hit_forked(void)
 {
 	for (struct np_hit_thread *block = np_hit_threads(); block; block = block->next)
-		if (block != self)
+		if (block != np_hit_self)
 			block->tid = 0;
-	if (self)
-		self->tid = (uint64_t)call(SYS_gettid, 0, 0, 0, 0, 0, 0);
+	if (np_hit_self)
+		np_hit_self->tid = (uint64_t)call(SYS_gettid, 0, 0, 0, 0, 0, 0);
 }

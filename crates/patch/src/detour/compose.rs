@@ -39,6 +39,8 @@ pub(super) enum Rare {
     Miss { here: Label, found: Label, leave: Label },
     /// A hit while handlers run: counted, goes on at `behind`.
     Missed { here: Label, behind: Label },
+    /// The direction flag is set, and functions want it clear.
+    Backwards { here: Label, behind: Label },
     /// A dispatcher changed what the block does not restore: everything is loaded by its `resume`.
     Resume { here: Label, resume: TargetAddress },
 }

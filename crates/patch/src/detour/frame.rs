@@ -137,6 +137,11 @@ pub(super) fn emit_rare(code: &mut Assembler, runtime: &Runtime, path: Rare) {
             code.bytes(&[0x49, 0xff, 0x47, context::MISSED]); // inc qword [r15 + missed]
             code.jump(behind);
         }
+        Rare::Backwards { here, behind } => {
+            code.bind(here);
+            code.bytes(&[0xfc]); // cld
+            code.jump(behind);
+        }
         Rare::Resume { here, resume } => {
             code.bind(here);
             code.bytes(&[0x48, 0x89, 0xdc]); // mov rsp, rbx

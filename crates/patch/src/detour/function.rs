@@ -66,7 +66,16 @@ pub(super) fn emit_function_block(
     code.bytes(&[0x48, 0x89, 0x44, 0x24, RIP as u8]); // mov [rsp + RIP], rax
     code.bytes(&[0x48, 0x89, 0xe3]); // mov rbx, rsp
     code.bytes(&[0x48, 0x83, 0xe4, 0xf0]); // and rsp, -16
-    code.bytes(&[0xfc]); // cld
+    let (backwards, forwards) = (code.label(), code.label());
+    code.bytes(&[0xf6, 0x83]); // test byte [rbx + FLAGS + 1], 4: the direction flag
+    code.bytes(&(FLAGS + 1).to_le_bytes());
+    code.bytes(&[0x04]);
+    code.jump_if(5, backwards);
+    rare.push(Rare::Backwards {
+        here: backwards,
+        behind: forwards,
+    });
+    code.bind(forwards);
     for fire in block.fires {
         let Fire::Function {
             dispatch,
