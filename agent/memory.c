@@ -74,7 +74,9 @@ NP_COLD int np_fetch(struct np_context *context, u64 destination, u64 address, u
 {
 	if (address < NP_LOWEST_ADDRESS || address > NP_HIGHEST_ADDRESS || bytes > NP_HIGHEST_ADDRESS - address)
 		return 0;
-	if (np_in_scratch(context, address, bytes))
+	/* Scratch memory and variables: the arena is always there. */
+	struct np_control *control = np_control_block(context);
+	if (address - (u64)control < control->arena_bytes && bytes <= control->arena_bytes - (address - (u64)control))
 		return fetch_directly(destination, address, bytes);
 	u64 end = np_readable_end(context, address);
 	if (end && bytes <= end - address)

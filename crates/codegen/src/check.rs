@@ -6,7 +6,7 @@
 //! it is made sure of, node by node, because a slip would be the target's crash and not ours.
 
 use nanoprobe_lang::program::{
-    BinaryOperator, Builtin, Expression, ExpressionKind, Function, Parameter, Place, Program, Scope, Type,
+    BinaryOperator, Builtin, Expression, ExpressionKind, Function, Parameter, Place, Program, Scope, Type, VariableId,
 };
 
 use crate::error::Error;
@@ -67,6 +67,10 @@ fn problem(program: &Program, expression: &Expression) -> Option<&'static str> {
             "a condition whose branches do not fit its type",
         ),
         ExpressionKind::Comma { second, .. } => unless(fits(&second.value_type, yields), "a comma of another type"),
+        ExpressionKind::Narrow(operand) => unless(
+            is_number(yields) && is_number(&operand.value_type),
+            "an operation that does not yield a number",
+        ),
         ExpressionKind::Cast(operand) => unless(
             *yields == Type::String || fits(&operand.value_type, yields),
             "a cast of a number to bytes",
@@ -133,7 +137,21 @@ fn place_type<'a>(program: &'a Program, place: &'a Place) -> Option<&'a Type> {
         Place::Scalar { scope, variable } => (scope, variable, false),
         Place::Element { scope, variable, .. } => (scope, variable, true),
         Place::Memory { value_type, .. } => return is_number(value_type).then_some(value_type),
+        Place::Field {
+            scope,
+            variable,
+            value_type,
+            ..
+        } => {
+            let held = variable_type(program, *scope, *variable, false)?;
+            let good = matches!(held, Type::Bytes { size: Some(_) }) && is_number(value_type);
+            return good.then_some(value_type);
+        }
     };
+    variable_type(program, *scope, *variable, is_element)
+}
+
+fn variable_type(program: &Program, scope: Scope, variable: VariableId, is_element: bool) -> Option<&Type> {
     let list = match scope {
         Scope::Global => &program.globals,
         Scope::ThreadLocal => &program.thread_locals,

@@ -80,6 +80,7 @@ pub(crate) mod frame {
 
 /// `enum np_fault`.
 pub(crate) mod fault {
+    pub(crate) const BAD_ADDRESS: i64 = nanoprobe_arena::layout::FAULT_BAD_ADDRESS as i64;
     pub(crate) const DIVIDE: i64 = nanoprobe_arena::layout::FAULT_DIVIDE as i64;
     pub(crate) const KEY_TOO_LONG: i64 = nanoprobe_arena::layout::FAULT_KEY_TOO_LONG as i64;
     pub(crate) const ILLEGAL: i64 = nanoprobe_arena::layout::FAULT_ILLEGAL as i64;

@@ -98,6 +98,10 @@ impl Needs {
             | ExpressionKind::AssignOperator { place, .. }
             | ExpressionKind::Increment { place, .. } => match place {
                 Place::Scalar { scope, .. } => self.tid_in_body |= *scope == Scope::ThreadLocal,
+                Place::Field { scope, .. } => {
+                    self.tid_in_body |= *scope == Scope::ThreadLocal;
+                    self.fault = true;
+                }
                 Place::Element { scope, .. } => {
                     self.tid_in_body |= *scope == Scope::ThreadLocal;
                     self.fault = true;
@@ -136,6 +140,7 @@ fn children<'a>(expression: &'a Expression, visit: &mut dyn FnMut(&'a Expression
         ExpressionKind::Register(operand)
         | ExpressionKind::Unary { operand, .. }
         | ExpressionKind::Cast(operand)
+        | ExpressionKind::Narrow(operand)
         | ExpressionKind::Load(operand) => visit(operand),
         ExpressionKind::Binary { left, right, .. } | ExpressionKind::Logical { left, right, .. } => {
             visit(left);
@@ -167,6 +172,6 @@ fn keys(place: &Place) -> &[Expression] {
     match place {
         Place::Scalar { .. } => &[],
         Place::Element { keys, .. } => keys,
-        Place::Memory { address, .. } => std::slice::from_ref(address),
+        Place::Memory { address: inner, .. } | Place::Field { offset: inner, .. } => std::slice::from_ref(inner),
     }
 }

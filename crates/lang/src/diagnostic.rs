@@ -13,7 +13,6 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
         "N_ACTION",
         "an action of D that is not there yet: tracemem, stack, system, speculate, usym, ...",
     ),
-    ("N_ARRAY", "arrays of fixed size"),
     ("N_EXTERN", "declarations with extern"),
     ("N_FLOAT", "float and double"),
     ("N_FUNCTION_TYPE", "types of functions"),
@@ -31,7 +30,11 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ("N_SOURCE_LENGTH", "a limit: a text that is too long"),
     ("N_STRING_BYTES", "strings that are not UTF-8"),
     ("N_STRING_NUL", "strings with a NUL in them"),
-    ("N_STRUCT", "structures, unions, their members, offsetof"),
+    ("N_SIZE", "a limit: structures and arrays that are too large"),
+    (
+        "N_STRUCT",
+        "assignments to bit-fields; associative arrays of structures",
+    ),
     (
         "N_SUBROUTINE",
         "a subroutine of D that is not there yet: json, progenyof, copyout, speculation, ...",

@@ -198,6 +198,7 @@ impl Dump<'_> {
             ExpressionKind::Cast(operand) => {
                 format!("({}){}", types::name(&of.value_type), self.expression(operand))
             }
+            ExpressionKind::Narrow(value) => format!("{}:{}", self.expression(value), types::name(&of.value_type)),
             ExpressionKind::Assign { place, value } => format!("{} = {}", self.place(place), self.expression(value)),
             ExpressionKind::AssignOperator { place, operator, value } => {
                 format!("{} {}= {}", self.place(place), symbol(*operator), self.typed(value))
@@ -229,6 +230,18 @@ impl Dump<'_> {
         let (scope, variable, keys) = match place {
             Place::Scalar { scope, variable } => (scope, variable, None),
             Place::Element { scope, variable, keys } => (scope, variable, Some(keys)),
+            Place::Field {
+                scope,
+                variable,
+                offset,
+                value_type,
+            } => {
+                let whole = self.place(&Place::Scalar {
+                    scope: *scope,
+                    variable: *variable,
+                });
+                return format!("{whole}.{}[{}]", types::name(value_type), self.expression(offset));
+            }
             Place::Memory { address, value_type } => {
                 return format!("*{}[{}]", types::name(value_type), self.expression(address));
             }

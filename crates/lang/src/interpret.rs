@@ -22,7 +22,7 @@ mod subroutines;
 pub mod text;
 mod value;
 
-pub use arithmetic::{common_type, normalise, promoted};
+pub use arithmetic::{common_type, normalise, promoted, wide};
 pub use value::{Value, read_field};
 
 use crate::layout::{FieldKind, Limits, RECORD_HEADER_BYTES, RecordLayout, record_layout, recorded_values};

@@ -4,8 +4,10 @@
 //! [`ExpressionKind::Cast`]s, compound assignments and increments are explicit nodes. Nothing here knows a process.
 //!
 //! Integer semantics: a value of an integer type is held in 64 bits, sign- or zero-extended from its width according to
-//! its type; every operation yields a value normalised to its result type. Arithmetic wraps. Shifts use the low 6 bits
-//! (5 for 32-bit types) of the count. Division and remainder by zero are the run-time fault "divide by zero";
+//! its type. Operators work on 64 bits, as DTrace's do, whatever the C types of their operands are; the C type of the
+//! result decides whether they are signed, and it is what the value is cut to where it is stored, recorded or cast
+//! ([`ExpressionKind::Narrow`]). Arithmetic wraps. Shifts use the low 6 bits of the count (5 where the program form has
+//! a shift of a narrower type, which the front end does not make). Division and remainder by zero are the run-time fault "divide by zero";
 //! `MIN / -1` yields `MIN`, `MIN % -1` yields 0.
 //!
 //! | file | holds |
@@ -14,18 +16,20 @@
 //! | `action` | statements and what they record |
 //! | `expression`, `operator` | values and places |
 //! | `aggregation` | aggregating functions and keys |
-//! | `value_type` | types |
+//! | `value_type`, `structure` | types |
 
 mod action;
 mod aggregation;
 mod expression;
 mod operator;
+mod structure;
 mod value_type;
 
 pub use action::{KeyExpression, RecordAction, RecordKind, Statement};
 pub use aggregation::{AggregatingFunction, Aggregation, KeyType};
 pub use expression::{Builtin, Expression, ExpressionKind, Function, Parameter, Place, Scope};
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
+pub use structure::{Bits, Body, Declared, Found, Member, Structure, alignment_of, size_of};
 pub use value_type::{IntegerType, Type};
 
 use crate::source::Span;

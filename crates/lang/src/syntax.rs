@@ -139,7 +139,7 @@ pub enum NodeKind {
     Sizeof(Box<Node>),
     Stringof(Box<Node>),
     /// `offsetof(type, member)`.
-    Offsetof(TypeName),
+    Offsetof(TypeName, String),
     /// `xlate <type>(expression)`.
     Translate {
         to: TypeName,
@@ -158,7 +158,7 @@ impl Node {
             | NodeKind::Integer(_)
             | NodeKind::String(_)
             | NodeKind::SizeofType(_)
-            | NodeKind::Offsetof(_) => 0,
+            | NodeKind::Offsetof(..) => 0,
             NodeKind::Call {
                 function: one,
                 arguments: many,
@@ -308,6 +308,17 @@ pub struct TypeName {
     pub span: Span,
 }
 
+/// Members of a structure that share their base type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemberDeclaration {
+    /// The type before the declarators.
+    pub base: BaseType,
+    /// Each with the width of a bit-field; none for a structure or union without a name.
+    pub declarators: Vec<(Declarator, Option<Node>)>,
+    /// The whole.
+    pub span: Span,
+}
+
 /// A type that is not made of another.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BaseType {
@@ -327,6 +338,8 @@ pub enum BaseType {
         keyword: &'static str,
         /// Its tag.
         tag: String,
+        /// Where they are given.
+        members: Option<Vec<MemberDeclaration>>,
     },
     /// `enum tag`, with its enumerators where they are given.
     Enumeration(Vec<(String, Option<Node>, Span)>),

@@ -1,5 +1,6 @@
 //! Types: names, promotion, compatibility. C's rules on LP64, as in DTrace.
 
+pub use crate::program::size_of;
 use crate::program::{IntegerType, Type};
 
 const fn integer(bytes: u8, signed: bool) -> Type {
@@ -36,11 +37,22 @@ pub fn name(of: &Type) -> String {
         Type::String => "string".to_owned(),
         Type::Pointer(None) => "void *".to_owned(),
         Type::Pointer(Some(to)) => match to.as_ref() {
+            Type::Array { .. } => format!("{} (*)", name(to)),
             Type::Pointer(_) => format!("{}*", name(to)),
             _ => format!("{} *", name(to)),
         },
         Type::Bytes { size: Some(size) } => format!("bytes[{size}]"),
         Type::Bytes { size: None } => "bytes[]".to_owned(),
+        Type::Structure(structure) => structure.name().to_owned(),
+        Type::Array { of, count } => {
+            // The dimensions stand in the order of the declaration.
+            let (mut element, mut dimensions) = (of.as_ref(), format!("[{count}]"));
+            while let Type::Array { of, count } = element {
+                dimensions.push_str(&format!("[{count}]"));
+                element = of;
+            }
+            format!("{} {dimensions}", name(element))
+        }
     }
 }
 
@@ -111,17 +123,6 @@ pub fn normalise(value: i64, to: IntegerType) -> i64 {
         (value << unused) >> unused
     } else {
         (((value as u64) << unused) >> unused) as i64
-    }
-}
-
-/// Bytes of a value in C, where it has a fixed size.
-#[must_use]
-pub fn size_of(of: &Type) -> Option<u64> {
-    match of {
-        Type::Integer(integer) => Some(u64::from(integer.bytes)),
-        Type::Pointer(_) => Some(8),
-        Type::Bytes { size } => size.map(u64::from),
-        Type::Void | Type::String => None,
     }
 }
 

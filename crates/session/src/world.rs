@@ -129,6 +129,11 @@ impl World for TracerWorld<'_> {
                     Type::String => variables::read_string(self.memory, offset, bytes)
                         .ok()
                         .map(Value::String),
+                    Type::Bytes { size: Some(size) } => {
+                        let mut bytes = vec![0; size as usize];
+                        nanoprobe_arena::Memory::read(self.memory, offset, &mut bytes).ok()?;
+                        Some(Value::Bytes { address: 0, bytes })
+                    }
                     _ => variables::read_integer(self.memory, offset).ok().map(Value::Integer),
                 }
             }
@@ -161,6 +166,11 @@ impl World for TracerWorld<'_> {
             // The offset lies in the arena by construction, so this does not fail.
             let _ = match value_type {
                 Type::String => variables::write_string(self.memory, offset, bytes, value.as_bytes()),
+                Type::Bytes { size: Some(size) } => {
+                    let mut whole = value.as_bytes().to_vec();
+                    whole.resize(size as usize, 0);
+                    nanoprobe_arena::Memory::write(self.memory, offset, &whole).map_err(Into::into)
+                }
                 _ => variables::write_integer(self.memory, offset, value.as_integer()),
             };
             return;

@@ -42,7 +42,7 @@ impl Emitter<'_, '_> {
                 then,
                 otherwise,
             } => self.conditional(condition, then, otherwise),
-            ExpressionKind::Cast(operand) => self.cast(operand, expression),
+            ExpressionKind::Cast(operand) | ExpressionKind::Narrow(operand) => self.cast(operand, expression),
             ExpressionKind::Assign { place, value } => self.assign(place, value, expression.span),
             ExpressionKind::AssignOperator { place, operator, value } => {
                 self.assign_operator(place, *operator, value, expression.span)
@@ -113,7 +113,9 @@ impl Emitter<'_, '_> {
             }
             (_, Type::Integer(to)) => Ok(self.normalise(value, *to)),
             // An address; bytes may also become a pointer to what they hold.
-            (_, Type::Pointer(_) | Type::Bytes { .. } | Type::Void) => Ok(value),
+            (_, Type::Pointer(_) | Type::Bytes { .. } | Type::Void | Type::Structure(_) | Type::Array { .. }) => {
+                Ok(value)
+            }
         }
     }
 }

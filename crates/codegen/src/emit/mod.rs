@@ -205,10 +205,15 @@ impl<'a, 'b> Emitter<'a, 'b> {
 
     /// Stores a fault and leaves: ends the current block.
     fn raise(&mut self, fault: i64) {
+        let no_address = self.constant(0);
+        self.raise_at(fault, no_address);
+    }
+
+    /// The same with an address.
+    fn raise_at(&mut self, fault: i64, address: Value) {
         let fault = self.constant(fault);
         self.context_store(fault, context::FAULT);
-        let no_address = self.constant(0);
-        self.context_store(no_address, context::FAULT_ADDRESS);
+        self.context_store(address, context::FAULT_ADDRESS);
         let action = self.constant(i64::from(self.action));
         self.builder.ins().jump(self.fault_block, &[action.into()]);
     }

@@ -1,11 +1,13 @@
 //! Variables: scalars at fixed places in memory, elements of associative arrays by way of the agent.
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, Value, types};
+use cranelift_codegen::ir::{self, InstBuilder, Value, types};
 use nanoprobe_lang::Span;
-use nanoprobe_lang::interpret::{common_type, promoted};
+use nanoprobe_lang::interpret::{common_type, promoted, wide};
 use nanoprobe_lang::layout::{NO_OFFSET, value_bytes};
-use nanoprobe_lang::program::{BinaryOperator, Expression, ExpressionKind, Place, Scope, Type, Variable, VariableId};
+use nanoprobe_lang::program::{
+    BinaryOperator, Expression, ExpressionKind, IntegerType, Place, Scope, Type, Variable, VariableId,
+};
 
 use super::Emitter;
 use super::arithmetic::{integer_type, literal};
@@ -33,6 +35,8 @@ enum Location {
         variable: u32,
         keys: Vec<KeyValue>,
     },
+    /// The address of an integer within a variable.
+    Field(Value),
     /// An address that only the agent may follow.
     Unknown(Value),
 }
@@ -83,6 +87,32 @@ impl<'a> Emitter<'a, '_> {
                     span,
                 })
             }
+            Place::Field {
+                scope,
+                variable,
+                offset,
+                value_type,
+            } => {
+                let Type::Bytes { size: Some(size) } = self.variable(*scope, *variable, span)?.value_type else {
+                    return Err(Error::Malformed {
+                        what: "a member of what has none",
+                        span,
+                    });
+                };
+                let last = i64::from(size) - i64::from(integer_type(value_type).bytes);
+                let address = self.variable_address(*scope, *variable, span)?;
+                let value = self.value(offset)?;
+                match literal(offset) {
+                    Some(known) if (0..=last).contains(&known) => {}
+                    _ => self.check_offset(value, last),
+                }
+                let location = Location::Field(self.builder.ins().iadd(address, value));
+                Ok(Slot {
+                    value_type,
+                    location,
+                    span,
+                })
+            }
             Place::Memory { address, value_type } => {
                 let location = Location::Unknown(self.value(address)?);
                 Ok(Slot {
@@ -128,6 +158,18 @@ impl<'a> Emitter<'a, '_> {
         Ok(self.address_plus(base, offset))
     }
 
+    /// Faults with a bad address when an offset into a variable is larger than the last possible one.
+    fn check_offset(&mut self, offset: Value, last: i64) {
+        let (failed, on) = (self.builder.create_block(), self.builder.create_block());
+        self.builder.set_cold_block(failed);
+        let last = self.constant(last);
+        let outside = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, offset, last);
+        self.branch(outside, failed, on);
+        self.enter(failed);
+        self.raise_at(crate::contract::fault::BAD_ADDRESS, offset);
+        self.enter(on);
+    }
+
     /// The value of a place.
     pub(super) fn read(&mut self, slot: &Slot<'_>) -> Result<Value, Error> {
         match &slot.location {
@@ -135,6 +177,15 @@ impl<'a> Emitter<'a, '_> {
                 Type::String | Type::Bytes { size: Some(_) } => *address,
                 _ => self.load(*address, 0),
             }),
+            Location::Field(address) => {
+                let integer = integer_type(slot.value_type);
+                let value = self.load_type(integer_width(integer), *address, 0);
+                Ok(match (integer.bytes, integer.signed) {
+                    (8, _) => value,
+                    (_, true) => self.builder.ins().sextend(types::I64, value),
+                    (_, false) => self.builder.ins().uextend(types::I64, value),
+                })
+            }
             Location::Unknown(address) => {
                 let integer = integer_type(slot.value_type);
                 let bytes = self.constant(i64::from(integer.bytes));
@@ -193,6 +244,16 @@ impl<'a> Emitter<'a, '_> {
                     Ok(value)
                 }
             },
+            Location::Field(address) => {
+                let width = integer_width(integer_type(slot.value_type));
+                let narrow = if width == types::I64 {
+                    value
+                } else {
+                    self.builder.ins().ireduce(width, value)
+                };
+                self.store(narrow, *address, 0);
+                Ok(value)
+            }
             Location::Unknown(address) => {
                 let bytes = self.constant(i64::from(integer_type(slot.value_type).bytes));
                 self.call(AgentFunction::StoreScratch, &[*address, bytes, value]);
@@ -242,9 +303,9 @@ impl<'a> Emitter<'a, '_> {
         let (place_type, right_type) = (integer_type(slot.value_type), integer_type(&value.value_type));
         let is_shift = matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
         let operands = if is_shift {
-            promoted(place_type)
+            wide(promoted(place_type))
         } else {
-            common_type(place_type, right_type)
+            wide(common_type(place_type, right_type))
         };
         let left = self.normalise(left, operands);
         let right = if is_shift {
@@ -329,6 +390,16 @@ impl<'a> Emitter<'a, '_> {
                 done += width;
             }
         }
+    }
+}
+
+/// The machine's type of an integer.
+fn integer_width(integer: IntegerType) -> ir::Type {
+    match integer.bytes {
+        1 => types::I8,
+        2 => types::I16,
+        4 => types::I32,
+        _ => types::I64,
     }
 }
 

@@ -37,6 +37,11 @@ pub fn promoted(integer: IntegerType) -> IntegerType {
     if integer.bytes < INT.bytes { INT } else { integer }
 }
 
+/// The type of 64 bits with the same sign: what operators work on.
+pub fn wide(integer: IntegerType) -> IntegerType {
+    IntegerType { bytes: 8, ..integer }
+}
+
 /// C's usual arithmetic conversions.
 pub fn common_type(left: IntegerType, right: IntegerType) -> IntegerType {
     let (left, right) = (promoted(left), promoted(right));

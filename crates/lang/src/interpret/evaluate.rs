@@ -1,6 +1,6 @@
 //! Expressions: the value of each node, in D's order.
 
-use super::arithmetic::{binary, common_type, holds, integer_type, is_comparison, normalise, promoted};
+use super::arithmetic::{binary, common_type, holds, integer_type, is_comparison, normalise, promoted, wide};
 use super::value::until_nul;
 use super::{Fault, FaultKind, SCRATCH_ADDRESS, Value, World, key};
 use crate::layout::Limits;
@@ -32,6 +32,12 @@ enum Location {
     },
     /// An integer at an address.
     Memory(u64),
+    /// An integer in a variable, from a byte on.
+    Field {
+        scope: Scope,
+        variable: VariableId,
+        offset: u64,
+    },
 }
 
 impl<'a, W: World + ?Sized> Evaluator<'a, W> {
@@ -101,7 +107,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
                 let chosen = if self.truth(condition)? { then } else { otherwise };
                 self.value(chosen)?
             }
-            ExpressionKind::Cast(operand) => self.cast(operand, value_type)?,
+            ExpressionKind::Cast(operand) | ExpressionKind::Narrow(operand) => self.cast(operand, value_type)?,
             ExpressionKind::Assign { place, value } => self.assign(place, value)?,
             ExpressionKind::AssignOperator { place, operator, value } => {
                 self.assign_operator(place, *operator, value)?
@@ -268,6 +274,19 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         let (scope, variable, keys) = match place {
             Place::Scalar { scope, variable } => (*scope, *variable, None),
             Place::Element { scope, variable, keys } => (*scope, *variable, Some(keys)),
+            Place::Field {
+                scope,
+                variable,
+                offset,
+                value_type,
+            } => {
+                let location = Location::Field {
+                    scope: *scope,
+                    variable: *variable,
+                    offset: self.integer(offset)? as u64,
+                };
+                return Ok(Slot { value_type, location });
+            }
             Place::Memory { address, value_type } => {
                 let address = self.integer(address)? as u64;
                 return Ok(Slot {
@@ -288,6 +307,26 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             value_type,
             location: Location::Variable { scope, variable, key },
         })
+    }
+
+    /// The bytes of a variable, and where in them an integer lies.
+    fn field(
+        &mut self,
+        scope: Scope,
+        variable: VariableId,
+        offset: u64,
+        integer: IntegerType,
+    ) -> Result<(Vec<u8>, std::ops::Range<usize>), Fault> {
+        let Type::Bytes { size: Some(size) } = self.variable(scope, variable)?.value_type else {
+            return Err(Fault::new(FaultKind::Illegal));
+        };
+        let held = self.world.get(scope, variable, None);
+        let mut bytes = held.map(|held| held.as_bytes().to_vec()).unwrap_or_default();
+        bytes.resize(size as usize, 0);
+        match offset.checked_add(u64::from(integer.bytes)) {
+            Some(end) if end <= u64::from(size) => Ok((bytes, offset as usize..end as usize)),
+            _ => Err(Fault::bad_address(offset)),
+        }
     }
 
     fn variable(&self, scope: Scope, variable: VariableId) -> Result<&'a Variable, Fault> {
@@ -313,6 +352,19 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         let value = match &slot.location {
             Location::Variable { scope, variable, key } => self.world.get(*scope, *variable, key.as_deref()),
             Location::Memory(address) => return self.load(*address, integer_type(slot.value_type)),
+            Location::Field {
+                scope,
+                variable,
+                offset,
+            } => {
+                let integer = integer_type(slot.value_type);
+                let (bytes, place) = self.field(*scope, *variable, *offset, integer)?;
+                let mut word = [0; 8];
+                for (to, from) in word.iter_mut().zip(bytes.get(place).unwrap_or_default()) {
+                    *to = *from;
+                }
+                return Ok(Value::Integer(normalise(i64::from_le_bytes(word), integer)));
+            }
         };
         Ok(match (slot.value_type, value) {
             (Type::String, value) => Value::String(
@@ -346,6 +398,20 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
                 let bytes = value.as_integer().to_le_bytes();
                 let count = usize::from(integer_type(slot.value_type).bytes);
                 self.store(*address, bytes.get(..count).unwrap_or_default())?;
+            }
+            Location::Field {
+                scope,
+                variable,
+                offset,
+            } => {
+                let integer = integer_type(slot.value_type);
+                let (mut bytes, place) = self.field(*scope, *variable, *offset, integer)?;
+                let new = value.as_integer().to_le_bytes();
+                for (to, from) in bytes.get_mut(place).unwrap_or_default().iter_mut().zip(new) {
+                    *to = from;
+                }
+                let whole = Value::Bytes { address: 0, bytes };
+                self.world.set(*scope, *variable, None, Some(whole));
             }
             Location::Variable { scope, variable, key } => {
                 let is_zero = key.is_some() && value == Value::Integer(0);
@@ -387,9 +453,9 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         let (place_type, right_type) = (integer_type(slot.value_type), integer_type(&value.value_type));
         let is_shift = matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
         let operands = if is_shift {
-            promoted(place_type)
+            wide(promoted(place_type))
         } else {
-            common_type(place_type, right_type)
+            wide(common_type(place_type, right_type))
         };
         let right = if is_shift { right } else { normalise(right, operands) };
         let result = binary(operator, normalise(left, operands), right, operands, operands)?;

@@ -5,7 +5,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::program::IntegerType;
 use crate::source::Span;
-use crate::syntax::{BaseType, Declaration, Declarator, Derived, Inline, Item, TypeName};
+use crate::syntax::{BaseType, Declaration, Declarator, Derived, Inline, Item, MemberDeclaration, TypeName};
 use crate::types;
 
 /// Keywords that say where something is kept.
@@ -221,7 +221,7 @@ impl Parser<'_> {
         found.finish(start.to(self.last))
     }
 
-    /// `struct tag`, `struct tag { members }`: the members are parsed and dropped.
+    /// `struct tag`, `struct tag { members }`.
     fn struct_or_union(&mut self, keyword: &'static str) -> Parse<BaseType> {
         self.nested(|parser| {
             parser.take()?;
@@ -230,20 +230,11 @@ impl Parser<'_> {
                 parser.take()?;
                 tag = name;
             }
+            let mut members = None;
             if parser.accept("{")? {
+                let members = members.insert(Vec::new());
                 while !parser.accept("}")? {
-                    parser.base_type()?;
-                    while !parser.accept(";")? {
-                        if !parser.at(":")? {
-                            parser.declarator(true)?;
-                        }
-                        if parser.accept(":")? {
-                            parser.conditional_expression()?;
-                        }
-                        if !parser.at(";")? {
-                            parser.expect(",", "or `;` after a member")?;
-                        }
-                    }
+                    members.push(parser.member()?);
                 }
             } else if tag.is_empty() {
                 let token = parser.peek()?;
@@ -256,7 +247,39 @@ impl Parser<'_> {
                     ),
                 ));
             }
-            Ok(BaseType::Aggregate { keyword, tag })
+            Ok(BaseType::Aggregate { keyword, tag, members })
+        })
+    }
+
+    /// `type name, name : width;`
+    fn member(&mut self) -> Parse<MemberDeclaration> {
+        let start = self.peek()?.span;
+        let base = self.base_type()?;
+        let mut declarators = Vec::new();
+        while !self.accept(";")? {
+            let declarator = if self.at(":")? {
+                Declarator {
+                    name: String::new(),
+                    derived: Vec::new(),
+                    span: self.last,
+                }
+            } else {
+                self.declarator(true)?
+            };
+            let width = if self.accept(":")? {
+                Some(self.conditional_expression()?)
+            } else {
+                None
+            };
+            declarators.push((declarator, width));
+            if !self.at(";")? {
+                self.expect(",", "or `;` after a member")?;
+            }
+        }
+        Ok(MemberDeclaration {
+            base,
+            declarators,
+            span: start.to(self.last),
         })
     }
 

@@ -250,9 +250,9 @@ impl Parser<'_> {
                 self.expect("(", "after `offsetof`")?;
                 let of = self.type_name()?;
                 self.expect(",", "after the type of offsetof")?;
-                self.expect_identifier("the name of a member")?;
+                let (member, _) = self.expect_identifier("the name of a member")?;
                 let end = self.expect(")", "after offsetof's member")?;
-                self.node(NodeKind::Offsetof(of), token.span.to(end))
+                self.node(NodeKind::Offsetof(of, member), token.span.to(end))
             }
             TokenKind::Keyword("xlate") => {
                 self.take()?;

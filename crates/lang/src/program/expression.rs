@@ -68,6 +68,9 @@ pub enum ExpressionKind {
     /// Integer to integer (truncate, then extend by the new type), pointer to and from integer, or `Bytes`/pointer to
     /// `String` (`stringof`: for `Bytes` the scratch bytes as they are, for a pointer or integer as `copyinstr`).
     Cast(Box<Expression>),
+    /// The result of an operation, computed in 64 bits, as a value of its C type: cut and extended as by a cast. Operators
+    /// take their operands as they are in front of this.
+    Narrow(Box<Expression>),
     /// Stores `value` (already of the place's type) and yields it.
     Assign {
         /// What is assigned.
@@ -75,9 +78,9 @@ pub enum ExpressionKind {
         /// The value.
         value: Box<Expression>,
     },
-    /// `place op= value`: reads, computes, converts back, stores, yields the new value. It is computed in the type of
-    /// `value`, which is the common type of both sides; a shift is computed in the promoted type of the place, and
-    /// `value` has its own. Of a pointer the value is an `uint64_t`, already in bytes.
+    /// `place op= value`: reads, computes in 64 bits, converts back, stores, yields the new value. It is signed when the
+    /// common type of both sides is; a shift when the promoted type of the place is. Of a pointer the value is an
+    /// `uint64_t`, already in bytes.
     AssignOperator {
         /// What is assigned.
         place: Place,
@@ -131,6 +134,17 @@ pub enum Place {
         variable: VariableId,
         /// As many as the array has: integers and strings.
         keys: Vec<Expression>,
+    },
+    /// An integer within a scalar variable of type `Bytes`: a member of a structure, an element of an array.
+    Field {
+        /// Whose.
+        scope: Scope,
+        /// Which.
+        variable: VariableId,
+        /// From the variable's start, in bytes: an `uint64_t`. Behind its end is a bad address, at run time.
+        offset: Box<Expression>,
+        /// What is there: an integer or a pointer.
+        value_type: Type,
     },
     /// An integer in scratch memory (`*p = value` where `p` comes from `alloca`). Anywhere else a store is a bad address,
     /// at run time.

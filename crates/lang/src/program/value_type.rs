@@ -1,5 +1,7 @@
 //! The types of values.
 
+use super::Structure;
+
 /// A type of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct IntegerType {
@@ -24,6 +26,16 @@ pub enum Type {
     Bytes {
         /// Bytes, where the text says it.
         size: Option<u32>,
+    },
+    /// A structure or union. Only what is pointed to, and members, have this type: the values of a program are integers,
+    /// pointers, strings and bytes.
+    Structure(Structure),
+    /// Elements one behind the other; as [`Type::Structure`].
+    Array {
+        /// Their type.
+        of: Box<Type>,
+        /// How many.
+        count: u32,
     },
 }
 

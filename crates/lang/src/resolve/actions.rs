@@ -56,7 +56,7 @@ impl Resolver {
             )
             .with_help("printa() prints aggregations"));
         }
-        let value = self.expression(node)?;
+        let value = self.bytes(node)?;
         match value.value_type {
             Type::Void => Err(Diagnostic::new(
                 "D_TRACE_VOID",
@@ -79,7 +79,7 @@ impl Resolver {
         let format = constant_format("printf", first)?;
         let mut resolved = Vec::with_capacity(rest.len());
         for node in rest {
-            let value = self.expression(node)?;
+            let value = self.bytes(node)?;
             if value.value_type == Type::Void {
                 return Err(Diagnostic::new(
                     "D_PRINTF_ARG_TYPE",

@@ -23,8 +23,11 @@ impl Resolver {
         let (value, (place, to)) = match target {
             Some(target) => {
                 self.check_assignable(&target)?;
-                let value = self.expression(right)?;
+                let value = super::memory::decayed(self.operand(right)?);
                 let place = self.place_or_new(&target, &value.value_type)?;
+                if matches!(place.1, Type::Bytes { .. }) {
+                    return self.assign_whole(place.0, value, span);
+                }
                 (value, place)
             }
             None => {
@@ -48,6 +51,28 @@ impl Resolver {
                 value: Box::new(value),
             },
             value_type: to,
+            span,
+        })
+    }
+
+    /// `x = value` where `x` is a structure: of the same type.
+    fn assign_whole(&mut self, place: Place, value: Expression, span: Span) -> Resolve<Expression> {
+        let held = match &place {
+            Place::Scalar { scope, variable } => self.aggregates.get(&(*scope, *variable)),
+            _ => None,
+        };
+        if held != Some(&value.value_type) || !matches!(value.value_type, Type::Structure(_)) {
+            let to = held.map(types::name).unwrap_or_default();
+            return Err(incompatible(&to, "=", &types::name(&value.value_type), span));
+        }
+        let value = super::memory::bytes_of(value);
+        let value_type = value.value_type.clone();
+        Ok(Expression {
+            kind: ExpressionKind::Assign {
+                place,
+                value: Box::new(value),
+            },
+            value_type,
             span,
         })
     }
@@ -83,13 +108,13 @@ impl Resolver {
         };
         let value = match (&to, &value.value_type) {
             (Type::Integer(place_type), Type::Integer(value_type)) => {
-                if matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight) {
-                    let promoted = types::promote(*value_type);
-                    convert::to_integer(value, promoted)
+                let shifts = matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
+                let of = if shifts {
+                    types::promote(*value_type)
                 } else {
-                    let common = types::common(*place_type, *value_type);
-                    convert::to_integer(value, common)
-                }
+                    types::common(*place_type, *value_type)
+                };
+                convert::operand(value, of.signed)
             }
             (Type::Pointer(pointee), Type::Integer(_))
                 if matches!(operator, BinaryOperator::Add | BinaryOperator::Subtract) =>
@@ -168,7 +193,9 @@ impl Resolver {
             && self
                 .known(target.scope, target.name)
                 .and_then(|known| self.variable(target.scope, known.id))
-                .is_some_and(|variable| variable.keys.is_none() && matches!(variable.value_type, Type::Pointer(_)))
+                .is_some_and(|variable| {
+                    variable.keys.is_none() && matches!(variable.value_type, Type::Pointer(_) | Type::Bytes { .. })
+                })
     }
 
     /// `*p`, `p[i]`: what can be assigned in scratch memory. That it lies there shows at run time.
@@ -191,8 +218,21 @@ impl Resolver {
             ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
             kind => kind,
         };
-        let ExpressionKind::Load(address) = loaded else {
-            return Err(not_assignable(mark, left));
+        let address = match loaded {
+            ExpressionKind::Load(address) if types::is_scalar(&value_type) => address,
+            ExpressionKind::Variable(place @ Place::Field { .. }) if types::is_scalar(&value_type) => {
+                return Ok((place, value_type));
+            }
+            ExpressionKind::Narrow(_) | ExpressionKind::Binary { .. }
+                if matches!(left.kind, NodeKind::Member { .. }) =>
+            {
+                return Err(super::expressions::unsupported(
+                    "N_STRUCT",
+                    "an assignment to a bit-field",
+                    left.span,
+                ));
+            }
+            _ => return Err(not_assignable(mark, left)),
         };
         let address = Box::new(convert::to_address(*address));
         let place = Place::Memory {

@@ -6,11 +6,43 @@ use crate::program::{Expression, ExpressionKind, Function, IntegerType, Type};
 use crate::source::Span;
 use crate::types;
 
-/// An integer converted to an integer type; constants are folded.
+/// The value of an operation before it is cut to its C type; any other value as it is.
+pub(super) fn uncut(expression: Expression) -> Expression {
+    match expression.kind {
+        ExpressionKind::Narrow(inner) => *inner,
+        kind => Expression { kind, ..expression },
+    }
+}
+
+/// An integer as an operand: 64 bits, extended by its own type, with the sign of the operation.
+pub(super) fn operand(expression: Expression, signed: bool) -> Expression {
+    to_integer(uncut(expression), IntegerType { bytes: 8, signed })
+}
+
+/// What an operation on 64 bits yields, as a value of its C type.
+pub(super) fn narrow(expression: Expression, to: IntegerType) -> Expression {
+    let span = expression.span;
+    match expression.value_type {
+        Type::Integer(of) if of == to => expression,
+        _ if to.bytes == 8 => cast(expression, Type::Integer(to)),
+        _ => Expression {
+            kind: ExpressionKind::Narrow(Box::new(expression)),
+            value_type: Type::Integer(to),
+            span,
+        },
+    }
+}
+
+/// An integer converted to an integer type; constants are folded. What is unsigned and becomes wider is not cut, as in
+/// DTrace (`dt_cg_typecast`).
 pub(super) fn to_integer(expression: Expression, to: IntegerType) -> Expression {
     if expression.value_type == Type::Integer(to) {
         return expression;
     }
+    let expression = match expression.value_type {
+        Type::Integer(from) if !from.signed && to.bytes > from.bytes => uncut(expression),
+        _ => expression,
+    };
     match constant::value(&expression) {
         Some(value) => constant::integer(value, to, expression.span),
         None => cast(expression, Type::Integer(to)),

@@ -35,7 +35,12 @@ impl Resolver {
             }
         };
         let base = self.base(&declaration.base, declaration.span)?;
-        if declaration.declarators.is_empty() && !matches!(declaration.base, BaseType::Enumeration(_)) {
+        let declares = match &declaration.base {
+            BaseType::Enumeration(_) => true,
+            BaseType::Aggregate { tag, .. } => !tag.is_empty(),
+            _ => false,
+        };
+        if declaration.declarators.is_empty() && !declares {
             return Err(Diagnostic::new(
                 "D_SYNTAX",
                 declaration.span,
@@ -76,13 +81,15 @@ impl Resolver {
             }
             Some(keys) => Some(keys.iter().map(|key| self.key_type(key)).collect::<Resolve<Vec<_>>>()?),
         };
+        let aggregate = self.aggregate_of(&value_type, keys.is_some(), span)?;
         let variable = Variable {
             name: declarator.name.clone(),
-            value_type,
+            value_type: aggregate.clone().unwrap_or_else(|| value_type.clone()),
             keys,
         };
         if let Some(known) = self.known(scope, &declarator.name) {
-            if self.variable(scope, known.id) == Some(&variable) {
+            let before = self.aggregates.get(&(scope, known.id));
+            if self.variable(scope, known.id) == Some(&variable) && before == aggregate.as_ref().map(|_| &value_type) {
                 return Ok(());
             }
             return Err(redeclared(&declarator.name, span).with_related(known.span, "it was first declared here"));
@@ -90,7 +97,10 @@ impl Resolver {
         if scope == Scope::Global {
             self.check_new_name(&declarator.name, span)?;
         }
-        self.define(scope, variable, span);
+        let id = self.define(scope, variable, span);
+        if aggregate.is_some() {
+            self.aggregates.insert((scope, id), value_type);
+        }
         Ok(())
     }
 
@@ -175,21 +185,15 @@ impl Resolver {
         self.derive(base, &name.derived, name.span)
     }
 
-    fn base(&mut self, base: &BaseType, span: Span) -> Resolve<Type> {
+    pub(super) fn base(&mut self, base: &BaseType, span: Span) -> Resolve<Type> {
         match base {
             BaseType::Void => Ok(Type::Void),
             BaseType::Integer(integer) => Ok(Type::Integer(*integer)),
             BaseType::String => Ok(Type::String),
             BaseType::Floating => Err(unsupported("N_FLOAT", "floating point", span)),
-            BaseType::Aggregate { keyword, tag } => {
-                let what = if tag.is_empty() {
-                    (*keyword).to_owned()
-                } else {
-                    format!("{keyword} {tag}")
-                };
-                Err(unsupported("N_STRUCT", &what, span)
-                    .with_help("read a member by its offset: *(int *)(pointer + 8)"))
-            }
+            BaseType::Aggregate { keyword, tag, members } => self
+                .structure(keyword, tag, members.as_deref(), span)
+                .map(Type::Structure),
             BaseType::Named(name) => match self.types.get(name).cloned().or_else(|| types::named(name)) {
                 Some(found) => Ok(found),
                 None => Err(Diagnostic::new(
@@ -227,10 +231,15 @@ impl Resolver {
     }
 
     /// What is made of a type by stars and brackets.
-    fn derive(&mut self, base: Type, derived: &[Derived], span: Span) -> Resolve<Type> {
+    pub(super) fn derive(&mut self, base: Type, derived: &[Derived], span: Span) -> Resolve<Type> {
         let mut result = base;
-        for step in derived {
+        let mut steps = derived.iter().peekable();
+        while let Some(step) = steps.next() {
             result = match step {
+                // Nothing calls what it points to.
+                Derived::Function if steps.next_if(|next| matches!(next, Derived::Pointer)).is_some() => {
+                    Type::Pointer(None)
+                }
                 Derived::Pointer if pointer_depth(&result) >= usize::from(MAXIMUM_NESTING) => {
                     return Err(Diagnostic::new(
                         "N_NESTING",
@@ -240,7 +249,7 @@ impl Resolver {
                 }
                 Derived::Pointer if result == Type::Void => Type::Pointer(None),
                 Derived::Pointer => Type::Pointer(Some(Box::new(result))),
-                Derived::Array(_) => return Err(unsupported("N_ARRAY", "an array of fixed size", span)),
+                Derived::Array(dimension) => self.array(result, dimension, span)?,
                 Derived::ArrayOfUnknownSize => {
                     return Err(Diagnostic::new(
                         "D_DECL_ARRNULL",
@@ -282,7 +291,7 @@ fn nodes(of: &Expression) -> usize {
     let place = |place: &Place| match place {
         Place::Scalar { .. } => 0,
         Place::Element { keys, .. } => all(keys),
-        Place::Memory { address, .. } => nodes(address),
+        Place::Memory { address: inner, .. } | Place::Field { offset: inner, .. } => nodes(inner),
     };
     1 + match &of.kind {
         ExpressionKind::Integer(_) | ExpressionKind::String(_) | ExpressionKind::Builtin(_) => 0,
@@ -290,6 +299,7 @@ fn nodes(of: &Expression) -> usize {
         ExpressionKind::Register(one)
         | ExpressionKind::Unary { operand: one, .. }
         | ExpressionKind::Cast(one)
+        | ExpressionKind::Narrow(one)
         | ExpressionKind::Load(one) => nodes(one),
         ExpressionKind::Binary { left, right, .. }
         | ExpressionKind::Logical { left, right, .. }

@@ -10,8 +10,8 @@ use crate::syntax::{IntegerLiteral, Node, NodeKind};
 use crate::types;
 
 impl Resolver {
-    /// The value of an expression.
-    pub(super) fn expression(&mut self, node: &Node) -> Resolve<Expression> {
+    /// An expression as an operand: a structure or an array is still where it lies ([`super::memory`]).
+    pub(super) fn operand(&mut self, node: &Node) -> Resolve<Expression> {
         let span = node.span;
         match &node.kind {
             NodeKind::Integer(integer) => Ok(literal(*integer, span)),
@@ -25,7 +25,7 @@ impl Resolver {
             NodeKind::Index { base, indices } => self.index(base, indices, node),
             NodeKind::Aggregation(name) => Err(aggregation_as_value(name, span)),
             NodeKind::Call { function, arguments } => self.call(function, arguments, span),
-            NodeKind::Member { base, arrow, .. } => self.member(base, *arrow, span),
+            NodeKind::Member { base, name, arrow } => self.member(base, name, *arrow, span),
             NodeKind::Unary { operator, operand } => self.unary(*operator, operand, span),
             NodeKind::Increment { operand, delta, post } => self.increment(operand, *delta, *post, span),
             NodeKind::Binary { operator, left, right } => {
@@ -67,7 +67,7 @@ impl Resolver {
                 sizeof(&of, span)
             }
             NodeKind::Sizeof(operand) => {
-                let operand = self.expression(operand)?;
+                let operand = self.operand(operand)?;
                 sizeof(&operand.value_type, span)
             }
             NodeKind::Stringof(operand) => {
@@ -84,7 +84,11 @@ impl Resolver {
                     }),
                 }
             }
-            NodeKind::Offsetof(_) => Err(unsupported("N_STRUCT", "offsetof", span)),
+            NodeKind::Offsetof(of, member) => {
+                let of = self.type_of(of)?;
+                let offset = self.offset_of(&of, member, span)?;
+                Ok(constant::integer(offset as i64, constant::UNSIGNED_LONG, span))
+            }
             NodeKind::Translate { .. } => Err(unsupported("N_TRANSLATOR", "xlate", span)),
         }
     }
@@ -182,7 +186,10 @@ impl Resolver {
                 return self.read(&found, span);
             }
         }
-        let pointer = self.expression(base)?;
+        let pointer = self.operand(base)?;
+        if matches!(pointer.value_type, Type::Array { .. }) {
+            return self.element(pointer, indices, span);
+        }
         if !matches!(pointer.value_type, Type::Pointer(_)) {
             let message = format!(
                 "a value of type \"{}\" has no elements",
@@ -231,33 +238,6 @@ impl Resolver {
             value_type: Type::U64,
             span,
         })
-    }
-
-    fn member(&mut self, base: &Node, arrow: bool, span: Span) -> Resolve<Expression> {
-        let operator = if arrow { "->" } else { "." };
-        let base = self.expression(base)?;
-        match base.value_type {
-            Type::Pointer(_) | Type::Bytes { .. } if arrow => {
-                Err(unsupported("N_STRUCT", "members of structures", span)
-                    .with_help("read the member by its offset: *(int *)(pointer + 8)"))
-            }
-            other if arrow => Err(Diagnostic::new(
-                "D_OP_PTR",
-                span,
-                format!(
-                    "operator -> must be applied to a pointer, not to \"{}\"",
-                    types::name(&other)
-                ),
-            )),
-            other => Err(Diagnostic::new(
-                "D_OP_SOU",
-                span,
-                format!(
-                    "operator {operator} cannot be applied to type \"{}\"",
-                    types::name(&other)
-                ),
-            )),
-        }
     }
 
     fn comma_operand(&mut self, node: &Node) -> Resolve<Expression> {
@@ -321,8 +301,7 @@ fn sizeof(of: &Type, span: Span) -> Resolve<Expression> {
 
 /// Something of D that is not there yet.
 pub(super) fn unsupported(tag: &'static str, what: &str, span: Span) -> Diagnostic {
-    let verb = if what.starts_with("members") { "are" } else { "is" };
-    Diagnostic::new(tag, span, format!("{what} {verb} not supported yet"))
+    Diagnostic::new(tag, span, format!("{what} is not supported yet"))
 }
 
 pub(super) fn multi_dimensional(aggregation: &Node, span: Span) -> Diagnostic {

@@ -11,6 +11,7 @@
 //! | `actions`, `aggregations` | what only a statement can be |
 //! | `expressions`, `operators`, `assignment`, `subroutines` | values |
 //! | `variables` | places that can be read and assigned |
+//! | `structures`, `memory` | structures and arrays: their declarations; members and elements |
 //! | `constant`, `names` | folding; the names every program knows |
 //!
 //! Every function that resolves answers with the first thing wrong; the statements of a clause are resolved
@@ -25,15 +26,17 @@ mod convert;
 mod declarations;
 mod expressions;
 mod later;
+mod memory;
 mod names;
 mod operators;
 mod statements;
+mod structures;
 mod subroutines;
 mod variables;
 
 use crate::diagnostic::Diagnostic;
 use crate::options::Options;
-use crate::program::{AggregationId, Expression, Pragma, Program, Type, VariableId};
+use crate::program::{AggregationId, Expression, Pragma, Program, Scope, Structure, Type, VariableId};
 use crate::source::Span;
 use crate::syntax::Item;
 use later::Later;
@@ -108,6 +111,10 @@ struct Resolver {
     clause_locals: HashMap<String, Known>,
     aggregations: HashMap<String, KnownAggregation>,
     types: HashMap<String, Type>,
+    /// By keyword and tag: `struct s`.
+    structures: HashMap<String, Structure>,
+    /// Variables that hold a structure or an array: their program form is bytes.
+    aggregates: HashMap<(Scope, VariableId), Type>,
     enumerators: HashMap<String, i64>,
     inlines: HashMap<String, Expression>,
     /// What is assigned further on.

@@ -24,7 +24,7 @@ impl Resolver {
                 Some(value) => constant::truth(value == 0, span),
                 None => Expression {
                     span,
-                    ..unary(UnaryOperator::Not, operand, Type::I32)
+                    ..unary(UnaryOperator::Not, convert::uncut(operand), Type::I32)
                 },
             });
         }
@@ -37,13 +37,17 @@ impl Resolver {
             return Err(operand_type(tag, mark, kind, &operand.value_type, span));
         };
         let integer = types::promote(integer);
-        let operand = convert::to_integer(operand, integer);
+        let on_bits = |operator, operand| {
+            let operand = convert::operand(operand, integer.signed);
+            let to = operand.value_type.clone();
+            convert::narrow(unary(operator, operand, to), integer)
+        };
         let result = match (operator, constant::value(&operand)) {
-            (PrefixOperator::Plus, _) => operand,
+            (PrefixOperator::Plus, _) => convert::to_integer(operand, integer),
             (PrefixOperator::Complement, Some(value)) => constant::folded(!value, integer, span),
             (_, Some(value)) => constant::folded(value.wrapping_neg(), integer, span),
-            (PrefixOperator::Complement, None) => unary(UnaryOperator::Complement, operand, Type::Integer(integer)),
-            (_, None) => unary(UnaryOperator::Negate, operand, Type::Integer(integer)),
+            (PrefixOperator::Complement, None) => on_bits(UnaryOperator::Complement, operand),
+            (_, None) => on_bits(UnaryOperator::Negate, operand),
         };
         Ok(Expression { span, ..result })
     }
@@ -69,6 +73,9 @@ impl Resolver {
         };
         match to {
             Type::Integer(_) | Type::Pointer(_) => Ok(convert::load(pointer, &to, span)),
+            Type::Structure(_) | Type::Array { .. } => {
+                Ok(super::memory::in_memory(convert::to_address(pointer), to, span))
+            }
             other => Err(super::expressions::unsupported(
                 "N_LOAD",
                 &format!("reading a {} through a pointer", types::name(&other)),
@@ -86,8 +93,12 @@ impl Resolver {
                 "cannot take address of dynamic variable",
             ));
         }
-        let operand = self.expression(operand)?;
+        let operand = self.operand(operand)?;
         let to = operand.value_type.clone();
+        if super::memory::is_aggregate(&to) && matches!(operand.kind, ExpressionKind::Load(_)) {
+            let address = super::memory::address_of(operand);
+            return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));
+        }
         let inner = match operand.kind {
             // A pointer is loaded as a number, then made a pointer.
             ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
@@ -155,8 +166,8 @@ impl Resolver {
         }
         let kind = ExpressionKind::Logical {
             operator,
-            left: Box::new(left),
-            right: Box::new(right),
+            left: Box::new(convert::uncut(left)),
+            right: Box::new(convert::uncut(right)),
         };
         Ok(Expression {
             kind,
@@ -192,11 +203,16 @@ impl Resolver {
                 types::name(&otherwise.value_type)
             ),
         );
+        let mut common = None;
         let (then, otherwise) = match (&then.value_type, &otherwise.value_type) {
             (Type::Void, _) | (_, Type::Void) => return Err(incompatible),
             (Type::Integer(a), Type::Integer(b)) => {
                 let to = types::common(*a, *b);
-                (convert::to_integer(then, to), convert::to_integer(otherwise, to))
+                common = Some(to);
+                (
+                    convert::operand(then, to.signed),
+                    convert::operand(otherwise, to.signed),
+                )
             }
             (a, b) if a == b && !matches!(a, Type::Bytes { .. }) => (then, otherwise),
             (Type::String, _) => (then, convert::assign(otherwise, &Type::String).ok_or(incompatible)?),
@@ -214,19 +230,22 @@ impl Resolver {
             }
             _ => return Err(incompatible),
         };
+        let narrow = |chosen: Expression| match common {
+            Some(to) if constant::value(&chosen).is_some() => convert::to_integer(chosen, to),
+            Some(to) => convert::narrow(chosen, to),
+            None => chosen,
+        };
         if let Some(value) = constant::value(&condition) {
-            return Ok(Expression {
-                span,
-                ..if value != 0 { then } else { otherwise }
-            });
+            let chosen = narrow(if value != 0 { then } else { otherwise });
+            return Ok(Expression { span, ..chosen });
         }
         let value_type = then.value_type.clone();
         let kind = ExpressionKind::Conditional {
-            condition: Box::new(condition),
+            condition: Box::new(convert::uncut(condition)),
             then: Box::new(then),
             otherwise: Box::new(otherwise),
         };
-        Ok(Expression { kind, value_type, span })
+        Ok(narrow(Expression { kind, value_type, span }))
     }
 }
 
@@ -292,7 +311,6 @@ fn arithmetic(operator: BinaryOperator, left: Expression, right: Expression, spa
     } else {
         types::common(*left_type, *right_type)
     };
-    let right_to = if shift { types::promote(*right_type) } else { to };
     let divides = matches!(operator, B::Divide | B::Remainder);
     if divides && constant::value(&right) == Some(0) {
         return Err(Diagnostic::new(
@@ -306,8 +324,14 @@ fn arithmetic(operator: BinaryOperator, left: Expression, right: Expression, spa
     {
         return Ok(folded);
     }
-    let (left, right) = (convert::to_integer(left, to), convert::to_integer(right, right_to));
-    Ok(operation(operator, left, right, Type::Integer(to), span))
+    let right_signed = if shift {
+        types::promote(*right_type).signed
+    } else {
+        to.signed
+    };
+    let (left, right) = (convert::operand(left, to.signed), convert::operand(right, right_signed));
+    let result = left.value_type.clone();
+    Ok(convert::narrow(operation(operator, left, right, result, span), to))
 }
 
 /// `pointer + integer`, `integer + pointer`, `pointer - integer`, `pointer - pointer`.
@@ -365,7 +389,7 @@ pub(super) fn scaled(index: Expression, pointee: Option<&Type>, span: Span) -> R
         )
         .with_help("cast the pointer to what it points to, or to uintptr_t"));
     };
-    let index = convert::to_address(index);
+    let index = convert::operand(index, false);
     if size == 1 {
         return Ok(index);
     }
@@ -389,8 +413,7 @@ fn comparison(operator: BinaryOperator, left: Expression, right: Expression, spa
             {
                 return Ok(folded);
             }
-            let (left, right) = (convert::to_integer(left, to), convert::to_integer(right, to));
-            (left, right)
+            (convert::operand(left, to.signed), convert::operand(right, to.signed))
         }
         (Type::String, _) => (left, convert::assign(right, &Type::String).ok_or(wrong)?),
         (_, Type::String) => (convert::assign(left, &Type::String).ok_or(wrong)?, right),

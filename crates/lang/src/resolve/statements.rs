@@ -49,7 +49,7 @@ impl Resolver {
     pub(super) fn predicate(&mut self, node: &Node) -> Resolve<crate::program::Expression> {
         let predicate = self.expression(node)?;
         if types::is_scalar(&predicate.value_type) {
-            return Ok(predicate);
+            return Ok(super::convert::uncut(predicate));
         }
         Err(Diagnostic::new(
             "D_PRED_SCALAR",
@@ -90,7 +90,7 @@ impl Resolver {
                 }
             }
         }
-        Ok(Statement::Expression(self.expression(node)?))
+        Ok(Statement::Expression(self.bytes(node)?))
     }
 }
 

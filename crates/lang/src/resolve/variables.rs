@@ -1,7 +1,7 @@
 //! Variables: global, `self->`, `this->`; scalars and associative arrays; and who may be assigned.
 
 use super::later::name_of;
-use super::{Known, Resolve, Resolver, convert, names};
+use super::{Known, Resolve, Resolver, constant, convert, names};
 use crate::diagnostic::Diagnostic;
 use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable, VariableId};
 use crate::source::Span;
@@ -122,6 +122,17 @@ impl Resolver {
         self.check_assignable(designator)?;
         if let Some(found) = self.place(designator)? {
             return Ok(found);
+        }
+        if let Some(bytes) = self.aggregate_of(value_type, designator.keys.is_some(), designator.span)? {
+            let variable = Variable {
+                name: designator.name.to_owned(),
+                value_type: bytes.clone(),
+                keys: None,
+            };
+            let scope = designator.scope;
+            let id = self.define(scope, variable, designator.span);
+            self.aggregates.insert((scope, id), value_type.clone());
+            return Ok((Place::Scalar { scope, variable: id }, bytes));
         }
         let value_type = match value_type {
             Type::Void => {
@@ -250,6 +261,21 @@ impl Resolver {
     /// The value of a variable that must exist.
     pub(super) fn read(&mut self, designator: &Designator<'_>, span: Span) -> Resolve<Expression> {
         if let Some((place, value_type)) = self.place(designator)? {
+            if let Place::Scalar { scope, variable } = place
+                && let Some(of) = self.aggregates.get(&(scope, variable)).cloned()
+            {
+                let place = Place::Field {
+                    scope,
+                    variable,
+                    offset: Box::new(constant::integer(0, constant::UNSIGNED_LONG, span)),
+                    value_type: of.clone(),
+                };
+                return Ok(Expression {
+                    kind: ExpressionKind::Variable(place),
+                    value_type: of,
+                    span,
+                });
+            }
             return Ok(Expression {
                 kind: ExpressionKind::Variable(place),
                 value_type,

@@ -102,7 +102,14 @@ fn expression(program: &Program, of: &Expression) {
             assert_eq!((to, &index.value_type), (&Type::U64, &Type::I64));
             expression(program, index);
         }
-        ExpressionKind::Variable(target) => assert_eq!(place(program, target), to),
+        // The address of a variable's memory has no size in its type.
+        ExpressionKind::Variable(target) => {
+            let held = place(program, target);
+            assert!(
+                held == to || matches!((held, to), (Type::Bytes { .. }, Type::Bytes { size: None })),
+                "{of:?}"
+            );
+        }
         ExpressionKind::Unary { operator, operand } => {
             match operator {
                 UnaryOperator::Not => assert!(*to == Type::I32 && is_scalar(&operand.value_type)),
@@ -157,9 +164,16 @@ fn expression(program: &Program, of: &Expression) {
                 Type::Integer(_) | Type::Pointer(_) => assert!(!matches!(from, Type::String | Type::Void), "{of:?}"),
                 Type::String => assert!(!matches!(from, Type::Void), "{of:?}"),
                 Type::Void => {}
-                Type::Bytes { .. } => panic!("{of:?}"),
+                Type::Bytes { .. } | Type::Structure(_) | Type::Array { .. } => panic!("{of:?}"),
             }
             expression(program, operand);
+        }
+        ExpressionKind::Narrow(value) => {
+            let (Type::Integer(to), Type::Integer(from)) = (to, &value.value_type) else {
+                panic!("{of:?}")
+            };
+            assert!(to.bytes < from.bytes, "{of:?}");
+            expression(program, value);
         }
         ExpressionKind::Assign { place: target, value } => {
             assert_eq!(place(program, target), to);
@@ -215,6 +229,22 @@ fn place<'p>(program: &'p Program, of: &'p Place) -> &'p Type {
     let (scope, id, keys) = match of {
         Place::Scalar { scope, variable } => (scope, variable, None),
         Place::Element { scope, variable, keys } => (scope, variable, Some(keys)),
+        Place::Field {
+            scope,
+            variable,
+            offset,
+            value_type,
+        } => {
+            let whole = match scope {
+                Scope::Global => &program.globals[variable.0 as usize],
+                Scope::ThreadLocal => &program.thread_locals[variable.0 as usize],
+                Scope::ClauseLocal => &program.clause_locals[variable.0 as usize],
+            };
+            assert!(matches!(whole.value_type, Type::Bytes { size: Some(_) }), "{of:?}");
+            assert!(offset.value_type == Type::U64 && is_scalar(value_type), "{of:?}");
+            expression(program, offset);
+            return value_type;
+        }
         Place::Memory { address, value_type } => {
             assert!(address.value_type == Type::U64 && is_scalar(value_type), "{of:?}");
             expression(program, address);
@@ -226,8 +256,12 @@ fn place<'p>(program: &'p Program, of: &'p Place) -> &'p Type {
         Scope::ThreadLocal => &program.thread_locals[id.0 as usize],
         Scope::ClauseLocal => &program.clause_locals[id.0 as usize],
     };
+    let held = &variable.value_type;
     assert!(
-        !matches!(variable.value_type, Type::Void | Type::Bytes { .. }),
+        !matches!(
+            held,
+            Type::Void | Type::Bytes { size: None } | Type::Structure(_) | Type::Array { .. }
+        ),
         "{variable:?}"
     );
     match (keys, &variable.keys) {

@@ -1,0 +1,292 @@
+//! Structures and unions: where their members lie, as the ABI of x86-64 has it.
+//!
+//! ```text
+//! struct { char a; int b : 5; int c : 30; short d[2]; }
+//!
+//! byte  0       1       2       3       4       5       6       7       8               12
+//!       +-------+-----+---------------+-------------------------------+---------------+-------+
+//!       | a     | b:5 |               | c:30                          | d[0]    d[1]  |  pad  |
+//!       +-------+-----+---------------+-------------------------------+---------------+-------+
+//! ```
+//!
+//! A bit-field lies within one unit of its type, and begins a new one when it would not fit. A tag may be named before
+//! its members are known (`struct list { struct list *next; }`), so a structure is a handle to what is filled in later, once.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+
+use super::Type;
+
+/// A structure or union, known by its identity: two with the same members are different.
+#[derive(Clone)]
+pub struct Structure(Arc<Definition>);
+
+struct Definition {
+    /// `struct tag`, or the keyword alone.
+    name: String,
+    body: OnceLock<Body>,
+}
+
+/// What a structure is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// In the order of the text.
+    pub members: Vec<Member>,
+    /// With the padding at the end.
+    pub bytes: u64,
+    /// A power of two.
+    pub alignment: u64,
+}
+
+/// A member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Empty for a structure or union whose members are looked up as if they were the outer one's.
+    pub name: String,
+    /// Of a bit-field, the type of its unit.
+    pub member_type: Type,
+    /// From the start of the structure; of a bit-field, of its unit.
+    pub offset: u64,
+    /// Of a bit-field.
+    pub bits: Option<Bits>,
+}
+
+/// Where a bit-field lies in its unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bits {
+    /// From the least significant bit.
+    pub shift: u32,
+    /// From 1 to the bits of the unit.
+    pub width: u32,
+}
+
+/// A member as it was found, perhaps within members without a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its type.
+    pub member_type: Type,
+    /// From the start of the outermost structure.
+    pub offset: u64,
+    /// Of a bit-field.
+    pub bits: Option<Bits>,
+}
+
+/// A member to be given its place.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// May be empty.
+    pub name: String,
+    /// Complete.
+    pub member_type: Type,
+    /// Width of a bit-field; 0, without a name, ends the unit.
+    pub width: Option<u32>,
+}
+
+impl Structure {
+    /// A structure whose members are not known.
+    #[must_use]
+    pub fn new(name: String) -> Structure {
+        Structure(Arc::new(Definition {
+            name,
+            body: OnceLock::new(),
+        }))
+    }
+
+    /// `struct tag`, or the keyword alone.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What it is made of, when that is known.
+    #[must_use]
+    pub fn body(&self) -> Option<&Body> {
+        self.0.body.get()
+    }
+
+    /// Lays the members out; yields whether they were not known before. `union`: all at the start.
+    pub fn define(&self, declared: Vec<Declared>, union: bool) -> bool {
+        self.0.body.set(laid_out(declared, union)).is_ok()
+    }
+
+    /// A member by its name.
+    #[must_use]
+    pub fn member(&self, name: &str) -> Option<Found> {
+        let body = self.body()?;
+        if let Some(member) = body.members.iter().find(|member| member.name == name) {
+            return Some(Found {
+                member_type: member.member_type.clone(),
+                offset: member.offset,
+                bits: member.bits,
+            });
+        }
+        body.members
+            .iter()
+            .filter(|member| member.name.is_empty())
+            .find_map(|member| {
+                let Type::Structure(inner) = &member.member_type else {
+                    return None;
+                };
+                let found = inner.member(name)?;
+                Some(Found {
+                    offset: found.offset + member.offset,
+                    ..found
+                })
+            })
+    }
+}
+
+fn laid_out(declared: Vec<Declared>, union: bool) -> Body {
+    let mut members = Vec::with_capacity(declared.len());
+    // In bits, so that bit-fields can go on where the last one ended.
+    let (mut end, mut largest, mut alignment) = (0_u64, 0_u64, 1_u64);
+    for Declared {
+        name,
+        member_type,
+        width,
+    } in declared
+    {
+        let bytes = size_of(&member_type).unwrap_or(0);
+        let align = alignment_of(&member_type);
+        if union {
+            end = 0;
+        }
+        let start = match width {
+            Some(0) => {
+                end = end.next_multiple_of(8 * align);
+                continue;
+            }
+            Some(width) if end / (8 * bytes) == (end + u64::from(width) - 1) / (8 * bytes) => end,
+            Some(_) | None => end.next_multiple_of(8 * align),
+        };
+        let unit = start / (8 * align) * align;
+        let bits = width.map(|width| Bits {
+            shift: (start - 8 * unit) as u32,
+            width,
+        });
+        end = start + width.map_or(8 * bytes, u64::from);
+        largest = largest.max(end);
+        // A bit-field without a name takes room and asks for no alignment.
+        if name.is_empty() && bits.is_some() {
+            continue;
+        }
+        alignment = alignment.max(align);
+        members.push(Member {
+            name,
+            member_type,
+            offset: unit,
+            bits,
+        });
+    }
+    Body {
+        members,
+        bytes: largest.div_ceil(8).next_multiple_of(alignment),
+        alignment,
+    }
+}
+
+/// Bytes of a value in C, where it has a fixed size.
+#[must_use]
+pub fn size_of(of: &Type) -> Option<u64> {
+    match of {
+        Type::Integer(integer) => Some(u64::from(integer.bytes)),
+        Type::Pointer(_) => Some(8),
+        Type::Bytes { size } => size.map(u64::from),
+        Type::Structure(structure) => structure.body().map(|body| body.bytes),
+        Type::Array { of, count } => size_of(of)?.checked_mul(u64::from(*count)),
+        Type::Void | Type::String => None,
+    }
+}
+
+/// The alignment of a value in C; 1 where it has none.
+#[must_use]
+pub fn alignment_of(of: &Type) -> u64 {
+    match of {
+        Type::Structure(structure) => structure.body().map_or(1, |body| body.alignment),
+        Type::Array { of, .. } => alignment_of(of),
+        Type::Bytes { .. } => 1,
+        _ => size_of(of).unwrap_or(1),
+    }
+}
+
+impl PartialEq for Structure {
+    fn eq(&self, other: &Structure) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Structure {}
+
+impl Hash for Structure {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+/// The name only: a structure may point to itself.
+impl fmt::Debug for Structure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::IntegerType;
+
+    fn integer(bytes: u8) -> Type {
+        Type::Integer(IntegerType { bytes, signed: true })
+    }
+
+    /// Offset, and shift and width of a bit-field.
+    type Place = (u64, Option<(u32, u32)>);
+
+    fn places(members: &[(&str, u8, Option<u32>)], union: bool) -> (Vec<Place>, u64) {
+        let structure = Structure::new("struct s".to_owned());
+        let declared = members
+            .iter()
+            .map(|(name, bytes, width)| Declared {
+                name: (*name).to_owned(),
+                member_type: integer(*bytes),
+                width: *width,
+            })
+            .collect();
+        assert!(structure.define(declared, union));
+        let body = structure.body().unwrap();
+        let places = body
+            .members
+            .iter()
+            .map(|member| (member.offset, member.bits.map(|bits| (bits.shift, bits.width))))
+            .collect();
+        (places, body.bytes)
+    }
+
+    /// What gcc makes of the same declarations.
+    #[test]
+    fn members_lie_where_the_abi_has_them() {
+        assert_eq!(
+            places(&[("a", 1, None), ("b", 4, None), ("c", 2, None), ("d", 8, None)], false),
+            (vec![(0, None), (4, None), (8, None), (16, None)], 24)
+        );
+        assert_eq!(
+            places(
+                &[("a", 1, None), ("b", 4, Some(5)), ("c", 4, Some(30)), ("d", 2, None)],
+                false
+            ),
+            (vec![(0, None), (0, Some((8, 5))), (4, Some((0, 30))), (8, None)], 12)
+        );
+        assert_eq!(
+            places(
+                &[("a", 4, Some(3)), ("", 4, Some(0)), ("b", 4, Some(3)), ("c", 1, None)],
+                false
+            ),
+            (vec![(0, Some((0, 3))), (4, Some((0, 3))), (5, None)], 8)
+        );
+        assert_eq!(
+            places(&[("a", 1, None), ("b", 8, None), ("c", 4, Some(7))], true),
+            (vec![(0, None), (0, None), (0, Some((0, 7)))], 8)
+        );
+    }
+}

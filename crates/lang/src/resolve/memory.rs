@@ -1,0 +1,285 @@
+//! Members and elements: of what lies in the target's memory, and of variables.
+//!
+//! A structure or an array is no value. While an expression is resolved it is known by where it lies:
+//!
+//! ```text
+//! *p, p->m, p[i]     ExpressionKind::Load(address), of the structure's or array's type
+//! x, x.m, x[i]       ExpressionKind::Variable(Place::Field), likewise
+//! ```
+//!
+//! Whoever wants a value gets one of these: the member or element (an integer or a pointer), the bytes ([`Resolver::bytes`]),
+//! or, of an array, the address of its first element ([`Resolver::expression`]).
+
+use super::structures::find_member;
+use super::{Resolve, Resolver, constant, convert};
+use crate::diagnostic::Diagnostic;
+use crate::program::{BinaryOperator, Bits, Expression, ExpressionKind, Function, IntegerType, Place, Type, size_of};
+use crate::source::Span;
+use crate::syntax::Node;
+use crate::types;
+
+/// Whether a type is that of something in memory.
+pub(super) fn is_aggregate(of: &Type) -> bool {
+    matches!(of, Type::Structure(_) | Type::Array { .. })
+}
+
+impl Resolver {
+    /// The value of an expression; an array becomes the address of its first element.
+    pub(super) fn expression(&mut self, node: &Node) -> Resolve<Expression> {
+        Ok(decayed(self.operand(node)?))
+    }
+
+    /// The value of an expression; a structure or an array becomes its bytes.
+    pub(super) fn bytes(&mut self, node: &Node) -> Resolve<Expression> {
+        let found = self.operand(node)?;
+        Ok(bytes_of(found))
+    }
+
+    /// `base.member`, `base->member`.
+    pub(super) fn member(&mut self, base: &Node, name: &str, arrow: bool, span: Span) -> Resolve<Expression> {
+        let mark = if arrow { "->" } else { "." };
+        let base = if arrow {
+            self.expression(base)?
+        } else {
+            self.operand(base)?
+        };
+        let (whole, pointed) = match &base.value_type {
+            Type::Pointer(Some(to)) if arrow => (to.as_ref().clone(), true),
+            Type::Pointer(None) | Type::Bytes { .. } if arrow => {
+                let message = format!(
+                    "operator -> cannot be applied to pointer to type \"void\"; must be applied to a struct or union \
+                     pointer: {name}"
+                );
+                return Err(Diagnostic::new("D_OP_SOU", span, message)
+                    .with_help("cast it first: ((struct s *)pointer)->member"));
+            }
+            other if arrow => {
+                return Err(Diagnostic::new(
+                    "D_OP_PTR",
+                    span,
+                    format!(
+                        "operator -> must be applied to a pointer, not to \"{}\"",
+                        types::name(other)
+                    ),
+                ));
+            }
+            other => (other.clone(), false),
+        };
+        let Type::Structure(structure) = &whole else {
+            return Err(Diagnostic::new(
+                "D_OP_SOU",
+                span,
+                format!(
+                    "operator {mark} cannot be applied to {}type \"{}\"; must be applied to a struct or union",
+                    if pointed { "pointer to " } else { "" },
+                    types::name(&whole)
+                ),
+            ));
+        };
+        let found = find_member(structure, name, span)?;
+        let base = if pointed {
+            in_memory(convert::to_address(base), whole.clone(), span)
+        } else {
+            base
+        };
+        let offset = constant::integer(found.offset as i64, constant::UNSIGNED_LONG, span);
+        let part = part(base, offset, &found.member_type, span)?;
+        Ok(match found.bits {
+            None => part,
+            Some(bits) => extract(part, bits, span),
+        })
+    }
+
+    /// `base[index]` of an array.
+    pub(super) fn element(&mut self, base: Expression, indices: &[Node], span: Span) -> Resolve<Expression> {
+        let Type::Array { of, count } = base.value_type.clone() else {
+            return Err(Diagnostic::new("D_ARR_BADREF", span, "this has no elements"));
+        };
+        let [index] = indices else {
+            return Err(Diagnostic::new(
+                "D_ARR_BADREF",
+                span,
+                "an array has one index in each pair of brackets",
+            ));
+        };
+        let at = index.span;
+        let index = self.expression(index)?;
+        if !matches!(index.value_type, Type::Integer(_)) {
+            return Err(Diagnostic::new(
+                "D_ARR_BADREF",
+                at,
+                format!(
+                    "array index must be of integral type, found \"{}\"",
+                    types::name(&index.value_type)
+                ),
+            ));
+        }
+        let in_variable = matches!(base.kind, ExpressionKind::Variable(_));
+        if in_variable && constant::wide_value(&index).is_some_and(|index| !(0..i128::from(count)).contains(&index)) {
+            return Err(Diagnostic::new(
+                "D_ARR_BADREF",
+                at,
+                format!("index outside array bounds: there are {count} elements"),
+            ));
+        }
+        let offset = super::operators::scaled(index, Some(&of), span)?;
+        part(base, offset, &of, span)
+    }
+}
+
+/// An array as the address of its first element; anything else as it is.
+pub(super) fn decayed(found: Expression) -> Expression {
+    match &found.value_type {
+        Type::Array { of, .. } => {
+            let to = Type::Pointer(Some(of.clone()));
+            convert::cast(address_of(found), to)
+        }
+        _ => found,
+    }
+}
+
+/// Something in the target's memory.
+pub(super) fn in_memory(address: Expression, of: Type, span: Span) -> Expression {
+    Expression {
+        kind: ExpressionKind::Load(Box::new(address)),
+        value_type: of,
+        span,
+    }
+}
+
+/// What lies `offset` bytes behind the start of a structure or array.
+fn part(whole: Expression, offset: Expression, of: &Type, span: Span) -> Resolve<Expression> {
+    match whole.kind {
+        ExpressionKind::Load(address) => {
+            let address = add(convert::to_address(*address), offset, span);
+            Ok(if is_aggregate(of) {
+                in_memory(address, of.clone(), span)
+            } else {
+                convert::load(address, of, span)
+            })
+        }
+        ExpressionKind::Variable(Place::Field {
+            scope,
+            variable,
+            offset: before,
+            ..
+        }) => {
+            let offset = Box::new(add(*before, offset, span));
+            let place = Place::Field {
+                scope,
+                variable,
+                offset,
+                value_type: of.clone(),
+            };
+            Ok(Expression {
+                kind: ExpressionKind::Variable(place),
+                value_type: of.clone(),
+                span,
+            })
+        }
+        _ => Err(Diagnostic::new(
+            "D_OP_LVAL",
+            span,
+            "this has no members that can be named",
+        )),
+    }
+}
+
+/// The sum of an address, or an offset, and an offset, all `uint64_t`.
+fn add(left: Expression, right: Expression, span: Span) -> Expression {
+    match (constant::value(&left), constant::value(&right)) {
+        (_, Some(0)) => left,
+        (Some(0), _) => right,
+        (Some(left), Some(right)) => constant::integer(left.wrapping_add(right), constant::UNSIGNED_LONG, span),
+        _ => Expression {
+            kind: ExpressionKind::Binary {
+                operator: BinaryOperator::Add,
+                left: Box::new(left),
+                right: Box::new(right),
+            },
+            value_type: Type::U64,
+            span,
+        },
+    }
+}
+
+/// Where a structure or array lies: an `uint64_t`. A variable's own memory has an address, too.
+pub(super) fn address_of(whole: Expression) -> Expression {
+    let span = whole.span;
+    match whole.kind {
+        ExpressionKind::Load(address) => convert::to_address(*address),
+        ExpressionKind::Variable(Place::Field {
+            scope,
+            variable,
+            offset,
+            ..
+        }) => {
+            let start = Expression {
+                kind: ExpressionKind::Variable(Place::Scalar { scope, variable }),
+                value_type: Type::Bytes { size: None },
+                span,
+            };
+            add(convert::cast(start, Type::U64), *offset, span)
+        }
+        kind => convert::cast(Expression { kind, ..whole }, Type::U64),
+    }
+}
+
+/// A structure or an array as bytes; anything else as it is.
+pub(super) fn bytes_of(whole: Expression) -> Expression {
+    let span = whole.span;
+    let size = match &whole.value_type {
+        of if is_aggregate(of) => size_of(of).and_then(|size| u32::try_from(size).ok()),
+        _ => return whole,
+    };
+    let (Some(size), value_type) = (size, Type::Bytes { size }) else {
+        return whole;
+    };
+    if let ExpressionKind::Variable(Place::Field {
+        scope,
+        variable,
+        offset,
+        ..
+    }) = &whole.kind
+        && constant::value(offset) == Some(0)
+    {
+        let place = Place::Scalar {
+            scope: *scope,
+            variable: *variable,
+        };
+        return Expression {
+            kind: ExpressionKind::Variable(place),
+            value_type,
+            span,
+        };
+    }
+    let size = constant::integer(i64::from(size), constant::UNSIGNED_LONG, span);
+    Expression {
+        kind: ExpressionKind::Call {
+            function: Function::CopyIn,
+            arguments: vec![address_of(whole), size],
+        },
+        value_type,
+        span,
+    }
+}
+
+/// The value of a bit-field in its unit: shifted up so that its highest bit is the register's, and down again.
+fn extract(unit: Expression, bits: Bits, span: Span) -> Expression {
+    let Type::Integer(of) = unit.value_type else {
+        return unit;
+    };
+    let wide = IntegerType { bytes: 8, ..of };
+    let shift = |operator, value: Expression, count: u32| Expression {
+        kind: ExpressionKind::Binary {
+            operator,
+            left: Box::new(value),
+            right: Box::new(constant::integer(i64::from(count), constant::LONG, span)),
+        },
+        value_type: Type::Integer(wide),
+        span,
+    };
+    let value = convert::to_integer(unit, wide);
+    let value = shift(BinaryOperator::ShiftLeft, value, 64 - bits.width - bits.shift);
+    convert::narrow(shift(BinaryOperator::ShiftRight, value, 64 - bits.width), of)
+}

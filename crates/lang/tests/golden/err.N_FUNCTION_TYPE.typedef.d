@@ -1,0 +1,2 @@
+typedef int function_t(int);
+BEGIN { }

@@ -1,0 +1,2 @@
+struct big { char bytes[2000000]; };
+BEGIN { }
