@@ -34,6 +34,7 @@ enum np_state {
 	NP_STATE_BUILDING = 0, /* nothing in the text is changed yet */
 	NP_STATE_ARMED = 1,    /* the site table is published; any of its sites may be patched */
 	NP_STATE_RESTORED = 2, /* every site holds its original bytes again */
+	NP_STATE_COMPLETE = 3, /* as ARMED, and all that was placed so far is in the text */
 };
 
 /* A kernel sigaction (not libc's): what rt_sigaction takes on x86-64. */
@@ -110,7 +111,9 @@ struct np_control {
 
 enum np_signal_slot { NP_SLOT_TRAP = 0, NP_SLOT_SEGV = 1, NP_SLOT_BUS = 2, NP_SLOT_ILL = 3, NP_SLOT_FPE = 4 };
 
-/* One patched place. Published before the text is touched; `length` bytes at `address`. Frozen. */
+/* One patched place. Published before the text is touched; `length` bytes at `address`. Frozen. While a patch comes or
+ * goes (crates/patch/src/transition.rs), or when its tracer was killed then, each of its bytes is the original one, the
+ * patched one, or int3; where several sites overlap, a patch was replaced by another, and it may be that of any of them. */
 struct np_site {
 	u64 address;
 	u32 length;

@@ -218,6 +218,16 @@ pub fn is_patched(pid: i32) -> bool {
     !differences(pid).is_empty()
 }
 
+/// Whether a tracer has declared that all of its patches are in place: the text itself changes while the program runs.
+pub fn is_complete(pid: i32) -> bool {
+    // `state` of struct np_control in agent/contract.h, and NP_STATE_COMPLETE.
+    const STATE_OFFSET: u64 = 36;
+    const COMPLETE: [u8; 4] = 3_u32.to_le_bytes();
+    let is_arena = |mapping: &&Mapping| mapping.path.starts_with("/memfd:nanoprobe") && mapping.offset == 0;
+    let arena = maps(pid).iter().find(is_arena).map(|mapping| mapping.start);
+    arena.is_some_and(|start| read(pid, start + STATE_OFFSET, 4).as_deref() == Some(&COMPLETE))
+}
+
 /// The process that traces a process by ptrace now, 0 for none; `None` when the process is gone.
 pub fn ptracer(pid: i32) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;

@@ -172,7 +172,7 @@ impl Tracer {
     #[track_caller]
     pub fn attach_or_end(self, pid: i32) -> Tracing {
         let mut tracing = self.start_on(pid);
-        let armed = || text::is_patched(pid) && text::ptracer(pid) == Some(0);
+        let armed = || text::is_complete(pid) && text::is_patched(pid) && text::ptracer(pid) == Some(0);
         let start = std::time::Instant::now();
         while tracing.running.is_running() && !armed() {
             assert!(start.elapsed() < crate::LIMIT, "hung: {}", tracing.running.stderr());
@@ -272,17 +272,14 @@ pub fn assert_nothing_lost(stderr: &str) {
     }
 }
 
-/// Waits until a tracer has changed the text of a process and let go of it.
-///
-/// The text is changed while the process is held by ptrace, so a changed text seen before a zero tracer means that all
-/// of it is changed.
+/// Waits until a tracer has changed the text of a process, all of it, and let go of it.
 ///
 /// # Panics
 /// When the tracer ends first, or neither happens.
 #[track_caller]
 pub fn wait_until_armed(tracer: &mut Running, pid: i32) {
     tracer.wait_until("arming its probes", |_| {
-        text::is_patched(pid) && text::ptracer(pid) == Some(0)
+        text::is_complete(pid) && text::is_patched(pid) && text::ptracer(pid) == Some(0)
     });
 }
 

@@ -95,6 +95,7 @@ fn layout_is_the_contracts() {
         ("NP_STATE_BUILDING", u64::from(STATE_BUILDING)),
         ("NP_STATE_ARMED", u64::from(STATE_ARMED)),
         ("NP_STATE_RESTORED", u64::from(STATE_RESTORED)),
+        ("NP_STATE_COMPLETE", u64::from(STATE_COMPLETE)),
         ("NP_SLOT_TRAP", SLOT_TRAP as u64),
         ("NP_SLOT_SEGV", SLOT_SEGV as u64),
         ("NP_SLOT_BUS", SLOT_BUS as u64),

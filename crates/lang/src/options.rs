@@ -34,6 +34,18 @@ pub enum BufferPolicy {
     Ring,
 }
 
+/// Whether all threads of a running program stand still while probes are written into its text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StopPolicy {
+    /// Few probes together with what needs a stop anyway, all others while the program runs.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never. Signal actions still take a short stop, the first and the last time.
+    Never,
+}
+
 /// When a started program (`-c`) is stopped to be instrumented.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EvaluationTime {
@@ -99,6 +111,8 @@ pub struct Options {
     pub evaluation_time: EvaluationTime,
     /// The tactic of patching that is forced, by name; `patch` knows the names.
     pub tactic: Option<String>,
+    /// Whether all threads stand still while probes are written.
+    pub stop: StopPolicy,
 }
 
 impl Default for Options {
@@ -129,6 +143,7 @@ impl Default for Options {
             clean_ns: SECOND / 101,
             evaluation_time: EvaluationTime::PreInitialization,
             tactic: None,
+            stop: StopPolicy::Auto,
         }
     }
 }
@@ -203,6 +218,7 @@ pub const NAMES: &[&str] = &[
     "rawbytes",
     "stackindent",
     "statusrate",
+    "stop",
     "strsize",
     "switchrate",
     "tactic",
@@ -261,6 +277,16 @@ impl Options {
                         ("preinit", EvaluationTime::PreInitialization),
                         ("postinit", EvaluationTime::PostInitialization),
                         ("main", EvaluationTime::Main),
+                    ],
+                )?;
+            }
+            "stop" => {
+                self.stop = given.word(
+                    "auto, always or never",
+                    &[
+                        ("auto", StopPolicy::Auto),
+                        ("always", StopPolicy::Always),
+                        ("never", StopPolicy::Never),
                     ],
                 )?;
             }

@@ -9,7 +9,7 @@ use nanoprobe_export::{AggregateTable, Event, Printer};
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{MacroValues, Source};
 use nanoprobe_session::{Choice, Losses, Output, Session};
-use nanoprobe_target::Exit;
+use nanoprobe_target::{Exit, Pauses};
 
 use crate::arguments::{Arguments, ProgramText};
 use crate::output::{Names, Sink, detached, losses, message, print_error, printer, probe_name};
@@ -113,9 +113,9 @@ impl<'a> Trace<'a> {
         let mut printer = printer(&program, self.options);
         let begun = session.begin()?;
         self.verbose(format_args!(
-            "attach {:.1} ms, stopped {:.1} ms, {} sites",
+            "attach {:.1} ms, {}, {} sites",
             milliseconds(begun.took),
-            milliseconds(begun.stopped),
+            stood(&begun.pauses),
             begun.patches
         ));
         let result = self.events(session, &mut printer);
@@ -134,9 +134,9 @@ impl<'a> Trace<'a> {
         self.announce(session);
         if session.process().is_some() {
             self.verbose(format_args!(
-                "detach {:.1} ms, stopped {:.1} ms, {} sites",
+                "detach {:.1} ms, {}, {} sites",
                 milliseconds(start.elapsed()),
-                milliseconds(gone.stopped),
+                stood(&gone.pauses),
                 gone.restored
             ));
         }
@@ -242,12 +242,9 @@ impl<'a> Trace<'a> {
                         message(text);
                     }
                 }
-                Output::Library { sites, stopped } => {
+                Output::Library { sites, pauses } => {
                     self.tell_places(session);
-                    self.verbose(format_args!(
-                        "library: {sites} sites, stopped {:.1} ms",
-                        milliseconds(stopped)
-                    ));
+                    self.verbose(format_args!("library: {sites} sites, {}", stood(&pauses)));
                 }
                 Output::Warning(text) => message(text),
                 Output::Exited(exit) => {
@@ -389,6 +386,12 @@ fn split(command: &str) -> Result<Vec<OsString>, String> {
     }
     words.extend(word.map(OsString::from));
     Ok(words)
+}
+
+/// For how long threads stood still: the one that stood longest, and, in it, all of them together.
+fn stood(pauses: &Pauses) -> String {
+    let (longest, whole) = (milliseconds(pauses.longest()), milliseconds(pauses.whole()));
+    format!("stopped {longest:.2} ms (all threads {whole:.2} ms)")
 }
 
 fn milliseconds(duration: Duration) -> f64 {

@@ -35,6 +35,8 @@
 //!    such that all constraints hold; or the next best run, where there is no such address.
 //! 4. [`build`]: run and address -> [`Built`]: the bytes to write, and the tables that say which original address
 //!    corresponds to which relocated one.
+//! 5. [`transition`]: patches that are there, patches that are to be there -> the order in which the bytes may be written
+//!    while threads execute them.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -49,6 +51,7 @@ mod refusal;
 mod relocate;
 mod replacement;
 mod tactic;
+mod transition;
 
 pub use address::{ParseAddressError, TargetAddress};
 pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
@@ -60,3 +63,4 @@ pub use point::{Fire, FireCondition, Point, Position};
 pub use refusal::Refusal;
 pub use replacement::Replacement;
 pub use tactic::Tactic;
+pub use transition::{BREAKPOINT, Steps, TextRange, instruction_starts, transition};

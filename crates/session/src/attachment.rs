@@ -7,10 +7,10 @@
 //! 2. One thread stands still: the arena, the thread table, the code block and near memory are mapped by system calls
 //!    made in it, each at its exact address. It runs on.
 //! 3. The arena is written through the shared mapping, the code through /proc/PID/mem.
-//! 4. All threads stand still. The site table is published and the state becomes ARMED: from here on `restore` can undo
-//!    all. Then: signal actions, the text, threads that stand inside a run. They run on.
+//! 4. The site table is published and the state becomes ARMED: from here on `restore` can undo all. Then signal actions
+//!    and the text: see [`crate::arming`].
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashSet;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,21 +18,22 @@ use std::time::Duration;
 
 use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with, redirect_table};
 use nanoprobe_arena::layout::{
-    Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_ARMED,
-    STATE_BUILDING, Site, TABLE_BYTES, TABLE_MAGIC, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_TRAP, UnwindModule,
-    VERSION,
+    Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_BUILDING,
+    TABLE_BYTES, TABLE_MAGIC, UnwindModule, VERSION,
 };
-use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _, Structure as _};
-use nanoprobe_patch::{Built, NearSpace, Redirect, Runtime, Tactic, TargetAddress, ThreadKey};
+use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _};
+use nanoprobe_lang::options::StopPolicy;
+use nanoprobe_patch::{NearSpace, Runtime, TargetAddress, ThreadKey};
 use nanoprobe_target::{Hole, Map, Process, Protection, Stopped};
 
 use crate::arena_memory::ArenaMemory;
+use crate::arming::redirects;
 use crate::clock::{Clock, tsc};
 use crate::error::SessionError;
 use crate::layout::{
     ArenaLayout, CODE_BYTES, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, round_up,
 };
-use crate::placement::{Patch, Placement, Refused, RefusedBecause, origins, tables};
+use crate::placement::{Patch, origins};
 use crate::signals;
 use crate::space::Space;
 
@@ -72,6 +73,8 @@ pub struct Parameters {
     pub reads_memory: bool,
     /// Whether handlers walk stacks.
     pub walks_stacks: bool,
+    /// Whether all threads stand still while sites are written.
+    pub stop: StopPolicy,
 }
 
 /// A session's presence in its target.
@@ -94,8 +97,13 @@ pub struct Attachment {
     pub near: NearSpace,
     /// What is patched.
     pub patches: Vec<Patch>,
-    /// Patches that were replaced by others; their detours are still there.
+    /// Those of them, by address, that are out of the text for now.
+    pub(crate) disarmed: HashSet<TargetAddress>,
+    /// Patches that were replaced by others; their detours are still there, and a thread that has met one of their traps
+    /// is still sent there.
     pub retired: Vec<Patch>,
+    /// Patches whose text is no longer mapped. Their detours are still there; their addresses may be somebody else's.
+    pub gone: Vec<Patch>,
     /// Mappings that were made.
     pub regions: Vec<Region>,
     /// Modules whose unwinding rows are in the arena, by their index.
@@ -104,18 +112,8 @@ pub struct Attachment {
     pub(crate) actions: signals::Actions,
     /// Modules, by index, that have their shims; `None` while no shims are needed.
     pub(crate) shimmed: Option<usize>,
-    sites_published: u64,
-}
-
-/// How an arming went.
-#[derive(Debug, Default)]
-pub struct Armed {
-    /// For how long all threads stood still.
-    pub stopped: Duration,
-    /// Patches that were not written after all.
-    pub refused: Vec<Refused>,
-    /// Places patched.
-    pub patches: usize,
+    pub(crate) sites_published: u64,
+    has_image: bool,
 }
 
 impl Attachment {
@@ -155,8 +153,11 @@ impl Attachment {
             growth: Space::new(growth, GROWTH_BYTES),
             near: NearSpace::new(near, PAGE_BYTES),
             patches: Vec::new(),
+            disarmed: HashSet::new(),
             retired: Vec::new(),
+            gone: Vec::new(),
             sites_published: 0,
+            has_image: false,
             regions: Vec::new(),
             unwind_modules: Vec::new(),
             actions: signals::Actions::default(),
@@ -247,13 +248,13 @@ impl Attachment {
     /// # Errors
     /// The target's memory cannot be written, or there is no room.
     pub fn write(&mut self, patches: &[Patch]) -> Result<(), SessionError> {
-        let all = || self.patches.iter().chain(patches);
-        let (redirects, _) = tables(all());
-        let redirects = redirect_table(redirects.iter().map(|Redirect { from, to }| (from.0, to.0)));
-        let origins = redirect_table(origins(self.retired.iter().chain(all())).into_iter());
+        // A patch that is replaced by one of these is still in the list: the later counts.
+        let all = || self.retired.iter().chain(&self.patches).chain(patches);
+        let redirects = redirect_table(redirects(all()).into_iter());
+        let origins = redirect_table(origins(self.gone.iter().chain(all())).into_iter());
         let redirects = self.code.put(redirects, 16)?;
         let origins = self.code.put(origins, 16)?;
-        let first = self.patches.is_empty();
+        let first = !std::mem::replace(&mut self.has_image, true);
         let mut pieces = self.code.take_written();
         if first {
             let header = ImageHeader {
@@ -288,65 +289,12 @@ impl Attachment {
         Ok(())
     }
 
-    /// Step 4: patches the text. What somebody else has changed meanwhile is refused.
-    ///
-    /// # Errors
-    /// The target cannot be stopped or written.
-    pub fn arm(&mut self, stopped: Stopped, placement: Placement) -> Result<Armed, SessionError> {
-        let mut stopped = stopped;
-        let mut armed = Armed {
-            refused: placement.refused,
-            ..Armed::default()
-        };
-        let (replaced, kept): (Vec<Patch>, Vec<Patch>) = std::mem::take(&mut self.patches)
-            .into_iter()
-            .partition(|patch| placement.replaced.contains(&patch.function));
-        self.patches = kept;
-        // What the text is to become, byte by byte: first as if the replaced patches had never been.
-        let mut text: BTreeMap<u64, u8> = bytes_of(&replaced, |built| &built.original).collect();
-        let now: HashMap<u64, u8> = bytes_of(&replaced, |built| &built.patched).collect();
-        let mut patches = Vec::with_capacity(placement.patches.len());
-        for patch in placement.patches {
-            let expected = bytes_of(std::slice::from_ref(&patch), |built| &built.original);
-            let expected: Vec<u8> = expected
-                .map(|(address, byte)| now.get(&address).copied().unwrap_or(byte))
-                .collect();
-            if self.text_is(patch.built.address, &expected) {
-                patches.push(patch);
-            } else {
-                armed.refused.push(Refused {
-                    site: Some(patch.built.address),
-                    function: String::new(),
-                    reason: RefusedBecause::TextDiffers,
-                });
-            }
-        }
-        if !patches.is_empty() {
-            signals::install(self, &mut stopped)?;
-        }
-        self.publish_sites(&patches)?;
-        text.extend(bytes_of(&patches, |built| &built.patched));
-        let pieces = pieces(&text);
-        let writes: Vec<(TargetAddress, &[u8])> = pieces
-            .iter()
-            .map(|(address, bytes)| (TargetAddress(*address), bytes.as_slice()))
-            .collect();
-        self.process.memory().write_text(&writes)?;
-        move_threads(&mut stopped, &patches)?;
-        armed.patches = patches.len();
-        self.patches.append(&mut patches);
-        // A thread may still be in the detour of a patch that is gone, and detaching must know the way out.
-        self.retired.extend(replaced);
-        armed.stopped = stopped.release();
-        Ok(armed)
-    }
-
     /// The text in this range is no longer there, and our patches in it with it.
     pub fn forget(&mut self, range: &Range<u64>) {
-        let gone = self
-            .patches
-            .extract_if(.., |patch| range.contains(&patch.built.address.0));
-        self.retired.extend(gone);
+        let gone = |patch: &mut Patch| range.contains(&patch.built.address.0);
+        self.gone.extend(self.patches.extract_if(.., gone));
+        self.gone.extend(self.retired.extract_if(.., gone));
+        self.disarmed.retain(|address| !range.contains(&address.0));
     }
 
     /// The tracer's sign of life.
@@ -365,11 +313,6 @@ impl Attachment {
     /// Whether system calls may be refused, or deadly.
     pub(crate) fn is_sandboxed(&self) -> bool {
         self.process.facts().seccomp != nanoprobe_target::Seccomp::Disabled
-    }
-
-    fn text_is(&self, address: TargetAddress, expected: &[u8]) -> bool {
-        let mut bytes = vec![0; expected.len()];
-        self.process.memory().read(address, &mut bytes).is_ok() && bytes == expected
     }
 
     fn write_code(&self, pieces: &[(TargetAddress, Vec<u8>)]) -> Result<(), SessionError> {
@@ -437,36 +380,6 @@ impl Attachment {
         Ok(())
     }
 
-    /// Entries first, then their number, then the state.
-    fn publish_sites(&mut self, patches: &[Patch]) -> Result<(), SessionError> {
-        let memory = self.memory()?;
-        let before = self.sites_published;
-        if before + patches.len() as u64 > u64::from(SITES_MAX) {
-            return Err(SessionError::TooManySites);
-        }
-        for (index, patch) in patches.iter().enumerate() {
-            let mut site = Site {
-                address: patch.built.address.0,
-                length: patch.built.original.len() as u32,
-                tactic: tactic_number(patch.tactic),
-                ..Site::default()
-            };
-            for (to, from) in site.original.iter_mut().zip(&patch.built.original) {
-                *to = *from;
-            }
-            for (to, from) in site.patched.iter_mut().zip(&patch.built.patched) {
-                *to = *from;
-            }
-            let offset = self.layout.sites_offset + (before + index as u64) * Site::BYTES as u64;
-            memory.write_structure(offset, &site)?;
-        }
-        let count = before + patches.len() as u64;
-        memory.store_u32(offset_of!(Control, site_count) as u64, count as u32)?;
-        ControlBlock::open(memory)?.set_state(STATE_ARMED)?;
-        self.sites_published = count;
-        Ok(())
-    }
-
     /// Detours read the thread's key at its thread pointer; a thread that has none yet is lent one.
     fn lend_thread_pointers(&self, stopped: &mut Stopped) -> Result<(), SessionError> {
         let threads: Vec<i32> = stopped.threads().collect();
@@ -478,59 +391,6 @@ impl Attachment {
             }
         }
         Ok(())
-    }
-}
-
-/// The bytes of some patches, by address.
-fn bytes_of<'a>(
-    patches: &'a [Patch],
-    which: impl Fn(&'a Built) -> &'a Vec<u8> + 'a,
-) -> impl Iterator<Item = (u64, u8)> + 'a {
-    patches
-        .iter()
-        .flat_map(move |patch| (patch.built.address.0..).zip(which(&patch.built).iter().copied()))
-}
-
-/// Bytes that follow each other, in one piece.
-fn pieces(text: &BTreeMap<u64, u8>) -> Vec<(u64, Vec<u8>)> {
-    let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
-    for (address, byte) in text {
-        match pieces.last_mut() {
-            Some((start, bytes)) if *start + bytes.len() as u64 == *address => bytes.push(*byte),
-            _ => pieces.push((*address, vec![*byte])),
-        }
-    }
-    pieces
-}
-
-/// Threads that stand inside of a run go on in its relocated copy.
-fn move_threads(stopped: &mut Stopped, patches: &[Patch]) -> Result<(), SessionError> {
-    let (_, moves) = tables(patches.iter());
-    let starts: HashSet<TargetAddress> = patches.iter().map(|patch| patch.built.address).collect();
-    let threads: Vec<i32> = stopped.threads().collect();
-    for tid in threads {
-        let mut registers = stopped.registers(tid)?;
-        let rip = TargetAddress(registers.rip);
-        // At the start of a run a thread simply meets the jump.
-        if starts.contains(&rip) {
-            continue;
-        }
-        if let Ok(index) = moves.binary_search_by_key(&rip, |entry| entry.original)
-            && let Some(entry) = moves.get(index)
-        {
-            registers.rip = entry.relocated.0;
-            stopped.set_registers(tid, &registers)?;
-        }
-    }
-    Ok(())
-}
-
-fn tactic_number(tactic: Tactic) -> u32 {
-    match tactic {
-        Tactic::Jump => TACTIC_JUMP,
-        Tactic::Run => TACTIC_RUN,
-        Tactic::Pun => TACTIC_PUN,
-        _ => TACTIC_TRAP,
     }
 }
 

@@ -1,27 +1,29 @@
 //! Taking everything back: from a session that ends, and ([`restore`]) from one whose tracer was killed.
 //!
-//! 1. All threads stand still. Every site that still holds our bytes gets the original ones; the state becomes RESTORED.
-//!    From here on nobody enters our code any more, but for those on their way: who has met one of our traps, and waits
-//!    for its signal.
-//! 2. Who is inside of it, or on its way? A thread whose instruction pointer is in a detour, where the detour corresponds
+//! 1. The sites get their original bytes, by the breakpoint protocol ([`crate::arming`]): the program runs on.
+//! 2. All threads stand still. What is left gets its original bytes, the shims among it; the state becomes RESTORED. From
+//!    here on nobody enters our code any more, but for those on their way: who has met one of our traps, and waits for its
+//!    signal.
+//! 3. Who is inside of it, or on its way? A thread whose instruction pointer is in a detour, where the detour corresponds
 //!    to the original text, is moved there. Any other (in a handler, in the agent, with a trap pending), and one whose
 //!    stack holds an address of ours (a signal handler that interrupted a detour), is let run on, and looked at again.
-//! 3. When nobody is, the signal actions are put back and everything is unmapped. When somebody stays (it sleeps in a
+//! 4. When nobody is, the signal actions are put back and everything is unmapped. When somebody stays (it sleeps in a
 //!    signal handler for hours), the mappings stay too, harmless, and that is said.
 //!
 //! The tracer may be killed between any two of these steps, and each of them may be done again. What is unmapped leaves
 //! the arena's region table: so `restore`, which comes later, does not unmap what the program has mapped there since.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use nanoprobe_arena::ControlBlock;
 use nanoprobe_arena::layout::{Control, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_RESTORED, Site};
-use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Mapping, MappingKind, Memory, Process, StopError, Stopped};
+use nanoprobe_patch::{BREAKPOINT, TargetAddress};
+use nanoprobe_target::{Map, Mapping, MappingKind, Memory, Pauses, Process, StopError, Stopped};
 
+use crate::arming::sites;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::signals;
@@ -40,8 +42,8 @@ const STACK_BYTES_MAX: usize = 256 << 10;
 /// How a detachment went.
 #[derive(Debug, Default)]
 pub struct Detached {
-    /// For how long all threads stood still, added up.
-    pub stopped: Duration,
+    /// For how long threads stood still, added up.
+    pub pauses: Pauses,
     /// Sites that got their original bytes.
     pub restored: usize,
     /// Sites that no longer held our bytes: their library is gone, or somebody else has changed them.
@@ -69,9 +71,19 @@ fn stop(process: &Process) -> Result<Stopped, StopError> {
 /// The target cannot be stopped or written. It may have ended: the caller asks first.
 pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let mut detached = Detached::default();
-    let sites: Vec<Site> = attachment.patches.iter().map(|patch| site(&patch.built)).collect();
+    // What fails, with a debugger's thread for one, is left to the stop.
+    if let Ok(restored) = attachment.disarm_before_stop(&mut detached.pauses) {
+        detached.restored += restored;
+    }
+    let left = attachment.patches.iter().filter(|patch| !attachment.is_disarmed(patch));
+    let left: Vec<Site> = left.chain(&attachment.retired).flat_map(sites).collect();
     let mut departures = BTreeMap::new();
-    for patch in attachment.patches.iter().chain(&attachment.retired) {
+    for patch in attachment
+        .patches
+        .iter()
+        .chain(&attachment.retired)
+        .chain(&attachment.gone)
+    {
         for entry in patch.built.moves.iter().chain(&patch.built.departures) {
             departures.insert(entry.relocated.0, entry.original.0);
         }
@@ -80,7 +92,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let lent = attachment.lent_thread_pointer();
     let process = attachment.process.clone();
     let mut stopped = stop(&process)?;
-    restore_sites(process.memory(), &sites, &mut detached)?;
+    restore_sites(process.memory(), &left, &mut detached)?;
     if let Ok(control) = attachment
         .memory()
         .and_then(|memory| Ok(ControlBlock::open(memory)?.read()?))
@@ -116,41 +128,30 @@ fn is_arena(mapping: &Mapping) -> bool {
     mapping.permissions.shared && mapping.path().is_some_and(|path| path.ends_with("memfd:nanoprobe"))
 }
 
-fn site(built: &nanoprobe_patch::Built) -> Site {
-    let mut site = Site {
-        address: built.address.0,
-        length: built.original.len() as u32,
-        ..Site::default()
-    };
-    for (to, from) in site.original.iter_mut().zip(&built.original) {
-        *to = *from;
-    }
-    for (to, from) in site.patched.iter_mut().zip(&built.patched) {
-        *to = *from;
-    }
-    site
-}
-
-/// Writes the original bytes wherever ours still stand. A site that crosses into another page may hold some of each: the
-/// tracer was killed while it wrote the first page and had not written the second. So it goes byte by byte.
+/// Writes the original bytes wherever ours still stand. Each byte is judged by itself: the tracer may have been killed in
+/// the middle of the breakpoint protocol, or of a write that crosses pages, or while it replaced one patch by another.
 fn restore_sites(memory: &Memory, sites: &[Site], detached: &mut Detached) -> Result<(), SessionError> {
+    let mut ours: HashMap<u64, Vec<u8>> = HashMap::new();
+    for site in sites {
+        let (original, patched) = bytes_of(site);
+        for ((address, original), patched) in (site.address..).zip(original).zip(patched) {
+            ours.entry(address).or_default().extend([*original, *patched]);
+        }
+    }
+    let is_ours =
+        |address: u64, byte: u8| byte == BREAKPOINT || ours.get(&address).is_some_and(|known| known.contains(&byte));
     let mut text: BTreeMap<u64, u8> = BTreeMap::new();
     for site in sites {
-        let length = (site.length as usize).min(site.original.len());
-        let (Some(original), Some(patched)) = (site.original.get(..length), site.patched.get(..length)) else {
-            continue;
-        };
-        let mut now = vec![0; length];
+        let (original, _) = bytes_of(site);
+        let mut now = vec![0; original.len()];
         let read = memory.read(TargetAddress(site.address), &mut now).is_ok();
-        let pairs = || original.iter().zip(patched);
         if read && now == original {
             continue;
         }
         if read
-            && now
-                .iter()
-                .zip(pairs())
-                .all(|(now, (original, patched))| now == original || now == patched)
+            && (site.address..)
+                .zip(&now)
+                .all(|(address, byte)| is_ours(address, *byte))
         {
             text.extend((site.address..).zip(original.iter().copied()));
             detached.restored += 1;
@@ -163,6 +164,16 @@ fn restore_sites(memory: &Memory, sites: &[Site], detached: &mut Detached) -> Re
         .map(|(address, byte)| (TargetAddress(*address), std::slice::from_ref(byte)))
         .collect();
     Ok(memory.write_text(&writes)?)
+}
+
+/// The original and the patched bytes of a site.
+fn bytes_of(site: &Site) -> (&[u8], &[u8]) {
+    let length = site.length as usize;
+    let cut = |bytes: &'_ [u8; 16]| length.min(bytes.len());
+    (
+        site.original.get(..cut(&site.original)).unwrap_or_default(),
+        site.patched.get(..cut(&site.patched)).unwrap_or_default(),
+    )
 }
 
 fn is_code(regions: &[Region], address: u64) -> bool {
@@ -210,10 +221,10 @@ fn leave(
         }
         if !inside {
             unmap(&mut stopped, arena, regions)?;
-            detached.stopped += stopped.release();
+            detached.pauses.add_whole(stopped.release());
             return Ok(());
         }
-        detached.stopped += stopped.release();
+        detached.pauses.add_whole(stopped.release());
         if late {
             detached.left_bytes = regions
                 .iter()

@@ -11,10 +11,12 @@
 //! | `placement` | which bytes go where: pure |
 //! | `coverage` | all of a module planned without a process |
 //! | `attachment`, `signals`, `shims`, `ranges`, `unwinding`, `pulse` | what is made in the target, and kept up |
+//! | `arming` | patches into the text and out of it, while it is executed |
 //! | `consume`, `world` | what comes out; the clauses that fire in the tracer |
 //! | `detach` | taking everything back, also after a tracer that was killed |
 
 mod arena_memory;
+mod arming;
 mod attachment;
 mod clock;
 mod code;
@@ -37,6 +39,7 @@ mod space;
 mod unwinding;
 mod world;
 
+pub use arming::Armed;
 pub use consume::Losses;
 pub use coverage::{Class, Coverage, Wanted, plan_all};
 pub use detach::{Detached, restore};

@@ -15,8 +15,8 @@ use std::ops::Range;
 use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::Enabling as EnablingLayout;
 use nanoprobe_patch::{
-    Built, Fire, FireCondition, FunctionMap, Move, NearSpace, PlanOptions, Point, Position, Redirect, Refusal, RunPlan,
-    Runtime, Tactic, TargetAddress, build, plan, reconcile,
+    Built, Fire, FireCondition, FunctionMap, NearSpace, PlanOptions, Point, Position, Refusal, RunPlan, Runtime,
+    Tactic, TargetAddress, build, plan, reconcile,
 };
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
@@ -41,6 +41,8 @@ pub struct Patch {
     pub sites: Vec<TargetAddress>,
     /// Start of the function for whose probes it was made.
     pub function: TargetAddress,
+    /// No probe, but a call of ours in front of the program's own (see [`crate::shims`]).
+    pub shim: bool,
 }
 
 /// A probe that has no place, or one of whose sites has none.
@@ -224,6 +226,7 @@ impl Planner<'_> {
                     built,
                     sites,
                     function: function.start,
+                    shim: false,
                 });
             }
             Err(refusal) => placement.refused.push(refuse(refusal)),
@@ -481,19 +484,6 @@ pub fn extent_of_choice(modules: &[Module], choice: TargetAddress) -> Option<(us
         let end = module.bias().to_target(extent.end);
         (choice.0 < end.0).then_some((index, choice.0..end.0))
     })
-}
-
-/// All redirects and moves of some patches, sorted for the agent's binary search.
-pub fn tables<'a>(patches: impl Iterator<Item = &'a Patch>) -> (Vec<Redirect>, Vec<Move>) {
-    let mut redirects = Vec::new();
-    let mut moves = Vec::new();
-    for patch in patches {
-        redirects.extend_from_slice(&patch.built.redirects);
-        moves.extend_from_slice(&patch.built.moves);
-    }
-    redirects.sort_unstable_by_key(|redirect| redirect.from);
-    moves.sort_unstable_by_key(|entry| entry.original);
-    (redirects, moves)
 }
 
 /// Which original address a relocated one stands for, sorted for the agent's binary search; an entry holds up to the

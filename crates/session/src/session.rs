@@ -30,9 +30,10 @@ use nanoprobe_lang::options::{BufferPolicy, IntervalKind, Options};
 use nanoprobe_lang::program::ProbeDescription;
 use nanoprobe_patch::{Fire, Tactic, TargetAddress, ThreadKey};
 use nanoprobe_symbols::{FunctionKind, Libc, Linking, Module, ModuleKind};
-use nanoprobe_target::{Exit, Process, Seccomp, Stopped};
+use nanoprobe_target::{Exit, Pauses, Process, Seccomp, Stopped};
 
 use crate::arena_memory::ArenaMemory;
+use crate::arming::Armed;
 use crate::attachment::{Attachment, Parameters};
 use crate::clock::{self, Clock};
 use crate::code::Instructions;
@@ -87,8 +88,8 @@ pub enum Output {
     Library {
         /// How many sites.
         sites: usize,
-        /// How long the target stood still.
-        stopped: Duration,
+        /// How long the target's threads stood still.
+        pauses: Pauses,
     },
     /// What could not be placed, or read.
     Warning(String),
@@ -101,8 +102,8 @@ pub enum Output {
 pub struct Begun {
     /// From the first look at the target's threads to its last release.
     pub took: Duration,
-    /// How long all threads stood still.
-    pub stopped: Duration,
+    /// How long threads stood still.
+    pub pauses: Pauses,
     /// Patched places.
     pub patches: usize,
 }
@@ -381,6 +382,7 @@ impl Session {
             Some(stopped) => stopped,
             None => process.stop_one()?,
         };
+        let mut pauses = Pauses::default();
         let started = stopped.is_whole_process();
         self.attachment_mut()?.map(&mut stopped, clock)?;
         self.initialise_dynamic()?;
@@ -398,15 +400,16 @@ impl Session {
         let stopped = if started {
             Some(stopped)
         } else {
-            stopped.release();
+            release_one(stopped, &mut pauses);
             None
         };
         let hooks = self.hooks();
         self.hooked = !hooks.is_empty();
         let first = if self.listing { self.enablings.list().len() } else { 0 };
         let armed = self.place(first, 0, &hooks, stopped)?;
+        pauses.add(&armed.pauses);
         Ok(Begun {
-            stopped: armed.stopped,
+            pauses,
             patches: armed.patches,
             took: Duration::ZERO,
         })
@@ -419,7 +422,7 @@ impl Session {
         module: usize,
         hooks: &[Hook],
         stopped: Option<Stopped>,
-    ) -> Result<crate::attachment::Armed, SessionError> {
+    ) -> Result<Armed, SessionError> {
         let mut placement = self.planned(first, hooks)?;
         let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
         if !placement.patches.is_empty() || attachment.shimmed.is_some() {
@@ -433,17 +436,19 @@ impl Session {
             shims::add(&mut placement, modules, &mut attachment.near, agent);
         }
         let process = attachment.process.clone();
-        let mut stopped = match stopped {
-            Some(stopped) => stopped,
-            None => process.stop_one()?,
-        };
-        attachment.map_regions(&mut stopped, &placement.regions)?;
-        let whole = stopped.is_whole_process();
-        let stopped = if whole {
-            Some(stopped)
-        } else {
-            stopped.release();
-            None
+        let mut pauses = Pauses::default();
+        let stopped = match stopped {
+            Some(mut stopped) => {
+                attachment.map_regions(&mut stopped, &placement.regions)?;
+                Some(stopped)
+            }
+            None if placement.regions.is_empty() => None,
+            None => {
+                let mut stopped = process.stop_one()?;
+                attachment.map_regions(&mut stopped, &placement.regions)?;
+                release_one(stopped, &mut pauses);
+                None
+            }
         };
         if attachment.parameters.walks_stacks {
             unwinding::publish(attachment, &self.modules, module)?;
@@ -452,13 +457,20 @@ impl Session {
             self.ranges.publish(attachment)?;
         }
         attachment.write(&placement.patches)?;
-        let stopped = match stopped {
-            Some(stopped) => stopped,
-            None => process.stop()?,
-        };
         let mut armed = attachment.arm(stopped, placement)?;
+        armed.pauses.add(&pauses);
         self.refused.append(&mut armed.refused);
         Ok(armed)
+    }
+
+    /// Takes patches out of the text (`armed` is false) or puts them back, while the session goes on: those that fire at any
+    /// of these sites (see [`Session::patches`]). Neither their counts nor their detours are lost, and the program is not
+    /// stopped. The result says how many patches changed.
+    ///
+    /// # Errors
+    /// As [`Session::begin`].
+    pub fn set_armed(&mut self, armed: bool, selected: &mut dyn FnMut(&Patch) -> bool) -> Result<Armed, SessionError> {
+        self.attachment_mut()?.set_armed(armed, selected)
     }
 
     /// Takes what has happened since the last call; waits a little when nothing has.
@@ -701,6 +713,12 @@ impl Session {
             .transpose()
             .map_err(SessionError::Option)
     }
+}
+
+/// Lets the one thread go that stood.
+fn release_one(stopped: Stopped, pauses: &mut Pauses) {
+    let tid = stopped.best_thread().unwrap_or(0);
+    pauses.add_single(tid, stopped.release());
 }
 
 /// Opens a process, and cleans up first where a tracer was killed before it could.

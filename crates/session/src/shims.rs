@@ -136,6 +136,7 @@ pub fn add<'a>(
                         built,
                         sites: Vec::new(),
                         function,
+                        shim: true,
                     });
                 }
                 Err(refusal) => placement.refused.push(refuse(refusal)),

@@ -53,6 +53,11 @@ const SIGNALS: [(usize, i32, AgentFunction); 5] = [
     (SLOT_FPE, SIGFPE, AgentFunction::OnFault),
 ];
 
+/// Whether our actions are in place.
+pub(crate) fn are_installed(attachment: &Attachment) -> bool {
+    attachment.actions.installed != [false; 5]
+}
+
 /// Installs what is needed and not there yet. All threads stand still, so nobody sees a half of it.
 pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped) -> Result<(), SessionError> {
     let wanted: Vec<_> = SIGNALS

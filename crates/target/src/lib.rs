@@ -6,6 +6,7 @@
 //!   Process::open(pid)      checks, touches nothing, says why not         AttachError
 //!     .map()                what lies where; holes for near memory        Map, Hole
 //!     .memory()             read; write_text through /proc/PID/mem        MemoryError
+//!     .synchronise()        every processor has seen the text             Pauses: how long threads stood for it
 //!     .stop()               every thread stands still                     Stopped (dropping it lets all go)
 //!        .registers(tid)    ... of one thread; set_registers moves it
 //!        .remote(tid)       system calls made by that thread              Remote (dropping it restores the thread)
@@ -42,6 +43,7 @@ mod restart;
 mod spawn;
 mod status;
 mod stop;
+mod synchronise;
 mod threads;
 mod way_home;
 
@@ -58,6 +60,7 @@ pub use remote_calls::{Protection, SharedMemory, SignalAction};
 pub use spawn::Spawned;
 pub use status::Seccomp;
 pub use stop::Stopped;
+pub use synchronise::Pauses;
 pub use way_home::WayHome;
 
 /// The kernel's number of a process, as the tracer sees it.

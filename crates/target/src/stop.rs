@@ -99,17 +99,25 @@ impl Process {
         Ok(stopped)
     }
 
-    /// Stops one thread: the main one, or another when that has ended. The others run on.
+    /// Stops one thread: the main one, or another when that has ended or sleeps uninterruptibly. The others run on.
     ///
     /// # Errors
     /// As [`Process::stop`].
     pub fn stop_one(&self) -> Result<Stopped, StopError> {
-        let tid = self
+        let alive: Vec<ThreadId> = self
             .listed()?
             .into_iter()
-            .find(|&tid| !threads::has_ended(self.pid(), tid));
+            .filter(|&tid| !threads::has_ended(self.pid(), tid))
+            .collect();
+        let can_stop = alive.iter().find(|&&tid| threads::state(self.pid(), tid) != Some('D'));
+        let tid = can_stop.or(alive.first()).copied();
         let tid = tid.ok_or(StopError::Gone { pid: self.pid() })?;
         self.wait_for_interruptible(&[tid])?;
+        self.stop_thread(tid)
+    }
+
+    /// Stops this thread, which is not in an uninterruptible sleep. The others run on.
+    pub(crate) fn stop_thread(&self, tid: ThreadId) -> Result<Stopped, StopError> {
         let mut stopped = Stopped::new(self.clone(), false);
         stopped.seize(tid)?;
         stopped.await_all()?;
@@ -119,7 +127,7 @@ impl Process {
         Ok(stopped)
     }
 
-    fn listed(&self) -> Result<Vec<ThreadId>, StopError> {
+    pub(crate) fn listed(&self) -> Result<Vec<ThreadId>, StopError> {
         self.threads().map_err(|error| match error {
             MemoryError::Gone { pid } => StopError::Gone { pid },
             error => error.into(),

@@ -42,6 +42,21 @@ pub(crate) fn living(pid: ProcessId) -> Option<ThreadId> {
     list(pid).ok()?.into_iter().find(|&tid| !has_ended(pid, tid))
 }
 
+/// How often the thread has left its processor; `None` when it is no more.
+pub(crate) fn switches(pid: ProcessId, tid: ThreadId) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let counts = text.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+    counts.map(|(_, count)| count.trim().parse::<u64>().ok()).sum()
+}
+
+/// Whether a thread waits for a child that has its memory and has not yet executed another program.
+pub(crate) fn is_in_vfork(pid: ProcessId, tid: ThreadId) -> bool {
+    const CLONE3: i64 = 435;
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
+    let number = text.split_ascii_whitespace().next().and_then(|word| word.parse().ok());
+    matches!(number, Some(libc::SYS_vfork | libc::SYS_clone | CLONE3))
+}
+
 /// Where in the kernel a thread waits: a function's name when we may know it, else its system call, else `?`.
 pub(crate) fn waits_at(pid: ProcessId, tid: ThreadId) -> String {
     let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}")).ok();

@@ -55,7 +55,7 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
         let last = stopped.clear_way_home()?;
         detached.left_bytes += if last == WayHome::InUse { WAY_HOME_BYTES } else { 0 };
     }
-    detached.stopped += stopped.release();
+    detached.pauses.add_whole(stopped.release());
     if found {
         Ok(detached)
     } else {
@@ -75,7 +75,7 @@ fn settled(process: &Process, detached: &mut Detached) -> Result<(Stopped, WayHo
             WayHome::Clean if was_in_use => return Ok((stopped, WayHome::Cleared)),
             way_home => return Ok((stopped, way_home)),
         }
-        detached.stopped += stopped.release();
+        detached.pauses.add_whole(stopped.release());
         std::thread::sleep(PAUSE);
     }
 }

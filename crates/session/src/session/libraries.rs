@@ -63,6 +63,7 @@ impl Session {
             ustackframes: self.limits.ustackframes,
             reads_memory: needs.reads_memory,
             walks_stacks: needs.walks_stacks,
+            stop: self.options.stop,
         })
     }
 
@@ -150,7 +151,7 @@ impl Session {
             let armed = self.place(first, module, &[], None)?;
             self.outputs.push_back(Output::Library {
                 sites: armed.patches,
-                stopped: armed.stopped,
+                pauses: armed.pauses,
             });
         }
         if first_time {

@@ -1,0 +1,457 @@
+//! Arming: patches go into the text and come out of it, while the program executes it.
+//!
+//! # What needs a stop of all threads, and what does not
+//!
+//! | step | how |
+//! |---|---|
+//! | mappings, descriptors, IFUNC resolvers | one borrowed thread; the others run |
+//! | agent, handlers, detours, tables, thread table | nobody stands: nothing leads there yet |
+//! | **signal masks and actions, shims** | **all threads stand, once, at the first patch** |
+//! | sites, at any time | the breakpoint protocol ([`nanoprobe_patch::transition`]): running threads are stopped one by one, for a moment |
+//! | turning patches off and on again ([`Attachment::set_armed`]) | the same |
+//! | taking sites back at the end | the same |
+//! | **shims, masks, the look whether our code is empty, actions, unmapping** | **all threads stand, once** |
+//!
+//! The protocol puts `int3` over instructions, and the kernel kills a process whose thread blocks the signal of its own
+//! trap. So before the first trapping byte no thread may block SIGTRAP, and none may do so later without us: masks are
+//! changed and the shims written in one moment, in which no thread can be between the two. The same holds backwards: what
+//! a program believes to block is made true in the moment in which its calls stop being ours. Nothing else needs that
+//! moment. (A patch of few pages goes into it too, where there is one anyway: that disturbs less than two rounds more.)
+//!
+//! A thread that stands in the middle of a run when it is patched is no reason to stop either: it meets a byte that traps,
+//! and is redirected (invariant I1). There is one exception: a thread that sleeps in a system call inside of a run, and is
+//! woken for a moment by a stop, would make the call again by way of our trap, whose return makes the kernel forget how
+//! much of a timeout is left. So where a run displaces a `syscall`, threads that sleep are looked at too, and moved behind
+//! the relocated one.
+//!
+//! # The tracer may die in the middle
+//!
+//! Redirects are published before any byte changes, and the sites' entries in the arena too. A site then holds any
+//! mixture of its original bytes, `int3`, and the patch's; in any mixture that the protocol passes through, every start
+//! of an instruction is right or traps. A write that crosses pages may be torn by the kill: within a step each byte may
+//! come alone. `nanoprobe restore` accepts each byte by itself.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::mem::offset_of;
+
+use nanoprobe_arena::layout::{
+    Control, STATE_ARMED, STATE_COMPLETE, Site, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_TRAP,
+};
+use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
+use nanoprobe_lang::options::StopPolicy;
+use nanoprobe_patch::{Tactic, TargetAddress, TextRange, transition};
+use nanoprobe_target::{Pauses, Registers, Stopped};
+
+use crate::attachment::Attachment;
+use crate::error::SessionError;
+use crate::layout::{PAGE_BYTES, SITES_MAX};
+use crate::placement::{Patch, Placement, Refused, RefusedBecause};
+use crate::signals;
+
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// Up to how many pages of text are written while all threads stand, where they stand anyway.
+const PAGES_IN_STOP: usize = 8;
+
+/// How an arming went.
+#[derive(Debug, Default)]
+pub struct Armed {
+    /// For how long threads stood still.
+    pub pauses: Pauses,
+    /// Patches that were not written after all.
+    pub refused: Vec<Refused>,
+    /// Places patched, or taken back.
+    pub patches: usize,
+}
+
+/// Which patches are written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    Shims,
+    Sites,
+}
+
+impl Attachment {
+    /// Step 4 of attaching: patches the text. What somebody else has changed meanwhile is refused. `stopped`: all threads
+    /// stand already.
+    ///
+    /// # Errors
+    /// The target cannot be stopped or written. What was written by then is known, and taken back by detaching.
+    pub fn arm(&mut self, stopped: Option<Stopped>, placement: Placement) -> Result<Armed, SessionError> {
+        let mut armed = Armed {
+            refused: placement.refused,
+            ..Armed::default()
+        };
+        let (replaced, kept): (Vec<Patch>, Vec<Patch>) = std::mem::take(&mut self.patches)
+            .into_iter()
+            .partition(|patch| !patch.shim && placement.replaced.contains(&patch.function));
+        self.patches = kept;
+        let live: Vec<&Patch> = replaced.iter().filter(|patch| !self.is_disarmed(patch)).collect();
+        let old: Vec<TextRange> = live.iter().flat_map(|patch| ranges(patch)).collect();
+        let now: HashMap<u64, u8> = bytes_of(&old, |range| &range.patched).collect();
+        let before = self.patches.len();
+        for patch in placement.patches {
+            if self.text_is(&patch, |range| expected(range, &now)) {
+                self.patches.push(patch);
+            } else {
+                armed.refused.push(Refused {
+                    site: Some(patch.built.address),
+                    function: String::new(),
+                    reason: RefusedBecause::TextDiffers,
+                });
+            }
+        }
+        for patch in &replaced {
+            self.disarmed.remove(&patch.built.address);
+        }
+        // A thread may still be in the detour of a patch that is gone, or on its way there from a trap.
+        self.retired.extend(replaced);
+        self.publish_sites(before)?;
+        armed.patches = self.patches.len() - before;
+        self.arm_published(stopped, &old, before, &mut armed.pauses)?;
+        Ok(armed)
+    }
+
+    /// Writes the patches from index `first` on in place of `old`.
+    fn arm_published(
+        &mut self,
+        stopped: Option<Stopped>,
+        old: &[TextRange],
+        first: usize,
+        pauses: &mut Pauses,
+    ) -> Result<(), SessionError> {
+        let new = |patches: &[Patch], part: Part| -> Vec<Patch> {
+            let new = patches.get(first..).unwrap_or_default().iter();
+            new.filter(|patch| part == Part::All || patch.shim == (part == Part::Shims))
+                .cloned()
+                .collect()
+        };
+        let is_empty = self.patches.len() == first;
+        if is_empty && old.is_empty() {
+            if let Some(stopped) = stopped {
+                pauses.add_whole(stopped.release());
+            }
+            return Ok(());
+        }
+        let policy = self.parameters.stop;
+        let mut whole = stopped.is_some() || policy == StopPolicy::Always;
+        let stopped = match stopped {
+            Some(stopped) => Some(stopped),
+            None if whole || !signals::are_installed(self) => Some(self.process.stop()?),
+            None => None,
+        };
+        let mut part = Part::All;
+        if let Some(mut stopped) = stopped {
+            if !is_empty {
+                signals::install(self, &mut stopped)?;
+            }
+            let all = new(&self.patches, Part::All);
+            whole |= policy == StopPolicy::Auto && pages(old, &all) <= PAGES_IN_STOP;
+            let now = if whole { all } else { new(&self.patches, Part::Shims) };
+            self.write_at_once(if whole { old } else { &[] }, &now, &mut stopped)?;
+            pauses.add_whole(stopped.release());
+            part = Part::Sites;
+        }
+        if !whole {
+            let later = new(&self.patches, part);
+            self.write_by_protocol(old, &later, pauses)?;
+        }
+        Ok(ControlBlock::open(self.memory()?)?.set_state(STATE_COMPLETE)?)
+    }
+
+    /// Takes patches out of the text, or puts them back in, while the session goes on: no detour is built anew, no count
+    /// is lost. Of those that `selected` names; how many were changed is in the result. What somebody else has changed is
+    /// left alone.
+    ///
+    /// # Errors
+    /// The target cannot be stopped or written.
+    pub fn set_armed(&mut self, armed: bool, selected: &mut dyn FnMut(&Patch) -> bool) -> Result<Armed, SessionError> {
+        let candidates = self
+            .patches
+            .iter()
+            .filter(|patch| !patch.shim && self.is_disarmed(patch) == armed);
+        let chosen: Vec<Patch> = candidates.filter(|patch| selected(patch)).cloned().collect();
+        let holds = |patch: &Patch| {
+            self.text_is(patch, |range| {
+                if armed {
+                    range.original.clone()
+                } else {
+                    range.patched.clone()
+                }
+            })
+        };
+        let chosen: Vec<Patch> = chosen.into_iter().filter(holds).collect();
+        let mut done = Armed {
+            patches: chosen.len(),
+            ..Armed::default()
+        };
+        if chosen.is_empty() {
+            return Ok(done);
+        }
+        // Before the first byte: should this fail half-way, detaching looks at each.
+        for patch in &chosen {
+            self.disarmed.remove(&patch.built.address);
+        }
+        let ranges: Vec<TextRange> = chosen.iter().flat_map(ranges).collect();
+        let (old, new): (&[TextRange], &[Patch]) = if armed { (&[], &chosen) } else { (&ranges, &[]) };
+        if self.parameters.stop == StopPolicy::Always {
+            let mut stopped = self.process.stop()?;
+            self.write_at_once(old, new, &mut stopped)?;
+            done.pauses.add_whole(stopped.release());
+        } else {
+            self.write_by_protocol(old, new, &mut done.pauses)?;
+        }
+        if !armed {
+            self.disarmed.extend(chosen.iter().map(|patch| patch.built.address));
+        }
+        Ok(done)
+    }
+
+    /// Takes back what can be taken back before all threads stand still: all sites, unless they are few.
+    ///
+    /// # Errors
+    /// The target cannot be stopped or written; the rest is for the stop.
+    pub(crate) fn disarm_before_stop(&mut self, pauses: &mut Pauses) -> Result<usize, SessionError> {
+        let sites: Vec<Patch> = self.patches.iter().filter(|patch| !patch.shim).cloned().collect();
+        let few = self.parameters.stop == StopPolicy::Auto && pages(&[], &sites) <= PAGES_IN_STOP;
+        if few || self.parameters.stop == StopPolicy::Always {
+            return Ok(0);
+        }
+        let gone = self.set_armed(false, &mut |_| true)?;
+        pauses.add(&gone.pauses);
+        Ok(gone.patches)
+    }
+
+    /// Whether a patch of ours is out of the text for now.
+    pub fn is_disarmed(&self, patch: &Patch) -> bool {
+        self.disarmed.contains(&patch.built.address)
+    }
+
+    /// All threads stand.
+    fn write_at_once(&self, old: &[TextRange], new: &[Patch], stopped: &mut Stopped) -> Result<(), SessionError> {
+        let ranges: Vec<TextRange> = new.iter().flat_map(ranges).collect();
+        let mut text: BTreeMap<u64, u8> = bytes_of(old, |range| &range.original).collect();
+        text.extend(bytes_of(&ranges, |range| &range.patched));
+        self.write_bytes(text)?;
+        let moves = Moves::new(new);
+        moves.apply(stopped)
+    }
+
+    /// See the module's description.
+    fn write_by_protocol(&self, old: &[TextRange], new: &[Patch], pauses: &mut Pauses) -> Result<(), SessionError> {
+        let ranges: Vec<TextRange> = new.iter().flat_map(ranges).collect();
+        let moves = Moves::new(new);
+        for (number, step) in transition(old, &ranges).into_iter().enumerate() {
+            if number > 0 {
+                let sleepers_too = number == 1 && moves.displaces_calls();
+                self.process
+                    .synchronise(sleepers_too, pauses, &mut |stopped| moves.apply(stopped))?;
+            }
+            self.write_bytes(step.into_iter().map(|(address, byte)| (address.0, byte)).collect())?;
+        }
+        Ok(())
+    }
+
+    fn write_bytes(&self, text: BTreeMap<u64, u8>) -> Result<(), SessionError> {
+        let pieces = pieces(&text);
+        let writes: Vec<(TargetAddress, &[u8])> = pieces
+            .iter()
+            .map(|(address, bytes)| (TargetAddress(*address), bytes.as_slice()))
+            .collect();
+        Ok(self.process.memory().write_text(&writes)?)
+    }
+
+    fn text_is(&self, patch: &Patch, wanted: impl Fn(&TextRange) -> Vec<u8>) -> bool {
+        ranges(patch).iter().all(|range| {
+            let mut bytes = vec![0; range.original.len()];
+            self.process.memory().read(range.address, &mut bytes).is_ok() && bytes == wanted(range)
+        })
+    }
+
+    /// Publishes the patches from index `first` on: entries first, then their number, then the state.
+    fn publish_sites(&mut self, first: usize) -> Result<(), SessionError> {
+        let memory = self.memory()?;
+        let before = self.sites_published;
+        let sites: Vec<Site> = self
+            .patches
+            .get(first..)
+            .unwrap_or_default()
+            .iter()
+            .flat_map(sites)
+            .collect();
+        if before + sites.len() as u64 > u64::from(SITES_MAX) {
+            return Err(SessionError::TooManySites);
+        }
+        for (index, site) in sites.iter().enumerate() {
+            let offset = self.layout.sites_offset + (before + index as u64) * Site::BYTES as u64;
+            memory.write_structure(offset, site)?;
+        }
+        let count = before + sites.len() as u64;
+        memory.store_u32(offset_of!(Control, site_count) as u64, count as u32)?;
+        ControlBlock::open(memory)?.set_state(STATE_ARMED)?;
+        self.sites_published = count;
+        Ok(())
+    }
+}
+
+/// The text that a patch changes, its head first.
+pub fn ranges(patch: &Patch) -> Vec<TextRange> {
+    vec![TextRange {
+        address: patch.built.address,
+        original: patch.built.original.clone(),
+        patched: patch.built.patched.clone(),
+        is_head: true,
+    }]
+}
+
+/// A patch as the arena's site table has it, and as it is taken back.
+pub fn sites(patch: &Patch) -> Vec<Site> {
+    let site = |range: TextRange| {
+        let mut site = Site {
+            address: range.address.0,
+            length: range.original.len() as u32,
+            tactic: tactic_number(patch.tactic),
+            ..Site::default()
+        };
+        for (to, from) in site.original.iter_mut().zip(&range.original) {
+            *to = *from;
+        }
+        for (to, from) in site.patched.iter_mut().zip(&range.patched) {
+            *to = *from;
+        }
+        site
+    };
+    ranges(patch).into_iter().map(site).collect()
+}
+
+/// Where every trapping byte leads that these patches need, the passing ones of the protocol included. Of two patches at
+/// one place the later counts: it took the place of the earlier.
+pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> BTreeMap<u64, u64> {
+    let mut redirects = BTreeMap::new();
+    for patch in patches {
+        // The head traps while the jump behind it is not whole.
+        redirects.insert(patch.built.address.0, patch.detour.0);
+        redirects.extend(
+            patch
+                .built
+                .redirects
+                .iter()
+                .map(|redirect| (redirect.from.0, redirect.to.0)),
+        );
+    }
+    redirects
+}
+
+/// Where threads are moved that stand inside of a run which is being patched.
+struct Moves {
+    /// Original address to relocated one; without the heads, which lead to the detour by themselves.
+    plain: HashMap<u64, u64>,
+    /// The same for a thread that is about to make a system call again: both stand behind a `syscall`.
+    restarted: HashMap<u64, u64>,
+}
+
+impl Moves {
+    fn new(patches: &[Patch]) -> Moves {
+        let heads: HashSet<u64> = patches.iter().map(|patch| patch.built.address.0).collect();
+        let mut moves = Moves {
+            plain: HashMap::new(),
+            restarted: HashMap::new(),
+        };
+        for patch in patches {
+            let built = &patch.built;
+            for entry in built.moves.iter().chain(&built.departures) {
+                let offset = entry.relocated.0.wrapping_sub(patch.detour.0) as usize;
+                let before = built.detour.get(offset.wrapping_sub(SYSCALL.len())..offset);
+                if before == Some(&SYSCALL) {
+                    moves.restarted.insert(entry.original.0, entry.relocated.0);
+                }
+            }
+            let plain = built.moves.iter().filter(|entry| !heads.contains(&entry.original.0));
+            moves
+                .plain
+                .extend(plain.map(|entry| (entry.original.0, entry.relocated.0)));
+        }
+        moves
+    }
+
+    fn displaces_calls(&self) -> bool {
+        !self.restarted.is_empty()
+    }
+
+    fn place_of(&self, registers: &Registers) -> Option<u64> {
+        let moves = if Stopped::in_restart(registers) {
+            &self.restarted
+        } else {
+            &self.plain
+        };
+        moves.get(&registers.rip).copied()
+    }
+
+    /// Moves those threads that stand.
+    fn apply(&self, stopped: &mut Stopped) -> Result<(), SessionError> {
+        if self.plain.is_empty() && self.restarted.is_empty() {
+            return Ok(());
+        }
+        let threads: Vec<i32> = stopped.threads().collect();
+        for tid in threads {
+            let mut registers = stopped.registers(tid)?;
+            if let Some(place) = self.place_of(&registers) {
+                registers.rip = place;
+                stopped.set_registers(tid, &registers)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a range holds now, where `now` tells of patches that are in it.
+fn expected(range: &TextRange, now: &HashMap<u64, u8>) -> Vec<u8> {
+    let original = (range.address.0..).zip(&range.original);
+    original
+        .map(|(address, byte)| now.get(&address).copied().unwrap_or(*byte))
+        .collect()
+}
+
+/// How many pages these touch.
+fn pages(old: &[TextRange], new: &[Patch]) -> usize {
+    let ranges = new.iter().flat_map(ranges);
+    let touched = old.iter().cloned().chain(ranges).flat_map(|range| {
+        let last = range
+            .address
+            .0
+            .saturating_add(range.original.len() as u64)
+            .saturating_sub(1);
+        [range.address.0 / PAGE_BYTES, last / PAGE_BYTES]
+    });
+    touched.collect::<HashSet<u64>>().len()
+}
+
+fn bytes_of<'a>(
+    ranges: &'a [TextRange],
+    which: impl Fn(&'a TextRange) -> &'a Vec<u8> + 'a,
+) -> impl Iterator<Item = (u64, u8)> + 'a {
+    ranges
+        .iter()
+        .flat_map(move |range| (range.address.0..).zip(which(range).iter().copied()))
+}
+
+/// Bytes that follow each other, in one piece.
+fn pieces(text: &BTreeMap<u64, u8>) -> Vec<(u64, Vec<u8>)> {
+    let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (address, byte) in text {
+        match pieces.last_mut() {
+            Some((start, bytes)) if *start + bytes.len() as u64 == *address => bytes.push(*byte),
+            _ => pieces.push((*address, vec![*byte])),
+        }
+    }
+    pieces
+}
+
+fn tactic_number(tactic: Tactic) -> u32 {
+    match tactic {
+        Tactic::Jump => TACTIC_JUMP,
+        Tactic::Run => TACTIC_RUN,
+        Tactic::Pun => TACTIC_PUN,
+        _ => TACTIC_TRAP,
+    }
+}
