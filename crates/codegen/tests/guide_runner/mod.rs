@@ -94,7 +94,6 @@ impl<'a> Run<'a> {
     }
 
     fn fire(&mut self, event: &str, arguments: [u64; 6]) {
-        self.world.enter(event, arguments);
         for (index, clause) in self.program.clauses.iter().enumerate() {
             if clause.probes.iter().any(|probe| probe.name == event) {
                 self.clause(index, clause, event, arguments);
@@ -104,6 +103,8 @@ impl<'a> Run<'a> {
 
     fn clause(&mut self, index: usize, clause: &Clause, event: &str, arguments: [u64; 6]) {
         let limits = self.options.limits();
+        // An ERROR clause may have run since the last one.
+        self.world.enter(event, arguments);
         self.world.epid = index as u32 + 1;
         let outcome = run_clause(clause, self.program, limits, &mut self.world);
         if self.compares {
