@@ -131,6 +131,11 @@ impl<'a> Printer<'a> {
                         trace(out, &mut context, field, value)?;
                     }
                 }
+                RecordKind::TraceMemory(_) => {
+                    for (_, value) in recorded {
+                        bytes::bytes(out, value.as_bytes(), 0, self.options.quiet, true)?;
+                    }
+                }
                 RecordKind::Printf { format, .. } => {
                     printf::format(out, &mut context, format, &mut |_| {
                         let (field, value) = recorded.next()?;

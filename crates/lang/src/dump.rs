@@ -106,6 +106,7 @@ impl Dump<'_> {
     fn record(&self, kind: &RecordKind) -> String {
         match kind {
             RecordKind::Trace(value) => format!("trace {}", self.typed(value)),
+            RecordKind::TraceMemory(value) => format!("tracemem {}", self.typed(value)),
             RecordKind::Printf { format, arguments } => {
                 let arguments: String = arguments.iter().map(|a| format!(", {}", self.typed(a))).collect();
                 format!("printf {:?}{arguments}", format.text)

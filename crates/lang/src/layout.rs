@@ -193,6 +193,7 @@ pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
 pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
     match kind {
         RecordKind::Trace(value)
+        | RecordKind::TraceMemory(value)
         | RecordKind::Exit(value)
         | RecordKind::Truncate { count: Some(value), .. }
         | RecordKind::Normalize { factor: value, .. } => std::slice::from_ref(value),

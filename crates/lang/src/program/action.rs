@@ -51,6 +51,8 @@ pub struct RecordAction {
 pub enum RecordKind {
     /// `trace(e)`.
     Trace(Expression),
+    /// `tracemem(address, size)`: bytes, always printed as a dump.
+    TraceMemory(Expression),
     /// `printf(format, ...)`: the format is parsed and checked against the arguments.
     Printf {
         /// Parsed and checked.

@@ -5,7 +5,7 @@ use super::subroutines::{check_count, incompatible_argument};
 use super::{Resolve, Resolver, aggregations, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::format::{Format, FormatError, check_joined};
-use crate::program::{AggregationId, Expression, RecordAction, RecordKind, Statement, Type};
+use crate::program::{AggregationId, Expression, ExpressionKind, Function, RecordAction, RecordKind, Statement, Type};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
@@ -15,6 +15,7 @@ impl Resolver {
     pub(super) fn action(&mut self, name: &str, arguments: &[Node], span: Span) -> Resolve<Statement> {
         let kind = match name {
             "trace" => self.trace(arguments, span)?,
+            "tracemem" => self.tracemem(arguments, span)?,
             "printf" => self.printf(arguments, span)?,
             "printa" => self.printa(arguments, span)?,
             "ustack" => RecordKind::UserStack {
@@ -70,6 +71,54 @@ impl Resolver {
             )),
             _ => Ok(RecordKind::Trace(value)),
         }
+    }
+
+    /// `tracemem(address, size)`: a copy of constant size.
+    fn tracemem(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        let [address, size] = arguments else {
+            let passed = arguments.len();
+            if passed == 3 {
+                let message = "tracemem( ) with a size that is not constant is not supported yet";
+                return Err(Diagnostic::new("N_ACTION", span, message));
+            }
+            let message = format!("tracemem( ) prototype mismatch: {passed} args passed, 2 expected");
+            return Err(Diagnostic::new("D_TRACEMEM_ARGS", span, message));
+        };
+        let from = self.expression(address)?;
+        if !matches!(
+            from.value_type,
+            Type::Integer(_) | Type::Pointer(_) | Type::Bytes { .. }
+        ) {
+            return Err(Diagnostic::new(
+                "D_TRACEMEM_ADDR",
+                address.span,
+                format!(
+                    "tracemem( ) argument #1 is incompatible with prototype: expected pointer or integer, found {}",
+                    types::name(&from.value_type)
+                ),
+            ));
+        }
+        let known = constant::wide_value(&self.expression(size)?);
+        let Some(bytes) = known
+            .and_then(|bytes| u32::try_from(bytes).ok())
+            .filter(|bytes| *bytes > 0)
+        else {
+            return Err(Diagnostic::new(
+                "D_TRACEMEM_SIZE",
+                size.span,
+                "tracemem( ) argument #2 must be a non-zero positive integral constant expression",
+            )
+            .with_help("at most 1 MiB"));
+        };
+        let count = constant::integer(i64::from(bytes), constant::UNSIGNED_LONG, size.span);
+        Ok(RecordKind::TraceMemory(Expression {
+            kind: ExpressionKind::Call {
+                function: Function::CopyIn,
+                arguments: vec![convert::to_address(from), count],
+            },
+            value_type: Type::Bytes { size: Some(bytes) },
+            span,
+        }))
     }
 
     fn printf(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {

@@ -90,9 +90,8 @@ pub(super) enum Callable {
 pub(super) fn callable(name: &str) -> Option<Callable> {
     Some(match name {
         _ if super::subroutines::is_subroutine(name) => Callable::Subroutine,
-        "trace" | "printf" | "printa" | "exit" | "ustack" | "clear" | "trunc" | "normalize" | "denormalize" => {
-            Callable::Action
-        }
+        "trace" | "tracemem" | "printf" | "printa" | "exit" | "ustack" | "clear" | "trunc" | "normalize"
+        | "denormalize" => Callable::Action,
         "count" | "sum" | "avg" | "min" | "max" | "stddev" | "quantize" | "lquantize" | "llquantize" => {
             Callable::Aggregating
         }
@@ -121,7 +120,7 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
         | "uaddr_of" => Callable::Missing("subroutine"),
         "breakpoint" | "chill" | "commit" | "discard" | "freopen" | "ftruncate" | "func" | "jstack" | "mod"
         | "panic" | "pcap" | "print" | "printm" | "printt" | "raise" | "setopt" | "speculate" | "stack" | "stop"
-        | "sym" | "system" | "tracemem" | "uaddr" | "ufunc" | "umod" | "usym" => Callable::Missing("action"),
+        | "sym" | "system" | "uaddr" | "ufunc" | "umod" | "usym" => Callable::Missing("action"),
         _ => return None,
     })
 }

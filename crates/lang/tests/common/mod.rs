@@ -58,6 +58,10 @@ fn record(program: &Program, of: &RecordKind) {
             assert!(!matches!(value.value_type, Type::Void | Type::Bytes { size: None }));
             expression(program, value);
         }
+        RecordKind::TraceMemory(value) => {
+            assert!(matches!(value.value_type, Type::Bytes { size: Some(1..) }));
+            expression(program, value);
+        }
         RecordKind::Printf { arguments, .. } => arguments.iter().for_each(|a| expression(program, a)),
         RecordKind::Exit(status) => {
             assert_eq!(status.value_type, Type::I32);
