@@ -232,8 +232,9 @@ unsafe extern "C" fn change(_: *mut Probe, registers: *mut Registers) -> c_int {
 }
 
 unsafe extern "C" fn skip(_: *mut Probe, registers: *mut Registers) -> c_int {
-    // SAFETY: as above; at the function's entry rsp points at the return address.
+    // SAFETY: as above.
     let registers = unsafe { &mut *registers };
+    // SAFETY: at the function's entry rsp points at the return address.
     registers.rip = unsafe { *(registers.rsp as *const u64) };
     registers.rsp += 8;
     registers.rax = 4242;
