@@ -29,6 +29,8 @@ pub enum FireCondition {
     /// Only when the indirect jump at the site leaves the function: its target is compared with the function's ranges
     /// at run time.
     IfLeaves,
+    /// Behind the instruction, when execution goes straight on from it: it must not be a branch, a call or a return.
+    Behind,
 }
 
 /// Where in a function a point lies.

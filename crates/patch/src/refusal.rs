@@ -42,12 +42,12 @@ pub enum Refusal {
         /// What it is that cannot be moved.
         reason: &'static str,
     },
-    /// [`crate::FireCondition::IfTaken`] or [`crate::FireCondition::IfLeaves`] on an instruction that has no such edge.
+    /// A [`crate::FireCondition`] other than `Always` on an instruction that has no such edge.
     #[error("the instruction at {site} has no {edge} edge to fire on")]
     NoSuchEdge {
         /// The site asked for.
         site: TargetAddress,
-        /// `taken` or `leaving`.
+        /// `taken`, `leaving` or `straight`.
         edge: &'static str,
     },
     /// Functions and other fires share a condition at a site: they have different frames.

@@ -100,6 +100,7 @@ fn point(site: TargetAddress, words: &[&str]) -> Point {
             "always" => point.condition = FireCondition::Always,
             "taken" => point.condition = FireCondition::IfTaken,
             "leaves" => point.condition = FireCondition::IfLeaves,
+            "behind" => point.condition = FireCondition::Behind,
             "full" => point.full_frame = true,
             "count" => point.fires.push(Fire::Count {
                 context_offset: operand() as u32,

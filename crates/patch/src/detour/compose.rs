@@ -92,6 +92,16 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
         relocated.push(code.here());
         let taken = Block::of(points, FireCondition::IfTaken).map(|block| (block, code.label()));
         relocate(&mut code, original, taken.as_ref().map(|(_, label)| *label).or(within))?;
+        if let Some(block) = Block::of(points, FireCondition::Behind) {
+            if kind.is_transfer() || matches!(kind, Kind::Call | Kind::Conditional) {
+                return Err(Refusal::NoSuchEdge {
+                    site: *address,
+                    edge: "straight",
+                });
+            }
+            let next = TargetAddress(address.0.saturating_add(bytes.len() as u64));
+            emit_block(&mut code, &mut rare, runtime, &block.reported_at(next), None)?;
+        }
         let target = TargetAddress(instruction.near_branch_target());
         edges.extend(taken.map(|(block, label)| (block, label, target, within)));
         goes_on = !kind.is_transfer() && kind != Kind::Call;

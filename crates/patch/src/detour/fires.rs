@@ -35,6 +35,13 @@ impl Block {
     }
 }
 
+impl Block {
+    /// The same, telling its functions another instruction pointer.
+    pub fn reported_at(self, site: TargetAddress) -> Block {
+        Block { site, ..self }
+    }
+}
+
 /// Enters, finds the context, fires, leaves. With `leaving`: only when that indirect jump goes outside of the ranges.
 pub(super) fn emit_block(
     code: &mut Assembler,
