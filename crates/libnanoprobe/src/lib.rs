@@ -3,8 +3,16 @@
 //!
 //! | | |
 //! |---|---|
-//! | `hit/` | the hit path: C and assembly, what runs in the program's own threads |
+//! | [`api`] | the C functions: check, ask the engine, answer |
+//! | [`engine`] | what is registered; the text that follows from it |
+//! | [`own`] | this process as a target: modules, memory, barriers, the agent's image |
+//! | [`hit`] | the hit path: C and assembly, what runs in the program's own threads |
 //! | [`c`] | the header's types |
+//! | [`error`] | typed errors, and their codes |
 
+pub mod api;
 pub mod c;
+pub mod engine;
+pub mod error;
 pub mod hit;
+pub mod own;

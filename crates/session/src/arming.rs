@@ -296,12 +296,7 @@ impl Attachment {
 
 /// The text that a patch changes, its head first.
 pub fn ranges(patch: &Patch) -> Vec<TextRange> {
-    vec![TextRange {
-        address: patch.built.address,
-        original: patch.built.original.clone(),
-        patched: patch.built.patched.clone(),
-        is_head: true,
-    }]
+    patch.built.ranges()
 }
 
 /// A patch as the arena's site table has it, and as it is taken back.

@@ -492,17 +492,23 @@ pub fn extent_of_choice(modules: &[Module], choice: TargetAddress) -> Option<(us
 pub fn origins<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)> {
     let mut origins = BTreeMap::new();
     for patch in patches {
-        let built = &patch.built;
-        let code_bytes = built.detour.len().saturating_sub(8 * built.literals) as u64;
-        for departure in &built.departures {
-            origins.entry(departure.relocated.0.saturating_add(1)).or_insert(0);
-        }
-        origins.entry(patch.detour.0.saturating_add(code_bytes)).or_insert(0);
-        for entry in built.moves.iter().chain(&built.departures) {
-            origins.insert(entry.relocated.0, entry.original.0);
-        }
+        origins.extend(origins_of(patch.detour, &patch.built));
     }
     origins.into_iter().collect()
+}
+
+/// The same of one detour.
+pub fn origins_of(detour: TargetAddress, built: &Built) -> BTreeMap<u64, u64> {
+    let mut origins = BTreeMap::new();
+    let code_bytes = built.detour.len().saturating_sub(8 * built.literals) as u64;
+    for departure in &built.departures {
+        origins.entry(departure.relocated.0.saturating_add(1)).or_insert(0);
+    }
+    origins.entry(detour.0.saturating_add(code_bytes)).or_insert(0);
+    for entry in built.moves.iter().chain(&built.departures) {
+        origins.insert(entry.relocated.0, entry.original.0);
+    }
+    origins
 }
 
 fn point(
@@ -522,7 +528,7 @@ fn point(
 }
 
 /// What of a region is not mapped yet: regions merge with their neighbours as they grow.
-pub(crate) fn without(region: Range<TargetAddress>, known: &[Range<TargetAddress>]) -> Vec<Range<TargetAddress>> {
+pub fn without(region: Range<TargetAddress>, known: &[Range<TargetAddress>]) -> Vec<Range<TargetAddress>> {
     let mut rest = vec![region];
     for taken in known {
         let parts = |part: Range<TargetAddress>| {

@@ -30,6 +30,15 @@ impl Memory {
         Memory { pid, file }
     }
 
+    /// This process's own.
+    ///
+    /// # Errors
+    /// /proc/self/mem cannot be opened.
+    pub fn of_self() -> std::io::Result<Memory> {
+        let file = File::options().read(true).write(true).open("/proc/self/mem")?;
+        Ok(Memory::new(std::process::id() as ProcessId, file))
+    }
+
     /// Fills `into` from `address` on.
     ///
     /// # Errors

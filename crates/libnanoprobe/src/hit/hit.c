@@ -10,7 +10,7 @@ uint32_t np_simd_live NP_HIDDEN;
 
 #define compiler_barrier() __asm__ volatile("" ::: "memory")
 
-static inline int call(struct np_hit_entry *entry, struct np_regs *regs)
+static inline NP_PATH int call(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	if (np_unlikely(entry->function != NULL))
 		return entry->function(entry, regs);
@@ -18,7 +18,7 @@ static inline int call(struct np_hit_entry *entry, struct np_regs *regs)
 }
 
 /* A fault in the handler may abandon it: this is where it goes on then. */
-static __attribute__((noinline)) int fire_guarded(struct np_hit_thread *self, struct np_hit_entry *entry,
+static NP_PATH __attribute__((noinline)) int fire_guarded(struct np_hit_thread *self, struct np_hit_entry *entry,
 						  struct np_regs *regs)
 {
 	int skip = 0;
@@ -31,7 +31,7 @@ static __attribute__((noinline)) int fire_guarded(struct np_hit_thread *self, st
 }
 
 /* One entry. Not 0: the instruction is not executed. */
-static int fire(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
+static inline NP_PATH int fire(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
 {
 	self->counters[entry->index].hits++;
 	self->current = entry;
@@ -40,7 +40,7 @@ static int fire(struct np_hit_thread *self, struct np_hit_entry *entry, struct n
 	return call(entry, regs);
 }
 
-static void fire_behind(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
+static NP_PATH void fire_behind(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
 {
 	self->current = entry;
 	if (np_unlikely(entry->fault != NULL)) {
@@ -54,7 +54,7 @@ static void fire_behind(struct np_hit_thread *self, struct np_hit_entry *entry, 
 	self->recoverable = 0;
 }
 
-static __attribute__((noinline, cold)) void miss(struct np_hit_thread *self, const struct np_hit_site *site)
+static NP_PATH __attribute__((noinline)) void miss(struct np_hit_thread *self, const struct np_hit_site *site)
 {
 	/* Inside of a handler, so no list that is seen here is freed before this thread has left it. */
 	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
@@ -82,7 +82,7 @@ static inline __attribute__((always_inline)) int run(struct np_hit_thread *self,
 	return skip;
 }
 
-static __attribute__((noinline)) int run_with_simd(struct np_hit_thread *self, const struct np_hit_list *list,
+static NP_PATH __attribute__((noinline)) int run_with_simd(struct np_hit_thread *self, const struct np_hit_list *list,
 						   struct np_regs *regs, int behind)
 {
 	__attribute__((aligned(64))) char area[NP_SIMD_BYTES];
@@ -126,12 +126,12 @@ static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *si
 	return 1;
 }
 
-uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t behind)
+NP_PATH uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t behind)
 {
 	return hit(site, regs, behind, 0);
 }
 
-uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, uint64_t behind)
+NP_PATH uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, uint64_t behind)
 {
 	return hit(site, regs, behind, 1);
 }

@@ -22,6 +22,8 @@
 #include "nanoprobe.h"
 
 #define NP_HIDDEN __attribute__((visibility("hidden")))
+/* All code of the hit path is in one section, so that no probe is ever put there. */
+#define NP_PATH __attribute__((section("np_hit_path")))
 #define np_likely(condition) __builtin_expect(!!(condition), 1)
 #define np_unlikely(condition) __builtin_expect(!!(condition), 0)
 

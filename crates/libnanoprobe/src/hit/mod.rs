@@ -31,6 +31,11 @@ pub struct Entry {
     pub data: *mut c_void,
 }
 
+// SAFETY: what the pointers lead to is the caller's, who was told that handlers run in every thread.
+unsafe impl Send for Entry {}
+// SAFETY: as above; the only field that changes is an atomic.
+unsafe impl Sync for Entry {}
+
 /// `struct np_hit_site`.
 #[repr(C)]
 pub struct Site {
@@ -89,9 +94,13 @@ pub struct Thread {
 }
 
 unsafe extern "C" {
+    static __start_np_hit_path: u8;
+    static __stop_np_hit_path: u8;
     static mut np_simd_features: u32;
     static mut np_simd_live: u32;
     fn np_hit(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
+    fn np_hit_behind(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
+    fn np_hit_forked();
     fn np_resume();
     fn np_hit_threads() -> *mut Thread;
     fn np_hit_thread_or_null() -> *mut Thread;
@@ -105,6 +114,16 @@ pub fn dispatch_address() -> u64 {
 /// The address of what loads everything.
 pub fn resume_address() -> u64 {
     np_resume as *const () as u64
+}
+
+/// Whether an address lies in the hit path itself.
+pub fn is_path(address: u64) -> bool {
+    // The linker's symbols around the section of the hit path.
+    let (start, end) = (
+        &raw const __start_np_hit_path as u64,
+        &raw const __stop_np_hit_path as u64,
+    );
+    (start..end).contains(&address)
 }
 
 /// Every thread's block, those of dead threads, too.
@@ -156,4 +175,30 @@ pub fn initialise() {
         np_simd_features = features;
         np_simd_live = live;
     }
+}
+
+/// Whether a block's thread has died inside of a handler: it will never leave.
+pub fn is_abandoned(thread: &Thread) -> bool {
+    let tid = thread.tid.load(Ordering::Acquire);
+    // SAFETY: signal 0 sends nothing.
+    tid == 0 || unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, 0) } != 0
+}
+
+/// Makes an entry's way to its own counters start at nothing: indices are used again.
+pub fn clear_counts(index: u32) {
+    for counters in threads().filter_map(|block| block.counters.get(index as usize)) {
+        counters.hits.store(0, Ordering::Relaxed);
+        counters.missed.store(0, Ordering::Relaxed);
+    }
+}
+
+/// The address of the dispatcher of post-handlers.
+pub fn dispatch_behind_address() -> u64 {
+    np_hit_behind as *const () as u64
+}
+
+/// In a child of fork: all blocks but this thread's are free.
+pub fn forked() {
+    // SAFETY: the child has one thread.
+    unsafe { np_hit_forked() };
 }

@@ -17,7 +17,7 @@
  * The processor's shadow of returns is out of step with this (one misprediction); with a shadow stack in use (CET) it
  * would be refused, which is why handlers may not change rip there (NP_ERROR_UNSUPPORTED).
  */
-	.text
+	.section np_hit_path, "ax", @progbits
 	.globl	np_resume
 	.hidden	np_resume
 	.type	np_resume, @function

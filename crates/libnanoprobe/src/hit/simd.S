@@ -13,7 +13,7 @@
  * What was in its initial state before the handlers must be so behind them: the upper halves by vzeroupper, zmm16-31
  * and k0-k7 one by one, when they are in use now. AMX tiles are not saved: a handler that uses them keeps them.
  */
-	.text
+	.section np_hit_path, "ax", @progbits
 
 	.globl	np_simd_save
 	.hidden	np_simd_save

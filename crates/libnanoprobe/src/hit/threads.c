@@ -13,7 +13,7 @@ __thread struct np_hit_thread *np_hit_self;
 static struct np_hit_thread *first;
 
 /* Raw system calls: the C library's may be probed, and set errno. */
-static long call(long number, long a, long b, long c, long d, long e, long f)
+static NP_PATH long call(long number, long a, long b, long c, long d, long e, long f)
 {
 	register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
 	long result;
@@ -24,7 +24,7 @@ static long call(long number, long a, long b, long c, long d, long e, long f)
 	return result;
 }
 
-static int is_dead(uint64_t process, uint64_t tid)
+static NP_PATH int is_dead(uint64_t process, uint64_t tid)
 {
 	enum { NO_SUCH_PROCESS = -3 };
 	return call(SYS_tgkill, (long)process, (long)tid, 0, 0, 0, 0) == NO_SUCH_PROCESS;
@@ -33,7 +33,7 @@ static int is_dead(uint64_t process, uint64_t tid)
 /* Blocks whose owner is looked for before a new one is mapped, at most: a bound on the time of a thread's first hit. */
 enum { LOOKED_AT = 64 };
 
-static struct np_hit_thread *take_over(uint64_t process, uint64_t tid)
+static NP_PATH struct np_hit_thread *take_over(uint64_t process, uint64_t tid)
 {
 	int looked = 0;
 	for (struct np_hit_thread *block = __atomic_load_n(&first, __ATOMIC_ACQUIRE); block && looked < LOOKED_AT;
@@ -53,7 +53,7 @@ static struct np_hit_thread *take_over(uint64_t process, uint64_t tid)
 	return NULL;
 }
 
-struct np_hit_thread *np_hit_join(void)
+NP_PATH struct np_hit_thread *np_hit_join(void)
 {
 	uint64_t process = (uint64_t)call(SYS_getpid, 0, 0, 0, 0, 0, 0);
 	uint64_t tid = (uint64_t)call(SYS_gettid, 0, 0, 0, 0, 0, 0);

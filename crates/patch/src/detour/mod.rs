@@ -18,7 +18,7 @@ mod function;
 
 pub(crate) use compose::{Content, compose};
 
-use crate::{Refusal, RunPlan, Tactic, TargetAddress};
+use crate::{Refusal, RunPlan, Tactic, TargetAddress, TextRange};
 
 /// How a thread finds its key into the thread table (`enum np_thread_key` of the agent's contract).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,6 +89,18 @@ pub struct Built {
     /// Further places from which a thread can be moved out of the detour: in front of the fires, and at the jumps that
     /// leave. Not for moving in. Ascending by `relocated`.
     pub departures: Vec<Move>,
+}
+
+impl Built {
+    /// The text that it changes, its head first.
+    pub fn ranges(&self) -> Vec<TextRange> {
+        vec![TextRange {
+            address: self.address,
+            original: self.original.clone(),
+            patched: self.patched.clone(),
+            is_head: true,
+        }]
+    }
 }
 
 /// Builds the patch and the detour of a run at the address that was chosen for it.

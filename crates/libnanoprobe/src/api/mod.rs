@@ -1,0 +1,54 @@
+//! The C interface: `nanoprobe.h`, function by function. Each checks what it is given, asks the engine, and answers.
+
+mod list;
+mod probe;
+
+pub use list::{Info, Visit, np_list};
+pub use probe::*;
+
+use std::ffi::{CStr, c_char};
+
+use crate::error::Error;
+
+/// `np_version`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_version() -> u32 {
+    const MAJOR: u32 = 0;
+    const MINOR: u32 = 1;
+    MAJOR << 16 | MINOR
+}
+
+/// A name from C; NULL and the empty one are none.
+///
+/// # Safety
+/// NULL, or a string.
+unsafe fn name<'a>(text: *const c_char) -> Result<Option<&'a str>, Error> {
+    if text.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the caller's word.
+    let text = unsafe { CStr::from_ptr(text) };
+    let text = text
+        .to_str()
+        .map_err(|_| Error::Argument("a symbol that is not UTF-8"))?;
+    Ok((!text.is_empty()).then_some(text))
+}
+
+/// The structures of an array of pointers.
+///
+/// # Safety
+/// `count` pointers at `array`, which nobody writes meanwhile.
+unsafe fn array<'a, T>(array: *const *mut T, count: usize) -> Result<&'a [*mut T], Error> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if array.is_null() || count > crate::hit::PROBES_MAX {
+        return Err(Error::Argument("an array without elements, or with too many"));
+    }
+    // SAFETY: the caller's word.
+    let pointers = unsafe { std::slice::from_raw_parts(array, count) };
+    if pointers.iter().any(|pointer| pointer.is_null()) {
+        return Err(Error::Argument("NULL among the structures"));
+    }
+    Ok(pointers)
+}

@@ -1,0 +1,310 @@
+//! `np_probe`: plain probes.
+
+use std::collections::HashSet;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Mutex, PoisonError};
+
+use nanoprobe_patch::{Tactic, TargetAddress};
+
+use super::{array, name};
+use crate::c::Probe;
+use crate::engine::{Demand, Engine, Member, Spot, Withdrawn, engine};
+use crate::error::{Error, answer};
+use crate::hit::{self, Entry};
+
+const DISABLED: c_uint = 1;
+const NO_SIMD: c_uint = 2;
+const TRAP: c_uint = 4;
+const JUMP_ONLY: c_uint = 8;
+
+/// What `done` is told when an asynchronous removal is over.
+pub type Done = unsafe extern "C" fn(probe: *mut Probe);
+
+/// Asynchronous removals that may not be over.
+static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
+
+struct Pending {
+    withdrawn: Withdrawn,
+    probe: usize,
+    done: Option<Done>,
+}
+
+/// The member that a probe's structure describes, and where it stands.
+///
+/// # Safety
+/// A whole `struct np_probe`, registered nowhere.
+unsafe fn describe(engine: &mut Engine, probe: *mut Probe) -> Result<(TargetAddress, Member, Demand), Error> {
+    // SAFETY: the caller's word.
+    let given = unsafe { &*probe };
+    if given.size < size_of::<Probe>() {
+        return Err(Error::Argument(
+            "its size is smaller than this version's: begin it with NP_SIZE",
+        ));
+    }
+    let flags = given.flags;
+    if flags & !(DISABLED | NO_SIMD | TRAP | JUMP_ONLY) != 0 || flags & (TRAP | JUMP_ONLY) == TRAP | JUMP_ONLY {
+        return Err(Error::Argument("flags that do not exist, or exclude each other"));
+    }
+    if engine.spot(probe as usize).is_some() {
+        return Err(Error::Registered);
+    }
+    // SAFETY: the caller's word.
+    let symbol = unsafe { name(given.symbol) }?;
+    let addr = given.addr as u64;
+    if symbol.is_none() && addr == 0 {
+        return Err(Error::Argument("neither address nor symbol"));
+    }
+    let address = engine.resolve(addr, symbol, given.offset as u64)?;
+    if symbol.is_some() && addr != 0 && addr != address.0 {
+        return Err(Error::Argument("both address and symbol, and they differ"));
+    }
+    let entry = Entry {
+        owner: probe.cast::<c_void>(),
+        pre: given.pre_handler,
+        post: given.post_handler,
+        fault: given.fault_handler,
+        function: None,
+        index: 0,
+        enabled: AtomicU32::new(u32::from(flags & DISABLED == 0)),
+        data: null_mut(),
+    };
+    let member = Member {
+        entry: Box::new(entry),
+        no_simd: flags & NO_SIMD != 0,
+        trap: flags & TRAP != 0,
+    };
+    let demand = if flags & JUMP_ONLY != 0 {
+        Demand::Jump
+    } else {
+        Demand::Any
+    };
+    Ok((address, member, demand))
+}
+
+/// # Safety
+/// As [`describe`], each.
+unsafe fn register(probes: &[*mut Probe]) -> Result<(), Error> {
+    let mut engine = engine()?;
+    let mut seen = HashSet::new();
+    let mut members = Vec::with_capacity(probes.len());
+    for probe in probes {
+        if !seen.insert(*probe) {
+            return Err(Error::Registered);
+        }
+        // SAFETY: the caller's word.
+        members.push(unsafe { describe(&mut engine, *probe) }?);
+    }
+    let spots = engine.register(members)?;
+    for (probe, spot) in probes.iter().zip(spots) {
+        engine.remember(*probe as usize, spot);
+        // SAFETY: the caller's word: the structure is theirs to fill in.
+        unsafe {
+            (**probe).addr = (spot.address.wrapping_sub(offset_of(*probe))) as *mut c_void;
+        }
+    }
+    drop(engine);
+    finish_pending();
+    Ok(())
+}
+
+/// # Safety
+/// A whole `struct np_probe`.
+unsafe fn offset_of(probe: *const Probe) -> u64 {
+    // SAFETY: the caller's word.
+    unsafe { (*probe).offset as u64 }
+}
+
+fn spots_of(engine: &Engine, probes: &[*mut Probe]) -> Result<Vec<Spot>, Error> {
+    let spot = |probe: &*mut Probe| engine.spot(*probe as usize).ok_or(Error::NotRegistered);
+    probes.iter().map(spot).collect()
+}
+
+fn unregister(probes: &[*mut Probe]) -> Result<(), Error> {
+    let mut engine = engine()?;
+    let spots = spots_of(&engine, probes)?;
+    for probe in probes {
+        engine.forget(*probe as usize);
+    }
+    // Without the wait: handlers may take long, and others may register meanwhile.
+    let mut withdrawn = engine.withdraw(&spots, false)?;
+    drop(engine);
+    withdrawn.wait();
+    self::engine()?.reclaim(withdrawn);
+    finish_pending();
+    Ok(())
+}
+
+fn unregister_async(probe: *mut Probe, done: Option<Done>) -> Result<(), Error> {
+    let mut engine = engine()?;
+    let spots = spots_of(&engine, &[probe])?;
+    engine.forget(probe as usize);
+    let withdrawn = engine.withdraw(&spots, false)?;
+    drop(engine);
+    let pending = Pending {
+        withdrawn,
+        probe: probe as usize,
+        done,
+    };
+    PENDING.lock().unwrap_or_else(PoisonError::into_inner).push(pending);
+    finish_pending();
+    Ok(())
+}
+
+/// Ends the asynchronous removals that are over.
+fn finish_pending() {
+    let mut over = Vec::new();
+    {
+        let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = 0;
+        while let Some(one) = pending.get_mut(index) {
+            if one.withdrawn.is_over() {
+                over.push(pending.swap_remove(index));
+            } else {
+                index += 1;
+            }
+        }
+    }
+    for mut one in over {
+        one.withdrawn.wait();
+        if let Ok(mut engine) = engine() {
+            engine.reclaim(one.withdrawn);
+        }
+        if let Some(done) = one.done {
+            // SAFETY: the caller's function, for the structure that they gave.
+            unsafe { done(one.probe as *mut Probe) };
+        }
+    }
+}
+
+fn set_enabled(probe: *mut Probe, enabled: bool) -> Result<(), Error> {
+    let mut engine = engine()?;
+    let spot = engine.spot(probe as usize).ok_or(Error::NotRegistered)?;
+    engine.enable(&spot, enabled)
+}
+
+/// `np_register_probe`.
+///
+/// # Safety
+/// What `nanoprobe.h` says of the structure and its handlers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn np_register_probe(probe: *mut Probe) -> c_int {
+    // SAFETY: one pointer at `&probe`; of the structure the caller's word.
+    answer(unsafe { array(&probe, 1).and_then(|probes| register(probes)) })
+}
+
+/// `np_register_probes`.
+///
+/// # Safety
+/// `count` pointers, and of each what `nanoprobe.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn np_register_probes(probes: *const *mut Probe, count: usize) -> c_int {
+    // SAFETY: the caller's word.
+    answer(unsafe { array(probes, count).and_then(|probes| register(probes)) })
+}
+
+/// `np_unregister_probe`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_unregister_probe(probe: *mut Probe) -> c_int {
+    answer(unregister(&[probe]))
+}
+
+/// `np_unregister_probes`.
+///
+/// # Safety
+/// `count` pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn np_unregister_probes(probes: *const *mut Probe, count: usize) -> c_int {
+    // SAFETY: the caller's word.
+    answer(unsafe { array(probes, count) }.and_then(unregister))
+}
+
+/// `np_unregister_probe_async`.
+///
+/// # Safety
+/// `done` may be called with the structure until it was.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn np_unregister_probe_async(probe: *mut Probe, done: Option<Done>) -> c_int {
+    answer(unregister_async(probe, done))
+}
+
+/// `np_synchronize`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_synchronize() -> c_int {
+    if hit::in_handler() {
+        return answer(Err(Error::InHandler));
+    }
+    loop {
+        finish_pending();
+        if PENDING.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            return 0;
+        }
+        std::thread::sleep(std::time::Duration::from_micros(100));
+    }
+}
+
+/// `np_disable_probe`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_disable_probe(probe: *mut Probe) -> c_int {
+    answer(set_enabled(probe, false))
+}
+
+/// `np_enable_probe`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_enable_probe(probe: *mut Probe) -> c_int {
+    answer(set_enabled(probe, true))
+}
+
+fn counts(probe: *const Probe) -> (u64, u64) {
+    let Ok(engine) = engine() else { return (0, 0) };
+    engine
+        .spot(probe as usize)
+        .map_or((0, 0), |spot| hit::counts(spot.index))
+}
+
+/// `np_probe_hits`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_probe_hits(probe: *const Probe) -> u64 {
+    counts(probe).0
+}
+
+/// `np_probe_nmissed`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_probe_nmissed(probe: *const Probe) -> u64 {
+    counts(probe).1
+}
+
+/// `enum np_tactic`.
+pub(crate) fn tactic_number(tactic: Option<Tactic>) -> c_int {
+    match tactic.map(Tactic::name) {
+        None => 0,
+        Some("jump") => 1,
+        Some("run") => 2,
+        Some("pun") => 3,
+        Some("evict") => 4,
+        Some(_) => 5,
+    }
+}
+
+/// `np_probe_tactic`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_probe_tactic(probe: *const Probe) -> c_int {
+    let Ok(engine) = engine() else { return 0 };
+    let spot = engine.spot(probe as usize);
+    tactic_number(spot.and_then(|spot| engine.tactic(&spot)))
+}
+
+/// `np_tactic_name`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_tactic_name(tactic: c_int) -> *const c_char {
+    let name = match tactic {
+        1 => c"jump",
+        2 => c"run",
+        3 => c"pun",
+        4 => c"evict",
+        5 => c"trap",
+        _ => c"none",
+    };
+    name.as_ptr()
+}

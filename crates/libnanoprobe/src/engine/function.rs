@@ -1,0 +1,183 @@
+//! One function's patches: planned from the sites that are active in it, kept where they are the same as before.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use nanoprobe_patch::{
+    Built, Fire, FireCondition, FunctionMap, NearSpace, PlanOptions, Point, Position, RunPlan, Runtime, Tactic,
+    TargetAddress, build, plan, reconcile,
+};
+
+use super::site::{SiteState, Wanted};
+use crate::error::Error;
+use crate::hit;
+
+/// A patch of the text.
+#[derive(Clone, Debug)]
+pub struct Patch {
+    /// From what it was built.
+    pub run: RunPlan,
+    /// Where its detour is.
+    pub detour: TargetAddress,
+    /// The bytes.
+    pub built: Built,
+}
+
+/// A function in which something is, or was, registered.
+pub struct Function {
+    /// Where it lies.
+    pub extent: Range<u64>,
+    /// Index of its module.
+    pub module: usize,
+    /// Its decoded parts: the main one first, then the cold ones.
+    pub parts: Vec<FunctionMap>,
+    /// What is registered, by address.
+    pub sites: BTreeMap<u64, SiteState>,
+    /// What is in the text.
+    pub patches: Vec<Patch>,
+    /// All that was ever built: detours are for ever, so the same run finds its own again.
+    pub known: Vec<Patch>,
+}
+
+impl Function {
+    /// The start of the instruction behind the one at `address`.
+    ///
+    /// # Errors
+    /// None starts there.
+    pub fn next(&self, address: u64) -> Result<u64, Error> {
+        let part = self.parts.iter().find(|part| {
+            let start = part.start().0;
+            (start..start.saturating_add(part.size())).contains(&address)
+        });
+        let part = part.ok_or(Error::NotCode(TargetAddress(address)))?;
+        if part.undecodable().is_some_and(|at| at.0 <= address) {
+            return Err(Error::NotCode(TargetAddress(address)));
+        }
+        let mut before = part.start();
+        for (start, length) in part.instructions() {
+            if start.0 == address {
+                return Ok(address.saturating_add(length as u64));
+            }
+            if start.0 > address {
+                return Err(Error::Boundary {
+                    at: TargetAddress(address),
+                    before,
+                    after: start,
+                });
+            }
+            before = start;
+        }
+        Err(Error::NotCode(TargetAddress(address)))
+    }
+
+    /// Where every way out of it is, and when it is one; empty: none was found.
+    pub fn exits(&self) -> Vec<nanoprobe_patch::Exit> {
+        self.parts.iter().flat_map(|part| part.exits().to_vec()).collect()
+    }
+
+    /// The runs for what is active now.
+    ///
+    /// # Errors
+    /// The first refusal.
+    pub fn runs(&self) -> Result<Vec<RunPlan>, Error> {
+        let mut runs = Vec::new();
+        for trap in [false, true] {
+            let force = trap.then_some(Tactic::Trap);
+            let options = PlanOptions {
+                force,
+                ..PlanOptions::default()
+            };
+            for part in &self.parts {
+                let range = part.start().0..part.start().0.saturating_add(part.size());
+                let points: Vec<Point> = self
+                    .sites
+                    .range(range)
+                    .filter(|(_, state)| state.wanted().active && state.wanted().trap == trap)
+                    .flat_map(|(_, state)| self.points(state))
+                    .collect();
+                if points.is_empty() {
+                    continue;
+                }
+                let planned = plan(part, &points, &options);
+                if let Some((_, refusal)) = planned.refusals.into_iter().next() {
+                    return Err(refusal.into());
+                }
+                runs.extend(planned.runs);
+            }
+        }
+        let reconciled = reconcile(runs);
+        match reconciled.refusals.into_iter().next() {
+            Some((_, refusal)) => Err(refusal.into()),
+            None => Ok(reconciled.runs),
+        }
+    }
+
+    fn points(&self, state: &SiteState) -> Vec<Point> {
+        let address = state.site.address;
+        let position = if address == self.extent.start {
+            Position::Entry
+        } else {
+            Position::Inside
+        };
+        let point = |condition, position, dispatch| Point {
+            site: TargetAddress(address),
+            condition,
+            position,
+            full_frame: false,
+            fires: vec![Fire::Function {
+                dispatch: TargetAddress(dispatch),
+                resume: TargetAddress(hit::resume_address()),
+                cookie: std::ptr::from_ref(state.site) as u64,
+            }],
+        };
+        let Wanted { behind, .. } = state.wanted();
+        let mut points = vec![point(FireCondition::Always, position, hit::dispatch_address())];
+        if behind {
+            points.push(point(
+                FireCondition::Behind,
+                Position::Inside,
+                hit::dispatch_behind_address(),
+            ));
+        }
+        points
+    }
+
+    /// The patches for some runs: those that were built before, and new ones in near memory.
+    ///
+    /// # Errors
+    /// No room near enough.
+    pub fn patches_for(
+        &mut self,
+        runs: Vec<RunPlan>,
+        near: &mut NearSpace,
+        runtime: &Runtime,
+    ) -> Result<Vec<Patch>, Error> {
+        let (mut patches, mut unknown) = (Vec::new(), Vec::new());
+        for run in runs {
+            match self.known.iter().find(|patch| patch.run == run) {
+                Some(patch) => patches.push(patch.clone()),
+                None => unknown.push(run),
+            }
+        }
+        let placed = near.place_with_fallbacks(unknown, &PlanOptions::default());
+        if let Some((_, refusal)) = placed.refusals.into_iter().next() {
+            return Err(refusal.into());
+        }
+        for (run, detour) in placed.runs {
+            let built = build(&run, detour, runtime)?;
+            let patch = Patch { run, detour, built };
+            self.known.push(patch.clone());
+            patches.push(patch);
+        }
+        Ok(patches)
+    }
+
+    /// The tactic of the patch that serves an address.
+    pub fn tactic_at(&self, address: u64) -> Option<Tactic> {
+        let serves = |patch: &&Patch| {
+            let mut displaced = patch.run.instructions.iter();
+            displaced.any(|displaced| displaced.address.0 == address && !displaced.points.is_empty())
+        };
+        self.patches.iter().find(serves).map(|patch| patch.run.tactic)
+    }
+}

@@ -1,0 +1,514 @@
+//! The engine: what is registered, and the text that follows from it.
+//!
+//! ```text
+//!   register -> entry -> site's list (published: hits see it)
+//!                     -> function's active sites -> runs -> patches -> transition of the text, while all threads run
+//! ```
+//!
+//! One lock orders registrations; hits never take it. The text is changed by the breakpoint protocol
+//! ([`nanoprobe_patch::transition`]): between two of its steps every processor of this process is synchronised by
+//! membarrier(2). Functions that the engine itself calls (malloc, pwrite, syscall, memcpy) may be those whose text changes:
+//! at every step every instruction is right or traps, and traps are ours.
+//!
+//! Detours stay mapped for ever, since nobody can say of a thread that does not run handlers whether it is in one; a run
+//! that comes again finds the detour that it had. So memory grows with the number of different runs, not with time.
+
+mod function;
+mod site;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use nanoprobe_patch::{BREAKPOINT, NearSpace, Runtime, Tactic, TargetAddress, TextRange, ThreadKey, transition};
+use nanoprobe_session::code::{extent_around, parts};
+
+pub use function::{Function, Patch};
+pub use site::{Epochs, Member, OldList, SiteState, Wanted};
+
+use crate::error::Error;
+use crate::hit::{self, PROBES_MAX};
+use crate::own::{self, Agent, Own};
+
+/// Where a member is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// Start of the function.
+    pub function: u64,
+    /// The instruction.
+    pub address: u64,
+    /// Of its counters.
+    pub index: u32,
+}
+
+/// All that is registered in this process.
+pub struct Engine {
+    own: Own,
+    agent: Agent,
+    near: NearSpace,
+    mapped: Vec<std::ops::Range<TargetAddress>>,
+    functions: BTreeMap<u64, Function>,
+    /// Every redirect and origin that a thread may still need.
+    redirects: BTreeMap<u64, u64>,
+    origins: BTreeMap<u64, u64>,
+    has_actions: bool,
+    free: Vec<u32>,
+    next: u32,
+    /// By the address of the caller's structure.
+    spots: HashMap<usize, Spot>,
+}
+
+static ENGINE: OnceLock<Result<Mutex<Engine>, String>> = OnceLock::new();
+
+/// The engine, locked; made on first use.
+///
+/// # Errors
+/// From a handler; or the system refuses what the engine needs.
+pub fn engine() -> Result<MutexGuard<'static, Engine>, Error> {
+    if hit::in_handler() {
+        return Err(Error::InHandler);
+    }
+    let made = ENGINE.get_or_init(|| Engine::new().map(Mutex::new).map_err(|error| error.to_string()));
+    match made {
+        // A panic is a bug of ours; the state is still the best there is.
+        Ok(engine) => Ok(engine.lock().unwrap_or_else(PoisonError::into_inner)),
+        Err(reason) => Err(Error::System {
+            call: "nanoprobe",
+            error: std::io::Error::other(reason.clone()),
+        }),
+    }
+}
+
+impl Engine {
+    fn new() -> Result<Engine, Error> {
+        hit::initialise();
+        own::register()?;
+        let own = Own::open()?;
+        let agent = Agent::map(own.memory())?;
+        let map = own.map()?;
+        let holes = map.holes(&own.hole_rules());
+        let holes = holes.iter().map(|hole| hole.start.0..hole.end.0).collect();
+        Ok(Engine {
+            own,
+            agent,
+            near: NearSpace::new(holes, 4096),
+            mapped: Vec::new(),
+            functions: BTreeMap::new(),
+            redirects: BTreeMap::new(),
+            origins: BTreeMap::new(),
+            has_actions: false,
+            free: Vec::new(),
+            next: 0,
+            spots: HashMap::new(),
+        })
+    }
+
+    /// Where an address or a symbol is, with the offset added.
+    ///
+    /// # Errors
+    /// No such symbol, or no code there.
+    pub fn resolve(&mut self, addr: u64, symbol: Option<&str>, offset: u64) -> Result<TargetAddress, Error> {
+        let map = self.own.map()?;
+        self.own.update(&map);
+        let base = match symbol {
+            Some(symbol) => self.own.resolve(symbol)?.0,
+            None => addr,
+        };
+        Ok(TargetAddress(base.wrapping_add(offset)))
+    }
+
+    /// The function around an address, decoded; a probe may stand there.
+    ///
+    /// # Errors
+    /// No code, the black list, or no instruction's start.
+    pub fn function_at(&mut self, address: TargetAddress) -> Result<&mut Function, Error> {
+        if self.is_forbidden(address.0) {
+            return Err(Error::Forbidden(address));
+        }
+        let (module, found) = self.own.modules().find(address).ok_or(Error::NotCode(address))?;
+        let image = found.bias().to_image(address);
+        let (extent, _) = extent_around(found, image).ok_or(Error::NotCode(address))?;
+        let start = extent.start;
+        if !self.functions.contains_key(&start) {
+            let parts = parts(found, &extent).ok_or(Error::NotCode(address))?;
+            let function = Function {
+                extent,
+                module,
+                parts,
+                sites: BTreeMap::new(),
+                patches: Vec::new(),
+                known: Vec::new(),
+            };
+            self.functions.insert(start, function);
+        }
+        let function = self.functions.get_mut(&start).ok_or(Error::NotCode(address))?;
+        function.next(address.0)?;
+        Ok(function)
+    }
+
+    /// This library's own code, the agent, the detours: whatever a hit runs through.
+    fn is_forbidden(&self, address: u64) -> bool {
+        let ours = self.own.modules().find(TargetAddress(hit::dispatch_address()));
+        let is_library = |(index, module): (usize, &nanoprobe_symbols::Module)| {
+            // Linked into the program, only the hit path itself is ours.
+            let range = self.own.modules().range(index);
+            let is_shared = module.name().starts_with("libnanoprobe.so");
+            is_shared && range.is_some_and(|range| range.contains(&address)) || hit::is_path(address)
+        };
+        self.agent.holds(address)
+            || self
+                .mapped
+                .iter()
+                .any(|region| region.contains(&TargetAddress(address)))
+            || ours.is_some_and(is_library)
+    }
+
+    /// Registers members, all or none. Yields where each stands, in their order.
+    ///
+    /// # Errors
+    /// The first reason; nothing is changed then.
+    pub fn register(&mut self, members: Vec<(TargetAddress, Member, Demand)>) -> Result<Vec<Spot>, Error> {
+        let mut spots: Vec<Spot> = Vec::with_capacity(members.len());
+        let mut demands = Vec::new();
+        let mut result = Ok(());
+        for (address, mut member, demand) in members {
+            let added = self.take_index().and_then(|index| {
+                member.entry.index = index;
+                let function = self.function_at(address)?;
+                let next = function.next(address.0)?;
+                let state = function
+                    .sites
+                    .entry(address.0)
+                    .or_insert_with(|| SiteState::new(address.0, next));
+                state.members.push(member);
+                Ok(Spot {
+                    function: function.extent.start,
+                    address: address.0,
+                    index,
+                })
+            });
+            match added {
+                Ok(spot) => {
+                    spots.push(spot);
+                    demands.push(demand);
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        let result = result
+            .and_then(|()| self.follow(&spots))
+            .and_then(|()| self.check(&spots, &demands));
+        if let Err(error) = result {
+            let _ = self.withdraw(&spots, true);
+            return Err(error);
+        }
+        Ok(spots)
+    }
+
+    fn check(&self, spots: &[Spot], demands: &[Demand]) -> Result<(), Error> {
+        for (spot, demand) in spots.iter().zip(demands) {
+            if *demand == Demand::Jump && self.tactic(spot) == Some(Tactic::Trap) {
+                return Err(Error::Tactic(TargetAddress(spot.address)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Unregisters members. With `wait`: until no thread is in their handlers.
+    ///
+    /// # Errors
+    /// The text cannot be written; the handlers do not run any more all the same.
+    pub fn withdraw(&mut self, spots: &[Spot], wait: bool) -> Result<Withdrawn, Error> {
+        let mut withdrawn = Withdrawn {
+            lists: Vec::new(),
+            members: Vec::new(),
+            indices: Vec::new(),
+            epochs: None,
+        };
+        for spot in spots {
+            let Some(state) = self.state_mut(spot) else { continue };
+            let (gone, kept) = std::mem::take(&mut state.members)
+                .into_iter()
+                .partition(|member| member.entry.index == spot.index);
+            state.members = kept;
+            withdrawn.lists.push(state.publish());
+            withdrawn.members.extend::<Vec<Member>>(gone);
+            withdrawn.indices.push(spot.index);
+        }
+        let changed = self.repatch(spots);
+        own::synchronise_memory()?;
+        withdrawn.epochs = Some(Epochs::now());
+        if wait {
+            withdrawn.wait();
+            self.free.append(&mut withdrawn.indices);
+        }
+        changed?;
+        Ok(withdrawn)
+    }
+
+    /// What [`Engine::withdraw`] left is over: its indices may be used again.
+    pub fn reclaim(&mut self, mut withdrawn: Withdrawn) {
+        self.free.append(&mut withdrawn.indices);
+    }
+
+    /// Switches a member on or off.
+    ///
+    /// # Errors
+    /// The text cannot be written, or no jump fits any more.
+    pub fn enable(&mut self, spot: &Spot, enabled: bool) -> Result<(), Error> {
+        if let Some(member) = self.member(spot) {
+            let value = u32::from(enabled);
+            member.entry.enabled.store(value, std::sync::atomic::Ordering::Release);
+        }
+        self.repatch(&[*spot])
+    }
+
+    /// The member at a spot.
+    pub fn member(&self, spot: &Spot) -> Option<&Member> {
+        let state = self.functions.get(&spot.function)?.sites.get(&spot.address)?;
+        state.members.iter().find(|member| member.entry.index == spot.index)
+    }
+
+    fn state_mut(&mut self, spot: &Spot) -> Option<&mut SiteState> {
+        self.functions.get_mut(&spot.function)?.sites.get_mut(&spot.address)
+    }
+
+    /// How a spot is patched; `None`: nothing is enabled there.
+    pub fn tactic(&self, spot: &Spot) -> Option<Tactic> {
+        self.functions.get(&spot.function)?.tactic_at(spot.address)
+    }
+
+    /// Remembers which structure of the caller's stands where.
+    pub fn remember(&mut self, owner: usize, spot: Spot) {
+        self.spots.insert(owner, spot);
+    }
+
+    /// Where a structure of the caller's stands.
+    pub fn spot(&self, owner: usize) -> Option<Spot> {
+        self.spots.get(&owner).copied()
+    }
+
+    /// It stands nowhere any more.
+    pub fn forget(&mut self, owner: usize) -> Option<Spot> {
+        self.spots.remove(&owner)
+    }
+
+    /// Every function with its sites, ascending.
+    pub fn functions(&self) -> impl Iterator<Item = &Function> {
+        self.functions.values()
+    }
+
+    /// What is known of this process.
+    pub fn own(&self) -> &Own {
+        &self.own
+    }
+
+    /// A child of fork begins.
+    pub fn forked(&mut self) {
+        hit::forked();
+        self.agent.forked();
+        let _ = own::register();
+    }
+
+    fn take_index(&mut self) -> Result<u32, Error> {
+        if let Some(index) = self.free.pop() {
+            hit::clear_counts(index);
+            return Ok(index);
+        }
+        if self.next as usize >= PROBES_MAX {
+            return Err(Error::Limit("too many probes at a time"));
+        }
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+
+    /// Publishes the sites' lists, then has the text follow.
+    fn follow(&mut self, spots: &[Spot]) -> Result<(), Error> {
+        let mut old = Vec::new();
+        for spot in spots {
+            old.extend(self.state_mut(spot).map(|state| state.publish()));
+        }
+        let done = self.repatch(spots);
+        own::synchronise_memory()?;
+        Epochs::now().wait();
+        drop(old);
+        done
+    }
+
+    /// Brings the text of the spots' functions to what is active in them.
+    fn repatch(&mut self, spots: &[Spot]) -> Result<(), Error> {
+        let mut functions: Vec<u64> = spots.iter().map(|spot| spot.function).collect();
+        functions.sort_unstable();
+        functions.dedup();
+        let runtime = self.runtime();
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        let mut planned: Vec<(u64, Vec<Patch>)> = Vec::new();
+        for start in functions {
+            let Some(function) = self.functions.get_mut(&start) else {
+                continue;
+            };
+            let runs = function.runs()?;
+            let patches = function.patches_for(runs, &mut self.near, &runtime)?;
+            let differs = |patch: &&Patch, others: &[Patch]| {
+                !others
+                    .iter()
+                    .any(|other| other.detour == patch.detour && other.run == patch.run)
+            };
+            old.extend(
+                function
+                    .patches
+                    .iter()
+                    .filter(|patch| differs(patch, &patches))
+                    .cloned(),
+            );
+            new.extend(
+                patches
+                    .iter()
+                    .filter(|patch| differs(patch, &function.patches))
+                    .cloned(),
+            );
+            planned.push((start, patches));
+        }
+        self.map_near()?;
+        self.write_detours(&new)?;
+        if !self.has_actions && !new.is_empty() {
+            self.agent.install_actions()?;
+            self.has_actions = true;
+        }
+        let (old, new): (Vec<TextRange>, Vec<TextRange>) = (ranges(&old), ranges(&new));
+        self.check_text(&old, &new)?;
+        for step in transition(&old, &new) {
+            for (address, byte) in step {
+                own::write(self.own.memory(), address.0, &[byte])?;
+            }
+            own::synchronise_cores()?;
+        }
+        for (start, patches) in planned {
+            if let Some(function) = self.functions.get_mut(&start) {
+                function.patches = patches;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is to be replaced must be what is there: a debugger's breakpoint is not ours to lose.
+    fn check_text(&self, old: &[TextRange], new: &[TextRange]) -> Result<(), Error> {
+        let now: HashMap<u64, u8> = old
+            .iter()
+            .flat_map(|range| (range.address.0..).zip(range.patched.iter().copied()))
+            .collect();
+        for range in new {
+            let mut bytes = vec![0; range.original.len()];
+            let read = self.own.memory().read(range.address, &mut bytes);
+            read.map_err(|error| Error::System {
+                call: "reading the text",
+                error: std::io::Error::other(error),
+            })?;
+            for ((address, byte), original) in (range.address.0..).zip(&bytes).zip(&range.original) {
+                if now.get(&address).unwrap_or(original) != byte {
+                    return Err(nanoprobe_patch::Refusal::Breakpoint {
+                        site: TargetAddress(address),
+                    }
+                    .into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn runtime(&self) -> Runtime {
+        Runtime {
+            enter: self.agent.address(nanoprobe_agent::Function::Enter),
+            table: self.agent.table(),
+            thread_key: ThreadKey::TlsSelf,
+        }
+    }
+
+    /// Maps what near memory has grown by.
+    fn map_near(&mut self) -> Result<(), Error> {
+        for region in self.near.regions() {
+            for part in nanoprobe_session::without(region, &self.mapped) {
+                let bytes = (part.end.0 - part.start.0) as usize;
+                let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+                let wanted = part.start.0 as *mut libc::c_void;
+                // SAFETY: a new mapping at an address that must be free, or the call fails.
+                let found = unsafe { libc::mmap(wanted, bytes, libc::PROT_READ | libc::PROT_EXEC, flags, -1, 0) };
+                if found == libc::MAP_FAILED {
+                    return Err(Error::last_os("mmap of near memory"));
+                }
+                self.mapped.push(part);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes detours and publishes their tables; nothing leads there yet.
+    fn write_detours(&mut self, patches: &[Patch]) -> Result<(), Error> {
+        for patch in patches {
+            let built = &patch.built;
+            own::write(self.own.memory(), patch.detour.0, &built.detour)?;
+            // An instruction that the text will execute again in place still traps while the text changes: it goes on in
+            // the detour that it had last.
+            for entry in &built.moves {
+                self.redirects.insert(entry.original.0, entry.relocated.0);
+            }
+            for redirect in &built.redirects {
+                self.redirects.insert(redirect.from.0, redirect.to.0);
+            }
+            if let Some(first) = built
+                .departures
+                .iter()
+                .find(|departure| departure.original == built.address)
+            {
+                self.redirects.insert(built.address.0, first.relocated.0);
+            }
+            self.origins.extend(nanoprobe_session::origins_of(patch.detour, built));
+        }
+        let pairs =
+            |table: &BTreeMap<u64, u64>| -> Vec<(u64, u64)> { table.iter().map(|(from, to)| (*from, *to)).collect() };
+        let (redirects, origins) = (pairs(&self.redirects), pairs(&self.origins));
+        self.agent.publish(self.own.memory(), &redirects, &origins)
+    }
+}
+
+/// What must be true of a probe's patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Any tactic will do.
+    Any,
+    /// A jump of some kind.
+    Jump,
+}
+
+/// What was unregistered and may still be in use.
+pub struct Withdrawn {
+    lists: Vec<OldList>,
+    members: Vec<Member>,
+    indices: Vec<u32>,
+    epochs: Option<Epochs>,
+}
+
+impl Withdrawn {
+    /// Waits until no thread is in a handler of it, and frees it.
+    pub fn wait(&mut self) {
+        if let Some(mut epochs) = self.epochs.take() {
+            epochs.wait();
+        }
+        self.lists.clear();
+        self.members.clear();
+    }
+
+    /// Whether no thread is in a handler of it any more.
+    pub fn is_over(&mut self) -> bool {
+        self.epochs.as_mut().is_none_or(Epochs::are_over)
+    }
+}
+
+/// The text of some patches.
+fn ranges(patches: &[Patch]) -> Vec<TextRange> {
+    patches.iter().flat_map(|patch| patch.built.ranges()).collect()
+}
+
+const _: () = assert!(BREAKPOINT == 0xcc);

@@ -1,0 +1,155 @@
+//! A probed instruction: its entries in the order of registration, and the list of them that hits read.
+//!
+//! Lists never change. A new one takes the place of the old one by one store; the old one, and the entries that are in
+//! no list any more, are freed when every thread has been seen outside of the handlers ([`Epochs`]).
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use crate::hit::{self, Entry, ListHeader, Site};
+
+/// What a site's patch must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Somebody is enabled there.
+    pub active: bool,
+    /// Somebody wants a breakpoint.
+    pub trap: bool,
+    /// Somebody has a post-handler.
+    pub behind: bool,
+}
+
+/// An entry with what the engine alone knows of it.
+pub struct Member {
+    /// What hits read.
+    pub entry: Box<Entry>,
+    /// Its handlers leave SIMD registers alone.
+    pub no_simd: bool,
+    /// A breakpoint, though a jump may fit.
+    pub trap: bool,
+}
+
+/// All that is registered at one instruction.
+pub struct SiteState {
+    /// What detours point at; lives for ever, since a thread may always be on its way there.
+    pub site: &'static Site,
+    /// In the order of registration.
+    pub members: Vec<Member>,
+}
+
+/// A list that nobody finds any more.
+pub struct OldList(*mut ListHeader);
+
+// SAFETY: an old list is reached by its owner alone, and by threads that `Epochs` waits for.
+unsafe impl Send for OldList {}
+
+impl Drop for OldList {
+    fn drop(&mut self) {
+        if self.0.is_null() {
+            return;
+        }
+        // SAFETY: made by `list_of` with the layout of its count; `Epochs::wait` has seen that nobody reads it.
+        unsafe { dealloc(self.0.cast(), layout((*self.0).count as usize)) };
+    }
+}
+
+fn layout(count: usize) -> Layout {
+    let pointers = Layout::array::<*mut Entry>(count).unwrap_or(Layout::new::<ListHeader>());
+    Layout::new::<ListHeader>()
+        .extend(pointers)
+        .map_or(Layout::new::<ListHeader>(), |(layout, _)| layout)
+}
+
+impl SiteState {
+    /// Nothing is registered there yet. `next`: the instruction behind it.
+    pub fn new(address: u64, next: u64) -> SiteState {
+        SiteState {
+            site: Box::leak(Box::new(Site {
+                address,
+                list: AtomicPtr::default(),
+                next,
+                missed_without_thread: AtomicU64::new(0),
+            })),
+            members: Vec::new(),
+        }
+    }
+
+    /// What its patch must be now.
+    pub fn wanted(&self) -> Wanted {
+        let enabled = || self.members.iter().filter(|member| member.is_enabled());
+        Wanted {
+            active: enabled().next().is_some(),
+            trap: enabled().any(|member| member.trap),
+            behind: enabled().any(|member| member.entry.post.is_some()),
+        }
+    }
+
+    /// Publishes the members as they are now; yields the list that was.
+    #[must_use]
+    pub fn publish(&self) -> OldList {
+        OldList(self.site.list.swap(self.list_of(), Ordering::AcqRel))
+    }
+
+    fn list_of(&self) -> *mut ListHeader {
+        if self.members.is_empty() {
+            return std::ptr::null_mut();
+        }
+        let layout = layout(self.members.len());
+        // SAFETY: the layout has room for the header and a pointer for each member; all of it is written before
+        // anybody sees it.
+        unsafe {
+            let list = alloc(layout).cast::<ListHeader>();
+            if list.is_null() {
+                handle_alloc_error(layout);
+            }
+            list.write(ListHeader {
+                count: self.members.len() as u64,
+                simd: u64::from(self.members.iter().any(|member| !member.no_simd)),
+            });
+            let entries = list.add(1).cast::<*const Entry>();
+            for (index, member) in self.members.iter().enumerate() {
+                entries.add(index).write(&*member.entry);
+            }
+            list
+        }
+    }
+}
+
+impl Member {
+    /// Whether it fires.
+    pub fn is_enabled(&self) -> bool {
+        self.entry.enabled.load(Ordering::Relaxed) != 0
+    }
+}
+
+/// Where the threads were when something was withdrawn: those inside of handlers, with their epochs.
+pub struct Epochs(Vec<(&'static hit::Thread, u64)>);
+
+impl Epochs {
+    /// After a barrier in every thread: who is not inside now sees what is published now.
+    pub fn now() -> Epochs {
+        let inside = hit::threads().filter(|thread| thread.depth.load(Ordering::Acquire) != 0);
+        Epochs(
+            inside
+                .map(|thread| (thread, thread.epoch.load(Ordering::Acquire)))
+                .collect(),
+        )
+    }
+
+    /// Whether all of them have left.
+    pub fn are_over(&mut self) -> bool {
+        self.0.retain(|(thread, epoch)| {
+            thread.depth.load(Ordering::Acquire) != 0
+                && thread.epoch.load(Ordering::Acquire) == *epoch
+                && !hit::is_abandoned(thread)
+        });
+        self.0.is_empty()
+    }
+
+    /// Waits until they have.
+    pub fn wait(&mut self) {
+        while !self.are_over() {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What can go wrong, typed; the codes of `enum np_error`, and the details for `np_last_error`.
+
+use std::cell::RefCell;
+use std::ffi::{CString, c_char, c_int};
+
+use nanoprobe_patch::{Refusal, TargetAddress};
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A structure that cannot be meant.
+    #[error("{0}")]
+    Argument(&'static str),
+    /// No module defines it.
+    #[error("no module of the program defines `{0}`")]
+    Symbol(String),
+    /// Not an instruction of any mapped file.
+    #[error("{0} lies in no code of the program or its libraries")]
+    NotCode(TargetAddress),
+    /// Within an instruction.
+    #[error("{at} is not an instruction's start; the nearest are {before} and {after}")]
+    Boundary {
+        /// The address asked for.
+        at: TargetAddress,
+        /// The last start below it.
+        before: TargetAddress,
+        /// The first start above it.
+        after: TargetAddress,
+    },
+    /// The black list.
+    #[error("{0} is part of nanoprobe, or of what its handlers' path needs")]
+    Forbidden(TargetAddress),
+    /// Twice.
+    #[error("this structure is registered already")]
+    Registered,
+    /// Never, or no more.
+    #[error("this structure is not registered")]
+    NotRegistered,
+    /// dlclose.
+    #[error("the module was unloaded while the probe was registered")]
+    Unloaded,
+    /// `NP_PROBE_JUMP_ONLY`.
+    #[error("no jump fits at {0}")]
+    Tactic(TargetAddress),
+    /// The planner's reason.
+    #[error("{0}")]
+    Refused(#[from] Refusal),
+    /// Not all exits are known.
+    #[error("not all exits of the function at {0} are known")]
+    Exits(TargetAddress),
+    /// A figure of invariant I10.
+    #[error("{0}")]
+    Limit(&'static str),
+    /// The kernel's answer.
+    #[error("{call}: {error}")]
+    System {
+        /// What was asked for.
+        call: &'static str,
+        /// The answer.
+        error: std::io::Error,
+    },
+    /// It would wait for itself.
+    #[error("called from a handler")]
+    InHandler,
+    /// All debug registers are taken.
+    #[error("all debug registers are taken")]
+    NoWatchpoint,
+    /// The machine or the kernel lacks it.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// Hooked already.
+    #[error("{0} is replaced already")]
+    Busy(TargetAddress),
+}
+
+impl Error {
+    /// `enum np_error`.
+    pub fn code(&self) -> c_int {
+        match self {
+            Error::Argument(_) => -1,
+            Error::Symbol(_) => -2,
+            Error::NotCode(_) | Error::Refused(Refusal::OutsideFunction { .. } | Refusal::Undecodable { .. }) => -3,
+            Error::Boundary { .. } | Error::Refused(Refusal::NotAnInstruction { .. }) => -4,
+            Error::Forbidden(_) => -5,
+            Error::Registered => -6,
+            Error::NotRegistered => -7,
+            Error::Unloaded => -8,
+            Error::Tactic(_) | Error::Refused(Refusal::TacticUnavailable { .. }) => -9,
+            Error::Refused(Refusal::Breakpoint { .. }) => -10,
+            Error::Refused(Refusal::Unmovable { .. } | Refusal::NoSuchEdge { .. }) => -11,
+            Error::Exits(_) => -12,
+            Error::Limit(_) | Error::Refused(_) => -13,
+            Error::System { .. } => -14,
+            Error::InHandler => -15,
+            Error::NoWatchpoint => -16,
+            Error::Unsupported(_) => -17,
+            Error::Busy(_) => -18,
+        }
+    }
+
+    pub(crate) fn last_os(call: &'static str) -> Error {
+        Error::System {
+            call,
+            error: std::io::Error::last_os_error(),
+        }
+    }
+}
+
+/// The sentences of `np_strerror`, by code from 0 down.
+const SENTENCES: [&std::ffi::CStr; 19] = [
+    c"no error",
+    c"the structure cannot be meant",
+    c"no module defines the symbol",
+    c"the address is no code",
+    c"no instruction starts there",
+    c"nanoprobe itself, or what its handlers' path needs",
+    c"registered already",
+    c"not registered",
+    c"the module was unloaded",
+    c"no jump fits",
+    c"somebody else's breakpoint is there",
+    c"the instruction can be executed nowhere else",
+    c"not all exits are known",
+    c"a limit is reached",
+    c"the system refuses it",
+    c"called from a handler",
+    c"all debug registers are taken",
+    c"this machine or kernel has no such thing",
+    c"replaced already",
+];
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// `np_strerror`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_strerror(error: c_int) -> *const c_char {
+    let index = usize::try_from(error.checked_neg().unwrap_or(0)).unwrap_or(0);
+    SENTENCES.get(index).copied().unwrap_or(c"unknown error").as_ptr()
+}
+
+/// `np_last_error`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_last_error() -> *const c_char {
+    LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()))
+}
+
+/// A result as C wants it; the details are kept for this thread.
+pub(crate) fn answer(result: Result<(), Error>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => {
+            let code = error.code();
+            let text = CString::new(error.to_string()).unwrap_or_default();
+            LAST.with(|last| {
+                if let Ok(mut last) = last.try_borrow_mut() {
+                    *last = text;
+                }
+            });
+            code
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The agent's image in this process: the same code that sessions put into their targets handles traps here, hands on
+//! what is not ours, and stands in front of the program's signal calls.
+//!
+//! ```text
+//!   private, rw-   control block | thread table      what the agent reads and writes
+//!   private, r-x   image | tables                     written through /proc/self/mem (invariant I7)
+//! ```
+
+use std::mem::offset_of;
+use std::ptr::null_mut;
+
+use nanoprobe_agent::{Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with, redirect_table};
+use nanoprobe_arena::layout::{
+    Control, KEY_TLS_SELF, MAGIC, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES,
+    TABLE_MAGIC, VERSION,
+};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::Memory;
+
+use crate::error::Error;
+
+const PAGE: usize = 4096;
+/// Image and tables.
+const CODE_BYTES: usize = 64 << 20;
+
+/// Slot, signal and handler, as in a session.
+const SIGNALS: [(usize, i32, Function); 5] = [
+    (SLOT_TRAP, libc::SIGTRAP, Function::OnTrap),
+    (SLOT_SEGV, libc::SIGSEGV, Function::OnFault),
+    (SLOT_BUS, libc::SIGBUS, Function::OnFault),
+    (SLOT_ILL, libc::SIGILL, Function::OnTrap),
+    (SLOT_FPE, libc::SIGFPE, Function::OnFault),
+];
+
+/// The agent, mapped.
+pub struct Agent {
+    control: *mut Control,
+    table: u64,
+    code: u64,
+    used: usize,
+    /// The tables in force: an equal pair is not written again.
+    tables: (Vec<u8>, Vec<u8>),
+}
+
+// SAFETY: the pointers are to memory of this process's own that lives for ever; the engine's lock orders all uses.
+unsafe impl Send for Agent {}
+
+fn map(bytes: usize, protection: i32) -> Result<u64, Error> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping, wherever there is room.
+    let address = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
+    if address == libc::MAP_FAILED {
+        return Err(Error::last_os("mmap"));
+    }
+    Ok(address as u64)
+}
+
+impl Agent {
+    /// Maps and writes it. Nothing of the program is touched yet.
+    ///
+    /// # Errors
+    /// The system refuses the memory.
+    pub fn map(memory: &Memory) -> Result<Agent, Error> {
+        let data = map(
+            PAGE + TABLE_BYTES.next_multiple_of(PAGE),
+            libc::PROT_READ | libc::PROT_WRITE,
+        )?;
+        let code = map(CODE_BYTES, libc::PROT_READ | libc::PROT_EXEC)?;
+        const { assert!(size_of::<Control>() <= PAGE) };
+        let control = data as *mut Control;
+        let table = data + PAGE as u64;
+        // SAFETY: the mapping is ours, zeroed, large enough and aligned to a page; nobody else knows it yet.
+        unsafe {
+            (*control).magic = MAGIC;
+            (*control).version = VERSION;
+            (*control).control_bytes = size_of::<Control>() as u32;
+            (*control).arena_address = data;
+            (*control).target_pid = std::process::id();
+            *((table + TABLE_MAGIC as u64) as *mut u64) = MAGIC;
+        }
+        let mut agent = Agent {
+            control,
+            table,
+            code,
+            used: IMAGE.len().next_multiple_of(64),
+            tables: (Vec::new(), Vec::new()),
+        };
+        let empty = redirect_table([].into_iter());
+        let redirects = agent.put(memory, &empty)?;
+        let origins = agent.put(memory, &empty)?;
+        agent.tables = (empty.clone(), empty);
+        let image = image_with(ImageHeader {
+            control: data,
+            table,
+            redirects,
+            origins,
+            thread_key_mode: KEY_TLS_SELF,
+            code_start: code,
+            code_end: code + CODE_BYTES as u64,
+            allow_syscalls: true,
+        });
+        write(memory, code, &image)?;
+        Ok(agent)
+    }
+
+    /// Where a function of the agent is.
+    pub fn address(&self, function: Function) -> TargetAddress {
+        TargetAddress(self.code + u64::from(function.offset()))
+    }
+
+    /// The memory that is the agent's: no probe stands there.
+    pub fn holds(&self, address: u64) -> bool {
+        (self.code..self.code + CODE_BYTES as u64).contains(&address)
+    }
+
+    /// The thread table, for detours of compiled handlers; functions do not need it.
+    pub fn table(&self) -> TargetAddress {
+        TargetAddress(self.table)
+    }
+
+    /// Publishes new tables, each sorted by its first address. What an older table says stays readable.
+    ///
+    /// # Errors
+    /// No room is left, or the memory cannot be written.
+    pub fn publish(&mut self, memory: &Memory, redirects: &[(u64, u64)], origins: &[(u64, u64)]) -> Result<(), Error> {
+        let redirects = redirect_table(redirects.iter().copied());
+        let origins = redirect_table(origins.iter().copied());
+        if self.tables.0 == redirects && self.tables.1 == origins {
+            return Ok(());
+        }
+        let pointers = [self.put(memory, &redirects)?, self.put(memory, &origins)?];
+        let bytes: Vec<u8> = pointers.iter().flat_map(|pointer| pointer.to_le_bytes()).collect();
+        write(memory, self.code + u64::from(REDIRECTS_OFFSET), &bytes)?;
+        self.tables = (redirects, origins);
+        Ok(())
+    }
+
+    fn put(&mut self, memory: &Memory, bytes: &[u8]) -> Result<u64, Error> {
+        let end = self.used + bytes.len().next_multiple_of(16);
+        if end > CODE_BYTES {
+            return Err(Error::Limit("no room for the table of redirects"));
+        }
+        let address = self.code + self.used as u64;
+        write(memory, address, bytes)?;
+        self.used = end;
+        Ok(address)
+    }
+
+    /// Takes the five signals; the program's own actions are kept, and handed what is theirs.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn install_actions(&mut self) -> Result<(), Error> {
+        const SA_RESTORER: u64 = 0x0400_0000;
+        const SA_SIGINFO: u64 = 4;
+        for (slot, signal, handler) in SIGNALS {
+            let mut before = SignalAction::default();
+            action(signal, None, Some(&mut before))?;
+            let chosen = if before.handler > 1 {
+                before.flags & (libc::SA_ONSTACK | libc::SA_RESTART) as u64
+            } else {
+                (libc::SA_ONSTACK | libc::SA_RESTART) as u64
+            };
+            let ours = SignalAction {
+                handler: self.address(handler).0,
+                flags: SA_SIGINFO | SA_RESTORER | chosen,
+                restorer: self.address(Function::Restorer).0,
+                // Whatever interrupted our handler would run with our own signal blocked, and die of the next trap.
+                mask: u64::MAX,
+            };
+            // SAFETY: the control block is ours; the agent reads it only from the next line but one on.
+            unsafe {
+                if let Some(kept) = (*self.control).actions.get_mut(slot) {
+                    *kept = before;
+                }
+                if let Some(installed) = (*self.control).installed.get_mut(slot) {
+                    *installed = ours;
+                }
+                (*self.control).action_mask |= 1 << slot;
+            }
+            action(signal, Some(&ours), None)?;
+        }
+        Ok(())
+    }
+
+    /// A child of fork is a process of its own: the agent keeps its records there, too.
+    pub fn forked(&mut self) {
+        // SAFETY: the child has one thread, this one.
+        unsafe { (*self.control).target_pid = std::process::id() };
+    }
+}
+
+/// rt_sigaction as the kernel has it: libc's would hide the restorer, and may be probed.
+fn action(signal: i32, new: Option<&SignalAction>, old: Option<&mut SignalAction>) -> Result<(), Error> {
+    const { assert!(offset_of!(SignalAction, mask) == 24) };
+    let new = new.map_or(std::ptr::null(), |action| action as *const SignalAction);
+    let old = old.map_or(null_mut(), |action| action as *mut SignalAction);
+    // SAFETY: both are NULL or point at a kernel sigaction, whose mask has 8 bytes.
+    let result = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, 8) };
+    if result < 0 {
+        return Err(Error::last_os("rt_sigaction"));
+    }
+    Ok(())
+}
+
+pub(crate) fn write(memory: &Memory, address: u64, bytes: &[u8]) -> Result<(), Error> {
+    memory
+        .write(TargetAddress(address), bytes)
+        .map_err(|error| Error::System {
+            call: "writing /proc/self/mem",
+            error: std::io::Error::other(error),
+        })
+}

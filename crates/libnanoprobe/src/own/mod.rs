@@ -1,0 +1,116 @@
+//! This process, as the engine's target: its modules, its memory, its processors.
+
+mod agent;
+mod barrier;
+
+use std::path::PathBuf;
+
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_session::modules::{Changes, Modules};
+use nanoprobe_symbols::{FunctionKind, Module};
+use nanoprobe_target::{HoleRules, Map, Memory};
+
+pub use agent::Agent;
+pub(crate) use agent::write;
+pub use barrier::{register, synchronise_cores, synchronise_memory};
+
+use crate::error::Error;
+
+/// What is known of this process.
+pub struct Own {
+    memory: Memory,
+    modules: Modules,
+    executable: PathBuf,
+}
+
+impl Own {
+    /// Opens what is needed: /proc/self/mem and the map.
+    ///
+    /// # Errors
+    /// The system refuses them.
+    pub fn open() -> Result<Own, Error> {
+        let refused = |call| move |error| Error::System { call, error };
+        Ok(Own {
+            memory: Memory::of_self().map_err(refused("opening /proc/self/mem"))?,
+            modules: Modules::default(),
+            executable: std::fs::read_link("/proc/self/exe").map_err(refused("reading /proc/self/exe"))?,
+        })
+    }
+
+    /// The map as it is now.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn map(&self) -> Result<Map, Error> {
+        let text = std::fs::read("/proc/self/maps").map_err(|error| Error::System {
+            call: "reading /proc/self/maps",
+            error,
+        })?;
+        Ok(Map::parse(&text))
+    }
+
+    /// Brings the modules up to date.
+    pub fn update(&mut self, map: &Map) -> Changes {
+        let pid = std::process::id() as i32;
+        self.modules.update(pid, map, &self.memory, &self.executable)
+    }
+
+    /// The modules.
+    pub fn modules(&self) -> &Modules {
+        &self.modules
+    }
+
+    /// The memory, for reading and for writing text.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Where near memory may lie.
+    pub fn hole_rules(&self) -> HoleRules {
+        HoleRules::default()
+    }
+
+    /// The address of `symbol`, or `module:symbol`; an IFUNC's is where it leads in this process.
+    ///
+    /// # Errors
+    /// Nobody defines it.
+    pub fn resolve(&self, name: &str) -> Result<TargetAddress, Error> {
+        let (wanted, symbol) = match name.split_once(':') {
+            Some((module, symbol)) => (Some(module), symbol),
+            None => (None, name),
+        };
+        let unknown = || Error::Symbol(name.to_owned());
+        let loaded = self.modules.list().iter().enumerate();
+        let loaded = loaded.filter(|(index, _)| self.modules.is_loaded(*index));
+        for (_, module) in loaded {
+            if wanted.is_some_and(|wanted| !module.module_matches(|name| name == wanted)) {
+                continue;
+            }
+            let found = module
+                .functions()
+                .iter()
+                .find(|function| function.names().any(|name| name == symbol));
+            let Some(function) = found else { continue };
+            return match function.kind {
+                FunctionKind::Ifunc { resolver } => chosen(module, resolver).ok_or_else(unknown),
+                FunctionKind::Code => Ok(module.bias().to_target(function.extent().start)),
+            };
+        }
+        Err(unknown())
+    }
+}
+
+/// Asks an IFUNC's resolver, as the dynamic linker did: it answers by the processor, so always the same.
+fn chosen(module: &Module, resolver: nanoprobe_symbols::ImageAddress) -> Option<TargetAddress> {
+    let address = module.bias().to_target(resolver).0;
+    if address == 0 {
+        return None;
+    }
+    // SAFETY: the symbol table says that a resolver of the psABI's type is there, in a loaded module of this process. It
+    // takes no argument on x86-64, and may be called again.
+    let chosen = unsafe {
+        let resolver: extern "C" fn() -> u64 = std::mem::transmute(address as usize);
+        resolver()
+    };
+    (chosen != 0).then_some(TargetAddress(chosen))
+}
