@@ -83,10 +83,7 @@ impl Function {
         let mut runs = Vec::new();
         for trap in [false, true] {
             let force = trap.then_some(Tactic::Trap);
-            let options = PlanOptions {
-                force,
-                ..PlanOptions::default()
-            };
+            let options = PlanOptions { force };
             for part in &self.parts {
                 let range = part.start().0..part.start().0.saturating_add(part.size());
                 let points: Vec<Point> = self

@@ -16,6 +16,7 @@
 mod function;
 mod site;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -128,19 +129,17 @@ impl Engine {
         let image = found.bias().to_image(address);
         let (extent, _) = extent_around(found, image).ok_or(Error::NotCode(address))?;
         let start = extent.start;
-        if !self.functions.contains_key(&start) {
-            let parts = parts(found, &extent).ok_or(Error::NotCode(address))?;
-            let function = Function {
+        let function = match self.functions.entry(start) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(Function {
+                parts: parts(found, &extent).ok_or(Error::NotCode(address))?,
                 extent,
                 module,
-                parts,
                 sites: BTreeMap::new(),
                 patches: Vec::new(),
                 known: Vec::new(),
-            };
-            self.functions.insert(start, function);
-        }
-        let function = self.functions.get_mut(&start).ok_or(Error::NotCode(address))?;
+            }),
+        };
         function.next(address.0)?;
         Ok(function)
     }
