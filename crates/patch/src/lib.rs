@@ -29,6 +29,7 @@
 //!
 //! 1. [`analyze`]: bytes of one function -> [`FunctionMap`]: where instructions start, which direct branches there are,
 //!    where the function is left ([`FunctionMap::exits`]).
+//!    [`follow`]: control flow through it and its cold parts, so that data among the code is never taken for it.
 //! 2. [`plan()`]: map and [`Point`]s -> [`FunctionPlan`]: a [`RunPlan`] for each patch, a [`Refusal`] for each point that
 //!    cannot be had. Functions may overlap: [`reconcile`] makes the runs of many plans disjoint.
 //! 3. [`NearSpace::place_with_fallbacks`]: a run -> the address of its detour, in a hole of the target's address space,
@@ -56,7 +57,7 @@ mod transition;
 pub use address::{ParseAddressError, TargetAddress};
 pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
 pub use detour::{Built, Move, Redirect, Runtime, ThreadKey, build};
-pub use function::{CodeView, Exit, FunctionExtent, FunctionMap, analyze};
+pub use function::{CodeView, Exit, FunctionExtent, FunctionMap, Surroundings, analyze, follow};
 pub use near::{NearSpace, Placed};
 pub use plan::{Displaced, FunctionPlan, PlanOptions, RunPlan, plan, reconcile};
 pub use point::{Fire, FireCondition, Point, Position};

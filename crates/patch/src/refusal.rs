@@ -28,6 +28,19 @@ pub enum Refusal {
         /// The first byte that could not be decoded.
         at: TargetAddress,
     },
+    /// Padding between blocks of code: no control flow reaches it.
+    #[error("{site} is padding: nothing leads there")]
+    Padding {
+        /// The site asked for.
+        site: TargetAddress,
+    },
+    /// No control flow that is known reaches the bytes: a table or constants among the code, or code that only a branch
+    /// reaches which nobody can foresee. A patch on data would change what the program reads.
+    #[error("nothing is known to lead to {site}: it may be data among the code")]
+    Unreached {
+        /// The site asked for.
+        site: TargetAddress,
+    },
     /// The instruction is an `int3` already: the program's own or a debugger's breakpoint.
     #[error("there is a breakpoint at {site} already")]
     Breakpoint {

@@ -9,6 +9,10 @@
 //!   target +N              a branch target known from elsewhere
 //!   point +N [inside|entry] [always|taken|leaves] [full] FIRE...     FIRE: count OFFSET | call HANDLER ENABLING;
 //!                          without any the detour is just the relocated code
+//!   follow                 control flow: what is reached, padding and the rest are printed
+//!   constant ADDRESS HEX...  bytes of the image
+//!   entered +N             by a landing pad, say
+//!   pointer +N             from a table of labels
 //!   exits [silent]         a point at every exit, that counts unless `silent`
 //!   force TACTIC
 //!   key fsbase
@@ -30,9 +34,41 @@ struct Case {
     fragments: Vec<std::ops::Range<TargetAddress>>,
     targets: Vec<TargetAddress>,
     points: Vec<Point>,
+    followed: Option<Image>,
     exits: Option<Vec<Fire>>,
     options: PlanOptions,
     thread_key: ThreadKey,
+}
+
+/// What the case says of the image around the function.
+#[derive(Default)]
+struct Image {
+    constants: Vec<(u64, Vec<u8>)>,
+    entered: Vec<TargetAddress>,
+    pointers: Vec<TargetAddress>,
+}
+
+impl Surroundings for Image {
+    fn constant(&self, address: TargetAddress, bytes: usize) -> Option<&[u8]> {
+        self.constants.iter().find_map(|(start, all)| {
+            let skip = usize::try_from(address.0.checked_sub(*start)?).ok()?;
+            all.get(skip..skip.checked_add(bytes)?)
+        })
+    }
+
+    fn entries(&self, range: std::ops::Range<TargetAddress>) -> Vec<TargetAddress> {
+        let inside = self.entered.iter().filter(|address| range.contains(address));
+        inside.copied().collect()
+    }
+
+    fn is_fragment(&self, _: TargetAddress) -> bool {
+        false
+    }
+
+    fn pointers(&self, range: std::ops::Range<TargetAddress>) -> Vec<TargetAddress> {
+        let inside = self.pointers.iter().filter(|address| range.contains(address));
+        inside.copied().collect()
+    }
 }
 
 fn number(text: &str) -> u64 {
@@ -51,6 +87,7 @@ fn parse(input: &str) -> Case {
         fragments: Vec::new(),
         targets: Vec::new(),
         points: Vec::new(),
+        followed: None,
         exits: None,
         options: PlanOptions::default(),
         thread_key: ThreadKey::TlsSelf,
@@ -71,6 +108,20 @@ fn parse(input: &str) -> Case {
                 .fragments
                 .push(TargetAddress(number(words[0]))..TargetAddress(number(words[1]))),
             "target" => case.targets.push(at(words[0])),
+            "follow" => case.followed = Some(Image::default()),
+            "constant" => {
+                let bytes = words[1..].iter().map(|byte| u8::from_str_radix(byte, 16).unwrap());
+                let image = case.followed.as_mut().unwrap();
+                image.constants.push((number(words[0]), bytes.collect()));
+            }
+            "entered" => {
+                let entered = at(words[0]);
+                case.followed.as_mut().unwrap().entered.push(entered);
+            }
+            "pointer" => {
+                let pointer = at(words[0]);
+                case.followed.as_mut().unwrap().pointers.push(pointer);
+            }
             "exits" if words.first() == Some(&"silent") => case.exits = Some(Vec::new()),
             "exits" => case.exits = Some(vec![Fire::Count { context_offset: 0x1000 }]),
             "force" => case.options.force = Some(words[0].parse().unwrap()),
@@ -147,6 +198,13 @@ fn disassemble(output: &mut String, bytes: &[u8], address: TargetAddress, end: u
     }
 }
 
+fn follow_one(map: FunctionMap, image: &Image) -> FunctionMap {
+    let mut parts = [map];
+    follow(&mut parts, image);
+    let [map] = parts;
+    map
+}
+
 fn run(input: &str) -> String {
     let mut case = parse(input);
     let code = CodeView {
@@ -166,6 +224,17 @@ fn run(input: &str) -> String {
     let mut output = String::new();
     if let Some(at) = map.undecodable() {
         writeln!(output, "undecodable: {at}").unwrap();
+    }
+    if let Some(image) = &case.followed {
+        map = follow_one(map, image);
+        for (address, length) in map.instructions() {
+            let end = address.0 + length as u64;
+            let code = &case.bytes[(address.0 - case.start.0) as usize..(end - case.start.0) as usize];
+            disassemble(&mut output, code, address, length);
+        }
+        for range in map.unreached() {
+            writeln!(output, "unreached: {}..{}", range.start, range.end).unwrap();
+        }
     }
     if let Some(fires) = &case.exits {
         for Exit {

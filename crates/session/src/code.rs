@@ -3,7 +3,7 @@
 //! ```text
 //!   module, function  ->  extent          what the symbol says, or what an IFUNC chose (placement)
 //!   module, address   ->  extent          of the function around it, by symbol, else by unwinding table
-//!   extent            ->  parts           decoded: the main part first, then the cold parts it jumps to
+//!   extent            ->  parts           followed: the main part first, then the cold parts it jumps to
 //!   parts             ->  Instructions    where each instruction starts: what offsets are checked against
 //! ```
 //!
@@ -12,8 +12,10 @@
 
 use std::ops::Range;
 
-use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, TargetAddress, analyze};
+use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, TargetAddress, analyze, follow};
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
+
+use crate::image::Image;
 
 /// Functions larger than this are not analysed: no compiler emits them, and a damaged symbol table may claim them.
 const FUNCTION_BYTES_MAX: u64 = 16 << 20;
@@ -137,7 +139,10 @@ pub fn parts(module: &Module, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
         size: extent.end - extent.start,
         fragments: Vec::new(),
     };
-    let first = analyze(&main, &alone);
+    let image = Image(module);
+    let mut first = [analyze(&main, &alone)];
+    follow(&mut first, &image);
+    let [first] = first;
     let mut fragments: Vec<Range<TargetAddress>> = Vec::new();
     for target in first.outgoing_branch_targets() {
         let Some(fragment) = module.cold_fragment_at(module.bias().to_image(*target)) else {
@@ -181,6 +186,7 @@ pub fn parts(module: &Module, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
     for part in &mut parts {
         part.add_branch_targets(targets.iter().copied());
     }
+    follow(&mut parts, &image);
     Some(parts)
 }
 

@@ -57,6 +57,8 @@ pub struct Coverage {
     pub traps: BTreeMap<&'static str, Class>,
     /// Those that are refused, by why.
     pub refusals: BTreeMap<&'static str, Class>,
+    /// Bytes of functions that no known control flow reaches: data, or code that is not probed.
+    pub unreached: Class,
     /// Time for finding, decoding, planning, placing and building.
     pub elapsed: Duration,
 }
@@ -71,7 +73,7 @@ pub struct Class {
 }
 
 /// Examples that are kept of a class.
-const EXAMPLES_MAX: usize = 6;
+const EXAMPLES_MAX: usize = 600;
 /// Where the models have things: what the kernel gives without randomisation.
 const PROGRAM: u64 = 0x5555_5555_4000;
 const LIBRARY: u64 = 0x7fff_e000_0000;
@@ -184,6 +186,12 @@ impl Piece {
         };
         if let Err(RefusedBecause::NoExit) = asked {
             coverage.without_exit += 1;
+        }
+        for part in &parts {
+            for range in part.unreached() {
+                let bytes = range.end.0.saturating_sub(range.start.0) as usize;
+                coverage.unreached.add(bytes, self.describe(range.start));
+            }
         }
         for (part, points) in parts.iter().zip(&points) {
             coverage.points += points.len();

@@ -25,6 +25,7 @@ mod coverage;
 mod detach;
 mod enable;
 mod error;
+mod image;
 mod layout;
 pub mod modules;
 mod names;

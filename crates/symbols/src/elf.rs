@@ -36,6 +36,7 @@ pub(crate) struct Segment {
     pub offset: u64,
     pub file_bytes: u64,
     pub executable: bool,
+    pub writable: bool,
 }
 
 /// One section header.
@@ -265,6 +266,7 @@ fn read_program_header(header: &ProgramHeader64<LittleEndian>, segments: &mut Ve
             offset,
             file_bytes: file_bytes.min(memory_bytes),
             executable,
+            writable: header.p_flags(ENDIAN).0 & elf::PF_W.0 != 0,
         });
     } else {
         let (kind, alignment) = (header.p_type(ENDIAN).0, header.p_align(ENDIAN));

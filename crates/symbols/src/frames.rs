@@ -8,6 +8,7 @@
 //! into the middle of other data), and long ones are refused, since every FDE runs its CIE's instructions again.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, EhFrameHdr, EndianSlice,
@@ -85,6 +86,16 @@ impl Frames {
     /// The frame that begins at `address`.
     pub fn starting_at(&self, address: u64) -> Option<&Frame> {
         self.at(address).filter(|frame| frame.start == address)
+    }
+
+    /// The frames that begin in a range, and the one that holds its start.
+    pub fn overlapping(&self, range: Range<u64>) -> &[Frame] {
+        let behind = self.list.partition_point(|frame| frame.start < range.end);
+        let mut first = self.list.partition_point(|frame| frame.start < range.start);
+        if self.at(range.start).is_some_and(|frame| frame.start < range.start) {
+            first -= 1;
+        }
+        self.list.get(first..behind).unwrap_or_default()
     }
 
     /// The first frame that begins at `address` or behind it.

@@ -1,6 +1,7 @@
 //! One ELF image, and what can be asked about it.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use nanoprobe_patch::TargetAddress;
 
@@ -10,8 +11,10 @@ use crate::error::Error;
 use crate::frames::Frames;
 use crate::function::Function;
 use crate::functions::{self, Functions};
+use crate::landing::LandingPads;
 use crate::linkage::{Linkage, Linking};
 use crate::module_name;
+use crate::pointers;
 use crate::relocations::{self, Relocation};
 use crate::resolve::Index;
 use crate::symbol_table::{self, Symbol};
@@ -43,6 +46,8 @@ pub struct Module {
     functions: Functions,
     index: Index,
     full_symbols: bool,
+    /// See [`Module::code_pointers`]: made when it is asked for.
+    pointers: OnceLock<Vec<u64>>,
 }
 
 impl Module {
@@ -75,6 +80,7 @@ impl Module {
             functions,
             index,
             full_symbols,
+            pointers: OnceLock::new(),
         })
     }
 
@@ -240,6 +246,45 @@ impl Module {
         let segment = self.elf.segments.iter().find(inside)?;
         self.elf
             .at_offset(segment.offset.checked_add(address.0 - segment.address)?, bytes)
+    }
+
+    /// `bytes` bytes of constant data: in the file's part of a segment that is not writable (so nobody relocates it, either).
+    pub fn constant_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
+        let end = address.0.checked_add(bytes)?;
+        let inside = |segment: &&Segment| {
+            let segment_end = segment.address.saturating_add(segment.file_bytes);
+            !segment.writable && segment.address <= address.0 && end <= segment_end
+        };
+        let segment = self.elf.segments.iter().find(inside)?;
+        self.elf
+            .at_offset(segment.offset.checked_add(address.0 - segment.address)?, bytes)
+    }
+
+    /// What enters `range` other than by a branch, ascending: the starts of functions, fragments and FDEs in it, and the
+    /// landing pads of its exceptions.
+    pub fn entered_from_elsewhere(&self, range: AddressRange) -> Vec<ImageAddress> {
+        let mut found = self.index.spans_starting_in(range);
+        let frames = self.frames.overlapping(range.start.0..range.end.0);
+        found.extend(frames.iter().map(|frame| frame.start));
+        let mut pads = LandingPads {
+            elf: &self.elf,
+            frames,
+            found,
+        };
+        self.frames.with_descriptions(&self.elf, frames, &mut pads);
+        let mut found = pads.found;
+        found.retain(|address| range.contains(ImageAddress(*address)));
+        found.sort_unstable();
+        found.dedup();
+        found.into_iter().map(ImageAddress).collect()
+    }
+
+    /// The addresses in `range`, which is code, to which pointers in the module's data lead.
+    pub fn code_pointers(&self, range: AddressRange) -> Vec<ImageAddress> {
+        let all = self.pointers.get_or_init(|| pointers::find(&self.elf));
+        let first = all.partition_point(|address| *address < range.start.0);
+        let inside = all.iter().skip(first).take_while(|address| **address < range.end.0);
+        inside.copied().map(ImageAddress).collect()
     }
 
     /// Where the module has instructions: its executable sections, sorted and disjoint.

@@ -83,6 +83,17 @@ impl Index {
         self.holding(address).map(|span| span.range)
     }
 
+    /// Where functions and fragments begin in a range.
+    pub fn spans_starting_in(&self, range: AddressRange) -> Vec<u64> {
+        let first = self.spans.partition_point(|span| span.range.start < range.start);
+        let inside = self
+            .spans
+            .iter()
+            .skip(first)
+            .take_while(|span| span.range.start < range.end);
+        inside.map(|span| span.range.start.0).collect()
+    }
+
     /// Whether a function or fragment begins at `address`.
     pub fn is_start(&self, address: ImageAddress) -> bool {
         self.spans

@@ -84,6 +84,15 @@ impl Row {
                 );
             }
         }
+        if self.kind == Wanted::Instructions {
+            let unreached = &coverage.unreached;
+            let _ = writeln!(
+                text,
+                "  unreached: {} bytes ({})",
+                unreached.points,
+                unreached.examples.join(", ")
+            );
+        }
         text
     }
 }

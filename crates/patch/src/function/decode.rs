@@ -1,9 +1,12 @@
 //! The linear decode.
 
-use iced_x86::{Decoder, DecoderOptions, OpKind};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 
-use super::{CodeView, FunctionExtent, FunctionMap, Instruction, Kind};
+use super::{CodeView, FunctionExtent, FunctionMap, Instruction, Kind, Reference};
 use crate::TargetAddress;
+
+/// What functions are aligned to, in bytes: no more zeros are padding.
+const ALIGNMENT: usize = 16;
 
 /// Decodes a function from its first byte to its last, in a line; then the padding behind it.
 ///
@@ -21,6 +24,9 @@ pub fn analyze(code: &CodeView<'_>, extent: &FunctionExtent) -> FunctionMap {
         instructions: Vec::with_capacity(size as usize / 4),
         branch_targets: vec![0; bytes.len().div_ceil(64)],
         outgoing: Vec::new(),
+        references: Vec::new(),
+        stays_inside: Vec::new(),
+        followed: false,
         undecodable: None,
         usable: size,
     };
@@ -45,18 +51,32 @@ fn decode_function(map: &mut FunctionMap, bytes: &[u8]) {
             map.usable = offset;
             return;
         }
-        for target in constant_targets(&instruction).into_iter().flatten() {
-            if !map.mark_branch_target(target) {
-                map.outgoing.push(target);
+        map.note(&instruction, offset);
+        map.instructions.push(Instruction::of(&instruction, offset));
+        offset += instruction.len() as u32;
+    }
+}
+
+impl FunctionMap {
+    /// Takes down where an instruction leads, and which bytes of this view it refers to.
+    pub(super) fn note(&mut self, instruction: &iced_x86::Instruction, from: u32) {
+        for target in constant_targets(instruction).into_iter().flatten() {
+            if !self.mark_branch_target(target) {
+                self.outgoing.push(target);
             }
         }
-        let length = instruction.len() as u8;
-        map.instructions.push(Instruction {
-            offset,
-            length,
-            kind: Kind::of(&instruction),
-        });
-        offset += u32::from(length);
+        let refers = instruction.is_ip_rel_memory_operand() && instruction.mnemonic() != Mnemonic::Nop;
+        if let Some(to) = self
+            .offset(TargetAddress(instruction.memory_displacement64()))
+            .filter(|_| refers)
+        {
+            self.references.push(Reference {
+                from,
+                to,
+                bytes: instruction.memory_size().size().max(1) as u32,
+                is_read: instruction.mnemonic() != Mnemonic::Lea,
+            });
+        }
     }
 }
 
@@ -67,12 +87,12 @@ fn constant_targets(instruction: &iced_x86::Instruction) -> [Option<TargetAddres
         OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => Some(instruction.near_branch_target()),
         _ => None,
     };
-    let taken = (instruction.mnemonic() == iced_x86::Mnemonic::Lea && instruction.is_ip_rel_memory_operand())
+    let taken = (instruction.mnemonic() == Mnemonic::Lea && instruction.is_ip_rel_memory_operand())
         .then(|| instruction.ip_rel_memory_address());
     [branch.map(TargetAddress), taken.map(TargetAddress)]
 }
 
-/// Nops, int3 and zeros behind the function. Zeros only when nothing but zeros follows: others may be data.
+/// Nops, int3 and zeros behind the function. Zeros only when nothing but a few zeros follows: others may be data.
 fn decode_padding(map: &mut FunctionMap, bytes: &[u8]) {
     let mut offset = map.size;
     while let Some(rest) = bytes.get(offset as usize..).filter(|rest| !rest.is_empty()) {
@@ -80,7 +100,7 @@ fn decode_padding(map: &mut FunctionMap, bytes: &[u8]) {
             offset += 1;
             continue;
         }
-        if rest.iter().all(|byte| *byte == 0) {
+        if rest.len() < ALIGNMENT && rest.iter().all(|byte| *byte == 0) {
             offset = bytes.len() as u32;
             break;
         }
@@ -88,13 +108,8 @@ fn decode_padding(map: &mut FunctionMap, bytes: &[u8]) {
         if instruction.is_invalid() || Kind::of(&instruction) != Kind::Nop {
             break;
         }
-        let length = instruction.len() as u8;
-        map.instructions.push(Instruction {
-            offset,
-            length,
-            kind: Kind::Nop,
-        });
-        offset += u32::from(length);
+        map.instructions.push(Instruction::of(&instruction, offset));
+        offset += instruction.len() as u32;
     }
     map.usable = offset;
 }

@@ -13,7 +13,7 @@ use crate::{FireCondition, TargetAddress};
 /// | `jmp` to outside (tail call) | always |
 /// | `jmp [rip + x]` (tail call through the GOT) | always |
 /// | `jcc`, `loop`, `jrcxz` to outside | if taken |
-/// | `jmp reg`, `jmp [memory]` | if its target is outside: a switch, or an indirect tail call |
+/// | `jmp reg`, `jmp [memory]` | if its target is outside: an indirect tail call, or a switch whose table is not known |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Exit {
     /// The instruction.
@@ -52,6 +52,7 @@ fn leaves(map: &FunctionMap, instruction: Instruction) -> Option<FireCondition> 
             };
             (!map.is_inside(target)).then_some(condition)
         }
+        Kind::IndirectJump if map.stays_inside.binary_search(&instruction.offset).is_ok() => None,
         Kind::IndirectJump => {
             let decoded = decode(map, instruction);
             let through_got = decoded.op0_kind() == OpKind::Memory && decoded.is_ip_rel_memory_operand();

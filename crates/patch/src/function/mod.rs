@@ -2,7 +2,9 @@
 
 mod decode;
 mod exits;
+mod follow;
 mod kind;
+mod tables;
 
 use std::ops::Range;
 
@@ -10,6 +12,7 @@ use crate::TargetAddress;
 
 pub use decode::analyze;
 pub use exits::Exit;
+pub use follow::{Surroundings, follow};
 pub(crate) use kind::Kind;
 
 /// The bytes of a function *and* the padding behind it, up to the next function's start or the section's end.
@@ -46,6 +49,12 @@ pub struct FunctionMap {
     branch_targets: Vec<u64>,
     /// Direct branch targets outside of the view.
     outgoing: Vec<TargetAddress>,
+    /// References to bytes of this view, relative to the instruction pointer.
+    references: Vec<Reference>,
+    /// Indirect jumps, by offset, all of whose targets are known to be inside.
+    stays_inside: Vec<u32>,
+    /// Control flow was followed: what is not reached is no instruction.
+    followed: bool,
     undecodable: Option<TargetAddress>,
     /// End of what a run may use: the instructions, then padding of nops, int3 or zeros.
     usable: u32,
@@ -59,9 +68,39 @@ pub(crate) struct Instruction {
     /// Length in bytes, 1..=15.
     pub length: u8,
     pub kind: Kind,
+    /// Lies between blocks, and is never executed.
+    pub padding: bool,
+}
+
+/// A memory operand relative to the instruction pointer that lies in the view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reference {
+    /// Offset of the instruction.
+    from: u32,
+    /// Offset of what it refers to.
+    to: u32,
+    /// How much it reads there, at least 1.
+    bytes: u32,
+    /// It reads or writes there; else it takes the address.
+    is_read: bool,
+}
+
+impl Reference {
+    fn overlaps(&self, range: &Range<u32>) -> bool {
+        self.to < range.end && range.start < self.to.saturating_add(self.bytes)
+    }
 }
 
 impl Instruction {
+    pub fn of(decoded: &iced_x86::Instruction, offset: u32) -> Instruction {
+        Instruction {
+            offset,
+            length: decoded.len() as u8,
+            kind: Kind::of(decoded),
+            padding: false,
+        }
+    }
+
     pub fn end(self) -> u32 {
         self.offset + u32::from(self.length)
     }
@@ -88,6 +127,7 @@ impl FunctionMap {
         self.instructions
             .iter()
             .take_while(|instruction| instruction.offset < self.size)
+            .filter(|instruction| !instruction.padding)
             .map(|instruction| (self.address(instruction.offset), usize::from(instruction.length)))
     }
 
@@ -103,6 +143,48 @@ impl FunctionMap {
         for target in targets {
             self.mark_branch_target(target);
         }
+    }
+
+    /// Whether an instruction of the function starts there, as far as it is decoded.
+    pub(crate) fn starts_instruction(&self, address: TargetAddress) -> bool {
+        let Some(offset) = self.offset(address).filter(|offset| *offset < self.size) else {
+            return false;
+        };
+        let search = self
+            .instructions
+            .binary_search_by_key(&offset, |instruction| instruction.offset);
+        search.is_ok()
+    }
+
+    /// Whether a known branch leads to the inside of an instruction: around a prefix, for example.
+    pub(crate) fn is_entered_inside(&self, instruction: Instruction) -> bool {
+        (instruction.offset + 1..instruction.end()).any(|offset| self.is_target_at(offset))
+    }
+
+    /// What of the function no known control flow reaches, and is no padding: data, or code that only a branch reaches which
+    /// nobody can foresee. Nothing before [`follow`].
+    pub fn unreached(&self) -> Vec<Range<TargetAddress>> {
+        let mut ranges = Vec::new();
+        let mut end = 0;
+        let starts = self
+            .instructions
+            .iter()
+            .map(|instruction| (instruction.offset, instruction.end()));
+        let known = starts
+            .take_while(|(start, _)| *start < self.size)
+            .chain([(self.size, self.size)]);
+        for (start, next) in known.filter(|_| self.followed) {
+            if start > end {
+                ranges.push(self.address(end)..self.address(start));
+            }
+            end = next;
+        }
+        ranges
+    }
+
+    /// Whether control flow was followed.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.followed
     }
 
     /// Whether a known branch leads to this address.

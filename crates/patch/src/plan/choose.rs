@@ -175,9 +175,13 @@ fn instruction_at(map: &FunctionMap, site: TargetAddress) -> Result<usize, Refus
         {
             Err(Refusal::Breakpoint { site })
         }
+        Ok(index) if code.get(index).is_some_and(|instruction| instruction.padding) => Err(Refusal::Padding { site }),
         Ok(index) => Ok(index),
         Err(behind) => {
             let around = behind.checked_sub(1).and_then(|index| code.get(index));
+            if map.is_followed() && around.is_none_or(|around| around.end() <= offset) {
+                return Err(Refusal::Unreached { site });
+            }
             let start = around.map_or(map.start(), |instruction| map.address(instruction.offset));
             Err(Refusal::NotAnInstruction { site, start })
         }

@@ -83,7 +83,7 @@ pub(super) fn shape_at(map: &FunctionMap, first: usize, site: usize, targets: Br
         let instruction = *code
             .get(shape.behind)
             .filter(|instruction| instruction.offset < map.code_size())?;
-        if instruction.kind == Kind::Breakpoint {
+        if instruction.kind == Kind::Breakpoint || map.is_entered_inside(instruction) {
             return None;
         }
         if instruction.offset != start {
@@ -122,7 +122,7 @@ pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize) -> Option<Sha
         let needed = shape.behind <= site;
         let outside = instruction.offset >= map.code_size() || instruction.end() >= start + JUMP;
         let inner_target = instruction.offset != start && map.is_target_at(instruction.offset);
-        let unwanted = instruction.kind == Kind::Breakpoint || inner_target;
+        let unwanted = instruction.kind == Kind::Breakpoint || inner_target || map.is_entered_inside(*instruction);
         if outside || unwanted || is_avoided(instruction.kind) && !needed {
             if needed {
                 return None;
