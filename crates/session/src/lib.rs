@@ -5,7 +5,7 @@
 //! | file | |
 //! |---|---|
 //! | `session` | the whole: open, begin, step, end |
-//! | `modules`, `names`, `code`, `probes` | what is mapped; what the descriptions match in it |
+//! | `modules`, `names`, `code`, `image`, `probes` | what is mapped; what the descriptions match in it |
 //! | `enable` | clauses at probes, their handlers |
 //! | `layout`, `space` | what lies where in the arena, and how much of it there is |
 //! | `placement` | which bytes go where: pure |
