@@ -23,10 +23,11 @@ enum { NP_SIG_DFL = 0, NP_SIG_IGN = 1, NP_SIG_SETMASK = 2 };
 #define NP_SA_RESTORER 0x04000000UL
 #define NP_SA_RESETHAND 0x80000000UL
 
-u64 np_original_address(u64 address)
+u64 np_original_address(u64 address, u64 *pushed)
 {
 	const struct np_redirect *entry = np_entry_before(np_load_once(*(u64 *)&np_header.origins), address);
-	return entry && entry->to ? entry->to : address;
+	*pushed = entry ? entry->to >> NP_ORIGIN_PUSHED_SHIFT : 0;
+	return entry && entry->to ? entry->to & ((1UL << NP_ORIGIN_PUSHED_SHIFT) - 1) : address;
 }
 
 const struct np_redirect *np_entry_before(u64 table_address, u64 address)

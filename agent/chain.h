@@ -23,8 +23,9 @@ _Static_assert(__builtin_offsetof(struct np_ucontext, mask) == 296, "uc_sigmask"
 /* The last entry of a struct np_redirect_table that is not behind `address`; 0: there is none. */
 const struct np_redirect *np_entry_before(u64 table, u64 address);
 
-/* The original address of the instruction whose relocated copy is at `address`; `address` itself when unknown. */
-u64 np_original_address(u64 address);
+/* The original address of the instruction whose relocated copy is at `address`; `address` itself when unknown. `pushed`:
+ * by how many words the stack is deeper there than at a fault of the original. */
+u64 np_original_address(u64 address, u64 *pushed);
 
 /* Does for `signal` what the program's own action says. */
 void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext);

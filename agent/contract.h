@@ -166,7 +166,9 @@ struct np_redirect {
 	u64 to;
 };
 /* In `origins` an entry holds up to the next one: an instruction may be relocated as several. `to` is 0 where a detour
- * does something of its own. */
+ * does something of its own. Its top byte is by how many words the stack is deeper there than at a fault of the original
+ * instruction. */
+#define NP_ORIGIN_PUSHED_SHIFT 56
 struct np_redirect_table {
 	u64 count;
 	u64 reserved;

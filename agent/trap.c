@@ -31,7 +31,7 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 			ucontext->rip = to;
 			return;
 		}
-		u64 original = np_original_address(at);
+		u64 pushed, original = np_original_address(at, &pushed);
 		if (information->address == at && !behind)
 			information->address = original;
 		ucontext->rip = original + behind;
@@ -50,11 +50,12 @@ NP_SIGNAL void np_on_fault(i32 signal, void *siginfo, void *context)
 				return;
 			}
 		}
-		u64 original = np_original_address(ucontext->rip);
+		u64 pushed, original = np_original_address(ucontext->rip, &pushed);
 		/* Of a SIGFPE the address is the instruction's. */
 		if (signal == NP_SIGFPE && information->address == ucontext->rip)
 			information->address = original;
 		ucontext->rip = original;
+		ucontext->rsp += pushed * sizeof(u64);
 	}
 	enum np_signal_slot slot = signal == NP_SIGBUS ? NP_SLOT_BUS : signal == NP_SIGFPE ? NP_SLOT_FPE : NP_SLOT_SEGV;
 	np_chain(slot, signal, information, ucontext);

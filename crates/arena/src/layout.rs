@@ -65,6 +65,9 @@ pub const KEY_FSBASE: u64 = 1;
 pub const TABLE_BITS: u32 = 12;
 /// Slots of the thread table.
 pub const TABLE_SLOTS: usize = 1 << TABLE_BITS;
+/// Of an entry of the table of origins: by how many words the stack is deeper than at the original instruction's fault is
+/// above this bit of the original address.
+pub const ORIGIN_PUSHED_SHIFT: u32 = 56;
 /// A key's first slot is `key * TABLE_FACTOR >> (64 - TABLE_BITS)`.
 pub const TABLE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 

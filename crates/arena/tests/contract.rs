@@ -92,6 +92,7 @@ fn layout_is_the_contracts() {
     let constants = [
         ("NP_MAGIC", MAGIC),
         ("NP_VERSION", u64::from(VERSION)),
+        ("NP_ORIGIN_PUSHED_SHIFT", u64::from(ORIGIN_PUSHED_SHIFT)),
         ("NP_STATE_BUILDING", u64::from(STATE_BUILDING)),
         ("NP_STATE_ARMED", u64::from(STATE_ARMED)),
         ("NP_STATE_RESTORED", u64::from(STATE_RESTORED)),

@@ -38,7 +38,11 @@ enum What {
     /// those.
     Local { field: u8, width: u8, label: Label },
     /// The 4 bytes that end `field` bytes in front of here are the distance of an address from here.
-    External { field: u8, target: TargetAddress },
+    External {
+        field: u8,
+        target: TargetAddress,
+        modulo: bool,
+    },
 }
 
 /// Laid out, still movable.
@@ -55,6 +59,8 @@ struct External {
     field: u32,
     end: u32,
     target: TargetAddress,
+    /// Only the distance's low 32 bits matter.
+    modulo: bool,
 }
 
 impl Assembler {
@@ -124,14 +130,27 @@ impl Assembler {
     /// Bytes that end in a 32-bit displacement to an address outside.
     pub fn external(&mut self, bytes: &[u8], target: TargetAddress) {
         self.bytes_u32(bytes, 0);
-        self.piece(What::External { field: 4, target });
+        self.piece(What::External {
+            field: 4,
+            target,
+            modulo: false,
+        });
     }
 
     /// A whole instruction with a 32-bit displacement at `field`, which is rewritten to refer to `target`.
     pub fn external_within(&mut self, instruction: &[u8], field: usize, target: TargetAddress) {
+        self.whole(instruction, field, target, false);
+    }
+
+    /// The same for an operand whose address is cut to 32 bits.
+    pub fn external_modulo_within(&mut self, instruction: &[u8], field: usize, target: TargetAddress) {
+        self.whole(instruction, field, target, true);
+    }
+
+    fn whole(&mut self, instruction: &[u8], field: usize, target: TargetAddress, modulo: bool) {
         self.bytes(instruction);
         let field = instruction.len().saturating_sub(field) as u8;
-        self.piece(What::External { field, target });
+        self.piece(What::External { field, target, modulo });
     }
 
     /// A label at a 64-bit constant behind the code.
@@ -240,11 +259,12 @@ impl Assembler {
                         *to = from;
                     }
                 }
-                What::External { field, target } => {
+                What::External { field, target, modulo } => {
                     externals.push(External {
                         field: here - u32::from(field),
                         end: here,
                         target,
+                        modulo,
                     });
                 }
             }
@@ -287,9 +307,10 @@ impl Assembled {
         u64::from(position(&self.labels, label))
     }
 
-    /// The addresses outside that the code refers to.
+    /// The addresses outside that the code must be near to.
     pub fn targets(&self) -> impl Iterator<Item = TargetAddress> + '_ {
-        self.externals.iter().map(|external| external.target)
+        let near = self.externals.iter().filter(|external| !external.modulo);
+        near.map(|external| external.target)
     }
 
     /// The bytes at an address.
@@ -300,10 +321,12 @@ impl Assembled {
                 from: address,
                 target: external.target,
             };
-            let displacement = address
-                .checked_add(u64::from(external.end))
-                .and_then(|end| external.target.displacement_from(end))
-                .ok_or(out_of_reach)?;
+            let end = address.checked_add(u64::from(external.end));
+            let displacement = match end {
+                Some(end) if external.modulo => Some(external.target.0.wrapping_sub(end.0) as i32),
+                end => end.and_then(|end| external.target.displacement_from(end)),
+            };
+            let displacement = displacement.ok_or(out_of_reach)?;
             let field = external.field as usize;
             if let Some(field) = bytes.get_mut(field..field + 4) {
                 field.copy_from_slice(&displacement.to_le_bytes());

@@ -56,7 +56,7 @@ mod transition;
 
 pub use address::{ParseAddressError, TargetAddress};
 pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
-pub use detour::{Built, Move, Redirect, Runtime, ThreadKey, build};
+pub use detour::{Built, Move, Origin, Redirect, Runtime, ThreadKey, build};
 pub use function::{CodeView, Exit, FunctionExtent, FunctionMap, Surroundings, analyze, follow};
 pub use near::{NearSpace, Placed};
 pub use plan::{Displaced, FunctionPlan, PlanOptions, RunPlan, plan, reconcile};

@@ -139,6 +139,7 @@ impl Replacement {
             redirects: Vec::new(),
             moves,
             departures,
+            partial: Vec::new(),
         })
     }
 

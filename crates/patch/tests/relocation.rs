@@ -118,28 +118,47 @@ fn check(bytes: &[u8], address: u64, distance: i64) -> Result<(), String> {
     } else if old.mnemonic() == Mnemonic::Xbegin {
         new[0].code() == Code::Xbegin_rel32 && new[0].near_branch_target() == target && jumps_back(&new[1..])
     } else if old.is_call_near() || old.is_call_near_indirect() {
-        let pushed = match new[0].code() {
-            Code::Pushq_imm32 => new[0].immediate(0),
-            Code::Push_rm64 if new[0].is_ip_rel_memory_operand() => {
-                let at = new[0]
+        // By memory: push it; pop [rsp - 16]; the return address; jmp [rsp - 8]. Else the return address; the same jump.
+        let by_memory =
+            old.is_call_near_indirect() && (old.op0_kind() == OpKind::Memory || old.op0_register() == Register::RSP);
+        let (taken, rest) = new.split_at(if by_memory { 2 } else { 0 });
+        let mut push = old;
+        push.set_code(Code::Push_rm64);
+        let at_stack = |instruction: &Instruction, code: Code, displacement: i64| {
+            instruction.code() == code
+                && instruction.memory_base() == Register::RSP
+                && instruction.memory_index() == Register::None
+                && instruction.memory_displacement64() as i64 == displacement
+        };
+        let taken_right =
+            !by_memory || same_but_for_place(&push, &taken[0]) && at_stack(&taken[1], Code::Pop_rm64, -16);
+        let pushed = match rest[0].code() {
+            Code::Pushq_imm32 => rest[0].immediate(0),
+            Code::Push_rm64 if rest[0].is_ip_rel_memory_operand() => {
+                let at = rest[0]
                     .ip_rel_memory_address()
                     .wrapping_sub(address.wrapping_add_signed(distance)) as usize;
                 u64::from_le_bytes(built.detour[at..at + 8].try_into().unwrap())
             }
             _ => 0,
         };
+        let mut jump = old;
+        jump.set_code(Code::Jmp_rm64);
         let jumps = if old.is_call_near() {
-            is_jump_to(&new[1], target)
+            is_jump_to(&rest[1], target)
+        } else if by_memory {
+            at_stack(&rest[1], Code::Jmp_rm64, -8)
         } else {
-            // The same jump, with the stack one word lower.
-            let mut jump = old;
-            jump.set_code(Code::Jmp_rm64);
-            if old.op0_kind() == OpKind::Memory && old.memory_base() == Register::RSP {
-                jump.set_memory_displacement64(old.memory_displacement64().wrapping_add(8));
-            }
-            same_but_for_place(&jump, &new[1])
+            same_but_for_place(&jump, &rest[1])
         };
-        new.len() == 2 && pushed == old.next_ip() && jumps
+        taken_right && rest.len() == 2 && pushed == old.next_ip() && jumps
+    } else if old.mnemonic() == Mnemonic::Syscall {
+        // rcx tells where it was: behind the original.
+        code[..bytes.len()] == *bytes
+            && new[1].code() == Code::Lea_r64_m
+            && new[1].op0_register() == Register::RCX
+            && new[1].ip_rel_memory_address() == old.next_ip()
+            && jumps_back(&new[2..])
     } else {
         let never_goes_on = matches!(
             old.flow_control(),
@@ -162,16 +181,11 @@ fn check(bytes: &[u8], address: u64, distance: i64) -> Result<(), String> {
 /// Few things may be refused.
 fn refusal_is_right(old: &Instruction, bytes: &[u8], refusal: &Refusal) -> Result<(), String> {
     let prefixed = bytes.contains(&0x66) && (old.is_call_near() || old.flow_control() != FlowControl::Next);
-    let eip = old.is_ip_rel_memory_operand() && old.memory_base() == Register::EIP;
-    let call_by_stack = old.is_call_near_indirect()
-        && (old.op0_register() == Register::RSP || matches!(old.memory_base(), Register::RSP | Register::ESP));
     let ok = match refusal {
         Refusal::Breakpoint { .. } => old.code() == Code::Int3,
         Refusal::OutOfReach { .. } => true,
         Refusal::Unmovable { .. } => {
             prefixed
-                || eip
-                || call_by_stack
                 || old.is_call_far_indirect()
                 || matches!(old.mnemonic(), Mnemonic::Sysenter)
                 || (old.is_call_near_indirect() && old.code() != Code::Call_rm64)

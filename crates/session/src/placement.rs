@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use nanoprobe_arena::Structure as _;
-use nanoprobe_arena::layout::Enabling as EnablingLayout;
+use nanoprobe_arena::layout::{Enabling as EnablingLayout, ORIGIN_PUSHED_SHIFT};
 use nanoprobe_patch::{
-    Built, Fire, FireCondition, FunctionMap, NearSpace, PlanOptions, Point, Position, Refusal, RunPlan, Runtime,
-    Tactic, TargetAddress, build, plan, reconcile,
+    Built, Fire, FireCondition, FunctionMap, NearSpace, Origin, PlanOptions, Point, Position, Refusal, RunPlan,
+    Runtime, Tactic, TargetAddress, build, plan, reconcile,
 };
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
@@ -487,28 +487,32 @@ pub fn extent_of_choice(modules: &[Module], choice: TargetAddress) -> Option<(us
 }
 
 /// Which original address a relocated one stands for, sorted for the agent's binary search; an entry holds up to the
-/// next, and 0 stands for none. A relocated instruction holds to its end; a place in front of fires, or where the detour
-/// is left, stands for the original one only until its first instruction has run.
+/// next, and 0 stands for none ([`nanoprobe_patch::Built::origins`]). The words that are pushed too many are in the top
+/// byte, which addresses leave free.
 pub fn origins<'a>(patches: impl Iterator<Item = &'a Patch>) -> Vec<(u64, u64)> {
     let mut origins = BTreeMap::new();
     for patch in patches {
-        origins.extend(origins_of(patch.detour, &patch.built));
+        for (relocated, original) in origins_of(patch.detour, &patch.built) {
+            // One detour may begin where another one ends.
+            let entry = origins.entry(relocated).or_insert(0);
+            if original != 0 {
+                *entry = original;
+            }
+        }
     }
     origins.into_iter().collect()
 }
 
 /// The same of one detour.
 pub fn origins_of(detour: TargetAddress, built: &Built) -> BTreeMap<u64, u64> {
-    let mut origins = BTreeMap::new();
-    let code_bytes = built.detour.len().saturating_sub(8 * built.literals) as u64;
-    for departure in &built.departures {
-        origins.entry(departure.relocated.0.saturating_add(1)).or_insert(0);
-    }
-    origins.entry(detour.0.saturating_add(code_bytes)).or_insert(0);
-    for entry in built.moves.iter().chain(&built.departures) {
-        origins.insert(entry.relocated.0, entry.original.0);
-    }
-    origins
+    let origin = |origin: Origin| {
+        let original = origin.original.map_or(0, |original| original.0);
+        (
+            origin.relocated.0,
+            original | u64::from(origin.pushed) << ORIGIN_PUSHED_SHIFT,
+        )
+    };
+    built.origins(detour).into_iter().map(origin).collect()
 }
 
 fn point(

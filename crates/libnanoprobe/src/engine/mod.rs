@@ -463,7 +463,13 @@ impl Engine {
             {
                 self.redirects.insert(built.address.0, first.relocated.0);
             }
-            self.origins.extend(nanoprobe_session::origins_of(patch.detour, built));
+            for (relocated, original) in nanoprobe_session::origins_of(patch.detour, built) {
+                // The end of one detour may be the start of another one.
+                let entry = self.origins.entry(relocated).or_insert(0);
+                if original != 0 {
+                    *entry = original;
+                }
+            }
         }
         let pairs =
             |table: &BTreeMap<u64, u64>| -> Vec<(u64, u64)> { table.iter().map(|(from, to)| (*from, *to)).collect() };

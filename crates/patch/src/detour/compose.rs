@@ -29,8 +29,10 @@ pub(crate) struct Composed {
     pub entries: Vec<u64>,
     /// For each instruction: where its relocated form begins.
     pub relocated: Vec<u64>,
-    /// Jumps that leave the detour, and where they lead.
+    /// Jumps that leave the detour, and places to which the kernel returns, and where they lead.
     pub leaving: Vec<(u64, TargetAddress)>,
+    /// From where on a relocated instruction has pushed words that its original, when it faults, has not.
+    pub pushed: Vec<(u64, TargetAddress, u8)>,
 }
 
 /// Something to be laid out behind the hot path.
@@ -54,7 +56,7 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
     let mut code = Assembler::default();
     let mut rare = Vec::new();
     let mut edges = Vec::new();
-    let mut leaving = Vec::new();
+    let (mut leaving, mut pushed) = (Vec::new(), Vec::new());
     let (mut entries, mut relocated) = (Vec::new(), Vec::new());
     let mut goes_on = true;
     let starts: Vec<Label> = content.instructions.iter().map(|_| code.label()).collect();
@@ -91,7 +93,10 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
         }
         relocated.push(code.here());
         let taken = Block::of(points, FireCondition::IfTaken).map(|block| (block, code.label()));
-        relocate(&mut code, original, taken.as_ref().map(|(_, label)| *label).or(within))?;
+        let moved = relocate(&mut code, original, taken.as_ref().map(|(_, label)| *label).or(within))?;
+        let next = TargetAddress(instruction.next_ip());
+        leaving.extend(moved.returns_to.map(|label| (label, next)));
+        pushed.extend(moved.pushed.map(|(label, words)| (label, *address, words)));
         if let Some(block) = Block::of(points, FireCondition::Behind) {
             if kind.is_transfer() || matches!(kind, Kind::Call | Kind::Conditional) {
                 return Err(Refusal::NoSuchEdge {
@@ -99,7 +104,6 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
                     edge: "straight",
                 });
             }
-            let next = TargetAddress(address.0.saturating_add(bytes.len() as u64));
             emit_block(&mut code, &mut rare, runtime, &block.reported_at(next), None)?;
         }
         let target = TargetAddress(instruction.near_branch_target());
@@ -130,10 +134,15 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
         .into_iter()
         .map(|(label, target)| (code.position(label), target))
         .collect();
+    let pushed = pushed.into_iter();
+    let pushed = pushed
+        .map(|(label, original, words)| (code.position(label), original, words))
+        .collect();
     Ok(Composed {
         code,
         entries,
         relocated,
         leaving,
+        pushed,
     })
 }

@@ -16,6 +16,8 @@ mod fires;
 mod frame;
 mod function;
 
+use std::collections::BTreeMap;
+
 pub(crate) use compose::{Content, compose};
 
 use crate::{Refusal, RunPlan, Tactic, TargetAddress, TextRange};
@@ -68,6 +70,17 @@ pub struct Move {
     pub relocated: TargetAddress,
 }
 
+/// What a fault in a detour is to be reported as, from an address on: see [`Built::origins`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Origin {
+    /// In the detour.
+    pub relocated: TargetAddress,
+    /// The original instruction; `None`: this is code of the detour's own.
+    pub original: Option<TargetAddress>,
+    /// Words that have been pushed, and that the original instruction, had it faulted, would not have pushed.
+    pub pushed: u8,
+}
+
 /// The bytes to write for one run, and which original address corresponds to which new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Built {
@@ -89,6 +102,34 @@ pub struct Built {
     /// Further places from which a thread can be moved out of the detour: in front of the fires, and at the jumps that
     /// leave. Not for moving in. Ascending by `relocated`.
     pub departures: Vec<Move>,
+    /// Places within relocated instructions at which words are pushed already. Not for moving.
+    pub partial: Vec<Origin>,
+}
+
+impl Built {
+    /// Which original address the code at `detour` stands for, as an instruction that faults there has to be reported:
+    /// ascending, each entry up to the next. A relocated instruction holds to its end; a place in front of fires, or where
+    /// the detour is left, stands for the original one only until its first instruction has run.
+    pub fn origins(&self, detour: TargetAddress) -> Vec<Origin> {
+        let mut origins = BTreeMap::new();
+        for departure in &self.departures {
+            origins.insert(TargetAddress(departure.relocated.0.saturating_add(1)), (None, 0));
+        }
+        let code_bytes = self.detour.len().saturating_sub(8 * self.literals) as u64;
+        origins.insert(TargetAddress(detour.0.saturating_add(code_bytes)), (None, 0));
+        for entry in self.moves.iter().chain(&self.departures) {
+            origins.insert(entry.relocated, (Some(entry.original), 0));
+        }
+        for partial in &self.partial {
+            origins.insert(partial.relocated, (partial.original, partial.pushed));
+        }
+        let origin = |(relocated, (original, pushed))| Origin {
+            relocated,
+            original,
+            pushed,
+        };
+        origins.into_iter().map(origin).collect()
+    }
 }
 
 impl Built {
@@ -191,7 +232,13 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
         relocated: at(*position),
     }));
     departures.sort_unstable_by_key(|departure| departure.relocated);
+    let partial = composed.pushed.iter().map(|(position, original, pushed)| Origin {
+        relocated: at(*position),
+        original: Some(*original),
+        pushed: *pushed,
+    });
     Ok(Built {
+        partial: partial.collect(),
         address: run.start,
         original: run.original.clone(),
         patched,

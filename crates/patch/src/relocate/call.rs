@@ -5,41 +5,55 @@
 //!   call rel32               push [rip + literal]          the original return address; one store, so that no signal
 //!                            jmp  rel32'                   sees half of it (push imm32 where it fits)
 //!   call rax                 push ...;  jmp rax
-//!   call [rip + d]           push ...;  jmp [rip + d']
-//!   call [rsp + d]           push ...;  jmp [rsp + d + 8]
+//!
+//!   call [memory]            push [memory]                 faults as the call does, with the stack as it was
+//!                            pop  [rsp - 16]               now 16 below where rsp was, and is again
+//!                            push ...
+//!                            jmp  [rsp - 8]                the same word: inside of the red zone, so signals spare it
+//!   call rsp                 push rsp; and so on
 //! ```
 //!
-//! The price: the processor predicts the callee's return by the last call, so this return is mispredicted.
+//! The price: the processor predicts the callee's return by the last call, so this return is mispredicted. A jump to where
+//! no address can be (not canonical) faults with one word pushed: [`Relocated::pushed`] says so.
 
 use iced_x86::{Code, OpKind, Register};
 
-use super::{Original, operand};
+use super::{Original, Relocated, operand};
 use crate::Refusal;
 use crate::assemble::Assembler;
 
-pub(super) fn direct(code: &mut Assembler, original: Original<'_>) -> Result<(), Refusal> {
+/// Of the opcode group FF.
+const JUMP: u8 = 4;
+const PUSH: u8 = 6;
+
+pub(super) fn direct(code: &mut Assembler, original: Original<'_>) -> Result<Relocated, Refusal> {
     let target = original.branch_target()?;
     push_return_address(code, original);
     code.external(&[0xe9], target);
-    Ok(())
+    Ok(Relocated::default())
 }
 
-pub(super) fn indirect(code: &mut Assembler, original: Original<'_>) -> Result<(), Refusal> {
+pub(super) fn indirect(code: &mut Assembler, original: Original<'_>) -> Result<Relocated, Refusal> {
     let instruction = original.instruction;
     if instruction.code() != Code::Call_rm64 {
         return Err(original.unmovable("a call with an operand-size prefix"));
     }
-    if instruction.op0_kind() == OpKind::Register && instruction.op0_register() == Register::RSP {
-        return Err(original.unmovable("it calls the stack pointer"));
+    let by_register = instruction.op0_kind() == OpKind::Register && instruction.op0_register() != Register::RSP;
+    if !by_register {
+        operand::same_operand(code, original, PUSH)?;
+        code.bytes(&[0x8f, 0x44, 0x24, 0xf0]); // pop qword [rsp - 16]
     }
-    let below = instruction.memory_displacement64() as i64;
-    if instruction.op0_kind() == OpKind::Memory && instruction.memory_base() == Register::RSP && below < 0 {
-        return Err(original.unmovable("it calls through memory that the call itself overwrites"));
-    }
-    let mut jump = *instruction;
-    jump.set_code(Code::Jmp_rm64);
     push_return_address(code, original);
-    operand::encode_with_stack_shift(code, original, jump, 8)
+    let pushed = Some((code.here(), 1));
+    if by_register {
+        operand::same_operand(code, original, JUMP)?;
+    } else {
+        code.bytes(&[0xff, 0x64, 0x24, 0xf8]); // jmp [rsp - 8]
+    }
+    Ok(Relocated {
+        pushed,
+        ..Relocated::default()
+    })
 }
 
 fn push_return_address(code: &mut Assembler, original: Original<'_>) {

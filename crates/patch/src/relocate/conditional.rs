@@ -10,11 +10,15 @@
 
 use iced_x86::ConditionCode;
 
-use super::Original;
+use super::{Original, Relocated};
 use crate::Refusal;
 use crate::assemble::{Assembler, Label};
 
-pub(super) fn relocate(code: &mut Assembler, original: Original<'_>, taken: Option<Label>) -> Result<(), Refusal> {
+pub(super) fn relocate(
+    code: &mut Assembler,
+    original: Original<'_>,
+    taken: Option<Label>,
+) -> Result<Relocated, Refusal> {
     let condition = match original.instruction.condition_code() {
         ConditionCode::o => 0,
         ConditionCode::no => 1,
@@ -39,5 +43,5 @@ pub(super) fn relocate(code: &mut Assembler, original: Original<'_>, taken: Opti
         Some(label) => code.jump_if(condition, label),
         None => code.external(&[0x0f, 0x80 | condition], target),
     }
-    Ok(())
+    Ok(Relocated::default())
 }

@@ -7,11 +7,15 @@
 //!                         2:
 //! ```
 
-use super::Original;
+use super::{Original, Relocated};
 use crate::Refusal;
 use crate::assemble::{Assembler, Label};
 
-pub(super) fn relocate(code: &mut Assembler, original: Original<'_>, taken: Option<Label>) -> Result<(), Refusal> {
+pub(super) fn relocate(
+    code: &mut Assembler,
+    original: Original<'_>,
+    taken: Option<Label>,
+) -> Result<Relocated, Refusal> {
     let target = original.branch_target()?;
     let Some((prefixes, [opcode @ 0xe0..=0xe3, _])) = original.bytes.split_last_chunk::<2>() else {
         return Err(original.unmovable("its opcode was not found"));
@@ -28,5 +32,5 @@ pub(super) fn relocate(code: &mut Assembler, original: Original<'_>, taken: Opti
         None => code.external(&[0xe9], target),
     }
     code.bind(behind);
-    Ok(())
+    Ok(Relocated::default())
 }

@@ -2,18 +2,35 @@
 //!
 //! One file per family; each says at its head what becomes of the instruction. The families are told apart by what
 //! depends on the instruction's own address: nothing ([`verbatim`]), an operand ([`verbatim`], with a new displacement),
-//! the target of a branch ([`jump`], [`conditional`], [`counted`], [`transaction`]), the return address ([`call`]).
-//! Registers, flags and memory end up as in place, except that nothing may look below the stack pointer across a call.
+//! the target of a branch ([`jump`], [`conditional`], [`counted`], [`transaction`]), the address behind it that somebody
+//! is told ([`call`], [`system`]). Registers, flags and memory end up as in place, but for two things that no program can
+//! rely on or that none does:
+//!
+//! - a call through memory writes the two words below the stack pointer, not one; the callee's frame lies there;
+//! - the x87 unit notes the address of its last instruction, which is that of the copy. Only `fnstenv`, `fnsave`, `fxsave`
+//!   and `xsave` tell it.
+//!
+//! What is refused, each with the reason in [`Refusal::Unmovable`]:
+//!
+//! | instruction | why |
+//! |---|---|
+//! | a direct branch with an operand-size prefix | Intel ignores it, AMD cuts the target to 16 bits: even its length is not sure |
+//! | `sysenter` | the kernel returns to an address of its own choice |
+//! | far calls | what they push depends on the processor's maker, and 32-bit code cannot return to the copy |
+//! | `jmp rsp`, and offsets of 2 GiB from rsp or esp, where a point asks whether an indirect jump leaves | the handler moves the stack pointer |
+//!
+//! `int3` is [`Refusal::Breakpoint`]: it is somebody's own.
 
 mod call;
 mod conditional;
 mod counted;
 mod jump;
 mod operand;
+mod system;
 mod transaction;
 mod verbatim;
 
-use iced_x86::{Instruction, Mnemonic, Register};
+use iced_x86::{Instruction, Mnemonic};
 
 use crate::assemble::{Assembler, Label};
 use crate::{Refusal, TargetAddress};
@@ -63,12 +80,22 @@ impl Original<'_> {
     }
 }
 
+/// What others have to know of a relocated instruction.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Relocated {
+    /// Where the kernel comes back to: the same as being behind the original.
+    pub returns_to: Option<Label>,
+    /// From here to its end so many words are pushed that the original, when it faults, has not.
+    pub pushed: Option<(Label, u8)>,
+}
+
 /// Appends the relocated instruction. `taken`: where a conditional branch goes when it is taken, instead of its target.
-pub(crate) fn relocate(code: &mut Assembler, original: Original<'_>, taken: Option<Label>) -> Result<(), Refusal> {
+pub(crate) fn relocate(
+    code: &mut Assembler,
+    original: Original<'_>,
+    taken: Option<Label>,
+) -> Result<Relocated, Refusal> {
     let instruction = original.instruction;
-    if instruction.is_ip_rel_memory_operand() && instruction.memory_base() == Register::EIP {
-        return Err(original.unmovable("its operand is relative to the 32-bit instruction pointer"));
-    }
     if instruction.is_jcc_short_or_near() {
         return conditional::relocate(code, original, taken);
     }
@@ -95,6 +122,7 @@ pub(crate) fn relocate(code: &mut Assembler, original: Original<'_>, taken: Opti
     }
     match instruction.mnemonic() {
         Mnemonic::Xbegin => transaction::relocate(code, original),
+        Mnemonic::Syscall => system::relocate(code, original),
         Mnemonic::Int3 => Err(Refusal::Breakpoint {
             site: original.address(),
         }),

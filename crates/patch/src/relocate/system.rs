@@ -1,0 +1,24 @@
+//! `syscall`: the kernel remembers the address behind it, and the processor tells it to the program in rcx.
+//!
+//! ```text
+//!   syscall                  syscall                       rcx: behind the copy
+//!                     here:  lea rcx, [rip + d]            behind the original; leaves the flags alone
+//! ```
+//!
+//! A call that is interrupted and restarted starts again at the copy, whose length is the same. Of `clone`, `fork` and
+//! `vfork` the child, too, comes to *here*. A thread that is stopped in the call stands there: it may be moved behind the
+//! original.
+
+use super::{Original, Relocated};
+use crate::assemble::Assembler;
+use crate::{Refusal, TargetAddress};
+
+pub(super) fn relocate(code: &mut Assembler, original: Original<'_>) -> Result<Relocated, Refusal> {
+    code.bytes(original.bytes);
+    let returns_to = code.here();
+    code.external(&[0x48, 0x8d, 0x0d], TargetAddress(original.instruction.next_ip())); // lea rcx, [rip + d]
+    Ok(Relocated {
+        returns_to: Some(returns_to),
+        ..Relocated::default()
+    })
+}

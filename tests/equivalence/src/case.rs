@@ -1,0 +1,383 @@
+//! One sequence: run natively from some states, patched in every way, run from the same states, compared.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Point, TargetAddress, ThreadKey, analyze};
+
+use crate::executor::{End, Executor, Outcome, Start};
+use crate::memory::{Arena, BASES, CODE_BYTES, DATA_BYTES, STACK_BYTES, STACK_TOP, THREAD_POINTER, read, write};
+use crate::random::Random;
+use crate::report::{Failure, Totals, first_difference};
+use crate::sequence::{Laid, Sequence};
+use crate::state::Registers;
+use crate::stubs::Stubs;
+use crate::tactics::{Patching, ROWS};
+
+/// Everything that cases run on. One in a process.
+pub struct Bench {
+    pub executor: Executor,
+    arenas: [Arena; 2],
+    stubs: Stubs,
+}
+
+const STATES: usize = 3;
+/// Flags that a state may begin with: CF PF AF ZF SF DF OF.
+const FLAGS: u64 = 0xcd5;
+const TRAP_FLAG: u64 = 0x100;
+const ALIGNMENT_CHECK: u64 = 0x40000;
+/// The red zone (System V ABI 3.2.2).
+const RED_ZONE: u64 = 128;
+
+/// A state to start from, with memory.
+pub struct State {
+    pub registers: Registers,
+    image: Vec<u8>,
+    data: Vec<u8>,
+    stack: Vec<u8>,
+}
+
+/// What came out, with memory.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Found {
+    pub outcome: Outcome,
+    pub data: Vec<u8>,
+    pub stack: Vec<u8>,
+}
+
+/// A native run.
+#[derive(Clone)]
+struct Native {
+    result: Found,
+    /// How often each byte of the code was the start of an instruction that began, where that is known.
+    counts: Option<Vec<u32>>,
+    /// How often the point at a site fired when it was patched first: all tactics must agree.
+    fired: HashMap<u64, u64>,
+}
+
+/// Below this many bytes of stack a run is not compared: handlers need some.
+const STACK_LEFT_MIN: u64 = 0x400;
+
+impl Bench {
+    pub fn new() -> Bench {
+        let exit = Executor::exit();
+        Bench {
+            executor: Executor::install(),
+            arenas: BASES.map(|base| Arena::new(base, exit)),
+            stubs: Stubs::map().unwrap_or_else(|error| panic!("the stubs do not assemble: {error}")),
+        }
+    }
+
+    /// Runs natively once, from a random state, and says how it ended.
+    pub fn try_natively(&mut self, sequence: &Sequence, random: &mut Random) -> End {
+        let mut state = self.state(1, random);
+        sequence
+            .lay_out(&self.arenas[1], &mut state.data)
+            .write(&self.arenas[1]);
+        let target = self.arenas[1].code();
+        self.run(1, &state, target, 1, &[]).outcome.end
+    }
+
+    /// All cases of a sequence; the first that differs.
+    pub fn check(&mut self, sequence: &Sequence, seed: u64, totals: &mut Totals) -> Result<(), Box<Failure>> {
+        let mut random = Random::new(seed, 1);
+        let which = random.below(2);
+        let mut states: Vec<State> = (0..STATES).map(|_| self.state(which, &mut random)).collect();
+        let mut pointers = vec![0; DATA_BYTES];
+        let laid = sequence.lay_out(&self.arenas[which], &mut pointers);
+        for state in &mut states {
+            sequence.lay_out(&self.arenas[which], &mut state.data);
+        }
+        laid.write(&self.arenas[which]);
+        let map = self.analyze(sequence, &laid, which);
+        let mut natives = HashMap::new();
+        for row in &ROWS {
+            for every in [true, false] {
+                let key = if random.once_in(4) {
+                    ThreadKey::FsBase
+                } else {
+                    ThreadKey::TlsSelf
+                };
+                let points = self.points(&map, every, &mut random);
+                let known = !random.once_in(8);
+                let runtime = self.stubs.runtime(key);
+                let patching = row.patch(&map, &points, self.arenas[which].holes(), &runtime);
+                totals.note_refusals(&patching);
+                if patching.points.is_empty() {
+                    continue;
+                }
+                let mut entries: Vec<(usize, u64)> = (0..states.len()).map(|state| (state, map.start().0)).collect();
+                entries.extend(patching.boundaries.iter().map(|boundary| (0, *boundary)));
+                for (state, entry) in entries {
+                    let native = match natives.entry((state, entry)) {
+                        Entry::Occupied(native) => native.into_mut(),
+                        Entry::Vacant(vacant) => {
+                            let mut native = self.natively(which, &laid, &states[state], entry);
+                            if let Some(native) = &mut native {
+                                let steps = state == 0 && entry == map.start().0 && seed.is_multiple_of(4);
+                                native.counts =
+                                    self.expected_counts(which, sequence, &map, &states[state], entry, native, steps);
+                            }
+                            vacant.insert(native)
+                        }
+                    };
+                    let Some(native) = native else {
+                        totals.endless += 1;
+                        if entry == map.start().0 {
+                            return Ok(());
+                        }
+                        continue;
+                    };
+                    totals.begin_patched();
+                    let found = self.patched(which, &patching, &laid, &states[state], entry, known);
+                    totals.end_patched();
+                    totals.count(row.name, &native.result.outcome.end);
+                    let lowest = self.lowest_live(which, sequence);
+                    let difference = first_difference(&native.result, &found, &patching, lowest, &self.executor.layout)
+                        .or_else(|| self.wrong_count(sequence, &patching, native, which));
+                    let Some(difference) = difference else { continue };
+                    let native = native.clone();
+                    if self.is_native_unstable(which, &laid, &states[state], entry, &native, lowest) {
+                        totals.unstable += 1;
+                        continue;
+                    }
+                    return Err(Box::new(Failure {
+                        tactic: row.name,
+                        start: map.start().0,
+                        entry,
+                        laid,
+                        patching,
+                        difference,
+                        registers: states[state].registers,
+                        native: native.result.outcome.end,
+                        patched: found.outcome.end,
+                    }));
+                }
+            }
+        }
+        totals.sequences += 1;
+        Ok(())
+    }
+
+    fn analyze(&self, sequence: &Sequence, laid: &Laid, which: usize) -> FunctionMap {
+        let start = TargetAddress(self.arenas[which].code());
+        let terminated = laid.size + if laid.size == laid.end_of_items { 5 } else { 0 };
+        let view = terminated as usize + sequence.padding.len();
+        let extent = FunctionExtent {
+            start,
+            size: laid.size,
+            fragments: Vec::new(),
+        };
+        analyze(
+            &CodeView {
+                start,
+                bytes: &laid.bytes[..view],
+            },
+            &extent,
+        )
+    }
+
+    /// Points at every instruction, or at some.
+    fn points(&self, map: &FunctionMap, every: bool, random: &mut Random) -> Vec<Point> {
+        let share = 1 + random.below(4);
+        let mut points = Vec::new();
+        for (index, (site, _)) in map.instructions().enumerate() {
+            if every || random.once_in(share) {
+                points.push(self.stubs.point(site, index, random.once_in(3), random.once_in(4)));
+            }
+        }
+        points
+    }
+
+    fn state(&self, which: usize, random: &mut Random) -> State {
+        let arena = &self.arenas[which];
+        let mut registers = Registers {
+            general: std::array::from_fn(|_| random.value()),
+            flags: random.next() & FLAGS | 0x202,
+            rsp: arena.stack_top(),
+            fs_base: arena.data() + THREAD_POINTER,
+            gs_base: arena.data() + THREAD_POINTER,
+        };
+        let alignment = random.pick(&[1, 16, 64]);
+        let mut pointer = || arena.data() + (0x400 + random.below(0x600) as u64 & !(alignment - 1));
+        // rbx, rsi, rdi, r12, r13, r14 point into the data, rbp into the stack; rcx and r9 are small.
+        for register in [1, 4, 5, 11, 12, 13] {
+            registers.general[register] = pointer();
+        }
+        registers.general[6] = arena.stack_top() + 0x100;
+        for register in [2, 8] {
+            registers.general[register] = random.below(12) as u64;
+        }
+        let (mut data, mut stack) = (vec![0; DATA_BYTES], vec![0; STACK_BYTES]);
+        random.fill(&mut data);
+        random.fill(&mut stack);
+        let at = THREAD_POINTER as usize;
+        data[at..at + 8].copy_from_slice(&registers.fs_base.to_le_bytes());
+        let at = STACK_TOP as usize;
+        stack[at..at + 8].copy_from_slice(&arena.exit_pad().to_le_bytes());
+        State {
+            registers,
+            image: self.executor.layout.random(random),
+            data,
+            stack,
+        }
+    }
+
+    fn run(&mut self, which: usize, state: &State, target: u64, ticks: u32, redirects: &[[u64; 2]]) -> Found {
+        let arena = &self.arenas[which];
+        write(arena.data(), &state.data);
+        write(arena.stack(), &state.stack);
+        let start = Start {
+            registers: state.registers,
+            image: &state.image,
+            target,
+            ticks,
+        };
+        let outcome = self.executor.run(&start, redirects);
+        Found {
+            outcome,
+            data: read(arena.data(), DATA_BYTES).to_vec(),
+            stack: read(arena.stack(), STACK_BYTES).to_vec(),
+        }
+    }
+
+    /// `None`: it does not end, changes its own code, uses up its stack, or sets odd flags.
+    fn natively(&mut self, which: usize, laid: &Laid, state: &State, entry: u64) -> Option<Native> {
+        let result = self.run(which, state, entry, 1, &[]);
+        let arena = &self.arenas[which];
+        let changed = read(arena.code(), laid.bytes.len()) != laid.bytes;
+        if changed {
+            laid.write(arena);
+        }
+        let rsp = result.outcome.registers.rsp;
+        let deep = (arena.stack() - CODE_BYTES..arena.stack() + STACK_LEFT_MIN).contains(&rsp);
+        // Entered in front of a popf it may single-step itself, or have alignment checked.
+        let odd = result.outcome.registers.flags & (TRAP_FLAG | ALIGNMENT_CHECK) != 0;
+        (!changed && !deep && !odd && result.outcome.end != End::Endless).then_some(Native {
+            result,
+            counts: None,
+            fired: HashMap::new(),
+        })
+    }
+
+    /// How often each instruction begins: in a straight line all do up to the one that faults; with branches they are
+    /// counted by single steps, if that is wanted.
+    #[allow(clippy::too_many_arguments, reason = "all that a native run needs, once more")]
+    fn expected_counts(
+        &mut self,
+        which: usize,
+        sequence: &Sequence,
+        map: &FunctionMap,
+        state: &State,
+        entry: u64,
+        native: &Native,
+        by_steps: bool,
+    ) -> Option<Vec<u32>> {
+        let code = self.arenas[which].code();
+        if sequence.branchy {
+            write(self.arenas[which].data(), &state.data);
+            write(self.arenas[which].stack(), &state.stack);
+            let start = Start {
+                registers: state.registers,
+                image: &state.image,
+                target: entry,
+                ticks: 1000,
+            };
+            return by_steps.then(|| self.executor.count_steps(&start, code))?;
+        }
+        let mut counts = vec![0; CODE_BYTES as usize];
+        let last = match native.result.outcome.end {
+            End::Fault(fault) if map.is_inside(TargetAddress(fault.rip)) => fault.rip,
+            _ => u64::MAX,
+        };
+        for (site, _) in map.instructions().filter(|(site, _)| (entry..=last).contains(&site.0)) {
+            counts[(site.0 - code) as usize] = 1;
+        }
+        Some(counts)
+    }
+
+    fn patched(
+        &mut self,
+        which: usize,
+        patching: &Patching,
+        laid: &Laid,
+        state: &State,
+        entry: u64,
+        known: bool,
+    ) -> Found {
+        for detour in &patching.detours {
+            self.arenas[which].need(detour.clone());
+        }
+        for (address, bytes) in &patching.writes {
+            write(*address, bytes);
+        }
+        self.stubs.know_thread(state.registers.fs_base, known);
+        self.stubs.clear(&patching.points);
+        let result = self.run(which, state, entry, 1000, &patching.redirects);
+        laid.write(&self.arenas[which]);
+        result
+    }
+
+    /// The lowest address of the stack that the program may rely on: 128 bytes below where rsp was highest.
+    fn lowest_live(&self, which: usize, sequence: &Sequence) -> u64 {
+        self.arenas[which].stack_top() + 8 * sequence.words_popped - RED_ZONE
+    }
+
+    fn wrong_count(
+        &self,
+        sequence: &Sequence,
+        patching: &Patching,
+        native: &mut Native,
+        which: usize,
+    ) -> Option<String> {
+        if self.stubs.is_busy() {
+            return Some("the context is busy".to_owned());
+        }
+        if sequence.loose_counts {
+            return None;
+        }
+        let code = self.arenas[which].code();
+        patching.points.iter().find_map(|point| {
+            let found = self.stubs.count(point);
+            let expected = match &native.counts {
+                Some(counts) => u64::from(counts[(point.site.0 - code) as usize]),
+                None => *native.fired.entry(point.site.0).or_insert(found),
+            };
+            (expected != found).then(|| format!("the point at {} fired {found} times, expected {expected}", point.site))
+        })
+    }
+
+    /// Whether the sequence does something else each time, or looks at what lies below the red zone.
+    fn is_native_unstable(
+        &mut self,
+        which: usize,
+        laid: &Laid,
+        state: &State,
+        entry: u64,
+        native: &Native,
+        lowest: u64,
+    ) -> bool {
+        let below = (lowest - self.arenas[which].stack()) as usize;
+        for garbage in [None, Some(0), Some(0xff), Some(0x3c)] {
+            let mut other = State {
+                registers: state.registers,
+                image: state.image.clone(),
+                data: state.data.clone(),
+                stack: state.stack.clone(),
+            };
+            if let Some(garbage) = garbage {
+                other.stack[..below].fill(garbage);
+            }
+            let Some(again) = self.natively(which, laid, &other, entry) else {
+                return true;
+            };
+            let same = again.result.outcome == native.result.outcome
+                && again.result.data == native.result.data
+                && again.result.stack[below..] == native.result.stack[below..];
+            if !same {
+                return true;
+            }
+        }
+        false
+    }
+}

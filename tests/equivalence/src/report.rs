@@ -1,0 +1,230 @@
+//! What is counted and said: totals, kept where the parent sees them, and the first difference of a case.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use iced_x86::{Decoder, DecoderOptions};
+
+use crate::case::Found;
+use crate::executor::{End, Fault};
+use crate::generate::KINDS;
+use crate::sequence::Laid;
+use crate::state::{NAMES, Registers, XLayout};
+use crate::tactics::{Patching, ROWS};
+
+/// In memory that a worker shares with the parent, so that they outlive it.
+#[derive(Default)]
+pub struct Shared {
+    /// The sequence that is being checked.
+    pub index: AtomicU64,
+    /// 1 while patched code runs: when the worker dies then, it was the patch's fault.
+    pub patched: AtomicU64,
+    pub cases: [AtomicU64; ROWS.len()],
+    pub sequences: [AtomicU64; KINDS.len()],
+    /// Cases that ended by a fault.
+    pub faults: AtomicU64,
+    /// Traps that were redirected.
+    pub traps: AtomicU64,
+    /// Native runs that do not end.
+    pub endless: AtomicU64,
+    /// Differences that the sequence makes without patches as well.
+    pub unstable: AtomicU64,
+    /// Points that were refused though no tactic was forced, or by `trap`.
+    pub refused: AtomicU64,
+    pub failures: AtomicU64,
+}
+
+/// What one worker counts.
+pub struct Totals<'a> {
+    shared: &'a Shared,
+    pub sequences: u64,
+    pub endless: u64,
+    pub unstable: u64,
+    /// Reason, how often.
+    pub refusals: BTreeMap<String, u64>,
+}
+
+impl<'a> Totals<'a> {
+    pub fn new(shared: &'a Shared) -> Totals<'a> {
+        Totals {
+            shared,
+            sequences: 0,
+            endless: 0,
+            unstable: 0,
+            refusals: BTreeMap::new(),
+        }
+    }
+
+    pub fn begin_patched(&self) {
+        self.shared.patched.store(1, Relaxed);
+    }
+
+    pub fn end_patched(&self) {
+        self.shared.patched.store(0, Relaxed);
+    }
+
+    pub fn count(&self, tactic: &str, end: &End) {
+        if let Some(row) = ROWS.iter().position(|row| row.name == tactic) {
+            self.shared.cases[row].fetch_add(1, Relaxed);
+        }
+        if matches!(end, End::Fault(_)) {
+            self.shared.faults.fetch_add(1, Relaxed);
+        }
+    }
+
+    pub fn note_refusals(&mut self, patching: &Patching) {
+        self.shared.refused.fetch_add(patching.refusals.len() as u64, Relaxed);
+        for (_, refusal) in &patching.refusals {
+            // Without the addresses.
+            let words = refusal.to_string();
+            let words: Vec<&str> = words.split(' ').filter(|word| !word.starts_with("0x")).collect();
+            *self.refusals.entry(words.join(" ")).or_default() += 1;
+        }
+    }
+
+    /// Makes what was counted here visible.
+    pub fn publish(&mut self, kind: usize) {
+        self.shared.sequences[kind].fetch_add(1, Relaxed);
+        self.shared
+            .endless
+            .fetch_add(std::mem::take(&mut self.endless), Relaxed);
+        self.shared
+            .unstable
+            .fetch_add(std::mem::take(&mut self.unstable), Relaxed);
+        self.shared.traps.store(crate::executor::TRAPS.load(Relaxed), Relaxed);
+    }
+}
+
+/// A case whose patched run differs from the native one.
+pub struct Failure {
+    pub tactic: &'static str,
+    pub start: u64,
+    pub entry: u64,
+    pub laid: Laid,
+    pub patching: Patching,
+    pub difference: String,
+    pub registers: Registers,
+    pub native: End,
+    pub patched: End,
+}
+
+/// What differs first, in words. `lowest`: the stack is compared from there.
+pub fn first_difference(
+    native: &Found,
+    patched: &Found,
+    patching: &Patching,
+    lowest: u64,
+    layout: &XLayout,
+) -> Option<String> {
+    let (left, right) = (&native.outcome, &patched.outcome);
+    let (end, pushed) = match right.end {
+        End::Fault(fault) => as_reported(fault, patching),
+        end => (end, 0),
+    };
+    if left.end != end {
+        return Some(format!("the end: {:x?}, expected {:x?}", end, left.end));
+    }
+    let (from, to) = (&left.registers, &right.registers);
+    for (index, name) in NAMES.iter().enumerate() {
+        if from.general[index] != to.general[index] {
+            return Some(format!(
+                "{name}: {:#x}, expected {:#x}",
+                to.general[index], from.general[index]
+            ));
+        }
+    }
+    let others = [
+        ("rsp", from.rsp, to.rsp + 8 * pushed),
+        ("flags", from.flags, to.flags),
+        ("base of fs", from.fs_base, to.fs_base),
+        ("base of gs", from.gs_base, to.gs_base),
+    ];
+    if let Some((name, expected, found)) = others.iter().find(|(_, expected, found)| expected != found) {
+        return Some(format!("{name}: {found:#x}, expected {expected:#x}"));
+    }
+    let differs = |left: &[u8], right: &[u8]| (0..left.len()).find(|at| left[*at] != right[*at]);
+    if let Some(at) = differs(&left.image, &right.image) {
+        return Some(format!(
+            "{}: byte {:#x}, expected {:#x}",
+            layout.name(at),
+            right.image[at],
+            left.image[at]
+        ));
+    }
+    if let Some(at) = differs(&native.data, &patched.data) {
+        return Some(format!(
+            "data + {at:#x}: {:#x}, expected {:#x}",
+            patched.data[at], native.data[at]
+        ));
+    }
+    // What was pushed too much lies in the red zone.
+    let lowest = if pushed == 0 { lowest } else { lowest.max(from.rsp) };
+    let below = (lowest & 0xffff) as usize;
+    if let Some(at) = differs(&native.stack[below..], &patched.stack[below..]) {
+        let at = at + below;
+        let from_top = at as i64 - crate::memory::STACK_TOP as i64;
+        return Some(format!(
+            "stack, {from_top} from rsp: {:#x}, expected {:#x}",
+            patched.stack[at], native.stack[at]
+        ));
+    }
+    None
+}
+
+/// What the program's handler is told by the agent (`agent/trap.c`), and by how many words rsp is raised.
+fn as_reported(fault: Fault, patching: &Patching) -> (End, u64) {
+    let behind = u64::from(fault.signal == libc::SIGTRAP);
+    let (original, pushed) = patching.original_address(fault.rip.wrapping_sub(behind));
+    let rip = original.wrapping_add(behind);
+    let is_instruction = matches!(fault.signal, libc::SIGILL | libc::SIGFPE) && fault.address == fault.rip;
+    let end = End::Fault(Fault {
+        rip,
+        address: if is_instruction { rip } else { fault.address },
+        ..fault
+    });
+    (end, pushed)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x} ")).collect()
+}
+
+fn disassemble(text: &mut String, bytes: &[u8], address: u64) -> fmt::Result {
+    for instruction in &mut Decoder::with_ip(64, bytes, address, DecoderOptions::NONE) {
+        let at = (instruction.ip() - address) as usize;
+        let end = (at + instruction.len()).min(bytes.len());
+        writeln!(
+            text,
+            "    {:#x}  {:<46} {instruction}",
+            instruction.ip(),
+            hex(&bytes[at..end])
+        )?;
+    }
+    Ok(())
+}
+
+impl Failure {
+    /// Everything that is needed to understand it.
+    pub fn describe(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        writeln!(
+            text,
+            "  tactic {}, entered at {:#x}: {}",
+            self.tactic, self.entry, self.difference
+        )?;
+        writeln!(text, "  natively: {:x?}\n  patched: {:x?}", self.native, self.patched)?;
+        writeln!(text, "  from {:x?}", self.registers)?;
+        writeln!(text, "  the sequence, function of {} bytes:", self.laid.size)?;
+        disassemble(&mut text, &self.laid.bytes, self.start)?;
+        for (address, bytes) in &self.patching.writes {
+            writeln!(text, "  written at {address:#x}:")?;
+            disassemble(&mut text, bytes, *address)?;
+        }
+        writeln!(text, "  redirects {:x?}", self.patching.redirects)?;
+        for origin in &self.patching.origins {
+            writeln!(text, "  origin {:x?}", origin)?;
+        }
+        Ok(text)
+    }
+}

@@ -1,0 +1,180 @@
+//! Sequences of instructions before they have an address: they can be laid out anywhere, and shortened.
+
+use crate::memory::{Arena, POINTERS, POINTERS_MAX, write};
+
+/// Where a branch leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// An item of the sequence; one behind the last: its terminator.
+    Item(usize),
+    /// One of the [`CALLEES`], behind the sequence.
+    Callee(usize),
+}
+
+/// A part of a sequence that stays together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// Instructions that may lie anywhere.
+    Code(Vec<u8>),
+    /// One instruction with a 32-bit displacement at `field` to somewhere in the data.
+    Relative {
+        bytes: Vec<u8>,
+        field: usize,
+        data_offset: u64,
+    },
+    /// Bytes that end in an 8-bit displacement to the target. Where that is too far: a nop.
+    Short(Vec<u8>, Target),
+    /// Bytes that end in a 32-bit displacement to the target.
+    Near(Vec<u8>, Target),
+}
+
+/// How a sequence ends: behind the last item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminator {
+    /// `ret`, to the exit pad.
+    Return,
+    /// `jmp` to the exit pad, the last instruction of the function.
+    Jump,
+    /// The same, but behind the function's end.
+    FallThrough,
+}
+
+/// What is called. The return address goes into the results.
+pub const CALLEES: [&[u8]; 4] = [
+    &[0x48, 0x13, 0x04, 0x24, 0xc3],                   // adc rax, [rsp]; ret
+    &[0x4c, 0x8b, 0x0c, 0x24, 0x4d, 0x01, 0xca, 0xc3], // mov r9, [rsp]; add r10, r9; ret
+    &[0x58, 0x48, 0x89, 0x03, 0x50, 0xc3],             // pop rax; mov [rbx], rax; push rax; ret
+    &[0x48, 0x83, 0x04, 0x24, 0x00, 0xc3],             // add qword [rsp], 0; ret
+];
+
+#[derive(Clone, Debug)]
+pub struct Sequence {
+    pub items: Vec<Item>,
+    pub terminator: Terminator,
+    /// What lies between the function's end and the callees.
+    pub padding: Vec<u8>,
+    /// Has branches: how often what is executed is found by single-steps.
+    pub branchy: bool,
+    /// How often points fire is not the same each time: transactions abort when they like.
+    pub loose_counts: bool,
+    /// Words by which rsp may rise, at most, without branches.
+    pub words_popped: u64,
+}
+
+/// A sequence at an address.
+#[derive(Clone, Debug)]
+pub struct Laid {
+    /// With what lies behind it.
+    pub bytes: Vec<u8>,
+    /// Of the function.
+    pub size: u64,
+    /// Of the items, without the terminator.
+    pub end_of_items: u64,
+}
+
+impl Sequence {
+    /// Without one item.
+    pub fn without(&self, index: usize) -> Sequence {
+        let mut shorter = self.clone();
+        shorter.items.remove(index);
+        for item in &mut shorter.items {
+            if let Item::Short(_, Target::Item(target)) | Item::Near(_, Target::Item(target)) = item
+                && *target > index
+            {
+                *target -= 1;
+            }
+        }
+        shorter
+    }
+
+    /// Lays the sequence out at the arena's code, and the pointers to its items in `data`.
+    pub fn lay_out(&self, arena: &Arena, data: &mut [u8]) -> Laid {
+        let mut starts = Vec::with_capacity(self.items.len() + 1);
+        let mut at = arena.code();
+        for item in &self.items {
+            starts.push(at);
+            at += match item {
+                Item::Code(bytes) | Item::Relative { bytes, .. } => bytes.len(),
+                Item::Short(bytes, _) => bytes.len() + 1,
+                Item::Near(bytes, _) => bytes.len() + 4,
+            } as u64;
+        }
+        starts.push(at);
+        let terminator: &[u8] = match self.terminator {
+            Terminator::Return => &[0xc3],
+            Terminator::Jump | Terminator::FallThrough => &[0xe9, 0, 0, 0, 0],
+        };
+        let size = at - arena.code()
+            + if self.terminator == Terminator::FallThrough {
+                0
+            } else {
+                terminator.len() as u64
+            };
+        let mut callee = at + (terminator.len() + self.padding.len()) as u64;
+        let mut callees = Vec::new();
+        for code in CALLEES {
+            callees.push(callee);
+            callee += code.len() as u64;
+        }
+        let address_of = |target: &Target| match target {
+            Target::Item(index) => starts.get(*index).copied().unwrap_or(at),
+            Target::Callee(index) => callees[index % callees.len()],
+        };
+
+        let mut bytes = Vec::new();
+        let displacement = |from: u64, to: u64| to.wrapping_sub(from) as i64;
+        for item in &self.items {
+            let here = arena.code() + bytes.len() as u64;
+            match item {
+                Item::Code(code) => bytes.extend_from_slice(code),
+                Item::Relative {
+                    bytes: code,
+                    field,
+                    data_offset,
+                } => {
+                    let distance = displacement(here + code.len() as u64, arena.data() + data_offset) as i32;
+                    let start = bytes.len();
+                    bytes.extend_from_slice(code);
+                    bytes[start + field..start + field + 4].copy_from_slice(&distance.to_le_bytes());
+                }
+                Item::Short(code, target) => {
+                    match i8::try_from(displacement(here + code.len() as u64 + 1, address_of(target))) {
+                        Ok(distance) => {
+                            bytes.extend_from_slice(code);
+                            bytes.push(distance as u8);
+                        }
+                        Err(_) => bytes.resize(bytes.len() + code.len() + 1, 0x90),
+                    }
+                }
+                Item::Near(code, target) => {
+                    let distance = displacement(here + code.len() as u64 + 4, address_of(target)) as i32;
+                    bytes.extend_from_slice(code);
+                    bytes.extend_from_slice(&distance.to_le_bytes());
+                }
+            }
+        }
+        bytes.extend_from_slice(terminator);
+        if terminator.len() == 5 {
+            let distance = displacement(at + 5, arena.exit_pad()) as i32;
+            let end = bytes.len();
+            bytes[end - 4..].copy_from_slice(&distance.to_le_bytes());
+        }
+        bytes.extend_from_slice(&self.padding);
+        bytes.extend(CALLEES.concat());
+        for (index, start) in starts.iter().take(POINTERS_MAX).enumerate() {
+            let slot = POINTERS as usize + 8 * index;
+            data[slot..slot + 8].copy_from_slice(&start.to_le_bytes());
+        }
+        Laid {
+            bytes,
+            size,
+            end_of_items: at - arena.code(),
+        }
+    }
+}
+
+impl Laid {
+    pub fn write(&self, arena: &Arena) {
+        write(arena.code(), &self.bytes);
+    }
+}

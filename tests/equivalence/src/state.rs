@@ -1,0 +1,156 @@
+//! The whole state that a program sees of its processor, but for memory.
+
+/// Registers in the order in which the trampoline reads and writes them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// rax rbx rcx rdx rsi rdi rbp r8 .. r15
+    pub general: [u64; 15],
+    pub flags: u64,
+    pub rsp: u64,
+    pub fs_base: u64,
+    pub gs_base: u64,
+}
+
+pub const NAMES: [&str; 15] = [
+    "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
+];
+
+/// Room for the image of `xsave64`, and for what the kernel puts into a signal frame.
+pub const XSTATE_BYTES: usize = 16 << 10;
+const HEADER: usize = 512;
+
+/// The components that are compared and loaded: x87, SSE, AVX, opmask, ZMM_Hi256, Hi16_ZMM.
+const COMPONENTS: u64 = 0xe7;
+
+/// Where the state components lie in an image of `xsave64`, in the standard format.
+#[derive(Clone, Debug)]
+pub struct XLayout {
+    /// Those of [`COMPONENTS`] that the processor has and the system enables.
+    pub mask: u64,
+    /// Component, offset, bytes.
+    areas: Vec<(u32, usize, usize)>,
+    /// Behind the last of them.
+    pub bytes: usize,
+}
+
+impl XLayout {
+    /// As this processor has it.
+    pub fn of_processor() -> XLayout {
+        use std::arch::x86_64::{__cpuid_count, _xgetbv};
+        #[target_feature(enable = "xsave")]
+        fn enabled() -> u64 {
+            // SAFETY: register 0 always exists.
+            unsafe { _xgetbv(0) }
+        }
+        // SAFETY: 64-bit Linux on a processor without xsave is not supported by this test, and `main` says so.
+        let mask = unsafe { enabled() } & COMPONENTS;
+        let mut areas = Vec::new();
+        for component in (2..64).filter(|component| mask >> component & 1 != 0) {
+            let leaf = __cpuid_count(13, component);
+            areas.push((component, leaf.ebx as usize, leaf.eax as usize));
+        }
+        let bytes = areas
+            .iter()
+            .map(|(_, offset, bytes)| offset + bytes)
+            .max()
+            .unwrap_or(HEADER + 64);
+        XLayout { mask, areas, bytes }
+    }
+
+    /// Makes two images comparable: components that are in their initial state are written out, what means nothing is
+    /// zeroed. The x87 unit's last instruction and data pointer are left out: they are those of the copy, see
+    /// `nanoprobe_patch::relocate`.
+    pub fn normalize(&self, image: &mut [u8]) {
+        let present = u64::from_le_bytes(image[HEADER..HEADER + 8].try_into().unwrap_or_default());
+        if present & 1 == 0 {
+            image[..24].fill(0);
+            image[..2].copy_from_slice(&0x37f_u16.to_le_bytes());
+            image[32..160].fill(0);
+        }
+        image[8..24].fill(0);
+        image[28..32].fill(0);
+        // The upper 6 bytes of the 16 for each x87 register mean nothing.
+        for register in 0..8 {
+            image[32 + 16 * register + 10..48 + 16 * register].fill(0);
+        }
+        if present & 2 == 0 {
+            image[160..416].fill(0);
+        }
+        image[416..HEADER + 64].fill(0);
+        for (component, offset, bytes) in &self.areas {
+            if present >> component & 1 == 0 {
+                image[*offset..offset + bytes].fill(0);
+            }
+        }
+    }
+
+    /// What an offset into an image holds, for messages.
+    pub fn name(&self, offset: usize) -> String {
+        match offset {
+            0..24 => format!("x87 control, byte {offset}"),
+            24..32 => "mxcsr".to_owned(),
+            32..160 => format!("st{}", (offset - 32) / 16),
+            160..416 => format!("xmm{}", (offset - 160) / 16),
+            _ => {
+                let area = self
+                    .areas
+                    .iter()
+                    .find(|(_, start, bytes)| (*start..start + bytes).contains(&offset));
+                match area {
+                    Some((2, start, _)) => format!("ymm{}, upper half", (offset - start) / 16),
+                    Some((5, start, _)) => format!("k{}", (offset - start) / 8),
+                    Some((6, start, _)) => format!("zmm{}, upper half", (offset - start) / 32),
+                    Some((7, start, _)) => format!("zmm{}", 16 + (offset - start) / 64),
+                    _ => format!("extended state, byte {offset}"),
+                }
+            }
+        }
+    }
+
+    /// An image to be loaded, all of whose bits are random but for the control words.
+    pub fn random(&self, random: &mut crate::random::Random) -> Vec<u8> {
+        let mut image = vec![0; self.bytes];
+        random.fill(&mut image);
+        // Exceptions masked, or seldom not; any rounding.
+        let unmasked = random.once_in(16);
+        let control = 0x37f & !(if unmasked { random.next() as u16 & 0x3f } else { 0 });
+        image[..2].copy_from_slice(&(control | (random.next() as u16 & 0xc00)).to_le_bytes());
+        // No exception pending; the top of the stack and the condition bits are anything.
+        image[2..4].copy_from_slice(&(random.next() as u16 & 0x7f00 & !0x8000).to_le_bytes());
+        if random.once_in(2) {
+            image[4] = 0;
+        }
+        image[5] = 0;
+        image[6..24].fill(0);
+        let unmasked = random.once_in(16);
+        let mxcsr = 0x1f80 & !(if unmasked { random.next() as u32 & 0x1f80 } else { 0 });
+        let mxcsr = mxcsr | (random.next() as u32 & 0x6000) | if random.once_in(4) { 0x8040 } else { 0 };
+        image[24..28].copy_from_slice(&mxcsr.to_le_bytes());
+        image[28..32].fill(0);
+        for register in 0..8 {
+            image[32 + 16 * register + 10..48 + 16 * register].fill(0);
+        }
+        // Small numbers among the vectors, for indices and for numbers that are not NaNs.
+        for register in (160..416).step_by(16) {
+            match random.below(4) {
+                0 => image[register..register + 16].fill(0),
+                1 => {
+                    for lane in (register..register + 16).step_by(4) {
+                        image[lane + 1..lane + 4].fill(0);
+                    }
+                }
+                _ => {}
+            }
+        }
+        image[416..HEADER + 64].fill(0);
+        let mut present = self.mask;
+        for component in [2, 5, 6, 7] {
+            if random.once_in(4) {
+                present &= !(1 << component);
+            }
+        }
+        image[HEADER..HEADER + 8].copy_from_slice(&present.to_le_bytes());
+        image
+    }
+}

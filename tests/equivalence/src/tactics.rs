@@ -1,0 +1,125 @@
+//! The ways in which a sequence is patched: one row each.
+
+use std::ops::Range;
+
+use nanoprobe_patch::{
+    Built, FunctionMap, NearSpace, Origin, PlanOptions, Point, Refusal, Runtime, Tactic, TargetAddress, build, plan,
+};
+
+/// A way to patch.
+pub struct Row {
+    pub name: &'static str,
+    force: Option<Tactic>,
+}
+
+/// All of them. Without a forced tactic the planner chooses, and nothing but what cannot be moved may be refused.
+pub const ROWS: [Row; 5] = [
+    Row {
+        name: "chosen",
+        force: None,
+    },
+    Row {
+        name: "jump",
+        force: Some(Tactic::Jump),
+    },
+    Row {
+        name: "run",
+        force: Some(Tactic::Run),
+    },
+    Row {
+        name: "pun",
+        force: Some(Tactic::Pun),
+    },
+    Row {
+        name: "trap",
+        force: Some(Tactic::Trap),
+    },
+];
+
+/// What is to be written, and what follows from it.
+#[derive(Clone, Debug, Default)]
+pub struct Patching {
+    /// Address and bytes, in the order in which they are written.
+    pub writes: Vec<(u64, Vec<u8>)>,
+    /// Where traps lead.
+    pub redirects: Vec<[u64; 2]>,
+    /// See [`Built::origins`].
+    pub origins: Vec<Origin>,
+    /// The points that fire.
+    pub points: Vec<Point>,
+    /// Starts of displaced instructions other than the first of a run.
+    pub boundaries: Vec<u64>,
+    /// Where detours are.
+    pub detours: Vec<Range<TargetAddress>>,
+    /// Why a point cannot be had, but for a forced tactic that does not fit.
+    pub refusals: Vec<(TargetAddress, Refusal)>,
+    /// The tactics of the runs.
+    pub tactics: Vec<Tactic>,
+}
+
+impl Row {
+    /// Patches for these points, as far as they can be had in this way.
+    pub fn patch(&self, map: &FunctionMap, points: &[Point], holes: Vec<Range<u64>>, runtime: &Runtime) -> Patching {
+        let options = PlanOptions { force: self.force };
+        let plan = plan(map, points, &options);
+        let mut space = NearSpace::new(holes, 4096);
+        let placed = space.place_with_fallbacks(plan.runs, &options);
+        let mut patching = Patching::default();
+        let refusals = plan.refusals.into_iter().chain(placed.refusals);
+        patching
+            .refusals
+            .extend(refusals.filter(|(_, refusal)| !matches!(refusal, Refusal::TacticUnavailable { .. })));
+        let mut text = Vec::new();
+        for (run, place) in &placed.runs {
+            let built = match build(run, *place, runtime) {
+                Ok(built) => built,
+                Err(refusal) => {
+                    patching.refusals.push((run.start, refusal));
+                    continue;
+                }
+            };
+            patching.add(&built, *place);
+            patching.tactics.push(run.tactic);
+            text.push((built.address.0, built.patched));
+            let displaced = run.instructions.iter();
+            patching
+                .points
+                .extend(displaced.clone().flat_map(|displaced| displaced.points.iter().cloned()));
+            patching
+                .boundaries
+                .extend(displaced.skip(1).map(|displaced| displaced.address.0));
+        }
+        // Of two entries for one address the one that says something.
+        patching
+            .origins
+            .sort_unstable_by_key(|origin| (origin.relocated, origin.original.is_none()));
+        patching.origins.dedup_by_key(|origin| origin.relocated);
+        patching.writes.extend(text);
+        patching
+    }
+}
+
+impl Patching {
+    fn add(&mut self, built: &Built, place: TargetAddress) {
+        self.detours
+            .push(place..TargetAddress(place.0 + built.detour.len() as u64));
+        self.writes.push((place.0, built.detour.clone()));
+        self.redirects
+            .extend(built.redirects.iter().map(|redirect| [redirect.from.0, redirect.to.0]));
+        self.origins.extend(built.origins(place));
+    }
+
+    /// What the agent reports instead of an address in a detour, and by how many words the stack is deeper there.
+    pub fn original_address(&self, address: u64) -> (u64, u64) {
+        let behind = self.origins.partition_point(|origin| origin.relocated.0 <= address);
+        let origin = behind.checked_sub(1).and_then(|index| self.origins.get(index));
+        match origin {
+            Some(Origin {
+                original: Some(original),
+                pushed,
+                ..
+            }) => (original.0, u64::from(*pushed)),
+            _ => (address, 0),
+        }
+    }
+}

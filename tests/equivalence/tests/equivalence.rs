@@ -1,0 +1,49 @@
+//! A million cases, all tactics, no difference. `NANOPROBE_CASES` and `NANOPROBE_SEED` say otherwise.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::process::Command;
+
+fn number(output: &str, what: &str) -> u64 {
+    let line = output
+        .lines()
+        .find(|line| line.starts_with(what))
+        .unwrap_or_else(|| panic!("no `{what}` in {output}"));
+    line[what.len()..].trim_start_matches(':').trim().parse().unwrap()
+}
+
+#[test]
+fn i3_relocated_instructions_do_what_they_do_in_place() {
+    let output = Command::new(env!("CARGO_BIN_EXE_nanoprobe-equivalence"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if text.contains("left out: rdfsbase") || text.contains("left out: system calls") {
+        eprintln!("{text}");
+        return;
+    }
+    assert!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(number(&text, "failures"), 0, "{text}");
+    let cases = number(&text, "cases:");
+    assert!(cases >= 1000, "{text}");
+    // Every tactic has its share, and so has what is hard: faults, traps, control flow.
+    for (what, share) in [
+        ("cases chosen", 8),
+        ("cases jump", 16),
+        ("cases run", 8),
+        ("cases pun", 100),
+        ("cases trap", 16),
+        ("cases that ended by a fault", 10),
+        ("traps redirected", 10),
+    ] {
+        assert!(number(&text, what) > cases / share, "{what}: {text}");
+    }
+    let sequences = number(&text, "sequences of branches");
+    assert!(sequences > cases / 2000, "{text}");
+    // What is not compared is little.
+    assert!(number(&text, "natively unstable") < cases / 100, "{text}");
+    assert_eq!(number(&text, "points refused"), 0, "{text}");
+}
