@@ -96,6 +96,9 @@ impl<'a> Totals<'a> {
     }
 }
 
+/// What the description of a difference in the flags starts with.
+pub const FLAGS_DIFFER: &str = "flags";
+
 /// A case whose patched run differs from the native one.
 pub struct Failure {
     pub tactic: &'static str,
@@ -136,7 +139,7 @@ pub fn first_difference(
     }
     let others = [
         ("rsp", from.rsp, to.rsp + 8 * pushed),
-        ("flags", from.flags, to.flags),
+        (FLAGS_DIFFER, from.flags, to.flags),
         ("base of fs", from.fs_base, to.fs_base),
         ("base of gs", from.gs_base, to.gs_base),
     ];

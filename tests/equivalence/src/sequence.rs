@@ -26,6 +26,8 @@ pub enum Item {
     Short(Vec<u8>, Target),
     /// Bytes that end in a 32-bit displacement to the target.
     Near(Vec<u8>, Target),
+    /// Several that need each other.
+    Together(Vec<Item>),
 }
 
 /// How a sequence ends: behind the last item.
@@ -39,12 +41,19 @@ pub enum Terminator {
     FallThrough,
 }
 
-/// What is called. The return address goes into the results.
+/// What is called. The return address goes into the results, in a form that nobody takes for a pointer into the code:
+/// who reads the code reads the patches.
 pub const CALLEES: [&[u8]; 4] = [
-    &[0x48, 0x13, 0x04, 0x24, 0xc3],                   // adc rax, [rsp]; ret
-    &[0x4c, 0x8b, 0x0c, 0x24, 0x4d, 0x01, 0xca, 0xc3], // mov r9, [rsp]; add r10, r9; ret
-    &[0x58, 0x48, 0x89, 0x03, 0x50, 0xc3],             // pop rax; mov [rbx], rax; push rax; ret
-    &[0x48, 0x83, 0x04, 0x24, 0x00, 0xc3],             // add qword [rsp], 0; ret
+    // adc rax, [rsp]; bswap rax; ret
+    &[0x48, 0x13, 0x04, 0x24, 0x48, 0x0f, 0xc8, 0xc3],
+    // mov r9, [rsp]; bswap r9; lea r10, [r10 + r9]; mov r9d, 3; ret
+    &[
+        0x4c, 0x8b, 0x0c, 0x24, 0x49, 0x0f, 0xc9, 0x4f, 0x8d, 0x14, 0x0a, 0x41, 0xb9, 3, 0, 0, 0, 0xc3,
+    ],
+    // pop rax; push rax; bswap rax; mov [rbx], rax; ret
+    &[0x58, 0x50, 0x48, 0x0f, 0xc8, 0x48, 0x89, 0x03, 0xc3],
+    // add qword [rsp], 0; mov r11d, 5; ret
+    &[0x48, 0x83, 0x04, 0x24, 0x00, 0x41, 0xbb, 5, 0, 0, 0, 0xc3],
 ];
 
 #[derive(Clone, Debug)]
@@ -70,6 +79,8 @@ pub struct Laid {
     pub size: u64,
     /// Of the items, without the terminator.
     pub end_of_items: u64,
+    /// Ends with a `ret`.
+    pub returns: bool,
 }
 
 impl Sequence {
@@ -78,7 +89,7 @@ impl Sequence {
         let mut shorter = self.clone();
         shorter.items.remove(index);
         for item in &mut shorter.items {
-            if let Item::Short(_, Target::Item(target)) | Item::Near(_, Target::Item(target)) = item
+            if let Some(Target::Item(target)) = item.target_mut()
                 && *target > index
             {
                 *target -= 1;
@@ -93,11 +104,7 @@ impl Sequence {
         let mut at = arena.code();
         for item in &self.items {
             starts.push(at);
-            at += match item {
-                Item::Code(bytes) | Item::Relative { bytes, .. } => bytes.len(),
-                Item::Short(bytes, _) => bytes.len() + 1,
-                Item::Near(bytes, _) => bytes.len() + 4,
-            } as u64;
+            at += item.length() as u64;
         }
         starts.push(at);
         let terminator: &[u8] = match self.terminator {
@@ -122,36 +129,8 @@ impl Sequence {
         };
 
         let mut bytes = Vec::new();
-        let displacement = |from: u64, to: u64| to.wrapping_sub(from) as i64;
         for item in &self.items {
-            let here = arena.code() + bytes.len() as u64;
-            match item {
-                Item::Code(code) => bytes.extend_from_slice(code),
-                Item::Relative {
-                    bytes: code,
-                    field,
-                    data_offset,
-                } => {
-                    let distance = displacement(here + code.len() as u64, arena.data() + data_offset) as i32;
-                    let start = bytes.len();
-                    bytes.extend_from_slice(code);
-                    bytes[start + field..start + field + 4].copy_from_slice(&distance.to_le_bytes());
-                }
-                Item::Short(code, target) => {
-                    match i8::try_from(displacement(here + code.len() as u64 + 1, address_of(target))) {
-                        Ok(distance) => {
-                            bytes.extend_from_slice(code);
-                            bytes.push(distance as u8);
-                        }
-                        Err(_) => bytes.resize(bytes.len() + code.len() + 1, 0x90),
-                    }
-                }
-                Item::Near(code, target) => {
-                    let distance = displacement(here + code.len() as u64 + 4, address_of(target)) as i32;
-                    bytes.extend_from_slice(code);
-                    bytes.extend_from_slice(&distance.to_le_bytes());
-                }
-            }
+            item.append(&mut bytes, arena, &address_of);
         }
         bytes.extend_from_slice(terminator);
         if terminator.len() == 5 {
@@ -169,6 +148,62 @@ impl Sequence {
             bytes,
             size,
             end_of_items: at - arena.code(),
+            returns: self.terminator == Terminator::Return,
+        }
+    }
+}
+
+fn displacement(from: u64, to: u64) -> i64 {
+    to.wrapping_sub(from) as i64
+}
+
+impl Item {
+    fn length(&self) -> usize {
+        match self {
+            Item::Code(bytes) | Item::Relative { bytes, .. } => bytes.len(),
+            Item::Short(bytes, _) => bytes.len() + 1,
+            Item::Near(bytes, _) => bytes.len() + 4,
+            Item::Together(items) => items.iter().map(Item::length).sum(),
+        }
+    }
+
+    /// Where its branch leads, if it is one.
+    pub fn target_mut(&mut self) -> Option<&mut Target> {
+        match self {
+            Item::Code(_) | Item::Relative { .. } => None,
+            Item::Short(_, target) | Item::Near(_, target) => Some(target),
+            Item::Together(items) => items.iter_mut().find_map(Item::target_mut),
+        }
+    }
+
+    fn append(&self, bytes: &mut Vec<u8>, arena: &Arena, address_of: &dyn Fn(&Target) -> u64) {
+        let here = arena.code() + bytes.len() as u64;
+        let end = here + self.length() as u64;
+        match self {
+            Item::Code(code) => bytes.extend_from_slice(code),
+            Item::Relative {
+                bytes: code,
+                field,
+                data_offset,
+            } => {
+                let distance = displacement(end, arena.data() + data_offset) as i32;
+                let start = bytes.len();
+                bytes.extend_from_slice(code);
+                bytes[start + field..start + field + 4].copy_from_slice(&distance.to_le_bytes());
+            }
+            Item::Short(code, target) => match i8::try_from(displacement(end, address_of(target))) {
+                Ok(distance) => {
+                    bytes.extend_from_slice(code);
+                    bytes.push(distance as u8);
+                }
+                Err(_) => bytes.resize(bytes.len() + code.len() + 1, 0x90),
+            },
+            Item::Near(code, target) => {
+                let distance = displacement(end, address_of(target)) as i32;
+                bytes.extend_from_slice(code);
+                bytes.extend_from_slice(&distance.to_le_bytes());
+            }
+            Item::Together(items) => items.iter().for_each(|item| item.append(bytes, arena, address_of)),
         }
     }
 }

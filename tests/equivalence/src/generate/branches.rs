@@ -34,7 +34,7 @@ pub(super) fn close(mut parts: Parts, random: &mut Random) -> Sequence {
     }
     let length = parts.items.len();
     for (index, item) in parts.items.iter_mut().enumerate() {
-        if let Item::Short(_, Target::Item(target)) | Item::Near(_, Target::Item(target)) = item {
+        if let Some(Target::Item(target)) = item.target_mut() {
             *target = (*target).min(length);
             // A branch to itself cannot be counted by single-steps.
             if *target == index {
@@ -98,26 +98,26 @@ fn branch(parts: &mut Parts, index: usize, count: usize, random: &mut Random) {
             parts.items.push(Item::Short(with(&prefixes, &[counted]), target));
         }
         8 => parts.items.push(Item::Near(with(&prefixes, &[0xe8]), callee)),
-        9 => {
-            // lea r11, [callee]; call r11, or by way of the stack.
-            parts.items.push(Item::Near(vec![0x4c, 0x8d, 0x1d], callee));
-            parts.items.push(Item::Code(random.pick(&CALLS_BY_R11).to_vec()));
-        }
-        10 => {
-            // lea r11, [target]; jmp r11, or by way of memory
-            parts.items.push(Item::Near(vec![0x4c, 0x8d, 0x1d], target));
-            parts.items.push(Item::Code(random.pick(&JUMPS_BY_R11).to_vec()));
-        }
+        9 => parts.items.push(Item::Together(vec![
+            Item::Near(vec![0x4c, 0x8d, 0x1d], callee), // lea r11, [callee]
+            Item::Code(random.pick(&CALLS_BY_R11).to_vec()),
+        ])),
+        10 => parts.items.push(Item::Together(vec![
+            Item::Near(vec![0x4c, 0x8d, 0x1d], target), // lea r11, [target]
+            Item::Code(random.pick(&JUMPS_BY_R11).to_vec()),
+        ])),
         _ => {
             // A jump table of four: the pointers to the first items of the sequence, in the data.
-            let offset = POINTERS + 8 * random.below(8) as u64;
-            parts.items.push(Item::Code(vec![0x83, 0xe1, 0x03])); // and ecx, 3
-            parts.items.push(Item::Relative {
-                bytes: vec![0x4c, 0x8d, 0x1d, 0, 0, 0, 0], // lea r11, [table]
-                field: 3,
-                data_offset: offset,
-            });
-            parts.items.push(Item::Code(vec![0x41, 0xff, 0x24, 0xcb])); // jmp [r11 + rcx * 8]
+            let data_offset = POINTERS + 8 * random.below(8) as u64;
+            parts.items.push(Item::Together(vec![
+                Item::Code(vec![0x83, 0xe1, 0x03]), // and ecx, 3
+                Item::Relative {
+                    bytes: vec![0x4c, 0x8d, 0x1d, 0, 0, 0, 0], // lea r11, [table]
+                    field: 3,
+                    data_offset,
+                },
+                Item::Code(vec![0x41, 0xff, 0x24, 0xcb]), // jmp [r11 + rcx * 8]
+            ]));
         }
     }
 }
