@@ -1,7 +1,16 @@
 //! Compiles the hit path, C and assembly, and names the shared library.
 
 fn main() {
-    for file in ["hit.c", "threads.c", "simd.S", "resume.S", "hit.h"] {
+    for file in [
+        "hit.c",
+        "threads.c",
+        "jprobe.c",
+        "simd.S",
+        "resume.S",
+        "mirror.S",
+        "hit.h",
+        "raw.h",
+    ] {
         println!("cargo::rerun-if-changed=src/hit/{file}");
     }
     println!("cargo::rerun-if-changed=include/nanoprobe.h");
@@ -9,8 +18,10 @@ fn main() {
         .files([
             "src/hit/hit.c",
             "src/hit/threads.c",
+            "src/hit/jprobe.c",
             "src/hit/simd.S",
             "src/hit/resume.S",
+            "src/hit/mirror.S",
         ])
         .include("include")
         .std("gnu11")

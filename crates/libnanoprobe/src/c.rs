@@ -49,3 +49,11 @@ pub struct Probe {
     pub user: *mut c_void,
     pub reserved: [*mut c_void; 4],
 }
+
+/// `struct np_jprobe`.
+#[repr(C)]
+#[allow(missing_docs, reason = "nanoprobe.h says what each is")]
+pub struct JumperProbe {
+    pub probe: Probe,
+    pub entry: *mut c_void,
+}

@@ -242,3 +242,77 @@ fn registered_and_removed_while_threads_run_the_code() {
         assert_eq!(fired, 500);
     });
 }
+
+static MIRRORED: Mutex<Vec<(u64, f64, u64, u64)>> = Mutex::new(Vec::new());
+
+#[inline(never)]
+#[unsafe(no_mangle)]
+extern "C" fn np_test_many(a: u64, x: f64, b: u64, c: u64, d: u64, e: u64, f: u64, g: u64, y: f64, h: u64) -> f64 {
+    let integers = std::hint::black_box(a + b + c + d + e + f + g + h);
+    std::hint::black_box(integers as f64 + x * y)
+}
+
+extern "C" fn mirror(a: u64, x: f64, _b: u64, _c: u64, _d: u64, _e: u64, _f: u64, g: u64, y: f64, h: u64) -> f64 {
+    MIRRORED.lock().unwrap().push((a, x + y, g, h));
+    if a % 2 == 0 {
+        np_jprobe_return();
+    }
+    -1.0
+}
+
+#[test]
+fn a_mirror_sees_the_arguments() {
+    let _turn = TURN.lock().unwrap();
+    for flags in [0, 4] {
+        let mut jumper = Box::new(nanoprobe::c::JumperProbe {
+            probe: *probe(Some(c"np_test_many"), null_mut()),
+            entry: mirror as *mut c_void,
+        });
+        jumper.probe.flags = flags;
+        // SAFETY: the mirror has the function's prototype.
+        check(unsafe { np_register_jprobe(&mut *jumper) });
+        let function: extern "C" fn(u64, f64, u64, u64, u64, u64, u64, u64, f64, u64) -> f64 =
+            std::hint::black_box(np_test_many);
+        for a in 0..100 {
+            assert_eq!(function(a, 0.5, 1, 2, 3, 4, 5, 6, 4.0, 7), (a + 28) as f64 + 2.0);
+        }
+        let seen = std::mem::take(&mut *MIRRORED.lock().unwrap());
+        let expected: Vec<(u64, f64, u64, u64)> = (0..100).map(|a| (a, 4.5, 6, 7)).collect();
+        assert_eq!(seen, expected);
+        check(np_unregister_jprobe(&mut *jumper));
+    }
+}
+
+static ORIGINAL: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn replacement(left: u64, right: u64) -> u64 {
+    // SAFETY: what np_hook handed out, of the same prototype.
+    let original: extern "C" fn(u64, u64) -> u64 = unsafe { std::mem::transmute(ORIGINAL.load(Ordering::Relaxed)) };
+    original(left, right) + 1000
+}
+
+#[test]
+fn a_hook_takes_a_functions_place() {
+    let _turn = TURN.lock().unwrap();
+    let function = np_test_add as *mut c_void;
+    let mut original = null_mut();
+    // SAFETY: the replacement has the function's prototype.
+    check(unsafe { np_hook(function, replacement as *mut c_void, &mut original) });
+    ORIGINAL.store(original as u64, Ordering::Relaxed);
+    assert_eq!(call(1, 2), 1005);
+    // SAFETY: as above.
+    assert_eq!(
+        unsafe { np_hook(function, replacement as *mut c_void, null_mut()) },
+        -18
+    );
+    // A probe on the same function fires, too, and the original is the function itself.
+    let mut probe = probe(Some(c"np_test_add"), null_mut());
+    // SAFETY: as above.
+    check(unsafe { np_register_probe(&mut *probe) });
+    assert_eq!(call(1, 2), 1005);
+    check(np_unhook(function));
+    assert_eq!(call(1, 2), 5);
+    assert_eq!(replacement(1, 2), 1005, "the original stays callable");
+    check(np_unregister_probe(&mut *probe));
+    assert_eq!(np_unhook(function), -7);
+}

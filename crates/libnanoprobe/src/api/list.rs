@@ -54,6 +54,7 @@ pub unsafe extern "C" fn np_list(visit: Visit, user: *mut c_void) -> c_int {
                         tactic,
                         member.is_enabled(),
                         member.entry.index,
+                        member.kind,
                         text(module.map_or("", |module| module.name())),
                         text(symbol),
                         offset,
@@ -63,12 +64,12 @@ pub unsafe extern "C" fn np_list(visit: Visit, user: *mut c_void) -> c_int {
         }
     }
     // Without the lock: the visitor may ask for more.
-    for (address, tactic, enabled, index, module, symbol, offset) in &found {
+    for (address, tactic, enabled, index, kind, module, symbol, offset) in &found {
         let (hits, nmissed) = hit::counts(*index);
         let info = Info {
             size: size_of::<Info>(),
             addr: *address as *mut c_void,
-            kind: c_int::from(b'k'),
+            kind: *kind as c_int,
             tactic: if *enabled { *tactic } else { 0 },
             enabled: c_int::from(*enabled),
             hits,

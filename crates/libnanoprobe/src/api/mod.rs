@@ -1,8 +1,12 @@
 //! The C interface: `nanoprobe.h`, function by function. Each checks what it is given, asks the engine, and answers.
 
+mod hook;
+mod jprobe;
 mod list;
 mod probe;
 
+pub use hook::*;
+pub use jprobe::*;
 pub use list::{Info, Visit, np_list};
 pub use probe::*;
 

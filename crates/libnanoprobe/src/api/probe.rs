@@ -10,7 +10,7 @@ use nanoprobe_patch::{Tactic, TargetAddress};
 
 use super::{array, name};
 use crate::c::Probe;
-use crate::engine::{Demand, Engine, Member, Spot, Withdrawn, engine};
+use crate::engine::{Demand, Engine, Kind, Member, Spot, Withdrawn, engine};
 use crate::error::{Error, answer};
 use crate::hit::{self, Entry};
 
@@ -74,6 +74,7 @@ unsafe fn describe(engine: &mut Engine, probe: *mut Probe) -> Result<(TargetAddr
         entry: Box::new(entry),
         no_simd: flags & NO_SIMD != 0,
         trap: flags & TRAP != 0,
+        kind: Kind::Probe,
     };
     let demand = if flags & JUMP_ONLY != 0 {
         Demand::Jump
@@ -86,6 +87,18 @@ unsafe fn describe(engine: &mut Engine, probe: *mut Probe) -> Result<(TargetAddr
 /// # Safety
 /// As [`describe`], each.
 unsafe fn register(probes: &[*mut Probe]) -> Result<(), Error> {
+    // SAFETY: the caller's word.
+    unsafe { register_as(probes, &mut |_, _| Ok(())) }
+}
+
+/// Registers structures that begin with a `struct np_probe`; `adapt` makes of each member what its kind is.
+///
+/// # Safety
+/// As [`describe`], each.
+pub(super) unsafe fn register_as(
+    probes: &[*mut Probe],
+    adapt: &mut dyn FnMut(*mut Probe, &mut Member) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut engine = engine()?;
     let mut seen = HashSet::new();
     let mut members = Vec::with_capacity(probes.len());
@@ -94,7 +107,9 @@ unsafe fn register(probes: &[*mut Probe]) -> Result<(), Error> {
             return Err(Error::Registered);
         }
         // SAFETY: the caller's word.
-        members.push(unsafe { describe(&mut engine, *probe) }?);
+        let mut described = unsafe { describe(&mut engine, *probe) }?;
+        adapt(*probe, &mut described.1)?;
+        members.push(described);
     }
     let spots = engine.register(members)?;
     for (probe, spot) in probes.iter().zip(spots) {
@@ -121,7 +136,7 @@ fn spots_of(engine: &Engine, probes: &[*mut Probe]) -> Result<Vec<Spot>, Error> 
     probes.iter().map(spot).collect()
 }
 
-fn unregister(probes: &[*mut Probe]) -> Result<(), Error> {
+pub(super) fn unregister(probes: &[*mut Probe]) -> Result<(), Error> {
     let mut engine = engine()?;
     let spots = spots_of(&engine, probes)?;
     for probe in probes {

@@ -24,7 +24,7 @@ use nanoprobe_patch::{BREAKPOINT, NearSpace, Runtime, Tactic, TargetAddress, Tex
 use nanoprobe_session::code::{extent_around, parts};
 
 pub use function::{Function, Patch};
-pub use site::{Epochs, Member, OldList, SiteState, Wanted};
+pub use site::{Epochs, Kind, Member, OldList, SiteState, Wanted};
 
 use crate::error::Error;
 use crate::hit::{self, PROBES_MAX};
@@ -277,6 +277,15 @@ impl Engine {
     /// How a spot is patched; `None`: nothing is enabled there.
     pub fn tactic(&self, spot: &Spot) -> Option<Tactic> {
         self.functions.get(&spot.function)?.tactic_at(spot.address)
+    }
+
+    /// Code that executes the instruction at a spot, and what follows it in the text, without firing what stands there. It
+    /// stays what it is for ever. `None`: nothing is patched there.
+    pub fn original(&self, spot: &Spot) -> Option<TargetAddress> {
+        let function = self.functions.get(&spot.function)?;
+        let moves = function.patches.iter().flat_map(|patch| &patch.built.moves);
+        let found = moves.into_iter().find(|entry| entry.original.0 == spot.address);
+        found.map(|entry| entry.relocated)
     }
 
     /// Remembers which structure of the caller's stands where.

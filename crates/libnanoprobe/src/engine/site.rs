@@ -19,6 +19,20 @@ pub struct Wanted {
     pub behind: bool,
 }
 
+/// `enum np_kind`: what a member was registered as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// `np_probe`.
+    Probe = b'k',
+    /// `np_jprobe`.
+    Jumper = b'j',
+    /// `np_retprobe`.
+    Return = b'r',
+    /// `np_hook`.
+    Hook = b'h',
+}
+
 /// An entry with what the engine alone knows of it.
 pub struct Member {
     /// What hits read.
@@ -27,6 +41,8 @@ pub struct Member {
     pub no_simd: bool,
     /// A breakpoint, though a jump may fit.
     pub trap: bool,
+    /// As what.
+    pub kind: Kind,
 }
 
 /// All that is registered at one instruction.

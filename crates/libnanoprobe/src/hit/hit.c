@@ -135,3 +135,9 @@ NP_PATH uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, u
 {
 	return hit(site, regs, behind, 1);
 }
+
+NP_PATH int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs)
+{
+	regs->rip = (uint64_t)entry->data;
+	return 1;
+}

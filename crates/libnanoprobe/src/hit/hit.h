@@ -74,6 +74,7 @@ struct np_hit_thread {
 	struct np_regs *regs;
 	void *recover[5];             /* __builtin_setjmp: where an abandoned handler goes on */
 	uint64_t recoverable;
+	uint64_t jprobe;              /* stack pointer for np_jprobe_return; 0: in no mirror */
 	int fallback;                 /* what `error` points at until errno is found */
 	struct np_hit_counters counters[NP_PROBES_MAX];
 };
@@ -93,6 +94,11 @@ NP_HIDDEN void np_simd_restore(const void *area, uint32_t features);
 NP_HIDDEN uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t behind);
 /* The same behind the instruction, for post-handlers. */
 NP_HIDDEN uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, uint64_t behind);
+/* np_hit_function of jumper probes; and the end of a mirror, which does not return when there is one. */
+NP_HIDDEN int np_jprobe_hit(struct np_hit_entry *entry, struct np_regs *regs);
+NP_HIDDEN int np_jprobe_end(void);
+/* np_hit_function of hooks: the thread goes on at entry->data. */
+NP_HIDDEN int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* Loads everything from the struct np_regs at rsp. */
 NP_HIDDEN void np_resume(void);
 

@@ -88,6 +88,7 @@ pub struct Thread {
     pub registers: AtomicPtr<Registers>,
     recover: [u64; 5],
     recoverable: AtomicU64,
+    jprobe: AtomicU64,
     fallback: u64,
     /// By [`Entry::index`].
     pub counters: [Counters; PROBES_MAX],
@@ -102,6 +103,12 @@ unsafe extern "C" {
     fn np_hit_behind(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
     fn np_hit_forked();
     fn np_resume();
+    /// The function of jumper probes' entries.
+    pub fn np_jprobe_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
+    /// Ends the mirror in which the calling thread is, and does not return then.
+    pub fn np_jprobe_end() -> i32;
+    /// The function of hooks' entries.
+    pub fn np_hook_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
     fn np_hit_threads() -> *mut Thread;
     fn np_hit_thread_or_null() -> *mut Thread;
 }

@@ -3,6 +3,7 @@
  * A block is taken over from a thread that is dead, else mapped. Blocks are never unmapped: counters are the sum over all
  * of them, and who reads them holds no lock. */
 #include "hit.h"
+#include "raw.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -12,22 +13,10 @@
 __thread struct np_hit_thread *np_hit_self;
 static struct np_hit_thread *first;
 
-/* Raw system calls: the C library's may be probed, and set errno. */
-static NP_PATH long call(long number, long a, long b, long c, long d, long e, long f)
-{
-	register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
-	long result;
-	__asm__ volatile("syscall"
-			 : "=a"(result)
-			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-			 : "rcx", "r11", "memory");
-	return result;
-}
-
 static NP_PATH int is_dead(uint64_t process, uint64_t tid)
 {
 	enum { NO_SUCH_PROCESS = -3 };
-	return call(SYS_tgkill, (long)process, (long)tid, 0, 0, 0, 0) == NO_SUCH_PROCESS;
+	return np_raw_call(SYS_tgkill, (long)process, (long)tid, 0, 0, 0, 0) == NO_SUCH_PROCESS;
 }
 
 /* Blocks whose owner is looked for before a new one is mapped, at most: a bound on the time of a thread's first hit. */
@@ -55,11 +44,11 @@ static NP_PATH struct np_hit_thread *take_over(uint64_t process, uint64_t tid)
 
 NP_PATH struct np_hit_thread *np_hit_join(void)
 {
-	uint64_t process = (uint64_t)call(SYS_getpid, 0, 0, 0, 0, 0, 0);
-	uint64_t tid = (uint64_t)call(SYS_gettid, 0, 0, 0, 0, 0, 0);
+	uint64_t process = (uint64_t)np_raw_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
+	uint64_t tid = (uint64_t)np_raw_call(SYS_gettid, 0, 0, 0, 0, 0, 0);
 	struct np_hit_thread *block = take_over(process, tid);
 	if (!block) {
-		long mapped = call(SYS_mmap, 0, sizeof(*block), PROT_READ | PROT_WRITE,
+		long mapped = np_raw_call(SYS_mmap, 0, sizeof(*block), PROT_READ | PROT_WRITE,
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (mapped < 0 && mapped > -4096)
 			return NULL;
@@ -92,5 +81,5 @@ void np_hit_forked(void)
 		if (block != np_hit_self)
 			block->tid = 0;
 	if (np_hit_self)
-		np_hit_self->tid = (uint64_t)call(SYS_gettid, 0, 0, 0, 0, 0, 0);
+		np_hit_self->tid = (uint64_t)np_raw_call(SYS_gettid, 0, 0, 0, 0, 0, 0);
 }

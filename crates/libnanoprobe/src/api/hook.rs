@@ -1,0 +1,77 @@
+//! `np_hook`: a function takes another's place.
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::AtomicU32;
+use std::sync::{Mutex, PoisonError};
+
+use nanoprobe_patch::TargetAddress;
+
+use crate::engine::{Demand, Kind, Member, Spot, engine};
+use crate::error::{Error, answer};
+use crate::hit::{Entry, np_hook_hit};
+
+/// By function.
+static HOOKS: Mutex<Option<HashMap<u64, Spot>>> = Mutex::new(None);
+
+fn hook(function: u64, replacement: *mut c_void) -> Result<TargetAddress, Error> {
+    if replacement.is_null() {
+        return Err(Error::Argument("no replacement"));
+    }
+    let mut hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let hooks = hooks.get_or_insert_default();
+    if hooks.contains_key(&function) {
+        return Err(Error::Busy(TargetAddress(function)));
+    }
+    let mut engine = engine()?;
+    let address = engine.resolve(function, None, 0)?;
+    let member = Member {
+        entry: Box::new(Entry {
+            owner: null_mut(),
+            pre: None,
+            post: None,
+            fault: None,
+            function: Some(np_hook_hit),
+            index: 0,
+            enabled: AtomicU32::new(1),
+            data: replacement,
+        }),
+        no_simd: true,
+        trap: false,
+        kind: Kind::Hook,
+    };
+    let spots = engine.register(vec![(address, member, Demand::Any)])?;
+    let spot = *spots.first().ok_or(Error::NotRegistered)?;
+    hooks.insert(function, spot);
+    engine.original(&spot).ok_or(Error::NotRegistered)
+}
+
+fn unhook(function: u64) -> Result<(), Error> {
+    let mut hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let spot = hooks.as_mut().and_then(|hooks| hooks.remove(&function));
+    let spot = spot.ok_or(Error::NotRegistered)?;
+    let withdrawn = engine()?.withdraw(&[spot], true)?;
+    engine()?.reclaim(withdrawn);
+    Ok(())
+}
+
+/// `np_hook`.
+///
+/// # Safety
+/// The replacement takes and returns what the function does. `original` is NULL or may be written.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn np_hook(function: *mut c_void, replacement: *mut c_void, original: *mut *mut c_void) -> c_int {
+    answer(hook(function as u64, replacement).map(|address| {
+        if !original.is_null() {
+            // SAFETY: the caller's word.
+            unsafe { *original = address.0 as *mut c_void };
+        }
+    }))
+}
+
+/// `np_unhook`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_unhook(function: *mut c_void) -> c_int {
+    answer(unhook(function as u64))
+}

@@ -1,0 +1,72 @@
+/* np_jprobe_call: a function is called with the arguments of the function that was hit.
+ *
+ *     rdi   the function           rsi   struct np_regs at the hit
+ *     rdx   where the stack pointer is left for np_jprobe_leave
+ *     rcx   a copy of NP_JPROBE_STACK bytes of the arguments on the stack
+ *
+ * The SIMD registers still hold what they held at the hit: np_simd_save leaves them alone, and the path from there to here
+ * has none. The stack arguments are copied, so that the function may do with them as it likes.
+ *
+ *     rbp    ->  saved rbp, above the return address
+ *                rbx r12 r13 r14 r15, 8 bytes
+ *                NP_JPROBE_STACK bytes of arguments
+ *     rsp    ->  (aligned to 16, as at any call)
+ */
+	.section np_hit_path, "ax", @progbits
+
+	.globl	np_jprobe_call
+	.hidden	np_jprobe_call
+	.type	np_jprobe_call, @function
+np_jprobe_call:
+	.cfi_startproc
+	pushq	%rbp
+	.cfi_def_cfa_offset 16
+	.cfi_offset %rbp, -16
+	movq	%rsp, %rbp
+	.cfi_def_cfa_register %rbp
+	pushq	%rbx
+	pushq	%r12
+	pushq	%r13
+	pushq	%r14
+	pushq	%r15
+	subq	$(512 + 8), %rsp
+	movq	%rsp, (%rdx)
+	movq	%rdi, %r11
+	movq	%rsi, %rbx
+	movq	%rcx, %rsi
+	movq	%rsp, %rdi
+	movl	$64, %ecx
+	rep	movsq
+	movq	112(%rbx), %rdi
+	movq	104(%rbx), %rsi
+	movq	96(%rbx), %rdx
+	movq	88(%rbx), %rcx
+	movq	80(%rbx), %rax
+	movq	72(%rbx), %r8
+	movq	64(%rbx), %r9
+	movq	56(%rbx), %r10
+	call	*%r11
+1:	leaq	-40(%rbp), %rsp
+	popq	%r15
+	popq	%r14
+	popq	%r13
+	popq	%r12
+	popq	%rbx
+	popq	%rbp
+	.cfi_def_cfa %rsp, 8
+	ret
+	.cfi_endproc
+	.size	np_jprobe_call, . - np_jprobe_call
+
+	/* rdi: what np_jprobe_call left. From here on it is as if the function had returned. */
+	.globl	np_jprobe_leave
+	.hidden	np_jprobe_leave
+	.type	np_jprobe_leave, @function
+np_jprobe_leave:
+	movq	%rdi, %rsp
+	leaq	(512 + 8 + 40)(%rsp), %rbp
+	cld
+	jmp	1b
+	.size	np_jprobe_leave, . - np_jprobe_leave
+
+	.section .note.GNU-stack, "", @progbits
