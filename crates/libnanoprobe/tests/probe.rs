@@ -254,7 +254,7 @@ extern "C" fn np_test_many(a: u64, x: f64, b: u64, c: u64, d: u64, e: u64, f: u6
 
 extern "C" fn mirror(a: u64, x: f64, _b: u64, _c: u64, _d: u64, _e: u64, _f: u64, g: u64, y: f64, h: u64) -> f64 {
     MIRRORED.lock().unwrap().push((a, x + y, g, h));
-    if a % 2 == 0 {
+    if a.is_multiple_of(2) {
         np_jprobe_return();
     }
     -1.0
@@ -300,8 +300,8 @@ fn a_hook_takes_a_functions_place() {
     check(unsafe { np_hook(function, replacement as *mut c_void, &mut original) });
     ORIGINAL.store(original as u64, Ordering::Relaxed);
     assert_eq!(call(1, 2), 1005);
-    // SAFETY: as above.
     assert_eq!(
+        // SAFETY: as above.
         unsafe { np_hook(function, replacement as *mut c_void, null_mut()) },
         -18
     );
