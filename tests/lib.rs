@@ -10,17 +10,21 @@
 //! and wait for a line; the test gives it once the tracer has armed its probes ([`tracer::wait_until_armed`]). No test
 //! depends on how long anything takes, but for the limit after which it counts as hung.
 //!
+//! Counts that no test can know in advance are compared with those of a program that is single-stepped ([`stepper`]).
+//!
 //! Tests of live programs are registered in two forms by [`live_tests!`]: with the tactics that nanoprobe chooses, and
 //! with `-x tactic=trap`. What cannot run on a machine is left out with its reason on stderr, past the test runner's
 //! capture, and in a summary when the test binary ends ([`left_out`]).
 //!
 //! Environment: `NANOPROBE` the command under test; `NANOPROBE_CYCLES` attach/detach cycles (default 100);
-//! `NANOPROBE_KILLS` kill points a phase (default 20).
+//! `NANOPROBE_KILLS` kill points a phase (default 20); `NANOPROBE_EVERY_INSTRUCTION=all` what takes minutes of the programs
+//! with every instruction probed.
 
 pub mod command;
 pub mod left_out;
 pub mod program;
 pub mod results;
+pub mod stepper;
 pub mod text;
 pub mod tracer;
 

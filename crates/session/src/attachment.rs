@@ -30,9 +30,7 @@ use crate::arena_memory::ArenaMemory;
 use crate::arming::redirects;
 use crate::clock::{Clock, tsc};
 use crate::error::SessionError;
-use crate::layout::{
-    ArenaLayout, CODE_BYTES, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, round_up,
-};
+use crate::layout::{ArenaLayout, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, round_up};
 use crate::placement::{Patch, origins};
 use crate::signals;
 use crate::space::Space;
@@ -130,17 +128,17 @@ impl Attachment {
         let rules = process.hole_rules();
         let holes = map.holes(&rules);
         let table_bytes = round_up(TABLE_BYTES as u64, PAGE_BYTES);
-        let wanted = layout.bytes + table_bytes + CODE_BYTES + 3 * PAGE_BYTES;
+        let wanted = layout.bytes + table_bytes + layout.code_bytes + 3 * PAGE_BYTES;
         let arena = far_place(&holes, wanted).ok_or(SessionError::NoRoom { bytes: wanted })?;
         let table = TargetAddress(arena.0 + layout.bytes + PAGE_BYTES);
         let code = TargetAddress(table.0 + table_bytes + PAGE_BYTES);
-        let ours = arena.0..code.0 + CODE_BYTES + PAGE_BYTES;
+        let ours = arena.0..code.0 + layout.code_bytes + PAGE_BYTES;
         let near = holes
             .iter()
             .flat_map(|hole| without(hole.start.0..hole.end.0, &ours))
             .collect();
         let growth = TargetAddress(arena.0 + layout.growth_offset);
-        let mut code_space = Space::new(code, CODE_BYTES);
+        let mut code_space = Space::new(code, layout.code_bytes);
         // The image comes first; it is written when its header is known.
         code_space.reserve(nanoprobe_agent::IMAGE.len() as u64, 64)?;
         Ok(Attachment {
@@ -210,8 +208,8 @@ impl Attachment {
             self.publish(REGION_TABLE, self.addresses.table, table_bytes)?;
             remote.map_anonymous(self.addresses.table, table_bytes, Protection::ReadWrite)?;
             remote.advise(self.addresses.table, table_bytes, MADV_WIPEONFORK)?;
-            self.publish(REGION_CODE, self.addresses.code, CODE_BYTES)?;
-            remote.map_anonymous(self.addresses.code, CODE_BYTES, Protection::ReadExecute)?;
+            self.publish(REGION_CODE, self.addresses.code, self.layout.code_bytes)?;
+            remote.map_anonymous(self.addresses.code, self.layout.code_bytes, Protection::ReadExecute)?;
             remote.finish()?;
         }
         self.write_example()?;
@@ -267,7 +265,7 @@ impl Attachment {
                     ThreadKey::FsBase => KEY_FSBASE,
                 },
                 code_start: self.addresses.code.0,
-                code_end: self.addresses.code.0 + CODE_BYTES,
+                code_end: self.addresses.code.0 + self.layout.code_bytes,
                 allow_syscalls: !self.is_sandboxed(),
             };
             pieces.push((self.addresses.code, image_with(header)));

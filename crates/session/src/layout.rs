@@ -39,6 +39,9 @@ pub const REGIONS_MAX: u32 = 16 << 10;
 pub const GROWTH_BYTES: u64 = 256 << 20;
 /// Code: the agent, the handlers, the redirect tables.
 pub const CODE_BYTES: u64 = 64 << 20;
+/// Likewise for a program that may ask for every instruction: the tables take some hundred bytes a patch, and are written
+/// anew whenever a library brings more.
+pub const CODE_BYTES_OF_INSTRUCTIONS: u64 = 1 << 30;
 
 /// The arena's layout for one program.
 #[derive(Clone, Debug)]
@@ -61,6 +64,8 @@ pub struct ArenaLayout {
     pub context: ContextPlan,
     /// The arena's size.
     pub bytes: u64,
+    /// The size of the code block, which lies behind the arena.
+    pub code_bytes: u64,
 }
 
 impl ArenaLayout {
@@ -98,6 +103,11 @@ impl ArenaLayout {
             contexts_offset,
             context,
             bytes,
+            code_bytes: if may_want_instructions(program) {
+                CODE_BYTES_OF_INSTRUCTIONS
+            } else {
+                CODE_BYTES
+            },
         })
     }
 }
@@ -105,6 +115,12 @@ impl ArenaLayout {
 /// Rounds up to a multiple of `unit`, a power of two.
 pub fn round_up(bytes: u64, unit: u64) -> u64 {
     bytes.saturating_add(unit - 1) & !(unit - 1)
+}
+
+/// Whether a description may mean every instruction of something: its name is empty, or a glob.
+fn may_want_instructions(program: &Program) -> bool {
+    let mut descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
+    descriptions.any(|description| !glob::is_literal(&description.name))
 }
 
 fn has_arrays(program: &Program) -> bool {
@@ -129,8 +145,7 @@ fn context_plan(program: &Program, storage: &Storage, options: &Options) -> Resu
     } else {
         0
     };
-    let mut descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
-    let slots = if descriptions.any(|description| !glob::is_literal(&description.name)) {
+    let slots = if may_want_instructions(program) {
         SLOT_BYTES_OF_INSTRUCTIONS
     } else {
         SLOT_BYTES

@@ -1,7 +1,7 @@
 //! Signs of life while the tracer is busy.
 //!
 //! A thread of the target that has loaded a library waits for its probes, and for no longer than the tracer's heartbeat
-//! is young. Placing every instruction of a large library takes seconds in which the tracer comes to nothing else, so a
+//! is young. Placing every instruction of a large program takes seconds in which the tracer comes to nothing else, so a
 //! thread beats for it. It ends with the work, and with the tracer: one that is killed, or stopped, has no pulse.
 
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use crate::clock::tsc;
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Beats until it is dropped.
+#[must_use]
 pub struct Pulse {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

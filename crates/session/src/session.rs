@@ -385,6 +385,8 @@ impl Session {
         let mut pauses = Pauses::default();
         let started = stopped.is_whole_process();
         self.attachment_mut()?.map(&mut stopped, clock)?;
+        // A command that is let go finds a tracer that lives, however long its probes took.
+        let _pulse = self.pulse();
         self.initialise_dynamic()?;
         // Before a program's first instruction its resolvers would choose by features that nobody has looked up yet.
         if !started {

@@ -96,8 +96,7 @@ impl Session {
         if event == answered || self.exited.is_some() {
             return Ok(());
         }
-        let arena = self.attachment.as_ref().and_then(|attachment| attachment.arena.clone());
-        let pulse = arena.map(Pulse::start);
+        let pulse = self.pulse();
         let result = self.update_libraries();
         drop(pulse);
         if let (Err(SessionError::NoMatch { .. } | SessionError::Name(_)), Some(process)) = (&result, &self.process)
@@ -115,6 +114,12 @@ impl Session {
             }
             other => other,
         }
+    }
+
+    /// Signs of life for as long as the value lives.
+    pub(super) fn pulse(&self) -> Option<Pulse> {
+        let arena = self.attachment.as_ref()?.arena.clone()?;
+        Some(Pulse::start(arena))
     }
 
     pub(super) fn target_is_gone(&self) -> bool {

@@ -1,0 +1,72 @@
+//! An oracle that needs nothing of nanoprobe: a program executed one instruction at a time, by ptrace.
+//!
+//! A program that is stepped, and one that is probed, take the same way only when nothing tells their runs apart; so both
+//! are started without address space randomisation ([`without_randomisation`]) and with the same environment.
+
+use std::collections::HashMap;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use nix::sys::personality::{self, Persona};
+use nix::sys::ptrace;
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+/// What the program wrote, and how often the instruction at each address was executed.
+pub type Steps = (String, HashMap<u64, i64>);
+
+/// What the calling thread starts from now on lies where it lay the last time.
+///
+/// # Panics
+/// When the kernel refuses.
+pub fn without_randomisation() {
+    let now = personality::get().expect("the personality");
+    personality::set(now | Persona::ADDR_NO_RANDOMIZE).expect("a personality without randomisation");
+}
+
+/// Runs a program to its end. A repeated string instruction counts once, however often it repeats.
+///
+/// # Panics
+/// When it does not end by itself, with status 0.
+#[allow(clippy::zombie_processes, reason = "the loop waits until it has exited")]
+pub fn step(program: &Path, argument: &str) -> Steps {
+    let output = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mut command = Command::new(program);
+    command.arg(argument).stdin(std::process::Stdio::piped());
+    command.stdout(output.reopen().expect("a second handle"));
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(|| Ok(ptrace::traceme()?)) };
+    let child = command.spawn().expect("starting the program");
+    let pid = Pid::from_raw(child.id() as i32);
+    let mut counts = HashMap::new();
+    let mut last = 0;
+    loop {
+        match waitpid(pid, None).expect("waiting for the program") {
+            WaitStatus::Stopped(_, Signal::SIGTRAP) => {}
+            WaitStatus::Exited(_, 0) => break,
+            other => panic!("the program stepped by ptrace: {other:?}"),
+        }
+        let instruction = ptrace::getregs(pid).expect("its registers").rip;
+        if instruction != last || !is_repeated(pid, instruction) {
+            *counts.entry(instruction).or_default() += 1;
+        }
+        last = instruction;
+        ptrace::step(pid, None).expect("a step");
+    }
+    (std::fs::read_to_string(output.path()).expect("its output"), counts)
+}
+
+/// Whether the instruction is one that stops after each round of its own: `rep movs` and the like.
+fn is_repeated(pid: Pid, address: u64) -> bool {
+    let word = ptrace::read(pid, address as ptrace::AddressType).expect("its text");
+    let bytes = word.to_le_bytes();
+    let prefixes = bytes
+        .iter()
+        .take_while(|byte| matches!(byte, 0xf2 | 0xf3 | 0x66 | 0x67 | 0x48));
+    let count = prefixes.clone().count();
+    let repeats = prefixes.into_iter().any(|byte| matches!(byte, 0xf2 | 0xf3));
+    let is_string = |byte: &u8| matches!(byte, 0xa4..=0xa7 | 0xaa..=0xaf | 0x6c..=0x6f);
+    repeats && bytes.get(count).is_some_and(is_string)
+}

@@ -1,0 +1,6 @@
+//! Programs with every instruction probed: what they do stays the same, and every instruction is counted exactly.
+//!
+//! `NANOPROBE_EVERY_INSTRUCTION=all` adds what takes minutes.
+
+mod oracle;
+mod programs;

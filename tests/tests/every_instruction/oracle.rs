@@ -1,0 +1,140 @@
+//! Counts, address for address, against a program that was single-stepped.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use nanoprobe_tests::command::Running;
+use nanoprobe_tests::left_out::need_command;
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::{Build, need_program};
+use nanoprobe_tests::results::table;
+use nanoprobe_tests::stepper::{Steps, step, without_randomisation};
+use nanoprobe_tests::tracer::{Form, Tracer};
+
+/// Rounds that the program makes.
+const ARGUMENT: &str = "3";
+/// A handler's view of every instruction, without the entries and returns that fire at the same places. Functions may
+/// share instructions, which then have a probe for each.
+const BY_ADDRESS: &str = r#"/probename != "entry" && probename != "return"/ { @[probefunc, uregs[R_RIP]] = count(); }"#;
+const BY_NAME: &str = "{ @[probefunc, probename] = count(); }";
+
+/// A symbol of code, by nm.
+struct Symbol {
+    name: String,
+    address: u64,
+    bytes: u64,
+}
+
+fn symbols(path: &Path) -> Option<Vec<Symbol>> {
+    let nm = need_command("the oracle's symbols", "nm")?;
+    let mut command = std::process::Command::new(nm);
+    command.arg("-S").arg(path);
+    let listed = Running::start(&mut command).finish().success().stdout;
+    let symbol = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [address, bytes, kind, name] = words[..] else {
+            return None;
+        };
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        let is_code = matches!(kind, "t" | "T" | "w" | "W");
+        let symbol = Symbol {
+            name: name.to_owned(),
+            address: number(address)?,
+            bytes: number(bytes)?,
+        };
+        is_code.then_some(symbol)
+    };
+    Some(listed.lines().filter_map(symbol).collect())
+}
+
+/// Runs nanoprobe as the stepper runs the program: same addresses, same output.
+fn traced(form: Form, path: &Path, clause: &str, (output, _): &Steps) -> BTreeMap<String, i64> {
+    let tracer = Tracer::new(form).argument("-x").argument("aggsize=16m").clause(clause);
+    let traced = tracer.command(path, ARGUMENT).run().complete();
+    assert_eq!(traced.finished.stdout, *output);
+    table(&traced.results)
+}
+
+/// The counts of all functions' probes at each address.
+fn by_address(rows: BTreeMap<String, i64>) -> HashMap<u64, Vec<i64>> {
+    let mut counts: HashMap<u64, Vec<i64>> = HashMap::new();
+    for (key, count) in rows {
+        let (_, address) = key.rsplit_once(' ').expect("two keys");
+        let address = address.parse::<i64>().expect("an address") as u64;
+        counts.entry(address).or_default().push(count);
+    }
+    counts
+}
+
+/// Everything that differs, for the message.
+fn differences(
+    stepped: &HashMap<u64, i64>,
+    probed: &HashMap<u64, Vec<i64>>,
+    wanted: impl Fn(u64) -> bool,
+) -> Vec<String> {
+    let mut all: Vec<u64> = stepped
+        .keys()
+        .chain(probed.keys())
+        .copied()
+        .filter(|address| wanted(*address))
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    let mut differing = Vec::new();
+    for address in all {
+        let (count, counts) = (stepped.get(&address).copied().unwrap_or(0), probed.get(&address));
+        if counts.is_none_or(|counts| counts.iter().any(|other| *other != count)) {
+            differing.push(format!("{address:#x}: stepped {count}, probed {counts:?}"));
+        }
+    }
+    differing
+}
+
+live_tests! {
+    /// A static program is all there is of it: its own code and that of libc, from the first instruction to the last.
+    fn every_instruction_of_a_static_program_is_counted(form) {
+        without_randomisation();
+        let Some(path) = need_program("instructions.c", Build::Static) else { return };
+        let Some(symbols) = symbols(&path) else { return };
+        let stepped = step(&path, ARGUMENT);
+        let probed = by_address(traced(form, &path, &format!("pid$target:a.out:: {BY_ADDRESS}"), &stepped));
+        // Code without a symbol (the stubs of the procedure linkage table) is nobody's, and has no probes.
+        let known = |address: u64| symbols.iter().any(|symbol| address.wrapping_sub(symbol.address) < symbol.bytes);
+        let differing = differences(&stepped.1, &probed, known);
+        assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
+        assert!(probed.len() > 4000, "{} addresses", probed.len());
+
+        // The same by counters in the detours, under names.
+        let rows = traced(form, &path, &format!("pid$target:a.out:: {BY_NAME}"), &stepped);
+        let mut places: HashMap<&str, Vec<u64>> = HashMap::new();
+        for symbol in &symbols {
+            places.entry(&symbol.name).or_default().push(symbol.address);
+        }
+        let mut compared = 0;
+        for (key, count) in &rows {
+            let (function, name) = key.split_once(' ').expect("two keys");
+            let (Ok(offset), Some([entry])) = (u64::from_str_radix(name, 16), places.get(function).map(Vec::as_slice)) else {
+                continue;
+            };
+            let address = entry.wrapping_add(offset);
+            assert_eq!(stepped.1.get(&address), Some(count), "{key}");
+            compared += 1;
+        }
+        assert!(compared > 3000, "{compared} of {}", rows.len());
+    }
+
+    /// A dynamic program, and the functions of libc that it calls, chosen implementations among them.
+    fn functions_of_libc_are_counted(form) {
+        without_randomisation();
+        let Some(path) = need_program("instructions.c", Build::Usual) else { return };
+        let stepped = step(&path, ARGUMENT);
+        let functions = ["strlen", "qsort", "snprintf", "malloc", "free", "memcpy", "strcmp"];
+        let mut descriptions = functions.map(|function| format!("pid$target:libc.so.6:{function}:")).to_vec();
+        descriptions.push("pid$target:a.out::".to_owned());
+        let probed = by_address(traced(form, &path, &format!("{} {BY_ADDRESS}", descriptions.join(",")), &stepped));
+        let differing = differences(&stepped.1, &probed, |address| probed.contains_key(&address));
+        assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
+        let of_libc = probed.keys().filter(|address| **address > 0x7000_0000_0000).count();
+        assert!(of_libc > 80 && probed.len() - of_libc > 300, "{of_libc} of {}", probed.len());
+    }
+}

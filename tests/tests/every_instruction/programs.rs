@@ -1,0 +1,396 @@
+//! Real programs with every instruction of a module probed: same output, same exit status, hits wherever it went.
+
+use std::path::Path;
+use std::process::Command;
+
+use nanoprobe_tests::command::{Finished, Running};
+use nanoprobe_tests::left_out::{left_out, need_command};
+use nanoprobe_tests::program::{profile_folder, sources};
+use nanoprobe_tests::results::{matched, table, value};
+use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost};
+
+/// A command, and what it says without probes.
+struct Subject {
+    line: String,
+    expected: Finished,
+}
+
+impl Subject {
+    /// Runs `line`, split at blanks, in `folder`'s place: paths are absolute.
+    fn new(program: &Path, arguments: &[&str]) -> Subject {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let mut running = Running::start(&mut command);
+        running.close_input();
+        let expected = running.finish();
+        assert_eq!(
+            expected.code(),
+            0,
+            "{arguments:?}: {}\n{}",
+            expected.stdout,
+            expected.stderr
+        );
+        let quoted = arguments.iter().map(|argument| format!(" '{argument}'"));
+        Subject {
+            line: format!("{}{}", program.display(), quoted.collect::<String>()),
+            expected,
+        }
+    }
+
+    /// With every instruction of `module` counted by `clause`.
+    fn probed(&self, form: Form, module: &str, clause: &str) -> String {
+        let tracer = Tracer::new(form).clause(&format!("pid$target:{module}:: {clause}"));
+        let traced = tracer.argument("-c").argument(&self.line).run();
+        let Finished { stdout, stderr, .. } = &traced.finished;
+        assert_eq!(
+            traced.finished.code(),
+            0,
+            "{module} of {}: {stdout}\n{stderr}",
+            self.line
+        );
+        assert!(
+            !stderr.contains("killed by") && !stderr.contains("(status"),
+            "{module} of {}: {stderr}",
+            self.line
+        );
+        assert_eq!(*stdout, self.expected.stdout, "{module} of {}", self.line);
+        assert_nothing_lost(stderr);
+        assert!(matched(stderr) > 1000, "{stderr}");
+        traced.results
+    }
+
+    /// Hits of all of a module, and that they are many.
+    fn sum(&self, form: Form, module: &str) -> i64 {
+        let sum = value(&self.probed(form, module, "{ @ = count(); }"));
+        assert!(sum > 1000, "{sum} hits in {module} of {}", self.line);
+        sum
+    }
+
+    /// Hits by function.
+    fn functions(&self, form: Form, module: &str) -> std::collections::BTreeMap<String, i64> {
+        table(&self.probed(form, module, "{ @[probefunc] = count(); }"))
+    }
+}
+
+/// Whether what takes minutes is asked for too.
+fn all() -> bool {
+    std::env::var("NANOPROBE_EVERY_INSTRUCTION").is_ok_and(|value| value == "all")
+}
+
+/// A file with a text, that is there as long as the value.
+fn file(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(file.path(), text).expect("its text");
+    file
+}
+
+fn path(file: &tempfile::NamedTempFile) -> &str {
+    file.path().to_str().expect("a path in UTF-8")
+}
+
+const SCRIPT: &str = r#"
+f() { local i s=""; for ((i = 0; i < $1; i++)); do s="$s$i,"; done; echo "${s%%5*} ${#s} ${s//1/x}"; }
+for n in 3 10 30; do f $n; done
+echo "a b c" | while read x y z; do echo "$z $y $x"; done
+(echo sub; exit 3); echo $?
+v=$(printf '%05d|%s' 42 abc); echo "$v"
+case $v in *abc) echo match;; esac
+declare -A m; m[a]=1; m[b]=2; echo "${m[a]}${m[b]}"; [[ foobar =~ o+b ]] && echo "${BASH_REMATCH[0]}"
+seq 1 5 | sort -r | tr '\n' ' '; echo
+fib() { if (($1 < 2)); then echo $1; else echo $(($(fib $(($1 - 1))) + $(fib $(($1 - 2))))); fi; }
+fib 5
+trap 'echo trapped' USR1; kill -USR1 $$; trap - USR1
+cat <<END
+${v^^} $((16#ff * 3)) {1..3}
+END
+arr=(q w e r t y); echo "${arr[@]:1:3}" "${#arr[@]}" {a..e}
+sleep 0 & wait $!; echo "waited $?"
+"#;
+
+#[test]
+fn bash_and_its_libc() {
+    let Some(bash) = need_command("every instruction of bash", "bash") else {
+        return;
+    };
+    let script = file(SCRIPT);
+    let subject = Subject::new(&bash, &["--norc", path(&script)]);
+    assert!(
+        subject.expected.stdout.contains("trapped"),
+        "{}",
+        subject.expected.stdout
+    );
+    let functions = subject.functions(Form::Default, "bash");
+    for function in ["main", "execute_command_internal", "parse_command", "execute_command"] {
+        assert!(
+            functions.contains_key(function),
+            "{function} of {} functions",
+            functions.len()
+        );
+    }
+    let sum: i64 = functions.values().sum();
+    assert!(sum > 500_000, "{sum} hits");
+    subject.sum(Form::Default, "libc.so.6");
+    if all() {
+        subject.sum(Form::Trap, "bash");
+        subject.sum(Form::Trap, "libc.so.6");
+    }
+}
+
+const DATABASE: &str = "
+.bail on
+create table t(id integer primary key, a int, b text, c real);
+with recursive n(i) as (select 1 union all select i + 1 from n where i < 600)
+    insert into t select i, (i * 7919) % 1009, 'x' || ((i * 31) % 97), i / 3.0 from n;
+create index ta on t(a);
+create index tb on t(b, c);
+begin; update t set a = a + 1 where id % 3 = 0; delete from t where id % 17 = 0; commit;
+select count(*), sum(a), avg(c), group_concat(distinct substr(b, 1, 2)) from t;
+select b, count(*) k, sum(a) over (order by b rows between 2 preceding and current row)
+    from t group by b order by k desc, b limit 10;
+select x.id, y.id from t x join t y on x.a = y.a + 1 and x.id < y.id order by 1, 2 limit 20;
+begin; insert into t values(100000, 1, 'z', 1.5); rollback;
+select count(*) from t where id = 100000;
+select upper(b), length(b), hex(b), printf('%08.3f|%d|%s', c, a, b), round(c, 2) from t where b like 'x4%'
+    order by id limit 10;
+create view v as select a % 10 g, row_number() over (partition by a % 10 order by id) r,
+    lag(id, 1, 0) over (order by id) l from t;
+select g, max(r), sum(l) from v group by g order by g;
+create trigger g after insert on t begin update t set c = c * 2 where id = new.id; end;
+insert into t values(5000, 1, 'w', 2.25); select c from t where id = 5000;
+select b from t where id in (select id from t intersect select a from t) order by b limit 5;
+pragma integrity_check;
+vacuum;
+select count(*), max(rootpage) > 0 from sqlite_master;
+";
+
+#[test]
+fn sqlite() {
+    let Some(sqlite) = need_command("every instruction of sqlite", "sqlite3") else {
+        return;
+    };
+    let script = file(DATABASE);
+    let subject = Subject::new(&sqlite, &[":memory:", &format!(".read {}", path(&script))]);
+    assert!(subject.expected.stdout.contains("ok\n"), "{}", subject.expected.stdout);
+    // The library of the distribution has no symbols but the exported ones, or the program has it all inside.
+    let sum = subject.sum(Form::Default, "*sqlite3*");
+    assert_eq!(
+        sum,
+        subject.sum(Form::Default, "*sqlite3*"),
+        "the same run has the same hits"
+    );
+    if all() {
+        subject.sum(Form::Default, "libc.so.6");
+        subject.sum(Form::Trap, "*sqlite3*");
+    }
+}
+
+#[test]
+fn openssl() {
+    let Some(openssl) = need_command("every instruction of openssl", "openssl") else {
+        return;
+    };
+    let Some(bash) = need_command("every instruction of openssl", "bash") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = |name: &str| folder.path().join(name).to_str().expect("a path in UTF-8").to_owned();
+    let data: Vec<u8> = (0..40_000_u32)
+        .map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    std::fs::write(at("data"), data).expect("data");
+    // Keys and signatures of the unprobed program.
+    let openssl_path = openssl.display();
+    let prepare = format!(
+        "cd {} && O={openssl_path} && $O genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:2048 -out rsa 2>/dev/null &&
+         $O genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out ec && $O genpkey -algorithm ED25519 -out ed &&
+         for k in rsa ec ed; do $O pkey -in $k -pubout -out $k.pub; done && $O dgst -sha256 -sign ec -out ec.sig data &&
+         $O dgst -sha256 -sign rsa -out rsa.sig data",
+        folder.path().display()
+    );
+    let mut command = Command::new(bash);
+    command.args(["-c", &prepare]);
+    Running::start(&mut command).finish().success();
+
+    // The answer of a wrong constant is a wrong digest: the expected ones are those of the unprobed program.
+    let data = at("data");
+    let key = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+    let vector = "0f0e0d0c0b0a09080706050403020100";
+    let mut commands: Vec<Vec<String>> = Vec::new();
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
+    for digest in ["md5", "sha1", "sha256", "sha512", "sha3-256", "blake2b512", "sm3"] {
+        commands.push(words(&format!("dgst -{digest} {data}")));
+    }
+    for cipher in [
+        "aes-128-cbc",
+        "aes-256-ctr",
+        "chacha20",
+        "camellia-256-cbc",
+        "aria-128-cbc",
+    ] {
+        let key = if cipher.contains("128") { &key[..32] } else { key };
+        commands.push(words(&format!(
+            "enc -{cipher} -K {key} -iv {vector} -in {data} -base64"
+        )));
+    }
+    commands.push(words(&format!("dgst -sha256 -mac HMAC -macopt hexkey:{key} {data}")));
+    commands.push(words(&format!("dgst -sha256 -sign {} -hex {data}", at("rsa"))));
+    commands.push(words(&format!(
+        "dgst -sha256 -verify {} -signature {} {data}",
+        at("rsa.pub"),
+        at("rsa.sig")
+    )));
+    commands.push(words(&format!(
+        "dgst -sha256 -verify {} -signature {} {data}",
+        at("ec.pub"),
+        at("ec.sig")
+    )));
+    commands.push(words(&format!(
+        "pkeyutl -sign -rawin -inkey {} -in {} -hexdump",
+        at("ed"),
+        at("ec.sig")
+    )));
+    commands.push(words("prime -checks 20 170141183460469231731687303715884105727"));
+    let some = if all() { commands.len() } else { 0 };
+    let chosen = [2, 3, 7, 9, 13, 15];
+    for (index, command) in commands.iter().enumerate() {
+        if index < some || chosen.contains(&index) {
+            let arguments: Vec<&str> = command.iter().map(String::as_str).collect();
+            Subject::new(&openssl, &arguments).sum(Form::Default, "libcrypto*");
+        }
+    }
+    if all() {
+        // Speeds differ from run to run: it is enough that it ends well.
+        for algorithm in ["sha256", "aes-128-gcm", "ecdsap256", "x25519"] {
+            let line = format!("{openssl_path} speed -seconds 1 -bytes 1024 {algorithm}");
+            let tracer = Tracer::new(Form::Default).clause("pid$target:libcrypto*:: { @ = count(); }");
+            let traced = tracer.argument("-c").argument(&line).run().success();
+            assert!(
+                !traced.finished.stderr.contains("killed by"),
+                "{algorithm}: {}",
+                traced.finished.stderr
+            );
+            assert!(value(&traced.results) > 100_000, "{algorithm}");
+        }
+    }
+}
+
+/// All of a libcrypto with symbols, which those of distributions lack: its assembly for this processor, with tables
+/// between the functions. A probe on a table would be a wrong answer.
+#[test]
+fn static_libcrypto() {
+    let Some(compiler) = need_command("every instruction of libcrypto", "cc") else {
+        return;
+    };
+    let program = profile_folder().join("test-crypto");
+    let mut command = Command::new(compiler);
+    command
+        .args(["-O2", "-g", "-D_GNU_SOURCE", "-pthread", "-o"])
+        .arg(&program)
+        .arg(sources().join("crypto.c"));
+    command.args(["-l:libcrypto.a", "-ldl", "-lm"]);
+    let built = Running::start(&mut command).finish();
+    if built.code() != 0 {
+        let sign = ["openssl/bn.h", "cannot find -l:libcrypto.a"]
+            .iter()
+            .any(|sign| built.stderr.contains(sign));
+        assert!(sign, "{}", built.stderr);
+        return left_out("every instruction of libcrypto", "libssl-dev is not installed");
+    }
+    let subject = Subject::new(&program, &[]);
+    assert!(subject.expected.stdout.ends_with("OK\n"));
+    let functions = subject.functions(Form::Default, "a.out");
+    let blocks = functions
+        .keys()
+        .filter(|name| name.starts_with("sha256_block_data_order"))
+        .count();
+    assert!(blocks > 0 && functions.len() > 1500, "{} functions", functions.len());
+    assert!(functions.values().sum::<i64>() > 10_000_000);
+}
+
+/// Much of the interpreter, in a moment, with an answer that does not change.
+const PYTHON: &str = "
+import hashlib, json, math, re, struct, zlib, collections, itertools, functools, decimal, random, heapq, bisect, string
+def fib(n): return n if n < 2 else fib(n - 1) + fib(n - 2)
+class A:
+    __slots__ = ('x',)
+    def __init__(self, x): self.x = x
+    def __lt__(self, other): return self.x < other.x
+    def __add__(self, other): return A(self.x + other.x)
+def generate(n):
+    for i in range(n):
+        try:
+            if i % 7 == 3: raise ValueError(i)
+            yield i * i
+        except ValueError as error: yield str(error)
+        finally: pass
+print(fib(13), sorted(A(i * 7919 % 101) for i in range(50))[10].x, sum((A(i) for i in range(9)), A(0)).x)
+print(list(generate(12)), [*itertools.permutations('abc', 2)][:4], functools.reduce(lambda a, b: a * b, range(1, 60)))
+print(json.loads(json.dumps({'a': [1, 2.5, None, True, 'x\\u1234'], 'b': {'c': -1e300}})), re.sub(r'(\\w)(\\d+)', r'\\2\\1', 'a12 b345'))
+print(hashlib.sha256(b'abc').hexdigest(), zlib.crc32(b'hello'), zlib.decompress(zlib.compress(b'z' * 500))[:3])
+print(decimal.Decimal(2).sqrt(), math.gamma(5.5), 2 ** 200 % 1000007, struct.pack('<IhQ', 7, -3, 2 ** 40).hex(), float('1e-7') / 3)
+random.seed(7); print(random.sample(range(1000), 5), collections.Counter('mississippi').most_common(2))
+print({i: chr(97 + i) for i in range(5)}, sorted(set('hello') & set('world')), f'{3.14159:>10.3f}|{255:#x}|{\"q\":^5}', 'ß'.upper(), ascii('é'))
+h = [5, 3, 8, 1]; heapq.heapify(h); print(heapq.heappop(h), bisect.bisect([1, 3, 5], 4), string.capwords('a bc d'))
+exec(compile('def g(a, *b, c=3, **d): return (a, b, c, sorted(d))\\nprint(g(1, 2, 3, c=4, z=5))', 'x', 'exec'))
+def deep(n): return 0 if n == 0 else 1 + deep(n - 1)
+try: deep(10 ** 6)
+except RecursionError: print('too deep')
+with open(__file__) as f: print(len(f.read()), sum(map(len, f)))
+";
+
+#[test]
+fn python() {
+    let Some(python) = need_command("every instruction of python", "python3") else {
+        return;
+    };
+    // A shim that is a script has no instructions: the interpreter says where it is.
+    let mut command = Command::new(&python);
+    command.args(["-c", "import sys, os; print(os.path.realpath(sys.executable))"]);
+    let real = Running::start(&mut command).finish().success().stdout;
+    let python = Path::new(real.trim());
+    let script = file(PYTHON);
+    let arguments = ["-I", "-S", "-B", "-X", "utf8", path(&script)];
+
+    let subject = Subject::new(python, &arguments);
+    let linked = std::fs::read(python).is_ok_and(|bytes| bytes.windows(9).any(|window| window == b"libpython"));
+    let module = if linked { "libpython*" } else { "a.out" };
+    let functions = subject.functions(Form::Default, module);
+    assert!(
+        functions.contains_key("_PyEval_EvalFrameDefault"),
+        "{} functions of {module}",
+        functions.len()
+    );
+    assert!(functions.values().sum::<i64>() > 1_000_000);
+    if !all() {
+        return;
+    }
+    subject.sum(Form::Default, "libc.so.6");
+    let suite = [
+        "-m",
+        "test",
+        "-q",
+        "test_bool",
+        "test_int",
+        "test_struct",
+        "test_heapq",
+        "test_generators",
+        "test_exceptions",
+    ];
+    let mut command = Command::new(python);
+    command.args(suite);
+    let mut unprobed = Running::start(&mut command);
+    unprobed.close_input();
+    if unprobed.finish().code() != 0 {
+        left_out("python's own tests", "they are not installed, or fail without probes");
+        return;
+    }
+    let line = format!("{} {}", python.display(), suite.join(" "));
+    let tracer = Tracer::new(Form::Default).clause(&format!("pid$target:{module}:: {{ @ = count(); }}"));
+    let traced = tracer.argument("-c").argument(&line).run().success();
+    let Finished { stdout, stderr, .. } = &traced.finished;
+    assert!(
+        stdout.contains("SUCCESS") && !stderr.contains("killed by") && !stderr.contains("(status"),
+        "{stdout}\n{stderr}"
+    );
+    assert!(value(&traced.results) > 1_000_000);
+}
