@@ -1,0 +1,109 @@
+//! The library as others use it: C and C++ programs built against the header, linked with the shared library, and from
+//! Python by ctypes.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The shared library that was built with this test.
+fn library() -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    here.parent().unwrap().join("libnanoprobe.so")
+}
+
+struct Built {
+    folder: tempfile::TempDir,
+}
+
+impl Built {
+    fn new() -> Built {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["libnanoprobe.so", "libnanoprobe.so.0"] {
+            std::os::unix::fs::symlink(library(), folder.path().join(name)).unwrap();
+        }
+        Built { folder }
+    }
+
+    fn compile(&self, compiler: &str, source: &str) -> PathBuf {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let program = self.folder.path().join("program");
+        let output = Command::new(compiler)
+            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&program)
+            .arg(root.join("tests/c").join(source))
+            .arg("-I")
+            .arg(root.join("include"))
+            .arg("-L")
+            .arg(self.folder.path())
+            .args(["-lnanoprobe", "-Wno-missing-field-initializers"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        program
+    }
+
+    fn run(&self, program: &Path) -> String {
+        text(
+            &Command::new(program)
+                .env("LD_LIBRARY_PATH", self.folder.path())
+                .output()
+                .unwrap(),
+        )
+    }
+}
+
+fn text(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{:?}: {error}", output.status);
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_c_program() {
+    let built = Built::new();
+    let program = built.compile("cc", "first.c");
+    assert_eq!(built.run(&program), "2 good NULL placed\ngood -7\n");
+}
+
+#[test]
+fn a_cpp_program() {
+    let built = Built::new();
+    let program = built.compile("c++", "first.cpp");
+    assert_eq!(built.run(&program), "100 50\n");
+}
+
+#[test]
+fn python_by_ctypes() {
+    let built = Built::new();
+    let script = r#"
+import ctypes
+library = ctypes.CDLL("libnanoprobe.so.0")
+library.np_strerror.restype = ctypes.c_char_p
+library.np_probe_hits.restype = ctypes.c_uint64
+
+class Probe(ctypes.Structure):
+    _fields_ = [("size", ctypes.c_size_t), ("addr", ctypes.c_void_p), ("symbol", ctypes.c_char_p),
+                ("offset", ctypes.c_size_t), ("pre_handler", ctypes.c_void_p), ("post_handler", ctypes.c_void_p),
+                ("fault_handler", ctypes.c_void_p), ("flags", ctypes.c_uint), ("user", ctypes.c_void_p),
+                ("reserved", ctypes.c_void_p * 4)]
+
+probe = Probe(size=ctypes.sizeof(Probe), symbol=b"libc:getppid")
+error = library.np_register_probe(ctypes.byref(probe))
+assert error == 0, library.np_strerror(error)
+import os
+for _ in range(1000):
+    os.getppid()
+print(library.np_probe_hits(ctypes.byref(probe)))
+assert library.np_unregister_probe(ctypes.byref(probe)) == 0
+os.getppid()
+"#;
+    let python = Command::new("python3")
+        .args(["-c", script])
+        .env("LD_LIBRARY_PATH", built.folder.path())
+        .output();
+    let Ok(output) = python else {
+        println!("left out: there is no python3");
+        return;
+    };
+    assert_eq!(text(&output), "1000\n");
+}
