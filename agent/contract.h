@@ -5,12 +5,13 @@
  * what `nanoprobe restore` needs (struct np_control up to and including `regions`, struct np_site, struct np_region),
  * whose layout is frozen.
  *
- * Three kinds of memory in the target:
+ * Four kinds of memory in the target:
  *
  *   code      private, r-x, written by the tracer through /proc/PID/mem: the agent image (its first bytes are struct
  *             np_image), the redirect table, the handlers, and, near each module, the detours. A forked child inherits
  *             it by copy, so it keeps working there whatever becomes of the parent's tracing.
  *   table     private, rw-, MADV_WIPEONFORK: struct np_thread_table. A child finds zeros, so it never finds a context.
+ *   returns   private, rw-: struct np_return_pool. A child's stack has replaced return addresses on it too, so it has a copy.
  *   arena     shared with the tracer, rw-: struct np_control, descriptors, strings, variables, one context a thread.
  *
  * Addresses are the target's unless a field says `offset` (bytes from the start of the arena).
@@ -129,7 +130,7 @@ struct np_region {
 	u32 kind;               /* enum np_region_kind */
 	u32 reserved;
 };
-enum np_region_kind { NP_REGION_CODE = 1, NP_REGION_TABLE = 2, NP_REGION_ARENA = 3 };
+enum np_region_kind { NP_REGION_CODE = 1, NP_REGION_TABLE = 2, NP_REGION_ARENA = 3, NP_REGION_RETURNS = 4 };
 
 struct np_range {
 	u64 start;
@@ -152,7 +153,9 @@ struct np_image {
 	u64 code_end;
 	u64 allow_syscalls;     /* 0: the target is under seccomp; the agent makes no system call but gettid */
 	u64 use_rdpid;          /* the processor has rdpid: with rdtsc it is quicker than rdtscp */
-	u64 reserved[6];
+	u64 returns;            /* address of struct np_return_pool; mapped when a return address is first to be replaced */
+	u64 thunks;             /* address of NP_RETURN_INSTANCES thunks of NP_RETURN_THUNK_BYTES bytes, in the code; 0: none */
+	u64 reserved[4];
 };
 
 enum np_thread_key {
@@ -179,6 +182,44 @@ struct np_redirect_table {
 struct np_registers {
 	u64 flags;              /* as in struct np_frame */
 	u64 r15, r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx, rax;
+};
+
+/* ---- return addresses (returns.h) --------------------------------------------------------------------------- */
+
+#define NP_RETURN_INSTANCES 65536u /* of a process */
+#define NP_RETURN_CHUNK 64u        /* instances that a thread takes at a time */
+#define NP_RETURN_CHUNKS (NP_RETURN_INSTANCES / NP_RETURN_CHUNK)
+#define NP_RETURN_THUNK_BYTES 16u
+#define NP_RETURN_CHAIN_MAX 15u    /* tail calls of replaced functions into others that share one return address */
+
+enum np_return_state {
+	NP_RETURN_FREE = 0,
+	NP_RETURN_CLAIMED = 1,  /* being filled in */
+	NP_RETURN_ARMED = 2,    /* its thunk is, or was, in its slot */
+	NP_RETURN_NEVER = 3,    /* beyond the thread's maxactive */
+};
+struct np_return_instance {
+	u64 address;            /* the real return address, or the thunk of the function that made the tail call */
+	u64 slot;               /* where the return address is on the stack */
+	u64 stub;               /* what np_return_arrive jumps to: the function's handlers, then np_return_leave */
+	u32 state;              /* enum np_return_state in the low two bits; counted up above them by every claim */
+	u32 depth;              /* instances below this one in its slot */
+};
+struct np_returns {
+	u64 magic;
+	u32 version;            /* NP_VERSION */
+	u32 maxactive;          /* instances of a thread */
+	u64 thunks;             /* as in struct np_image */
+	u32 chunk_count;        /* chunks taken so far; atomic */
+	u32 events;             /* changes of the list of libraries; atomic */
+	u32 answered;           /* the last of them for which all unwinders are hooked: nothing is taken before; the tracer's */
+	u32 reserved0;
+	u64 reserved[3];
+};
+struct np_return_pool {
+	struct np_returns head;
+	u32 chunk_owners[NP_RETURN_CHUNKS]; /* index of the thread's context + 1; 0: none */
+	struct np_return_instance instances[NP_RETURN_INSTANCES];
 };
 
 /* ---- finding a thread's context ------------------------------------------------------------------------------ */
@@ -250,7 +291,10 @@ struct np_context {
 	u64 range_publication;
 	u64 range_start, range_end;
 	u64 stack_start, stack_end;
-	u64 reserved0[4];
+	/* 272: return addresses that are replaced */
+	u64 return_cursor;      /* address of the instance that is tried first; 0: none */
+	u64 returns_missed;     /* returns that are not seen: no instance, left without returning, put back for an unwinder */
+	u64 reserved0[2];
 	u64 locals;             /* 304: address of the thread-local variables' storage */
 	u64 locals_bytes;
 	u64 clause_locals;      /* 320: address of the clause-local variables' storage */
@@ -280,11 +324,15 @@ struct np_enabling {
 	u32 epid;               /* what records carry */
 	u32 probe_id;
 	u64 site;               /* address of the probed instruction */
-	u64 offset;             /* of the site in its function: arg0 of a return probe */
+	u64 offset;             /* of the site in its function: arg0 of a return probe; NP_OFFSET_RETURNED */
 	u64 provider, module, function, name; /* addresses of NUL-terminated strings of at most strsize bytes */
 	u64 slot_base;          /* bytes from the context to this enabling's static aggregation slots */
 	u64 reserved;
 };
+
+/* The offset of a return probe that replaces the return address: the function is left already, nobody knows by which
+ * instruction. Its site is the function's entry, its stack pointer is the slot. */
+#define NP_OFFSET_RETURNED (~0UL)
 
 /* ---- records --------------------------------------------------------------------------------------------------- */
 
@@ -485,6 +533,20 @@ void np_exit(struct np_context *context, u64 status);
 void np_library_event(struct np_context *context);
 /* The same as a handler's entry: the context is in r15. */
 void np_library_event_handler(void);
+/* Replaces the return address at `slot`. Yields the address of the instance, or 0: missed, counted. May be called at a
+ * function's first instruction only, whatever else runs in this thread. */
+u64 np_return_take(struct np_context *context, u64 slot, u64 stub);
+/* For detours: slot in rsi, stub in rax, context in r15; changes rax and flags only. */
+void np_return_take_at(void);
+/* Where thunks lead; np_frame on the stack and the real address above it: see returns.h. Not to be called. */
+void np_return_arrive(void);
+/* Where stubs lead: with the context in r15, and without. Not to be called. */
+void np_return_leave(void);
+void np_return_leave_bare(void);
+/* Puts the real return addresses back on the calling thread's stack. No context is needed, nor the parent process. */
+void np_return_put_back(void);
+/* Puts all of them back, on all stacks; nothing is taken until the tracer answers. */
+void np_return_suspend(void);
 /* Signal handlers (SA_SIGINFO), and their restorer. */
 void np_on_trap(i32 signal, void *information, void *ucontext);
 void np_on_fault(i32 signal, void *information, void *ucontext);

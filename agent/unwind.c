@@ -15,6 +15,7 @@
  */
 #include "unwind.h"
 #include "ranges.h"
+#include "returns.h"
 
 #define NP_FRAMES_MAX 4096
 
@@ -88,7 +89,10 @@ static int step_to(struct np_context *context, struct cursor *cursor, u64 cfa, u
 		return 0;
 	cursor->rsp = cfa;
 	cursor->exact = 0;
-	return np_stack_word(context, cfa - 8, &cursor->pc);
+	if (!np_stack_word(context, cfa - 8, &cursor->pc))
+		return 0;
+	cursor->pc = np_real_return_address(cursor->pc);
+	return 1;
 }
 
 static int step(struct np_context *context, struct cursor *cursor, int first)
@@ -98,7 +102,7 @@ static int step(struct np_context *context, struct cursor *cursor, int first)
 	int covered = find_row(np_control_block(context), cursor->pc - !cursor->exact, &row);
 	if (!covered || (row && row->cfa == NP_CFA_UNKNOWN)) {
 		const struct np_enabling *enabling = (const struct np_enabling *)context->enabling;
-		if (first && enabling->offset == 0)
+		if (first && (enabling->offset == 0 || enabling->offset == NP_OFFSET_RETURNED))
 			return step_to(context, cursor, cursor->rsp + 8, 0);
 		if (cursor->rbp < cursor->rsp)
 			return 0;

@@ -149,6 +149,20 @@ functions! {
     OnFault = np_on_fault,
     /// `sa_restorer` of both.
     Restorer = np_restorer,
+    /// `u64 np_return_take(context, slot, stub)`
+    ReturnTake = np_return_take,
+    /// The same for detours: stub in rax, slot in rsi, context in r15; yields in rax.
+    ReturnTakeAt = np_return_take_at,
+    /// Where thunks lead.
+    ReturnArrive = np_return_arrive,
+    /// Where stubs lead, the context in r15.
+    ReturnLeave = np_return_leave,
+    /// Where stubs lead without a context.
+    ReturnLeaveBare = np_return_leave_bare,
+    /// `np_return_put_back()`: no context needed.
+    ReturnPutBack = np_return_put_back,
+    /// `np_return_suspend()`: no context needed.
+    ReturnSuspend = np_return_suspend,
     /// `u64 np_shim_sigprocmask(registers)`, called by a replacement.
     ShimSigprocmask = np_shim_sigprocmask,
     /// `u64 np_shim_sigaction(registers)`, called by a replacement.
@@ -174,6 +188,10 @@ pub struct ImageHeader {
     pub code_end: u64,
     /// Whether the agent may make system calls other than `gettid`.
     pub allow_syscalls: bool,
+    /// Address of the instances of replaced return addresses.
+    pub returns: u64,
+    /// Address of their thunks.
+    pub thunks: u64,
 }
 
 /// Offset of `redirects` in the image, for the tracer's later stores; `origins` is the word behind it. Both are published
@@ -194,6 +212,27 @@ fn has_rdpid() -> bool {
     highest >= 7 && __cpuid_count(7, 0).ecx & (1 << 22) != 0
 }
 
+/// Thunks of replaced return addresses, to be written at `at`; the image lies at `image`, at most 2 GiB away. A thunk is
+///
+/// ```text
+///   48 8d 64 24 e8    lea rsp, [rsp - 24]     the slot, and two words below it
+///   50                push rax
+///   b8 imm32          mov eax, number
+///   e9 rel32          jmp np_return_arrive
+/// ```
+pub fn thunks(image: u64, at: u64, count: u32) -> Vec<u8> {
+    let arrive = image.wrapping_add(u64::from(Function::ReturnArrive.offset()));
+    let mut bytes = Vec::with_capacity(count as usize * 16);
+    for number in 0..count {
+        let end = at.wrapping_add(16 * (u64::from(number) + 1));
+        bytes.extend_from_slice(&[0x48, 0x8d, 0x64, 0x24, 0xe8, 0x50, 0xb8]);
+        bytes.extend_from_slice(&number.to_le_bytes());
+        bytes.push(0xe9);
+        bytes.extend_from_slice(&(arrive.wrapping_sub(end) as u32).to_le_bytes());
+    }
+    bytes
+}
+
 /// The image with its header filled in.
 pub fn image_with(header: ImageHeader) -> Vec<u8> {
     let words = [
@@ -206,6 +245,8 @@ pub fn image_with(header: ImageHeader) -> Vec<u8> {
         header.code_end,
         u64::from(header.allow_syscalls),
         u64::from(has_rdpid()),
+        header.returns,
+        header.thunks,
     ];
     let mut image = IMAGE.to_vec();
     // The magic stays; the words follow it.

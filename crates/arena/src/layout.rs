@@ -7,7 +7,7 @@
 //!
 //! Addresses are the target's unless a field says `offset` (bytes from the start of the arena).
 
-use crate::structure::structure;
+use crate::structure::{Structure as _, structure};
 
 /// "NANOPROB", little endian: begins the control block and the agent image, and ends a live thread table.
 pub const MAGIC: u64 = 0x424f_5250_4f4e_414e;
@@ -45,6 +45,9 @@ pub const REGION_TABLE: u32 = 2;
 /// [`Region::kind`]: the arena.
 pub const REGION_ARENA: u32 = 3;
 
+/// [`Region::kind`]: the instances of replaced return addresses.
+pub const REGION_RETURNS: u32 = 4;
+
 /// [`Site::tactic`]: the instruction is at least five bytes long.
 pub const TACTIC_JUMP: u32 = 1;
 /// [`Site::tactic`]: several whole instructions make room for the jump.
@@ -60,6 +63,29 @@ pub const TACTIC_TRAP: u32 = 5;
 pub const KEY_TLS_SELF: u64 = 0;
 /// [`Image::thread_key_mode`]: `rdfsbase`.
 pub const KEY_FSBASE: u64 = 1;
+
+/// Instances of replaced return addresses.
+pub const RETURN_INSTANCES: u32 = 65536;
+/// Instances that a thread takes at a time.
+pub const RETURN_CHUNK: u32 = 64;
+/// Bytes of a thunk.
+pub const RETURN_THUNK_BYTES: u64 = 16;
+/// How many instances may share a slot.
+pub const RETURN_CHAIN_MAX: u32 = 15;
+/// Bytes of the head, the owners of chunks, and the instances.
+pub const RETURN_POOL_BYTES: u64 = RETURN_POOL_INSTANCES + RETURN_INSTANCES as u64 * ReturnInstance::BYTES as u64;
+/// Where the instances begin in it.
+pub const RETURN_POOL_INSTANCES: u64 = Returns::BYTES as u64 + 4 * (RETURN_INSTANCES / RETURN_CHUNK) as u64;
+/// [`ReturnInstance::state`]: free.
+pub const RETURN_FREE: u32 = 0;
+/// [`ReturnInstance::state`]: being filled in.
+pub const RETURN_CLAIMED: u32 = 1;
+/// [`ReturnInstance::state`]: its thunk is, or was, in its slot.
+pub const RETURN_ARMED: u32 = 2;
+/// [`ReturnInstance::state`]: beyond the thread's limit.
+pub const RETURN_NEVER: u32 = 3;
+/// [`Enabling::offset`] of a return probe that replaces the return address.
+pub const OFFSET_RETURNED: u64 = u64::MAX;
 
 /// log2 of the number of slots of the thread table.
 pub const TABLE_BITS: u32 = 12;
@@ -289,8 +315,52 @@ structure! {
         allow_syscalls: u64,
         /// Whether the processor has `rdpid`.
         use_rdpid: u64,
+        /// Address of the pool that begins with [`Returns`].
+        returns: u64,
+        /// Address of their thunks.
+        thunks: u64,
         /// Zero.
-        reserved: [u64; 6],
+        reserved: [u64; 4],
+    }
+}
+
+structure! {
+    /// A call whose return address was replaced.
+    ReturnInstance = "np_return_instance" {
+        /// The real return address, or another's thunk.
+        address: u64,
+        /// Where the return address is on the stack.
+        slot: u64,
+        /// What fires at the return.
+        stub: u64,
+        /// `RETURN_*` in the low two bits.
+        state: u32,
+        /// Instances below this one in its slot.
+        depth: u32,
+    }
+}
+
+structure! {
+    /// The head of the pool of instances (`struct np_return_pool`).
+    Returns = "np_returns" {
+        /// [`MAGIC`].
+        magic: u64,
+        /// [`VERSION`].
+        version: u32,
+        /// Instances of a thread.
+        maxactive: u32,
+        /// Address of the thunks.
+        thunks: u64,
+        /// Chunks taken so far.
+        chunk_count: u32,
+        /// Changes of the list of libraries.
+        events: u32,
+        /// The last of them for which all unwinders are hooked.
+        answered: u32,
+        /// Zero.
+        reserved0: u32,
+        /// Zero.
+        reserved: [u64; 3],
     }
 }
 
@@ -448,8 +518,12 @@ structure! {
         stack_start: u64,
         /// Their end.
         stack_end: u64,
+        /// Address of the instance for a return address that is tried first.
+        return_cursor: u64,
+        /// Returns that are not seen.
+        returns_missed: u64,
         /// Zero.
-        reserved0: [u64; 4],
+        reserved0: [u64; 2],
         /// Address of the thread-local variables' storage.
         locals: u64,
         /// Its size.

@@ -43,6 +43,8 @@ macro_rules! every_structure {
             Region,
             Range,
             Image,
+            ReturnInstance,
+            Returns,
             Registers,
             Redirect,
             RedirectTable,
@@ -105,6 +107,21 @@ fn layout_is_the_contracts() {
         ("NP_REGION_CODE", u64::from(REGION_CODE)),
         ("NP_REGION_TABLE", u64::from(REGION_TABLE)),
         ("NP_REGION_ARENA", u64::from(REGION_ARENA)),
+        ("NP_REGION_RETURNS", u64::from(REGION_RETURNS)),
+        ("NP_RETURN_INSTANCES", u64::from(RETURN_INSTANCES)),
+        ("NP_RETURN_CHUNK", u64::from(RETURN_CHUNK)),
+        ("NP_RETURN_THUNK_BYTES", RETURN_THUNK_BYTES),
+        ("NP_RETURN_CHAIN_MAX", u64::from(RETURN_CHAIN_MAX)),
+        ("NP_RETURN_FREE", u64::from(RETURN_FREE)),
+        ("NP_RETURN_CLAIMED", u64::from(RETURN_CLAIMED)),
+        ("NP_RETURN_ARMED", u64::from(RETURN_ARMED)),
+        ("NP_RETURN_NEVER", u64::from(RETURN_NEVER)),
+        ("NP_OFFSET_RETURNED", OFFSET_RETURNED),
+        ("sizeof(struct np_return_pool)", RETURN_POOL_BYTES),
+        (
+            "__builtin_offsetof(struct np_return_pool, instances)",
+            RETURN_POOL_INSTANCES,
+        ),
         ("NP_KEY_TLS_SELF", KEY_TLS_SELF),
         ("NP_KEY_FSBASE", KEY_FSBASE),
         ("NP_TABLE_BITS", u64::from(TABLE_BITS)),
@@ -202,12 +219,12 @@ fn no_field_is_missing() {
         )* };
     }
     every_structure!(compare_all);
-    // Every structure but the thread table, which is 64 KiB of slots and has constants instead.
+    // Every structure but the thread table and the pool of instances, which are arrays and have constants instead.
     let declared = header
         .lines()
         .filter(|line| line.starts_with("struct ") && line.ends_with(" {"))
         .count();
-    assert_eq!(declared, mirrored + 1);
+    assert_eq!(declared, mirrored + 2);
 }
 
 #[test]

@@ -60,6 +60,18 @@ pub enum EvaluationTime {
     Main,
 }
 
+/// How return probes see that a function returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReturnForm {
+    /// Every way out of the function is probed; where they cannot all be found, its return address is replaced.
+    #[default]
+    Auto,
+    /// Every way out of the function is probed.
+    Exits,
+    /// The return address is replaced, as kretprobes do.
+    Address,
+}
+
 /// The options of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -113,6 +125,10 @@ pub struct Options {
     pub tactic: Option<String>,
     /// Whether all threads stand still while probes are written.
     pub stop: StopPolicy,
+    /// How return probes see that a function returns.
+    pub return_form: ReturnForm,
+    /// Calls of one thread whose return addresses may be replaced at the same time.
+    pub active_calls: u32,
 }
 
 impl Default for Options {
@@ -144,6 +160,8 @@ impl Default for Options {
             evaluation_time: EvaluationTime::PreInitialization,
             tactic: None,
             stop: StopPolicy::Auto,
+            return_form: ReturnForm::Auto,
+            active_calls: 4096,
         }
     }
 }
@@ -214,8 +232,10 @@ pub const NAMES: &[&str] = &[
     "errtags",
     "evaltime",
     "flowindent",
+    "maxactive",
     "quiet",
     "rawbytes",
+    "return",
     "stackindent",
     "statusrate",
     "stop",
@@ -277,6 +297,17 @@ impl Options {
                         ("preinit", EvaluationTime::PreInitialization),
                         ("postinit", EvaluationTime::PostInitialization),
                         ("main", EvaluationTime::Main),
+                    ],
+                )?;
+            }
+            "maxactive" => self.active_calls = given.number(1, 65_536)? as u32,
+            "return" => {
+                self.return_form = given.word(
+                    "exits, address or auto",
+                    &[
+                        ("exits", ReturnForm::Exits),
+                        ("address", ReturnForm::Address),
+                        ("auto", ReturnForm::Auto),
                     ],
                 )?;
             }

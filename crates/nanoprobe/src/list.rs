@@ -39,9 +39,14 @@ pub fn print_plan(session: &mut Session, out: &mut dyn Write) -> Result<(), anyh
     for patch in &placement.patches {
         let sites: Vec<String> = patch.sites.iter().map(|site| session.symbolize(site.0)).collect();
         let bytes = patch.built.patched.len();
+        let form = if patch.takes_return {
+            ", return address replaced"
+        } else {
+            ""
+        };
         writeln!(
             out,
-            "{:>18} {:>6} {bytes:>7}  {}",
+            "{:>18} {:>6} {bytes:>7}  {}{form}",
             patch.built.address.to_string(),
             patch.tactic.name(),
             sites.join(" ")

@@ -108,6 +108,12 @@ pub fn losses(before: &Losses, now: &Losses) {
             "{missed} hits missed: more threads at once than there is room for"
         ));
     }
+    let missed = now.missed_returns.saturating_sub(before.missed_returns);
+    if missed > 0 {
+        message(format_args!(
+            "{missed} returns missed: more calls at once than maxactive, or they were left by longjmp or an exception"
+        ));
+    }
     if now.damaged > before.damaged {
         message(format_args!(
             "{} times a buffer was found damaged: the process writes into it",

@@ -200,8 +200,17 @@ impl<'a> Trace<'a> {
         let refused = session.refused();
         if self.arguments.verbose {
             for patch in session.patches().iter().skip(self.patches_told) {
+                let form = if patch.takes_return {
+                    ", return address replaced"
+                } else {
+                    ""
+                };
                 for site in &patch.sites {
-                    message(format_args!("{site} {}: {}", session.symbolize(site.0), patch.tactic));
+                    message(format_args!(
+                        "{site} {}: {}{form}",
+                        session.symbolize(site.0),
+                        patch.tactic
+                    ));
                 }
             }
             for refused in refused.iter().skip(self.refused_told) {

@@ -56,8 +56,8 @@ mod transition;
 
 pub use address::{ParseAddressError, TargetAddress};
 pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
-pub use detour::{Built, Move, Origin, Redirect, Runtime, ThreadKey, build};
-pub use function::{CodeView, Exit, FunctionExtent, FunctionMap, Surroundings, analyze, follow};
+pub use detour::{Built, Move, Origin, Redirect, ReturnExits, Runtime, ThreadKey, build, build_return_stub};
+pub use function::{CodeView, Exit, FunctionExtent, FunctionMap, ReturnAddressUse, Surroundings, analyze, follow};
 pub use near::{NearSpace, Placed};
 pub use plan::{Displaced, FunctionPlan, PlanOptions, RunPlan, plan, reconcile};
 pub use point::{Fire, FireCondition, Point, Position};

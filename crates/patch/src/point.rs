@@ -69,4 +69,18 @@ pub enum Fire {
         /// The dispatcher's first argument.
         cookie: u64,
     },
+    /// Call an agent function that needs no context: in a thread that has none, in a forked child, while handlers run.
+    /// All of these come first, whatever their place in the list.
+    Unconditional {
+        /// The function; it preserves all registers.
+        function: TargetAddress,
+    },
+    /// Replace the return address, which must be what the stack pointer points at: only at a function's first
+    /// instruction. Also done when handlers are running already.
+    TakeReturn {
+        /// `np_return_take_at`.
+        take: TargetAddress,
+        /// What the function returns to, see [`crate::build_return_stub`].
+        stub: TargetAddress,
+    },
 }

@@ -10,7 +10,7 @@
 //! | sites, at any time | the breakpoint protocol ([`nanoprobe_patch::transition`]): running threads are stopped one by one, for a moment |
 //! | turning patches off and on again ([`Attachment::set_armed`]) | the same |
 //! | taking sites back at the end | the same |
-//! | **shims, masks, the look whether our code is empty, actions, unmapping** | **all threads stand, once** |
+//! | **shims, hooks of unwinders, return addresses, masks, the look whether our code is empty, actions, unmapping** | **all threads stand, once** |
 //!
 //! The protocol puts `int3` over instructions, and the kernel kills a process whose thread blocks the signal of its own
 //! trap. So before the first trapping byte no thread may block SIGTRAP, and none may do so later without us: masks are
@@ -161,7 +161,7 @@ impl Attachment {
 
     /// Takes patches out of the text, or puts them back in, while the session goes on: no detour is built anew, no count
     /// is lost. Of those that `selected` names; how many were changed is in the result. What somebody else has changed is
-    /// left alone.
+    /// left alone, and so are the hooks without which a replaced return address would be met by an unwinder.
     ///
     /// # Errors
     /// The target cannot be stopped or written.
@@ -169,7 +169,7 @@ impl Attachment {
         let candidates = self
             .patches
             .iter()
-            .filter(|patch| !patch.shim && self.is_disarmed(patch) == armed);
+            .filter(|patch| !patch.shim && !patch.guards_returns && self.is_disarmed(patch) == armed);
         let chosen: Vec<Patch> = candidates.filter(|patch| selected(patch)).cloned().collect();
         let holds = |patch: &Patch| {
             self.text_is(patch, |range| {

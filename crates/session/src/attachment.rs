@@ -18,8 +18,9 @@ use std::time::Duration;
 
 use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with, redirect_table};
 use nanoprobe_arena::layout::{
-    Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_BUILDING,
-    TABLE_BYTES, TABLE_MAGIC, UnwindModule, VERSION,
+    Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE,
+    RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES, Region, STATE_BUILDING, TABLE_BYTES, TABLE_MAGIC,
+    UnwindModule, VERSION,
 };
 use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _};
 use nanoprobe_lang::options::StopPolicy;
@@ -32,6 +33,7 @@ use crate::clock::{Clock, tsc};
 use crate::error::SessionError;
 use crate::layout::{ArenaLayout, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, round_up};
 use crate::placement::{Patch, origins};
+use crate::returns::Returns;
 use crate::signals;
 use crate::space::Space;
 
@@ -50,7 +52,7 @@ pub struct Addresses {
     pub arena: TargetAddress,
     /// The thread table.
     pub table: TargetAddress,
-    /// The code block: agent, handlers, redirects.
+    /// The code block: agent, thunks, handlers, redirects.
     pub code: TargetAddress,
 }
 
@@ -73,6 +75,8 @@ pub struct Parameters {
     pub walks_stacks: bool,
     /// Whether all threads stand still while sites are written.
     pub stop: StopPolicy,
+    /// Calls of one thread whose return addresses may be replaced at the same time.
+    pub active_calls: u32,
 }
 
 /// A session's presence in its target.
@@ -110,6 +114,8 @@ pub struct Attachment {
     pub(crate) actions: signals::Actions,
     /// Modules, by index, that have their shims; `None` while no shims are needed.
     pub(crate) shimmed: Option<usize>,
+    /// Return addresses that are replaced.
+    pub(crate) returns: Returns,
     pub(crate) sites_published: u64,
     has_image: bool,
 }
@@ -128,11 +134,13 @@ impl Attachment {
         let rules = process.hole_rules();
         let holes = map.holes(&rules);
         let table_bytes = round_up(TABLE_BYTES as u64, PAGE_BYTES);
-        let wanted = layout.bytes + table_bytes + layout.code_bytes + 3 * PAGE_BYTES;
+        let pool_bytes = round_up(RETURN_POOL_BYTES, PAGE_BYTES);
+        let wanted = layout.bytes + table_bytes + layout.code_bytes + pool_bytes + 4 * PAGE_BYTES;
         let arena = far_place(&holes, wanted).ok_or(SessionError::NoRoom { bytes: wanted })?;
         let table = TargetAddress(arena.0 + layout.bytes + PAGE_BYTES);
         let code = TargetAddress(table.0 + table_bytes + PAGE_BYTES);
-        let ours = arena.0..code.0 + layout.code_bytes + PAGE_BYTES;
+        let pool = TargetAddress(code.0 + layout.code_bytes + PAGE_BYTES);
+        let ours = arena.0..pool.0 + pool_bytes + PAGE_BYTES;
         let near = holes
             .iter()
             .flat_map(|hole| without(hole.start.0..hole.end.0, &ours))
@@ -141,6 +149,14 @@ impl Attachment {
         let mut code_space = Space::new(code, layout.code_bytes);
         // The image comes first; it is written when its header is known.
         code_space.reserve(nanoprobe_agent::IMAGE.len() as u64, 64)?;
+        let thunks = code_space.reserve(u64::from(RETURN_INSTANCES) * RETURN_THUNK_BYTES, 64)?;
+        let returns = Returns {
+            pool,
+            thunks,
+            maxactive: parameters.active_calls,
+            mapped: false,
+            written: false,
+        };
         Ok(Attachment {
             process,
             addresses: Addresses { arena, table, code },
@@ -160,6 +176,7 @@ impl Attachment {
             unwind_modules: Vec::new(),
             actions: signals::Actions::default(),
             shimmed: None,
+            returns,
         })
     }
 
@@ -240,6 +257,25 @@ impl Attachment {
         Ok(remote.finish()?)
     }
 
+    /// Maps the instances for return addresses, when that has not been done yet.
+    ///
+    /// # Errors
+    /// The target refuses the mapping.
+    pub fn map_returns(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
+        if self.returns.mapped {
+            return Ok(());
+        }
+        let bytes = round_up(RETURN_POOL_BYTES, PAGE_BYTES);
+        let tid = stopped.best_thread()?;
+        self.publish(REGION_RETURNS, self.returns.pool, bytes)?;
+        let mut remote = stopped.remote(tid)?;
+        remote.map_anonymous(self.returns.pool, bytes, Protection::ReadWrite)?;
+        remote.finish()?;
+        self.returns.write_head(self.process.memory())?;
+        self.returns.mapped = true;
+        Ok(())
+    }
+
     /// The rest of step 3: writes the agent, handlers, detours and tables of new patches. The patches become the
     /// attachment's; their sites are not touched yet.
     ///
@@ -254,6 +290,12 @@ impl Attachment {
         let origins = self.code.put(origins, 16)?;
         let first = !std::mem::replace(&mut self.has_image, true);
         let mut pieces = self.code.take_written();
+        if self.returns.mapped && !self.returns.written {
+            let thunks = self.returns.thunks;
+            let bytes = nanoprobe_agent::thunks(self.addresses.code.0, thunks.0, RETURN_INSTANCES);
+            pieces.push((thunks, bytes));
+            self.returns.written = true;
+        }
         if first {
             let header = ImageHeader {
                 control: self.addresses.arena.0,
@@ -267,6 +309,8 @@ impl Attachment {
                 code_start: self.addresses.code.0,
                 code_end: self.addresses.code.0 + self.layout.code_bytes,
                 allow_syscalls: !self.is_sandboxed(),
+                returns: self.returns.pool.0,
+                thunks: self.returns.thunks.0,
             };
             pieces.push((self.addresses.code, image_with(header)));
         }

@@ -22,6 +22,9 @@ pub struct Losses {
     pub missed: u64,
     /// Hits in threads for which there was no context.
     pub missed_without_context: u64,
+    /// Returns that were not seen where the return address is replaced: no instance was free, the call was left by longjmp
+    /// or an exception, or the address was put back for an unwinder.
+    pub missed_returns: u64,
     /// Records that found no room.
     pub drops: u64,
     /// Aggregations that found no room.
@@ -92,6 +95,9 @@ impl Consumer {
             let context = context_offset(layout, index);
             let load = |field: usize| memory.load_u64(context + field as u64);
             losses.missed = losses.missed.wrapping_add(load(offset_of!(Context, missed))?);
+            losses.missed_returns = losses
+                .missed_returns
+                .wrapping_add(load(offset_of!(Context, returns_missed))?);
             losses.drops = losses.drops.wrapping_add(load(offset_of!(Context, ring_drops))?);
             losses.aggregation_drops = losses
                 .aggregation_drops

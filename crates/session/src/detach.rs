@@ -1,9 +1,9 @@
 //! Taking everything back: from a session that ends, and ([`restore`]) from one whose tracer was killed.
 //!
 //! 1. The sites get their original bytes, by the breakpoint protocol ([`crate::arming`]): the program runs on.
-//! 2. All threads stand still. What is left gets its original bytes, the shims among it; the state becomes RESTORED. From
-//!    here on nobody enters our code any more, but for those on their way: who has met one of our traps, and waits for its
-//!    signal.
+//! 2. All threads stand still. What is left gets its original bytes, the shims and the hooks of unwinders among it;
+//!    return addresses that were replaced are put back; the state becomes RESTORED. From here on nobody enters our code
+//!    any more, but for those on their way: who has met one of our traps, and waits for its signal.
 //! 3. Who is inside of it, or on its way? A thread whose instruction pointer is in a detour, where the detour corresponds
 //!    to the original text, is moved there. Any other (in a handler, in the agent, with a trap pending), and one whose
 //!    stack holds an address of ours (a signal handler that interrupted a detour), is let run on, and looked at again.
@@ -19,13 +19,16 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use nanoprobe_arena::ControlBlock;
-use nanoprobe_arena::layout::{Control, REGION_ARENA, REGION_CODE, REGION_TABLE, Region, STATE_RESTORED, Site};
+use nanoprobe_arena::layout::{
+    Control, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE, Region, STATE_RESTORED, Site,
+};
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
 use nanoprobe_target::{Map, Mapping, MappingKind, Memory, Pauses, Process, StopError, Stopped};
 
 use crate::arming::sites;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
+use crate::returns::{PutBack, put_back as put_back_returns};
 use crate::signals;
 
 pub use restore::restore;
@@ -48,6 +51,10 @@ pub struct Detached {
     pub restored: usize,
     /// Sites that no longer held our bytes: their library is gone, or somebody else has changed them.
     pub foreign: usize,
+    /// Calls whose return addresses were put back: they had not returned yet.
+    pub calls: u64,
+    /// Calls that were left without a return, or whose return was not seen.
+    pub abandoned_calls: u64,
     /// Bytes that stay mapped because a thread is still inside; 0: all is gone.
     pub left_bytes: u64,
 }
@@ -208,8 +215,16 @@ fn leave(
         .map(|region| region.address..region.address.saturating_add(region.bytes))
         .collect();
     let deadline = Instant::now() + PATIENCE;
+    let pool = regions.iter().find(|region| region.kind == REGION_RETURNS);
     let mut stopped = stopped;
     loop {
+        // Again every time: who was in a detour may have replaced another meanwhile.
+        if let Some(pool) = pool {
+            let PutBack { put_back, abandoned } = put_back_returns(process.memory(), TargetAddress(pool.address))?;
+            // What was put back before is not seen as abandoned now.
+            detached.abandoned_calls = abandoned.saturating_sub(detached.calls);
+            detached.calls += put_back;
+        }
         let mut inside = false;
         let threads: Vec<i32> = stopped.threads().collect();
         for tid in threads {
@@ -325,7 +340,7 @@ fn is_like(mapping: &Mapping, kind: u32) -> bool {
     let private = mapping.kind == MappingKind::Anonymous && !may.shared;
     match kind {
         REGION_ARENA => is_arena(mapping),
-        REGION_TABLE => private && may.read && may.write && !may.execute,
+        REGION_TABLE | REGION_RETURNS => private && may.read && may.write && !may.execute,
         _ => private && may.read && !may.write && may.execute,
     }
 }

@@ -37,7 +37,8 @@ pub const SITES_MAX: u32 = 2 << 20;
 pub const REGIONS_MAX: u32 = 16 << 10;
 /// Enablings, strings, tables.
 pub const GROWTH_BYTES: u64 = 256 << 20;
-/// Code: the agent, the handlers, the redirect tables.
+/// Code: the agent, the thunks of return addresses (1 MiB, touched when the first is replaced), the handlers, the redirect
+/// tables.
 pub const CODE_BYTES: u64 = 64 << 20;
 /// Likewise for a program that may ask for every instruction: the tables take some hundred bytes a patch, and are written
 /// anew whenever a library brings more.

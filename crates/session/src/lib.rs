@@ -8,7 +8,7 @@
 //! | `modules`, `names`, `code`, `image`, `probes` | what is mapped; what the descriptions match in it |
 //! | `enable` | clauses at probes, their handlers |
 //! | `layout`, `space` | what lies where in the arena, and how much of it there is |
-//! | `placement` | which bytes go where: pure |
+//! | `placement`, `returns` | which bytes go where, and how returns are seen: pure |
 //! | `coverage` | all of a module planned without a process |
 //! | `attachment`, `signals`, `shims`, `ranges`, `unwinding`, `pulse` | what is made in the target, and kept up |
 //! | `arming` | patches into the text and out of it, while it is executed |
@@ -33,6 +33,7 @@ mod placement;
 mod probes;
 mod pulse;
 mod ranges;
+mod returns;
 mod session;
 mod shims;
 mod signals;
@@ -50,4 +51,5 @@ pub use names::NameError;
 pub use nanoprobe_patch::Tactic;
 pub use placement::{Patch, Placement, Refused, RefusedBecause, origins_of, without};
 pub use probes::{Place, Probe, Spot};
+pub use returns::ReturnRefusal;
 pub use session::{Begun, Choice, Output, Session};

@@ -13,16 +13,18 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use nanoprobe_arena::Structure as _;
-use nanoprobe_arena::layout::{Enabling as EnablingLayout, ORIGIN_PUSHED_SHIFT};
+use nanoprobe_arena::layout::{Enabling as EnablingLayout, OFFSET_RETURNED, ORIGIN_PUSHED_SHIFT};
+use nanoprobe_lang::options::ReturnForm;
 use nanoprobe_patch::{
     Built, Fire, FireCondition, FunctionMap, NearSpace, Origin, PlanOptions, Point, Position, Refusal, RunPlan,
-    Runtime, Tactic, TargetAddress, build, plan, reconcile,
+    Runtime, Tactic, TargetAddress, build, build_return_stub, plan, reconcile,
 };
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
 use crate::code::{self, extent_around};
 use crate::enable::{Enabling, Enablings, probe_kind};
 use crate::probes::{Place, ProbeList, Spot};
+use crate::returns::{self, ReturnPolicy, ReturnRefusal};
 use crate::space::{Full, Space};
 
 /// Where an IFUNC's resolver sent the program: resolver to implementation.
@@ -43,6 +45,11 @@ pub struct Patch {
     pub function: TargetAddress,
     /// No probe, but a call of ours in front of the program's own (see [`crate::shims`]).
     pub shim: bool,
+    /// Whether a return address is replaced in it.
+    pub takes_return: bool,
+    /// An unwinder's entry, or the linker's, where replaced return addresses are put back: it stays as long as there may be
+    /// any, that is, until all threads stand still at the end.
+    pub guards_returns: bool,
 }
 
 /// A probe that has no place, or one of whose sites has none.
@@ -77,6 +84,12 @@ pub enum RefusedBecause {
     /// The target's text is not what the file says.
     #[error("the text in memory differs from the file: somebody else patched it (a kernel uprobe, a debugger?)")]
     TextDiffers,
+    /// The return address was to be replaced, and may not be.
+    #[error("its return address cannot be replaced: {0}")]
+    ReturnAddress(ReturnRefusal),
+    /// Neither form of a return probe.
+    #[error("not all of its exits can be found ({at} is no known instruction), nor can its return address be replaced: {0}", at = .1)]
+    NoReturnForm(ReturnRefusal, TargetAddress),
     /// See [`crate::shims`].
     #[error("the program sets its signal mask here, where nanoprobe itself must intervene")]
     Shim,
@@ -132,6 +145,8 @@ pub struct Planner<'a> {
     pub force: Option<Tactic>,
     /// Bytes of a string.
     pub strsize: u32,
+    /// How return probes are made.
+    pub returns: ReturnPolicy<'a>,
     /// What fires in each function that was planned so far, by its start.
     pub placed: &'a mut Fired,
 }
@@ -227,6 +242,8 @@ impl Planner<'_> {
                     sites,
                     function: function.start,
                     shim: false,
+                    takes_return: fires(run).any(|fire| matches!(fire, Fire::TakeReturn { .. })),
+                    guards_returns: fires(run).any(|fire| matches!(fire, Fire::Unconditional { .. })),
                 });
             }
             Err(refusal) => placement.refused.push(refuse(refusal)),
@@ -338,31 +355,118 @@ impl Planner<'_> {
                 points.push(hook);
             }
         }
-        for (number, spot) in &group.members {
-            let Some(enabling) = self.enablings.list().get(*number) else {
-                continue;
+        let enablings = self.enablings;
+        let member = |(number, spot): &(usize, Spot)| Some((enablings.list().get(*number)?, *spot));
+        let has_exits = group.members.iter().any(|(_, spot)| *spot == Spot::Exits);
+        let by_address = match self.returns_by_address(group, &parts) {
+            Ok(by_address) => by_address,
+            Err(reason) => {
+                if has_exits {
+                    refused.push(refuse(Some(entry), reason));
+                }
+                let others = group.members.iter().filter(|(_, spot)| *spot != Spot::Exits);
+                for (enabling, spot) in others.filter_map(member) {
+                    if let Err(reason) = self.add_points(group, enabling, spot, &parts, &mut points) {
+                        refused.push(refuse(Some(entry), reason));
+                    }
+                }
+                return self.plan_parts(group, &parts, &points, runs, refused);
+            }
+        };
+        let mut returns = Vec::new();
+        for (enabling, spot) in group.members.iter().filter_map(member) {
+            let added = if spot == Spot::Exits && by_address {
+                self.point_of(enabling, entry, OFFSET_RETURNED, FireCondition::Always, Position::Entry)
+                    .map(|point| returns.push(point))
+            } else {
+                self.add_points(group, enabling, spot, &parts, &mut points)
             };
-            let added = spread(
-                *spot,
-                entry,
-                &parts,
-                &mut points,
-                |site, offset, condition, position| {
-                    // Where nobody enters, something may be live below the stack pointer.
-                    let is_entry = *spot == Spot::Entry || group.is_function;
-                    let position = if is_entry { position } else { Position::Inside };
-                    self.point_of(enabling, site, offset, condition, position)
-                },
-            );
             if let Err(reason) = added {
                 refused.push(refuse(Some(entry), reason));
             }
         }
+        if !returns.is_empty() {
+            // Behind all that fires at the entry.
+            match self.take_return(entry, returns) {
+                Ok(taken) => points.iter_mut().take(1).for_each(|points| points.push(taken.clone())),
+                Err(reason) => refused.push(refuse(Some(entry), reason)),
+            }
+        }
+        self.plan_parts(group, &parts, &points, runs, refused);
+    }
+
+    /// Which form the return probes of a function take.
+    fn returns_by_address(&self, group: &Group, parts: &[FunctionMap]) -> Result<bool, RefusedBecause> {
+        if !group.is_function {
+            return Ok(false);
+        }
+        let undecodable = parts.iter().find_map(FunctionMap::undecodable);
+        let by_choice = match self.returns.form {
+            ReturnForm::Exits => return Ok(false),
+            ReturnForm::Auto => false,
+            ReturnForm::Address => true,
+        };
+        if undecodable.is_none() && (!by_choice || parts.iter().all(|part| part.exits().is_empty())) {
+            return Ok(false);
+        }
+        let names = self.modules.get(group.module).into_iter().flat_map(|module| {
+            let at = module.bias().to_image(TargetAddress(group.extent.start));
+            let here = move |function: &&nanoprobe_symbols::Function| function.extent().start == at;
+            module
+                .functions()
+                .iter()
+                .filter(here)
+                .flat_map(|function| function.names())
+        });
+        match (returns::check_function(&self.returns, names, parts), undecodable) {
+            (Ok(()), _) => Ok(true),
+            (Err(refusal), Some(at)) if !by_choice => Err(RefusedBecause::NoReturnForm(refusal, at)),
+            (Err(refusal), _) => Err(RefusedBecause::ReturnAddress(refusal)),
+        }
+    }
+
+    fn add_points(
+        &mut self,
+        group: &Group,
+        enabling: &Enabling,
+        spot: Spot,
+        parts: &[FunctionMap],
+        points: &mut [Vec<Point>],
+    ) -> Result<(), RefusedBecause> {
+        let entry = TargetAddress(group.extent.start);
+        spread(spot, entry, parts, points, |site, offset, condition, position| {
+            // Where nobody enters, something may be live below the stack pointer.
+            let is_entry = spot == Spot::Entry || group.is_function;
+            let position = if is_entry { position } else { Position::Inside };
+            self.point_of(enabling, site, offset, condition, position)
+        })
+    }
+
+    /// The point that replaces the return address, with the stub in which the points of the return fire.
+    fn take_return(&mut self, entry: TargetAddress, returns: Vec<Point>) -> Result<Point, RefusedBecause> {
+        let full_frame = returns.iter().any(|point| point.full_frame);
+        let fires: Vec<Fire> = returns.into_iter().flat_map(|point| point.fires).collect();
+        let stub = build_return_stub(&fires, full_frame, &self.runtime, self.returns.exits)?;
+        let stub = self.code.put(stub, 16)?;
+        let take = self.returns.take;
+        let fires = vec![Fire::TakeReturn { take, stub }];
+        Ok(point(entry, FireCondition::Always, Position::Entry, false, fires))
+    }
+
+    fn plan_parts(
+        &self,
+        group: &Group,
+        parts: &[FunctionMap],
+        points: &[Vec<Point>],
+        runs: &mut Vec<(RunPlan, Function)>,
+        refused: &mut Vec<Refused>,
+    ) {
+        let entry = TargetAddress(group.extent.start);
         // Whatever tactic is to be measured, the linker's hook takes the one that fits.
         let options = PlanOptions {
             force: self.force.filter(|_| group.hooks.is_empty()),
         };
-        for (part, points) in parts.iter().zip(&points) {
+        for (part, points) in parts.iter().zip(points) {
             if points.is_empty() {
                 continue;
             }
@@ -377,7 +481,11 @@ impl Planner<'_> {
                 )
             }));
             let reasons = planned.refusals.into_iter();
-            refused.extend(reasons.map(|(site, reason)| refuse(Some(site), RefusedBecause::Patch(reason))));
+            refused.extend(reasons.map(|(site, reason)| Refused {
+                site: Some(site),
+                function: group.name.clone(),
+                reason: RefusedBecause::Patch(reason),
+            }));
         }
     }
 
@@ -484,6 +592,12 @@ pub fn extent_of_choice(modules: &[Module], choice: TargetAddress) -> Option<(us
         let end = module.bias().to_target(extent.end);
         (choice.0 < end.0).then_some((index, choice.0..end.0))
     })
+}
+
+/// Everything that fires in a run.
+fn fires(run: &RunPlan) -> impl Iterator<Item = &Fire> {
+    let points = run.instructions.iter().flat_map(|displaced| &displaced.points);
+    points.flat_map(|point| &point.fires)
 }
 
 /// Which original address a relocated one stands for, sorted for the agent's binary search; an entry holds up to the

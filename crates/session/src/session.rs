@@ -11,8 +11,9 @@
 mod events;
 mod libraries;
 mod matching;
+mod returns;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::mem::offset_of;
 use std::ops::Range;
@@ -150,6 +151,10 @@ pub struct Session {
     allow_unmatched: bool,
     ranges: crate::ranges::Publisher,
     next_status: Instant,
+    /// Where unwinders, and the linker, are hooked.
+    return_hooks: HashSet<u64>,
+    warned_of_returns: bool,
+    abandoned_calls: u64,
 }
 
 struct Timer {
@@ -254,6 +259,9 @@ impl Session {
             allow_unmatched,
             ranges: crate::ranges::Publisher::default(),
             next_status: Instant::now(),
+            return_hooks: HashSet::new(),
+            warned_of_returns: false,
+            abandoned_calls: 0,
         };
         session.match_tracer()?;
         session.update_modules()?;
@@ -410,6 +418,7 @@ impl Session {
         let first = if self.listing { self.enablings.list().len() } else { 0 };
         let armed = self.place(first, 0, &hooks, stopped)?;
         pauses.add(&armed.pauses);
+        self.serve_returns()?;
         Ok(Begun {
             pauses,
             patches: armed.patches,
@@ -439,15 +448,24 @@ impl Session {
         }
         let process = attachment.process.clone();
         let mut pauses = Pauses::default();
+        let takes_returns = placement.patches.iter().any(|patch| patch.takes_return) && !attachment.returns.mapped;
+        let map = |attachment: &mut Attachment, stopped: &mut Stopped| {
+            attachment.map_regions(stopped, &placement.regions)?;
+            if takes_returns {
+                attachment.map_returns(stopped)
+            } else {
+                Ok(())
+            }
+        };
         let stopped = match stopped {
             Some(mut stopped) => {
-                attachment.map_regions(&mut stopped, &placement.regions)?;
+                map(attachment, &mut stopped)?;
                 Some(stopped)
             }
-            None if placement.regions.is_empty() => None,
+            None if placement.regions.is_empty() && !takes_returns => None,
             None => {
                 let mut stopped = process.stop_one()?;
-                attachment.map_regions(&mut stopped, &placement.regions)?;
+                map(attachment, &mut stopped)?;
                 release_one(stopped, &mut pauses);
                 None
             }
@@ -584,7 +602,11 @@ impl Session {
 
     fn detach(&mut self) -> Result<Detached, SessionError> {
         match self.attachment.as_mut() {
-            Some(attachment) if !attachment.regions.is_empty() => detach::detach(attachment),
+            Some(attachment) if !attachment.regions.is_empty() => {
+                let detached = detach::detach(attachment)?;
+                self.abandoned_calls += detached.abandoned_calls;
+                Ok(detached)
+            }
             _ => Ok(Detached::default()),
         }
     }
@@ -621,6 +643,7 @@ impl Session {
             None => Losses::default(),
         };
         losses.dynamic_drops += self.tracer.dynamic_drops;
+        losses.missed_returns += self.abandoned_calls;
         Ok(losses)
     }
 
@@ -666,6 +689,9 @@ impl Session {
 
     fn planned(&mut self, first: usize, hooks: &[Hook]) -> Result<Placement, SessionError> {
         let force = self.forced_tactic()?;
+        let refusal = self.return_refusal();
+        let attachment = self.attachment.as_ref().ok_or(SessionError::NotAttached)?;
+        let returns = self.return_policy(attachment, refusal.as_ref());
         let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
         let code = attachment.addresses.code.0;
         let agent = move |function: AgentFunction| code + u64::from(function.offset());
@@ -683,6 +709,7 @@ impl Session {
             agent: &agent,
             force,
             strsize: self.limits.string_bytes(),
+            returns,
             placed: &mut self.placed,
         };
         Ok(planner.place(first, hooks))

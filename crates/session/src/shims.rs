@@ -137,6 +137,8 @@ pub fn add<'a>(
                         sites: Vec::new(),
                         function,
                         shim: true,
+                        takes_return: false,
+                        guards_returns: false,
                     });
                 }
                 Err(refusal) => placement.refused.push(refuse(refusal)),

@@ -33,6 +33,11 @@ impl Block {
             fires,
         })
     }
+
+    /// From the stack pointer at handlers, without a full frame, up to that at the site.
+    fn distance(&self) -> u64 {
+        frame::LIGHT_FRAME + frame::red_zone(self.position)
+    }
 }
 
 impl Block {
@@ -50,12 +55,7 @@ pub(super) fn emit_block(
     block: &Block,
     leaving: Option<(Original<'_>, &[Range<TargetAddress>])>,
 ) -> Result<(), Refusal> {
-    let too_large = |fire: &Fire| matches!(fire, Fire::Count { context_offset } if *context_offset > i32::MAX as u32);
-    if block.fires.iter().any(too_large) {
-        return Err(Refusal::TooLarge {
-            what: "offset of a counter in the context",
-        });
-    }
+    check_counters(&block.fires)?;
     let functions = block.fires.iter().filter(|fire| matches!(fire, Fire::Function { .. }));
     let functions = functions.count();
     if functions != 0 {
@@ -78,17 +78,40 @@ pub(super) fn emit_block(
     if let Some((_, inside)) = leaving {
         frame::emit_jump_if_inside(code, inside, leave)?;
     }
+    let unconditional = |fire: &&Fire| matches!(fire, Fire::Unconditional { .. });
+    for fire in block.fires.iter().filter(unconditional) {
+        if let Fire::Unconditional { function } = fire {
+            code.bytes_u64(&[0x48, 0xb8], function.0); // mov rax, function
+            code.bytes(&[0xff, 0xd0]); // call rax
+        }
+    }
+    if block.fires.iter().all(|fire| unconditional(&fire)) {
+        code.bind(leave);
+        frame::emit_leave(code, block.position);
+        return Ok(());
+    }
     frame::emit_find_context(code, rare, runtime, leave);
-    emit_fires(code, rare, block);
+    emit_fires(code, rare, &block.fires, block.distance(), block.full_frame);
     code.bind(leave);
     frame::emit_leave(code, block.position);
     Ok(())
 }
 
-/// The fires in their order; handlers that follow each other are guarded together.
-fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, block: &Block) {
+pub(super) fn check_counters(fires: &[Fire]) -> Result<(), Refusal> {
+    let too_large = |fire: &Fire| matches!(fire, Fire::Count { context_offset } if *context_offset > i32::MAX as u32);
+    if fires.iter().any(too_large) {
+        return Err(Refusal::TooLarge {
+            what: "offset of a counter in the context",
+        });
+    }
+    Ok(())
+}
+
+/// The fires in their order; handlers that follow each other are guarded together. `distance`: bytes from the stack
+/// pointer up to what it is at the site.
+pub(super) fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, fires: &[Fire], distance: u64, full_frame: bool) {
     let mut first = true;
-    let mut rest = block.fires.as_slice();
+    let mut rest = fires;
     while let Some(fire) = rest.first() {
         match *fire {
             Fire::Count { context_offset } => {
@@ -98,12 +121,22 @@ fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, block: &Block) {
             Fire::Call { .. } => {
                 let count = rest.iter().take_while(|fire| matches!(fire, Fire::Call { .. })).count();
                 let (calls, behind) = rest.split_at(count);
-                emit_calls(code, rare, block, calls, first);
+                emit_calls(code, rare, calls, distance, full_frame, first);
                 first = false;
                 rest = behind;
             }
             // Not here: blocks of functions have their own frame.
             Fire::Function { .. } => rest = rest.get(1..).unwrap_or_default(),
+            Fire::TakeReturn { take, stub } => {
+                code.bytes(&[0x56]); // push rsi
+                code.bytes_u32(&[0x48, 0x8d, 0xb4, 0x24], distance as u32 + 8); // lea rsi, [rsp + distance + 8]
+                let take = code.literal(take.0);
+                code.bytes_u64(&[0x48, 0xb8], stub.0); // mov rax, stub
+                code.local(&[0xff, 0x15], take); // call [rip + take]
+                code.bytes(&[0x5e]); // pop rsi
+                rest = rest.get(1..).unwrap_or_default();
+            }
+            Fire::Unconditional { .. } => rest = rest.get(1..).unwrap_or_default(),
         }
     }
 }
@@ -112,7 +145,14 @@ fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, block: &Block) {
 ///   if context->busy: context->missed++          once a hit
 ///   else: busy = 1; frame, target_rsp; each: enabling, call; busy = 0
 /// ```
-fn emit_calls(code: &mut Assembler, rare: &mut Vec<Rare>, block: &Block, calls: &[Fire], counts_missed: bool) {
+fn emit_calls(
+    code: &mut Assembler,
+    rare: &mut Vec<Rare>,
+    calls: &[Fire],
+    distance: u64,
+    full_frame: bool,
+    counts_missed: bool,
+) {
     let behind = code.label();
     code.bytes(&[0x41, 0x83, 0x3f, 0]); // cmp dword [r15 + busy], 0
     if counts_missed {
@@ -125,13 +165,13 @@ fn emit_calls(code: &mut Assembler, rare: &mut Vec<Rare>, block: &Block, calls: 
     code.bytes(&[0x41, 0xc7, 0x07, 1, 0, 0, 0]); // mov dword [r15 + busy], 1
     code.bytes(&[0x49, 0x89, 0x67, context::FRAME]); // mov [r15 + frame], rsp
     // lea rax, [rsp + distance]
-    let distance = (frame::LIGHT_FRAME + frame::red_zone(block.position)) as u32;
+    let distance = distance as u32;
     match i8::try_from(distance) {
         Ok(distance) => code.bytes(&[0x48, 0x8d, 0x44, 0x24, distance as u8]),
         Err(_) => code.bytes_u32(&[0x48, 0x8d, 0x84, 0x24], distance),
     }
     code.bytes(&[0x49, 0x89, 0x47, context::TARGET_RSP]); // mov [r15 + target_rsp], rax
-    if block.full_frame {
+    if full_frame {
         code.bytes(&[0x53, 0x51, 0x52, 0x56, 0x57, 0x55]); // push rbx, rcx, rdx, rsi, rdi, rbp
         for register in 0..7 {
             code.bytes(&[0x41, 0x50 + register]); // push r8 .. r14
@@ -146,7 +186,7 @@ fn emit_calls(code: &mut Assembler, rare: &mut Vec<Rare>, block: &Block, calls: 
         code.bytes_u64(&[0x48, 0xb8], handler.0); // mov rax, handler
         code.bytes(&[0xff, 0xd0]); // call rax
     }
-    if block.full_frame {
+    if full_frame {
         code.bytes(&[0x48, 0x83, 0xc4, 104]); // add rsp, 104: the handlers left all of them alone
     }
     code.bytes(&[0x41, 0xc7, 0x07, 0, 0, 0, 0]); // mov dword [r15 + busy], 0

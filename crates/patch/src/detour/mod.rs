@@ -15,10 +15,12 @@ mod compose;
 mod fires;
 mod frame;
 mod function;
+mod returned;
 
 use std::collections::BTreeMap;
 
 pub(crate) use compose::{Content, compose};
+pub use returned::{ReturnExits, build_return_stub};
 
 use crate::{Refusal, RunPlan, Tactic, TargetAddress, TextRange};
 

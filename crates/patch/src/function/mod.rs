@@ -4,6 +4,7 @@ mod decode;
 mod exits;
 mod follow;
 mod kind;
+mod return_address;
 mod tables;
 
 use std::ops::Range;
@@ -14,6 +15,7 @@ pub use decode::analyze;
 pub use exits::Exit;
 pub use follow::{Surroundings, follow};
 pub(crate) use kind::Kind;
+pub use return_address::ReturnAddressUse;
 
 /// The bytes of a function *and* the padding behind it, up to the next function's start or the section's end.
 #[derive(Clone, Copy, Debug)]
@@ -195,6 +197,11 @@ impl FunctionMap {
     /// Every way out of the function, ascending: see [`Exit`].
     pub fn exits(&self) -> Vec<Exit> {
         exits::exits(self)
+    }
+
+    /// What the function does with its own return address besides returning to it, as far as its code shows.
+    pub fn return_address_use(&self) -> Option<ReturnAddressUse> {
+        return_address::find(self)
     }
 
     /// Whether an address lies in the function or one of its fragments.

@@ -14,6 +14,7 @@ impl Session {
             // Its patches went with it; what comes to lie there is somebody else's.
             if let Some(range) = self.modules.range(index) {
                 self.placed.retain(|start, _| !range.contains(start));
+                self.return_hooks.retain(|address| !range.contains(address));
                 if let Some(attachment) = self.attachment.as_mut() {
                     attachment.forget(&range);
                 }
@@ -64,6 +65,7 @@ impl Session {
             reads_memory: needs.reads_memory,
             walks_stacks: needs.walks_stacks,
             stop: self.options.stop,
+            active_calls: self.options.active_calls,
         })
     }
 
@@ -97,7 +99,7 @@ impl Session {
             return Ok(());
         }
         let pulse = self.pulse();
-        let result = self.update_libraries();
+        let result = self.update_libraries().and_then(|()| self.serve_returns());
         drop(pulse);
         if let (Err(SessionError::NoMatch { .. } | SessionError::Name(_)), Some(process)) = (&result, &self.process)
             && process.is_child()

@@ -1,0 +1,291 @@
+/* Return addresses that are replaced (kretprobes): see returns.h for the theory of operation. */
+#include "returns.h"
+#include "chain.h"
+#include "guard.h"
+#include "ranges.h"
+
+#define NP_STATE_OF(state) ((state) & 3u)
+/* No stack is larger: what lies further up from a stack pointer is another thread's. */
+#define NP_STACK_BYTES_MAX (1UL << 30)
+/* mov $15, %rax; sysc(all): where a signal handler returns to. */
+#define NP_SIGRETURN_CODE 0x0f0000000fc0c748UL
+
+NP_INLINE struct np_return_pool *pool_of_process(void)
+{
+	return (struct np_return_pool *)np_load_once(*(u64 *)&np_header.returns);
+}
+
+NP_INLINE u64 thunk_of(u64 index)
+{
+	return np_header.thunks + index * NP_RETURN_THUNK_BYTES;
+}
+
+/* The instance whose thunk begins at `address`; NP_RETURN_INSTANCES: there is none. */
+NP_INLINE u64 index_of(u64 address)
+{
+	u64 offset = address - np_header.thunks;
+	return offset < NP_RETURN_INSTANCES * NP_RETURN_THUNK_BYTES && np_header.thunks ? offset / NP_RETURN_THUNK_BYTES
+	                                                                                : NP_RETURN_INSTANCES;
+}
+
+u64 np_real_return_address(u64 address)
+{
+	for (u32 link = 0; link <= NP_RETURN_CHAIN_MAX; link++) {
+		u64 index = index_of(address);
+		if (np_likely(index >= NP_RETURN_INSTANCES))
+			break;
+		address = np_load_once(pool_of_process()->instances[index].address);
+	}
+	return address;
+}
+
+/* Whether `address` can only be where a call returns to, or a signal handler. At a function's entry that is what the
+ * stack pointer points at; at a label that is no function's, whatever its name says, it hardly is. */
+static NP_COLD int follows_patched_call(u64 address)
+{
+	const struct np_redirect *entry = np_entry_before(np_load_once(*(u64 *)&np_header.redirects), address - 1);
+	u64 code;
+	return (entry && address - entry->from <= 15) ||
+	       (np_guarded_u64(address, &code) && code == NP_SIGRETURN_CODE);
+}
+
+NP_INLINE int follows_call(u64 address)
+{
+	u64 before;
+	if (address < NP_LOWEST_ADDRESS + 8 || address > NP_HIGHEST_ADDRESS || !np_guarded_u64(address - 8, &before))
+		return 0;
+	u32 opcode = (u8)(before >> 24); /* five bytes back: call rel32, or our jump over it */
+	if (np_likely(opcode == 0xe8 || opcode == 0xe9))
+		return 1;
+	/* ff /2 with an operand of 1, 2, 3, 5 or 6 bytes; its first byte and the middle bits of its second. */
+	static const u8 lengths[5] = { 2, 3, 4, 6, 7 };
+	for (u32 number = 0; number < 5; number++) {
+		u32 pair = (u32)(before >> (64 - 8 * lengths[number])) & 0x38ff;
+		if (pair == 0x10ff)
+			return 1;
+	}
+	return (u8)(before >> 16) == 0xe9 || (u8)(before >> 8) == 0xe9 || follows_patched_call(address);
+}
+
+/* Whether somebody may still return through this instance's thunk: as long as its slot holds the thunk, or the address
+ * that was put back there: a thread may have loaded the thunk's address in the moment before. */
+static int is_needed(const struct np_return_pool *pool, u64 index)
+{
+	const struct np_return_instance *instance = &pool->instances[index];
+	u64 word, mine = thunk_of(index);
+	if (!np_guarded_u64(instance->slot, &word))
+		return 0;
+	for (u32 link = 0; link <= NP_RETURN_CHAIN_MAX; link++) {
+		if (word == mine)
+			return 1;
+		u64 other = index_of(word);
+		if (other >= NP_RETURN_INSTANCES)
+			return word == np_real_return_address(mine);
+		word = np_load_once(pool->instances[other].address);
+	}
+	return 1;
+}
+
+/* Takes the instance if its state is still `state`. */
+NP_INLINE int claim(struct np_return_instance *instance, u32 state)
+{
+	return __atomic_compare_exchange_n(&instance->state, &state, ((state & ~3u) + 4) | NP_RETURN_CLAIMED, 0,
+	                                   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+/* A chunk of its own for a thread that has `owned` of them; its first instance is claimed. */
+static struct np_return_instance *claim_chunk(struct np_context *context, struct np_return_pool *pool, u32 owned)
+{
+	u32 maxactive = (u32)np_minimum(pool->head.maxactive, NP_RETURN_INSTANCES), taken = owned * NP_RETURN_CHUNK;
+	u32 chunk = np_load_once(pool->head.chunk_count);
+	if (taken >= maxactive)
+		return 0;
+	do {
+		if (chunk >= NP_RETURN_CHUNKS)
+			return 0;
+	} while (!__atomic_compare_exchange_n(&pool->head.chunk_count, &chunk, chunk + 1, 0, __ATOMIC_ACQ_REL,
+	                                      __ATOMIC_ACQUIRE));
+	struct np_return_instance *instances = &pool->instances[chunk * NP_RETURN_CHUNK];
+	for (u32 number = maxactive - taken; number < NP_RETURN_CHUNK; number++)
+		np_store(instances[number].state, NP_RETURN_NEVER);
+	np_store(instances->state, NP_RETURN_CLAIMED);
+	np_store(pool->chunk_owners[chunk], context->index + 1);
+	return instances;
+}
+
+/* An instance of the thread's that is free, else one that nobody needs any more, else one of a new chunk; 0: none. */
+static NP_COLD struct np_return_instance *claim_slowly(struct np_context *context, struct np_return_pool *pool)
+{
+	u32 owned = 0, chunks = (u32)np_minimum(np_load_once(pool->head.chunk_count), NP_RETURN_CHUNKS);
+	for (u32 pass = 0; pass < 2; pass++) {
+		owned = 0;
+		for (u32 chunk = 0; chunk < chunks; chunk++) {
+			if (np_load_once(pool->chunk_owners[chunk]) != context->index + 1)
+				continue;
+			owned++;
+			for (u32 number = 0; number < NP_RETURN_CHUNK; number++) {
+				u64 index = chunk * NP_RETURN_CHUNK + number;
+				struct np_return_instance *instance = &pool->instances[index];
+				u32 state = np_load_once(instance->state);
+				if (NP_STATE_OF(state) == NP_RETURN_FREE && claim(instance, state))
+					return instance;
+				if (pass && NP_STATE_OF(state) == NP_RETURN_ARMED && !is_needed(pool, index) &&
+				    claim(instance, state)) {
+					context->returns_missed++;
+					return instance;
+				}
+			}
+		}
+	}
+	return claim_chunk(context, pool, owned);
+}
+
+/* The instance that the thread has used last, or the one behind it. */
+NP_INLINE struct np_return_instance *claim_next(struct np_context *context, struct np_return_pool *pool)
+{
+	struct np_return_instance *instance = (struct np_return_instance *)context->return_cursor;
+	u64 offset = context->return_cursor - (u64)pool->instances, index = offset / sizeof(*instance);
+	if (np_likely(offset < sizeof(pool->instances) && offset % sizeof(*instance) == 0 &&
+	              pool->chunk_owners[index / NP_RETURN_CHUNK] == context->index + 1)) {
+		u32 state = np_load_once(instance->state);
+		if (np_likely(NP_STATE_OF(state) == NP_RETURN_FREE && claim(instance, state)))
+			return instance;
+	}
+	return claim_slowly(context, pool);
+}
+
+NP_ENTRY u64 np_return_take(struct np_context *context, u64 slot, u64 stub)
+{
+	struct np_return_pool *pool = pool_of_process();
+	u64 address = *(volatile u64 *)slot, inner = index_of(address);
+	u32 depth = 0;
+	if (np_unlikely(np_load_once(pool->head.events) != np_load_once(pool->head.answered)))
+		goto missed;
+	if (np_unlikely(inner < NP_RETURN_INSTANCES)) {
+		/* Reached by a tail call: the caller's instance waits below this one. */
+		const struct np_return_instance *below = &pool->instances[inner];
+		if (below->slot == slot && below->stub == stub)
+			return 0; /* the function has jumped to its own start: it returns once */
+		if (below->slot != slot || below->depth >= NP_RETURN_CHAIN_MAX)
+			goto missed;
+		depth = below->depth + 1;
+	} else if (np_unlikely(!follows_call(address))) {
+		goto missed;
+	}
+	struct np_return_instance *instance = claim_next(context, pool);
+	if (np_unlikely(!instance))
+		goto missed;
+	u64 index = (u64)(instance - pool->instances);
+	instance->address = address;
+	instance->slot = slot;
+	instance->stub = stub;
+	instance->depth = depth;
+	/* The state first: whoever interrupts us here and unwinds must see what it has to put back. */
+	np_store(instance->state, (instance->state & ~3u) | NP_RETURN_ARMED);
+	np_store(*(u64 *)slot, thunk_of(index));
+	context->return_cursor = (index + 1) % NP_RETURN_CHUNK ? (u64)(instance + 1) : 0;
+	return (u64)instance;
+missed:
+	context->returns_missed++;
+	return 0;
+}
+
+/* Yields whether `slot` held `thunk`; then it holds `address` now. Another thread may be returning through it. */
+NP_INLINE int replace_in_slot(u64 slot, u64 thunk, u64 address)
+{
+	u64 word;
+	if (!np_guarded_u64(slot, &word) || word != thunk)
+		return 0;
+	__asm__ goto(NP_GUARDED("lock cmpxchgq %2, (%1)")
+		: "+a"(word) : "r"(slot), "r"(address) : "memory", "cc" : fault);
+	return word == thunk;
+fault:
+	return 0;
+}
+
+static void put_back(u64 lowest, u64 bytes)
+{
+	struct np_return_pool *pool = pool_of_process();
+	u64 count = np_minimum(np_load_once(pool->head.chunk_count), NP_RETURN_CHUNKS) * NP_RETURN_CHUNK;
+	for (u64 index = 0; index < count; index++) {
+		struct np_return_instance *instance = &pool->instances[index];
+		if (NP_STATE_OF(np_load_once(instance->state)) != NP_RETURN_ARMED)
+			continue;
+		u64 slot = instance->slot;
+		if (slot - lowest < bytes)
+			replace_in_slot(slot, thunk_of(index), np_real_return_address(instance->address));
+	}
+}
+
+NP_ENTRY void np_return_put_back(void)
+{
+	put_back((u64)__builtin_frame_address(0), NP_STACK_BYTES_MAX);
+}
+
+NP_ENTRY void np_return_suspend(void)
+{
+	__atomic_fetch_add(&pool_of_process()->head.events, 1, __ATOMIC_SEQ_CST);
+	put_back(0, ~0UL);
+}
+
+_Static_assert(__builtin_offsetof(struct np_image, returns) == 80, "used below");
+_Static_assert(__builtin_offsetof(struct np_return_pool, instances) == 4160, "used below");
+_Static_assert(sizeof(struct np_return_instance) == 32, "used below");
+_Static_assert(__builtin_offsetof(struct np_return_instance, stub) == 16, "used below");
+_Static_assert(__builtin_offsetof(struct np_return_instance, state) == 24, "used below");
+_Static_assert(__builtin_offsetof(struct np_context, return_cursor) == 272, "used below");
+
+__asm__(".text\n"
+	/* From a detour: rax = the stub, rsi = the slot, r15 = the context. Yields in rax; everything else stays. */
+	".globl np_return_take_at\n"
+	".type np_return_take_at, @function\n"
+	"np_return_take_at:\n"
+	"	pushq %rdi\n"
+	"	pushq %rdx\n"
+	"	movq %r15, %rdi\n"
+	"	movq %rax, %rdx\n"
+	"	call np_return_take\n"
+	"	popq %rdx\n"
+	"	popq %rdi\n"
+	"	ret\n"
+	".size np_return_take_at, . - np_return_take_at\n"
+	/* From a thunk: eax = the instance's number, rsp = slot - 24, rax of the program on top of the stack. */
+	".globl np_return_arrive\n"
+	".type np_return_arrive, @function\n"
+	"np_return_arrive:\n"
+	"	pushq %r15\n"
+	"	movl %eax, %r15d\n"
+	"	lahf\n"
+	"	seto %al\n"
+	"	pushq %rax\n"
+	"	shlq $5, %r15\n"
+	"	addq np_header+80(%rip), %r15\n"
+	"	movq 4160(%r15), %rax\n"
+	"	addq $4160, %r15\n"
+	"	movq %r15, 24(%rsp)\n"
+	"	movq %rax, 32(%rsp)\n"
+	"	jmp *16(%r15)\n"
+	".size np_return_arrive, . - np_return_arrive\n"
+	/* From a stub: the context is in r15. */
+	".globl np_return_leave\n"
+	".type np_return_leave, @function\n"
+	"np_return_leave:\n"
+	"	movq 24(%rsp), %rax\n"
+	"	movq %rax, 272(%r15)\n"
+	".size np_return_leave, . - np_return_leave\n"
+	/* The same without a context. */
+	".globl np_return_leave_bare\n"
+	".type np_return_leave_bare, @function\n"
+	"np_return_leave_bare:\n"
+	"	movq 24(%rsp), %rax\n"
+	"	movq 32(%rsp), %r15\n"
+	"	movq %r15, 40(%rsp)\n"
+	"	andl $-4, 24(%rax)\n"
+	"	popq %rax\n"
+	"	addb $0x7f, %al\n"
+	"	sahf\n"
+	"	popq %r15\n"
+	"	popq %rax\n"
+	"	leaq 24(%rsp), %rsp\n"
+	"	jmp *-8(%rsp)\n"
+	".size np_return_leave_bare, . - np_return_leave_bare\n");

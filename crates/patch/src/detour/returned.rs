@@ -1,0 +1,60 @@
+//! What fires when a function returns whose return address was replaced (`agent/returns.h`).
+//!
+//! The thunk has pushed what a detour pushes, below two words of its own, so handlers find the frame that they know:
+//!
+//! ```text
+//!   context->target_rsp ->  the slot: the thunk's address      as at the function's entry
+//!                           the real address, the instance
+//!                           rax, r15
+//!   context->frame  ->      flags
+//! ```
+
+use super::fires::{check_counters, emit_fires};
+use super::{Runtime, frame};
+use crate::assemble::Assembler;
+use crate::{Fire, Refusal, TargetAddress};
+
+/// The two words of the thunk.
+const THUNK_WORDS: u64 = 16;
+
+/// Where a stub leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReturnExits {
+    /// `np_return_leave`.
+    pub with_context: TargetAddress,
+    /// `np_return_leave_bare`.
+    pub without_context: TargetAddress,
+}
+
+/// Builds the stub of a function: finds the thread's context, fires, leaves. It runs wherever it is written.
+///
+/// # Errors
+/// A counter beyond the reach of an instruction.
+pub fn build_return_stub(
+    fires: &[Fire],
+    full_frame: bool,
+    runtime: &Runtime,
+    exits: ReturnExits,
+) -> Result<Vec<u8>, Refusal> {
+    check_counters(fires)?;
+    let mut code = Assembler::default();
+    let mut rare = Vec::new();
+    let leave = code.label();
+    frame::emit_find_context(&mut code, &mut rare, runtime, leave);
+    emit_fires(
+        &mut code,
+        &mut rare,
+        fires,
+        frame::LIGHT_FRAME + THUNK_WORDS,
+        full_frame,
+    );
+    let with_context = code.literal(exits.with_context.0);
+    code.local(&[0xff, 0x25], with_context); // jmp [rip + with_context]
+    code.bind(leave);
+    let without_context = code.literal(exits.without_context.0);
+    code.local(&[0xff, 0x25], without_context); // jmp [rip + without_context]
+    for path in rare {
+        frame::emit_rare(&mut code, runtime, path);
+    }
+    code.finish()?.link(TargetAddress(0))
+}

@@ -1,0 +1,307 @@
+//! Return probes by the return address (a kretprobe): where that form may be used, and what it needs. Pure; what is made of
+//! it in the target is in [`pool`]. How it works is told in `agent/returns.h`.
+//!
+//! The program must never meet a replaced address where it looks for a real one. So the form is refused
+//!
+//! | where | because |
+//! |---|---|
+//! | a shadow stack is on | the processor compares |
+//! | Go, OCaml, the JVM, V8, .NET, Mono | they look up return addresses in tables of their own |
+//! | greenlets, Ruby, Guile | stacks are copied away, so that nobody can tell when an instance is done |
+//! | an unwinder may be there that has no name | it cannot be hooked |
+//! | a function uses its return address, or returns twice | see [`needs_its_return_address`] |
+//!
+//! and everywhere else the unwinders that have names are hooked ([`unwinders`]).
+
+mod pool;
+
+use nanoprobe_lang::options::ReturnForm;
+use nanoprobe_patch::{FunctionMap, ReturnAddressUse, TargetAddress};
+use nanoprobe_symbols::{ImageAddress, Linking, Module, ModuleKind, RelocationTarget};
+
+pub(crate) use pool::{PutBack, Returns, put_back};
+
+/// Why a return address is not replaced.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReturnRefusal {
+    /// CET: `x86_Thread_features` of /proc/PID/status.
+    #[error("the process has a shadow stack, on which the processor compares return addresses")]
+    ShadowStack,
+    /// A language runtime that reads return addresses, or moves stacks.
+    #[error("{runtime} is in the process, which reads the return addresses on the stack or moves them")]
+    Runtime {
+        /// Which.
+        runtime: &'static str,
+    },
+    /// Code that may unwind stacks, and has no symbols.
+    #[error("{module} may unwind stacks by code of its own, and has no symbols by which it could be found")]
+    HiddenUnwinder {
+        /// Where.
+        module: String,
+    },
+    /// Libraries that come could not be looked at in time.
+    #[error("there is no hook in the dynamic linker by which a new library would be noticed")]
+    NoLinkerHook,
+    /// By its name.
+    #[error("{name} uses its return address, or returns twice")]
+    Name {
+        /// The function.
+        name: String,
+    },
+    /// By its code.
+    #[error(transparent)]
+    Use(#[from] ReturnAddressUse),
+}
+
+/// What planning has to know about return probes.
+#[derive(Clone, Copy, Debug)]
+pub struct ReturnPolicy<'a> {
+    /// What was asked for.
+    pub form: ReturnForm,
+    /// Why no return address of the process is replaced.
+    pub refusal: Option<&'a ReturnRefusal>,
+    /// `np_return_take_at`.
+    pub take: TargetAddress,
+    /// Where stubs lead.
+    pub exits: nanoprobe_patch::ReturnExits,
+}
+
+/// Whether the return address of a function may be replaced.
+///
+/// # Errors
+/// It may not.
+pub fn check_function<'a>(
+    policy: &ReturnPolicy<'_>,
+    names: impl Iterator<Item = &'a str>,
+    parts: &[FunctionMap],
+) -> Result<(), ReturnRefusal> {
+    if let Some(refusal) = policy.refusal {
+        return Err(refusal.clone());
+    }
+    let mut names = names;
+    if let Some(name) = names.find(|name| needs_its_return_address(name)) {
+        return Err(ReturnRefusal::Name { name: name.to_owned() });
+    }
+    match parts.iter().find_map(FunctionMap::return_address_use) {
+        Some(used) => Err(used.into()),
+        None => Ok(()),
+    }
+}
+
+/// Functions for which the return address is more than where they return to: it says who the caller is (dlsym), it is
+/// returned to twice (setjmp, vfork), it is no return address at all (_start), or they read those of others.
+pub fn needs_its_return_address(name: &str) -> bool {
+    const NAMES: [&str; 44] = [
+        "setjmp",
+        "_setjmp",
+        "__setjmp",
+        "sigsetjmp",
+        "__sigsetjmp",
+        "savectx",
+        "vfork",
+        "__vfork",
+        "__libc_vfork",
+        "clone",
+        "__clone",
+        "clone3",
+        "__clone3",
+        "getcontext",
+        "__getcontext",
+        "setcontext",
+        "__setcontext",
+        "swapcontext",
+        "__swapcontext",
+        "__start_context",
+        "dlopen",
+        "__dlopen",
+        "dlmopen",
+        "__dlmopen",
+        "dlsym",
+        "__dlsym",
+        "dlvsym",
+        "__dlvsym",
+        "__libc_dlopen_mode",
+        "__libc_dlsym",
+        "_dl_debug_state",
+        "dl_debug_state",
+        "_start",
+        "_dl_start",
+        "_dl_start_user",
+        "_dlstart",
+        "__restore_rt",
+        "__restore",
+        "mcount",
+        "_mcount",
+        "__fentry__",
+        "__cyg_profile_func_enter",
+        "__cyg_profile_func_exit",
+        "__gmon_start__",
+    ];
+    const PREFIXES: [&str; 18] = [
+        "_Unwind_",
+        "__unw_",
+        "unw_",
+        "_ULx86_64_",
+        "_Ux86_64_",
+        "_dl_runtime_",
+        "_dl_tlsdesc_",
+        "__morestack",
+        "__x86.",
+        "__x86_",
+        "jump_fcontext",
+        "make_fcontext",
+        "ontop_fcontext",
+        "__asan_",
+        "__tsan_",
+        "__msan_",
+        "__sanitizer_",
+        "__interceptor_",
+    ];
+    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// The entries of unwinders: what walks a stack begins at one of them.
+const UNWINDERS: [&str; 13] = [
+    "_Unwind_RaiseException",
+    "_Unwind_Resume",
+    "_Unwind_Resume_or_Rethrow",
+    "_Unwind_ForcedUnwind",
+    "_Unwind_Backtrace",
+    "_Unwind_SjLj_RaiseException",
+    "_ULx86_64_init_local",
+    "_ULx86_64_init_local2",
+    "_Ux86_64_init_local",
+    "_Ux86_64_init_local2",
+    "unw_backtrace",
+    "unw_init_local",
+    "__unw_init_local",
+];
+
+/// Where the unwinders of a module begin.
+pub fn unwinders(module: &Module) -> Vec<ImageAddress> {
+    let functions = module.functions().iter();
+    let named = functions.filter(|function| function.names().any(|name| UNWINDERS.contains(&name)));
+    let mut found: Vec<ImageAddress> = named.map(|function| function.extent().start).collect();
+    found.dedup();
+    found
+}
+
+/// What is in a module that forbids it.
+pub fn check_module(module: &Module) -> Result<(), ReturnRefusal> {
+    if let Some(runtime) = runtime(module) {
+        return Err(ReturnRefusal::Runtime { runtime });
+    }
+    if may_hide_an_unwinder(module) {
+        return Err(ReturnRefusal::HiddenUnwinder {
+            module: module.name().to_owned(),
+        });
+    }
+    Ok(())
+}
+
+fn runtime(module: &Module) -> Option<&'static str> {
+    const LIBRARIES: [(&str, &str); 11] = [
+        ("libjvm.so", "the JVM"),
+        ("libcoreclr.so", ".NET"),
+        ("libmono", "Mono"),
+        ("libv8", "V8"),
+        ("libnode.so", "V8"),
+        ("libmozjs", "SpiderMonkey"),
+        ("libjavascriptcoregtk", "JavaScriptCore"),
+        ("_greenlet", "greenlet"),
+        ("libruby", "Ruby"),
+        ("libguile", "Guile"),
+        ("libgo.so", "Go"),
+    ];
+    const FUNCTIONS: [(&str, &str); 5] = [
+        ("caml_main", "OCaml"),
+        ("caml_startup", "OCaml"),
+        ("JNI_CreateJavaVM", "the JVM"),
+        ("rb_callcc_new", "Ruby"),
+        ("mono_jit_init", "Mono"),
+    ];
+    if module.linkage().go {
+        return Some("Go");
+    }
+    let of_library = |(start, runtime): &(&str, &'static str)| module.name().starts_with(start).then_some(*runtime);
+    let of_function = |name: &str| {
+        let v8 = name.starts_with("_ZN2v8").then_some("V8");
+        v8.or_else(|| {
+            FUNCTIONS
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, runtime)| *runtime)
+        })
+    };
+    let functions = || module.functions().iter().flat_map(|function| function.names());
+    LIBRARIES
+        .iter()
+        .find_map(of_library)
+        .or_else(|| functions().find_map(of_function))
+}
+
+/// Whoever walks a stack needs the modules' unwinding tables, and asks the linker where they are; who does so, has no
+/// symbols, and does not use an unwinder of somebody else's, may be one. A static program needs to ask nobody.
+fn may_hide_an_unwinder(module: &Module) -> bool {
+    if module.has_full_symbols() || !unwinders(module).is_empty() || module.kind() == ModuleKind::Vdso {
+        return false;
+    }
+    if module.kind() == ModuleKind::Executable && module.linkage().linking != Linking::Dynamic {
+        return true;
+    }
+    let relocations = module.relocations();
+    let imports = || {
+        relocations.iter().filter_map(|relocation| match &relocation.target {
+            RelocationTarget::Symbol {
+                name, definition: None, ..
+            } => Some(name.as_ref()),
+            _ => None,
+        })
+    };
+    let asks = imports().any(|name| matches!(name, "dl_iterate_phdr" | "_dl_find_object" | "__register_frame_info"));
+    asks && !imports().any(|name| name.starts_with("_Unwind_"))
+}
+
+/// Whether a process's threads have shadow stacks.
+pub fn has_shadow_stack(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let features = status
+        .lines()
+        .find_map(|line| line.strip_prefix("x86_Thread_features:"));
+    features.is_some_and(|features| features.split_whitespace().any(|feature| feature == "shstk"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn some_functions_need_their_return_address() {
+        for name in [
+            "setjmp",
+            "__sigsetjmp",
+            "vfork",
+            "dlsym",
+            "_Unwind_Resume",
+            "_dl_runtime_resolve_xsavec",
+        ] {
+            assert!(needs_its_return_address(name), "{name}");
+        }
+        for name in ["main", "malloc", "longjmp", "fork", "unwind", "startup"] {
+            assert!(!needs_its_return_address(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_unwinder_of_the_c_compiler_is_found() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let path = maps
+            .split_whitespace()
+            .find(|word| word.contains("/libgcc_s.so"))
+            .expect("Rust programs unwind by libgcc_s");
+        let bytes = nanoprobe_symbols::files::read(std::path::Path::new(path)).unwrap();
+        let module = Module::parse(std::sync::Arc::new(bytes), path).unwrap();
+        assert_eq!(unwinders(&module).len(), 5);
+        assert_eq!(check_module(&module), Ok(()));
+    }
+}

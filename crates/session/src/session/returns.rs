@@ -1,0 +1,156 @@
+//! Return addresses that are replaced: the session's part. What must be hooked is hooked before the first is replaced, and
+//! whenever libraries come.
+
+use nanoprobe_lang::options::ReturnForm;
+use nanoprobe_patch::ReturnExits;
+
+use super::*;
+use crate::probes::Spot;
+use crate::returns::{ReturnPolicy, ReturnRefusal, check_module, has_shadow_stack, unwinders};
+
+/// How often libraries may come while the unwinders of others are being hooked.
+const ROUNDS_MAX: usize = 16;
+
+impl Session {
+    /// Why no return address of this process may be replaced.
+    pub(super) fn return_refusal(&self) -> Option<ReturnRefusal> {
+        let spot = |enabling: &Enabling| match self.probes.get(enabling.probe)?.place {
+            Place::Function { spot, .. } => Some(spot),
+            _ => None,
+        };
+        let wanted = self.options.return_form != ReturnForm::Exits;
+        if !wanted
+            || !self
+                .enablings
+                .list()
+                .iter()
+                .any(|enabling| spot(enabling) == Some(Spot::Exits))
+        {
+            return None;
+        }
+        if self
+            .process
+            .as_ref()
+            .is_some_and(|process| has_shadow_stack(process.pid()))
+        {
+            return Some(ReturnRefusal::ShadowStack);
+        }
+        let dynamic = self
+            .executable()
+            .is_none_or(|module| module.linkage().linking == Linking::Dynamic);
+        if dynamic && self.hooks().is_empty() {
+            return Some(ReturnRefusal::NoLinkerHook);
+        }
+        let modules = self.modules.list().iter().enumerate();
+        let mut loaded = modules.filter(|(index, _)| self.modules.is_loaded(*index));
+        loaded.find_map(|(_, module)| check_module(module).err())
+    }
+
+    /// What planning has to know.
+    pub(super) fn return_policy<'a>(
+        &self,
+        attachment: &Attachment,
+        refusal: Option<&'a ReturnRefusal>,
+    ) -> ReturnPolicy<'a> {
+        ReturnPolicy {
+            form: self.options.return_form,
+            refusal,
+            take: attachment.agent(AgentFunction::ReturnTakeAt),
+            exits: ReturnExits {
+                with_context: attachment.agent(AgentFunction::ReturnLeave),
+                without_context: attachment.agent(AgentFunction::ReturnLeaveBare),
+            },
+        }
+    }
+
+    /// Lets return addresses be replaced, when all that could meet one is hooked. To be called whenever libraries may have
+    /// come; until it has succeeded none is.
+    pub(super) fn serve_returns(&mut self) -> Result<(), SessionError> {
+        for _ in 0..ROUNDS_MAX {
+            let Some(attachment) = self.attachment.as_ref().filter(|attachment| attachment.returns.mapped) else {
+                return Ok(());
+            };
+            let event = attachment.returns.events(attachment.process.memory())?;
+            let modules = self.modules.list().len();
+            self.update_libraries()?;
+            if let Some(refusal) = self.return_refusal() {
+                self.warn_of_returns(&format!(
+                    "{refusal}: returns that are seen by their return address are missed"
+                ));
+                return Ok(());
+            }
+            let missing = self.missing_return_hooks();
+            if !missing.is_empty() {
+                self.place(self.enablings.list().len(), self.modules.list().len(), &missing, None)?;
+                if !self.note_return_hooks(&missing) {
+                    self.warn_of_returns(
+                        "an unwinder cannot be hooked: returns that are seen by their return address are missed",
+                    );
+                    return Ok(());
+                }
+            } else if self.modules.list().len() == modules
+                && let Some(attachment) = self.attachment.as_ref()
+            {
+                // Nothing has come since the last hook was placed.
+                return attachment.returns.answer(attachment.process.memory(), event);
+            }
+        }
+        Ok(())
+    }
+
+    fn warn_of_returns(&mut self, text: &str) {
+        if !std::mem::replace(&mut self.warned_of_returns, true) {
+            self.outputs.push_back(Output::Warning(text.to_owned()));
+        }
+    }
+
+    fn return_hooks(&self) -> Vec<Hook> {
+        let Some(attachment) = self.attachment.as_ref() else {
+            return Vec::new();
+        };
+        let fire = |function| Fire::Unconditional {
+            function: attachment.agent(function),
+        };
+        let suspend = fire(AgentFunction::ReturnSuspend);
+        let linker = self.hooks().into_iter().map(|hook| Hook { fire: suspend, ..hook });
+        let modules = self.modules.list().iter().enumerate();
+        let modules = modules.filter(|(index, _)| self.modules.is_loaded(*index));
+        let unwinders = modules.flat_map(|(module, image)| {
+            unwinders(image).into_iter().map(move |address| Hook {
+                module,
+                address,
+                fire: fire(AgentFunction::ReturnPutBack),
+            })
+        });
+        linker.chain(unwinders).collect()
+    }
+
+    fn missing_return_hooks(&self) -> Vec<Hook> {
+        let mut hooks = self.return_hooks();
+        hooks.retain(|hook| {
+            self.address_of(hook)
+                .is_some_and(|address| !self.return_hooks.contains(&address.0))
+        });
+        hooks
+    }
+
+    /// Notes those that are in the text; yields whether all are.
+    fn note_return_hooks(&mut self, hooks: &[Hook]) -> bool {
+        let patched: HashSet<u64> = self
+            .patches()
+            .iter()
+            .flat_map(|patch| &patch.sites)
+            .map(|site| site.0)
+            .collect();
+        let addresses: Vec<u64> = hooks.iter().filter_map(|hook| Some(self.address_of(hook)?.0)).collect();
+        let all = addresses.iter().all(|address| patched.contains(address));
+        self.return_hooks
+            .extend(addresses.into_iter().filter(|address| patched.contains(address)));
+        all
+    }
+
+    fn address_of(&self, hook: &Hook) -> Option<TargetAddress> {
+        let module = self.modules.list().get(hook.module)?;
+        Some(module.bias().to_target(hook.address))
+    }
+}
