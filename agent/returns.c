@@ -196,7 +196,7 @@ NP_INLINE int replace_in_slot(u64 slot, u64 thunk, u64 address)
 	u64 word;
 	if (!np_guarded_u64(slot, &word) || word != thunk)
 		return 0;
-	__asm__ goto(NP_GUARDED("lock cmpxchgq %2, (%1)")
+	__asm__ volatile goto(NP_GUARDED("lock cmpxchgq %2, (%1)")
 		: "+a"(word) : "r"(slot), "r"(address) : "memory", "cc" : fault);
 	return word == thunk;
 fault:
