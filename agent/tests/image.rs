@@ -144,6 +144,8 @@ fn the_header_is_where_the_contract_says() {
         code_start: 6,
         code_end: 7,
         allow_syscalls: true,
+        returns: 0x9000,
+        thunks: 0xa000,
     };
     let image = image_with(header);
     let expected = Image {
@@ -157,7 +159,9 @@ fn the_header_is_where_the_contract_says() {
         code_end: 7,
         allow_syscalls: 1,
         use_rdpid: Image::from_bytes(&image).unwrap().use_rdpid,
-        reserved: [0; 6],
+        returns: header.returns,
+        thunks: header.thunks,
+        reserved: [0; 4],
     };
     assert_eq!(Image::from_bytes(&image), Some(expected));
     // Whether the machine has it, as the kernel says.
