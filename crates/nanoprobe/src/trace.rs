@@ -134,10 +134,11 @@ impl<'a> Trace<'a> {
         self.announce(session);
         if session.process().is_some() {
             self.verbose(format_args!(
-                "detach {:.1} ms, {}, {} sites",
+                "detach {:.1} ms, {}, {} sites, {} return addresses",
                 milliseconds(start.elapsed()),
                 stood(&gone.pauses),
-                gone.restored
+                gone.restored,
+                gone.calls
             ));
         }
         self.print(session, &mut printer, rest)?;

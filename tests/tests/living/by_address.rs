@@ -1,0 +1,227 @@
+//! Return probes that replace the return address (`-x return=address`), where calls end in every way there is.
+//!
+//! Each call that was entered returns, or is counted as missed, or was still in progress when the addresses were put back:
+//! `entry = return + missed + put back`, exactly.
+
+use std::process::Command;
+
+use nanoprobe_tests::command::{Running, run};
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::{said, table};
+use nanoprobe_tests::text::Snapshot;
+use nanoprobe_tests::tracer::{Form, Tracer, Tracing, nanoprobe, start_waiting, wait_until_armed};
+use nix::sys::signal::Signal;
+
+use crate::without_messages;
+
+const CALLS: &str = "pid$target:a.out:call_*:entry,pid$target:a.out:call_*:return { @[probename] = count(); }";
+
+/// What became of the calls of a run.
+#[derive(Debug, PartialEq, Eq)]
+struct Calls {
+    entered: i64,
+    returned: i64,
+    missed: i64,
+    put_back: i64,
+    /// As the program says.
+    really_returned: i64,
+}
+
+fn tracer(form: Form) -> Tracer {
+    Tracer::new(form)
+        .argument("-v")
+        .argument("-x")
+        .argument("return=address")
+}
+
+/// The sum of the numbers in front of a text.
+fn sum_in_front_of(text: &str, sign: &str) -> i64 {
+    let lines = text.lines().filter_map(|line| line.split_once(sign));
+    lines
+        .filter_map(|(before, _)| before.rsplit(' ').next()?.parse::<i64>().ok())
+        .sum()
+}
+
+fn ended(mut target: Running, tracing: Tracing) -> Calls {
+    target.wait_for("done\n");
+    let stdout = target.stdout();
+    let traced = tracing.interrupt().success();
+    target.go();
+    let finished = target.finish().success();
+    assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
+    let rows = table(&traced.results);
+    let count = |name: &str| rows.get(name).copied().unwrap_or(0);
+    let calls = Calls {
+        entered: count("entry"),
+        returned: count("return"),
+        missed: sum_in_front_of(&traced.finished.stderr, " returns missed"),
+        put_back: sum_in_front_of(&traced.finished.stderr, " return addresses"),
+        really_returned: said(&stdout, "returned"),
+    };
+    assert_eq!(calls.entered, said(&stdout, "called"), "{calls:?}");
+    assert_eq!(
+        calls.entered,
+        calls.returned + calls.missed + calls.put_back,
+        "{calls:?}"
+    );
+    assert!(calls.returned <= calls.really_returned, "{calls:?}");
+    calls
+}
+
+/// Attaches to `calls.c` before its first call, and detaches after its last.
+fn traced(form: Form, arguments: &str, options: &[&str]) -> Calls {
+    let mut target = start_waiting(&program("calls.c"), arguments);
+    let mut tracer = tracer(form);
+    for option in options {
+        tracer = tracer.argument("-x").argument(*option);
+    }
+    let tracing = tracer.clause(CALLS).attach(target.pid());
+    target.go();
+    ended(target, tracing)
+}
+
+live_tests! {
+    fn recursion_within_the_limit_is_seen(form) {
+        let calls = traced(form, &format!("deep {}", form.scale(3000, 300)), &[]);
+        assert_eq!(calls.returned, calls.really_returned);
+    }
+
+    /// The outermost calls get the instances, the deeper ones are counted.
+    fn recursion_beyond_the_limit_is_missed_exactly(form) {
+        let calls = traced(form, "deep 250", &["maxactive=100"]);
+        assert_eq!(calls, Calls { entered: 2510, returned: 1000, missed: 1510, put_back: 0, really_returned: 2510 });
+    }
+
+    fn calls_left_by_longjmp_are_recycled(form) {
+        let calls = traced(form, &format!("jump {}", form.scale(2000, 200)), &["maxactive=64"]);
+        assert_eq!(calls.returned, calls.really_returned);
+        assert!(calls.missed > 0);
+    }
+
+    /// pthread_exit and cancellation unwind through the calls, by a library that is loaded for it.
+    fn threads_end_inside(form) {
+        let calls = traced(form, "ends 60", &[]);
+        assert_eq!((calls.returned, calls.missed + calls.put_back), (0, 600));
+    }
+
+    fn signals_on_another_stack(form) {
+        let calls = traced(form, "signals 60", &["maxactive=64"]);
+        assert_eq!(calls.returned, calls.really_returned);
+    }
+
+    fn a_child_returns_through_its_parents_calls(form) {
+        let calls = traced(form, "forks 20", &[]);
+        assert_eq!(calls.returned, calls.really_returned);
+        assert_eq!(calls.missed, 0);
+    }
+
+    fn a_child_unwinds_its_parents_calls(form) {
+        let calls = traced(form, "fork_ends 10", &[]);
+        assert_eq!(calls.returned, calls.really_returned);
+    }
+
+    fn coroutines_interleave(form) {
+        let calls = traced(form, "coroutines 20", &[]);
+        assert_eq!(calls.returned, calls.really_returned);
+        assert_eq!(calls.missed, 0);
+    }
+
+    /// A call that one thread has made returns in another.
+    fn coroutines_migrate(form) {
+        let calls = traced(form, "migrations 20", &[]);
+        assert_eq!(calls.returned, calls.really_returned);
+        assert_eq!(calls.missed, 0);
+    }
+
+    fn a_backtrace_sees_the_real_addresses(form) {
+        let right = run(Command::new(program("calls.c")).args(["trace", "20"])).success();
+        let clause = CALLS;
+        let traced = tracer(form).clause(clause).command(&program("calls.c"), "trace 20").run().success();
+        assert_eq!(without_messages(&traced.finished.stdout), right.stdout);
+        let calls = self::traced(form, "trace 20", &[]);
+        assert_eq!(calls.entered, 200);
+    }
+
+    fn exceptions_pass_through(form) {
+        let arguments = form.scale(1000, 50).to_string();
+        let right = run(Command::new(program("exceptions.cpp")).arg(&arguments)).success();
+        let clause = "pid$target:a.out::entry,pid$target:a.out::return { @[probefunc, probename] = count(); }";
+        let traced = tracer(form).clause(clause).command(&program("exceptions.cpp"), &arguments).run().success();
+        assert_eq!(without_messages(&traced.finished.stdout), right.stdout);
+        let rows = table(&traced.results);
+        assert_eq!(rows["frame_outer entry"], said(&right.stdout, "outer_entries"));
+        assert_eq!(rows["frame_bottom entry"], said(&right.stdout, "bottom_entries"));
+        // What no exception passes is seen.
+        assert_eq!(rows["frame_bottom return"], said(&right.stdout, "bottom_returns"));
+    }
+
+    /// Both forms see the same calls with the same values, but for tail calls: who makes one returns the callee's value.
+    fn both_forms_agree(form) {
+        let names = ["plain", "switched", "with_cold_part", "recursive", "returns_nothing", "ten_arguments", "variadic"];
+        let probes: Vec<String> = names.iter().map(|name| format!("pid$target:a.out:{name}:return")).collect();
+        let clause = format!("{} {{ @[probefunc] = count(); @s[probefunc, \"sum\"] = sum(arg1); }}", probes.join(","));
+        let of = |option: &str| {
+            let traced = Tracer::new(form)
+                .argument("-x").argument(option)
+                .clause(&clause).command(&program("tails.c"), "50").run().complete();
+            table(&traced.results)
+        };
+        let (exits, address) = (of("return=exits"), of("return=address"));
+        assert_eq!(exits["plain"], address["plain"]);
+        assert!(exits["plain"] > 0);
+        for name in names.iter().filter(|name| **name != "returns_nothing") {
+            assert_eq!(exits[*name], address[*name], "{name}");
+            assert_eq!(exits[&format!("{name} sum")], address[&format!("{name} sum")], "{name}");
+        }
+    }
+
+    /// A thousand calls are in progress when the tracer goes; they return to where they came from.
+    fn detaching_puts_back_what_is_outstanding(form) {
+        let mut target = start_waiting(&program("calls.c"), "wait 1000");
+        let snapshot = Snapshot::take(target.pid());
+        let tracing = tracer(form).clause(CALLS).attach(target.pid());
+        target.go();
+        target.wait_for("inside\n");
+        let traced = tracing.interrupt().success();
+        assert_eq!(sum_in_front_of(&traced.finished.stderr, " return addresses"), 1000);
+        assert_eq!(table(&traced.results)["entry"], 1000);
+        snapshot.assert_restored(target.pid());
+        target.go();
+        target.wait_for("done\n");
+        target.go();
+        let finished = target.finish().success();
+        assert_eq!(said(&finished.stdout, "returned"), 1000);
+    }
+
+    /// The tracer is killed while a thousand calls are in progress: they return without it, or are put back by `restore`.
+    fn a_killed_tracer_leaves_calls_that_return(form) {
+        for restores in [false, true] {
+            let mut target = start_waiting(&program("calls.c"), "wait 1000");
+            let snapshot = Snapshot::take(target.pid());
+            let mut tracing = tracer(form).clause(CALLS).start_on(target.pid());
+            wait_until_armed(&mut tracing.running, target.pid());
+            // Its last step is to let addresses be replaced.
+            tracing.running.wait_until("announcing its probes", |tracer| tracer.stderr().contains("matched"));
+            target.go();
+            target.wait_for("inside\n");
+            tracing.running.signal(Signal::SIGKILL);
+            drop(tracing);
+            let restore = |target: &Running| {
+                run(Command::new(nanoprobe()).args(["restore", &target.pid().to_string()])).success();
+                snapshot.assert_restored(target.pid());
+            };
+            if restores {
+                restore(&target);
+            }
+            target.go();
+            target.wait_for("done\n");
+            if !restores {
+                restore(&target);
+            }
+            target.go();
+            let finished = target.finish().success();
+            assert_eq!(said(&finished.stdout, "returned"), 1000);
+        }
+    }
+}
