@@ -75,12 +75,15 @@ static int is_needed(const struct np_return_pool *pool, u64 index)
 	u64 word, mine = thunk_of(index);
 	if (!np_guarded_u64(instance->slot, &word))
 		return 0;
+	if (word == np_real_return_address(mine))
+		return 1;
+	/* Another's thunk, unless that is one of a tail call and leads to ours: a later call has the slot now. */
 	for (u32 link = 0; link <= NP_RETURN_CHAIN_MAX; link++) {
 		if (word == mine)
 			return 1;
 		u64 other = index_of(word);
 		if (other >= NP_RETURN_INSTANCES)
-			return word == np_real_return_address(mine);
+			return 0;
 		word = np_load_once(pool->instances[other].address);
 	}
 	return 1;

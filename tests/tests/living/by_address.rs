@@ -10,7 +10,7 @@ use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, table};
 use nanoprobe_tests::text::Snapshot;
-use nanoprobe_tests::tracer::{Form, Tracer, Tracing, nanoprobe, start_waiting, wait_until_armed};
+use nanoprobe_tests::tracer::{Form, Tracer, Tracing, nanoprobe, start_waiting};
 use nix::sys::signal::Signal;
 
 use crate::without_messages;
@@ -33,6 +33,15 @@ fn tracer(form: Form) -> Tracer {
         .argument("-v")
         .argument("-x")
         .argument("return=address")
+}
+
+/// Attaches, and waits until addresses are being replaced: the last step, when all unwinders are hooked.
+fn attach(tracer: Tracer, pid: i32) -> Tracing {
+    let mut tracing = tracer.start_on(pid);
+    tracing
+        .running
+        .wait_until("attaching", |tracer| tracer.stderr().contains("nanoprobe: attach "));
+    tracing
 }
 
 /// The sum of the numbers in front of a text.
@@ -76,7 +85,7 @@ fn traced(form: Form, arguments: &str, options: &[&str]) -> Calls {
     for option in options {
         tracer = tracer.argument("-x").argument(*option);
     }
-    let tracing = tracer.clause(CALLS).attach(target.pid());
+    let tracing = attach(tracer.clause(CALLS), target.pid());
     target.go();
     ended(target, tracing)
 }
@@ -94,7 +103,7 @@ live_tests! {
     }
 
     fn calls_left_by_longjmp_are_recycled(form) {
-        let calls = traced(form, &format!("jump {}", form.scale(2000, 200)), &["maxactive=64"]);
+        let calls = traced(form, &format!("jump {}", form.scale(2000, 200)), &["maxactive=128"]);
         assert_eq!(calls.returned, calls.really_returned);
         assert!(calls.missed > 0);
     }
@@ -180,7 +189,7 @@ live_tests! {
     fn detaching_puts_back_what_is_outstanding(form) {
         let mut target = start_waiting(&program("calls.c"), "wait 1000");
         let snapshot = Snapshot::take(target.pid());
-        let tracing = tracer(form).clause(CALLS).attach(target.pid());
+        let tracing = attach(tracer(form).clause(CALLS), target.pid());
         target.go();
         target.wait_for("inside\n");
         let traced = tracing.interrupt().success();
@@ -199,10 +208,7 @@ live_tests! {
         for restores in [false, true] {
             let mut target = start_waiting(&program("calls.c"), "wait 1000");
             let snapshot = Snapshot::take(target.pid());
-            let mut tracing = tracer(form).clause(CALLS).start_on(target.pid());
-            wait_until_armed(&mut tracing.running, target.pid());
-            // Its last step is to let addresses be replaced.
-            tracing.running.wait_until("announcing its probes", |tracer| tracer.stderr().contains("matched"));
+            let tracing = attach(tracer(form).clause(CALLS), target.pid());
             target.go();
             target.wait_for("inside\n");
             tracing.running.signal(Signal::SIGKILL);
