@@ -98,6 +98,9 @@ impl Agent {
             code_start: code,
             code_end: code + CODE_BYTES as u64,
             allow_syscalls: true,
+            // No return address is replaced yet.
+            returns: 0,
+            thunks: 0,
         });
         write(memory, code, &image)?;
         Ok(agent)
