@@ -1,5 +1,6 @@
 //! Assignments: `=`, `+=` and its kin, `++`, `--`.
 
+use super::bit_fields::BitField;
 use super::operators::{incompatible, operand_type, scaled, symbol};
 use super::variables::designator;
 use super::{Resolve, Resolver, constant, convert};
@@ -30,10 +31,13 @@ impl Resolver {
                 }
                 (value, place)
             }
-            None => {
-                let place = self.memory("=", left)?;
-                (self.expression(right)?, place)
-            }
+            None => match self.memory("=", left)? {
+                Assignable::Place(place, to) => (self.expression(right)?, (place, to)),
+                Assignable::Bits(field) => {
+                    let value = self.expression(right)?;
+                    return field.store(value, "=", span);
+                }
+            },
         };
         let from = types::name(&value.value_type);
         let frees = to == Type::String && matches!(place, Place::Element { .. }) && convert::is_null(&value);
@@ -101,10 +105,14 @@ impl Resolver {
                 };
                 (value, place)
             }
-            None => {
-                let place = self.memory(&mark, left)?;
-                (self.expression(right)?, place)
-            }
+            None => match self.memory(&mark, left)? {
+                Assignable::Place(place, to) => (self.expression(right)?, (place, to)),
+                Assignable::Bits(field) => {
+                    let right = self.expression(right)?;
+                    let value = self.binary(operator, field.read(span), right, span)?;
+                    return field.store(value, &mark, span);
+                }
+            },
         };
         let value = match (&to, &value.value_type) {
             (Type::Integer(place_type), Type::Integer(value_type)) => {
@@ -159,7 +167,10 @@ impl Resolver {
         let target = designator(operand).filter(|target| !self.is_pointer_element(target));
         let (place, to) = match target {
             Some(target) => self.place_or_new(&target, &Type::I64)?,
-            None => self.memory(mark, operand)?,
+            None => match self.memory(mark, operand)? {
+                Assignable::Place(place, to) => (place, to),
+                Assignable::Bits(field) => return field.increment(delta, post, span),
+            },
         };
         let step = match &to {
             Type::Integer(_) => 1,
@@ -199,7 +210,7 @@ impl Resolver {
     }
 
     /// `*p`, `p[i]`: what can be assigned in scratch memory. That it lies there shows at run time.
-    fn memory(&mut self, mark: &str, left: &Node) -> Resolve<(Place, Type)> {
+    fn memory(&mut self, mark: &str, left: &Node) -> Resolve<Assignable> {
         let memory = matches!(
             left.kind,
             NodeKind::Unary {
@@ -211,7 +222,15 @@ impl Resolver {
         if !memory || super::aggregations::named(left).is_some() {
             return Err(not_assignable(mark, left));
         }
-        let found = self.expression(left)?;
+        let found = match &left.kind {
+            NodeKind::Member { base, name, arrow } => match self.member_in_unit(base, name, *arrow, left.span)? {
+                (unit, Some(bits)) => {
+                    return Ok(Assignable::Bits(Box::new(BitField::new(unit, bits, left.span)?)));
+                }
+                (part, None) => super::memory::decayed(part),
+            },
+            _ => self.expression(left)?,
+        };
         let value_type = found.value_type.clone();
         let loaded = match found.kind {
             // A pointer is loaded as a number, then made a pointer.
@@ -221,16 +240,7 @@ impl Resolver {
         let address = match loaded {
             ExpressionKind::Load(address) if types::is_scalar(&value_type) => address,
             ExpressionKind::Variable(place @ Place::Field { .. }) if types::is_scalar(&value_type) => {
-                return Ok((place, value_type));
-            }
-            ExpressionKind::Narrow(_) | ExpressionKind::Binary { .. }
-                if matches!(left.kind, NodeKind::Member { .. }) =>
-            {
-                return Err(super::expressions::unsupported(
-                    "N_STRUCT",
-                    "an assignment to a bit-field",
-                    left.span,
-                ));
+                return Ok(Assignable::Place(place, value_type));
             }
             _ => return Err(not_assignable(mark, left)),
         };
@@ -239,8 +249,14 @@ impl Resolver {
             address,
             value_type: value_type.clone(),
         };
-        Ok((place, value_type))
+        Ok(Assignable::Place(place, value_type))
     }
+}
+
+/// What can be assigned through a pointer, or within a variable.
+enum Assignable {
+    Place(Place, Type),
+    Bits(Box<BitField>),
 }
 
 fn not_assignable(mark: &str, left: &Node) -> Diagnostic {

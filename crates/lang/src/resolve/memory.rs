@@ -37,6 +37,20 @@ impl Resolver {
 
     /// `base.member`, `base->member`.
     pub(super) fn member(&mut self, base: &Node, name: &str, arrow: bool, span: Span) -> Resolve<Expression> {
+        Ok(match self.member_in_unit(base, name, arrow, span)? {
+            (part, None) => part,
+            (unit, Some(bits)) => extract(unit, bits, span),
+        })
+    }
+
+    /// A member; of a bit-field, its unit and where in it the field lies.
+    pub(super) fn member_in_unit(
+        &mut self,
+        base: &Node,
+        name: &str,
+        arrow: bool,
+        span: Span,
+    ) -> Resolve<(Expression, Option<Bits>)> {
         let mark = if arrow { "->" } else { "." };
         let base = if arrow {
             self.expression(base)?
@@ -83,11 +97,7 @@ impl Resolver {
             base
         };
         let offset = constant::integer(found.offset as i64, constant::UNSIGNED_LONG, span);
-        let part = part(base, offset, &found.member_type, span)?;
-        Ok(match found.bits {
-            None => part,
-            Some(bits) => extract(part, bits, span),
-        })
+        Ok((part(base, offset, &found.member_type, span)?, found.bits))
     }
 
     /// `base[index]` of an array.
@@ -265,7 +275,7 @@ pub(super) fn bytes_of(whole: Expression) -> Expression {
 }
 
 /// The value of a bit-field in its unit: shifted up so that its highest bit is the register's, and down again.
-fn extract(unit: Expression, bits: Bits, span: Span) -> Expression {
+pub(super) fn extract(unit: Expression, bits: Bits, span: Span) -> Expression {
     let Type::Integer(of) = unit.value_type else {
         return unit;
     };

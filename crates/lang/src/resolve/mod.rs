@@ -10,6 +10,7 @@
 //! | `statements` | clauses and statements; `conditional` takes `if` apart |
 //! | `actions`, `aggregations` | what only a statement can be |
 //! | `expressions`, `operators`, `assignment`, `subroutines` | values |
+//! | `bit_fields` | assignments to bit-fields |
 //! | `variables` | places that can be read and assigned |
 //! | `structures`, `memory` | structures and arrays: their declarations; members and elements |
 //! | `constant`, `names` | folding; the names every program knows |
@@ -20,6 +21,7 @@
 mod actions;
 mod aggregations;
 mod assignment;
+mod bit_fields;
 mod conditional;
 mod constant;
 mod convert;
