@@ -33,7 +33,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ("N_SIZE", "a limit: structures and arrays that are too large"),
     (
         "N_STRUCT",
-        "assignments to bit-fields; associative arrays of structures",
+        "associative arrays of structures; assignments to bit-fields by way of expressions with effects (`p++->bits = 1`)",
     ),
     (
         "N_SUBROUTINE",
