@@ -71,8 +71,12 @@ pub fn follow(parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
             let Some(range) = parts.get(part).map(|part| part.start..part.address(part.size)) else {
                 continue;
             };
+            // A word of data that looks like an address is no proof of code: in a program without relocations it may be a
+            // number. So it never corrects the decode; where the two disagree, what lies there stays unreached.
             for label in surroundings.pointers(range) {
-                flow.push_marked(parts, label);
+                if parts.iter().any(|part| part.starts_instruction(label)) {
+                    flow.push_marked(parts, label);
+                }
             }
         }
         flow.run(parts, surroundings);
@@ -397,5 +401,61 @@ impl FunctionMap {
         let rest = self.bytes.get(offset as usize..).unwrap_or_default();
         let decoded = Decoder::with_ip(64, rest, self.address(offset).0, DecoderOptions::NONE).decode();
         decoded.is_ip_rel_memory_operand()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CodeView, FunctionExtent, analyze};
+
+    const START: TargetAddress = TargetAddress(0x52_fff0);
+
+    /// Constant data with these words in it that look like addresses.
+    struct Words(Vec<TargetAddress>);
+
+    impl Surroundings for Words {
+        fn constant(&self, _: TargetAddress, _: usize) -> Option<&[u8]> {
+            None
+        }
+        fn entries(&self, _: Range<TargetAddress>) -> Vec<TargetAddress> {
+            Vec::new()
+        }
+        fn is_fragment(&self, _: TargetAddress) -> bool {
+            false
+        }
+        fn pointers(&self, _: Range<TargetAddress>) -> Vec<TargetAddress> {
+            self.0.clone()
+        }
+    }
+
+    /// An interpreter's opcodes, reached by computed jumps, and the number 0x530000 among its data.
+    #[test]
+    fn a_number_that_looks_like_an_address_does_not_move_instructions() {
+        let code = [
+            0xff, 0xe0, // 0: jmp rax
+            0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, // 2: nops, which nobody reaches
+            0x40, 0x0a, 0xb4, 0x24, 0xb0, 0x00, 0x00, 0x00, // 9: or sil, [rsp+0xb0], with 0x530000 inside
+            0x89, 0xc8, // 11: mov eax, ecx
+            0xff, 0xe0, // 13: jmp rax
+        ];
+        let view = CodeView {
+            start: START,
+            bytes: &code,
+        };
+        let extent = FunctionExtent {
+            start: START,
+            size: code.len() as u64,
+            fragments: Vec::new(),
+        };
+        let mut parts = [analyze(&view, &extent)];
+        let label = TargetAddress(START.0 + 9);
+        follow(&mut parts, &Words(vec![label, TargetAddress(0x53_0000)]));
+        let starts: Vec<u64> = parts[0]
+            .instructions()
+            .map(|(address, _)| address.0 - START.0)
+            .collect();
+        assert_eq!(starts, [0, 9, 0x11, 0x13]);
+        assert!(!parts[0].is_branch_target(TargetAddress(0x53_0000)));
     }
 }
