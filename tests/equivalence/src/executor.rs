@@ -206,6 +206,9 @@ static STEP_COUNT: AtomicU32 = AtomicU32::new(0);
 static LAST_STEP: AtomicU64 = AtomicU64::new(0);
 static STEPS: [AtomicU32; crate::memory::CODE_BYTES as usize] = [const { AtomicU32::new(0) }; _];
 const STEPS_MAX: u32 = 60;
+/// What the registers were in front of each step: those of [`ORDER`], rsp, rip.
+static STEP_REGISTERS: [[AtomicU64; 17]; STEPS_MAX as usize + 2] =
+    [const { [const { AtomicU64::new(0) }; 17] }; STEPS_MAX as usize + 2];
 const TRAP_FLAG: u64 = 0x100;
 /// `si_code` of a single-step.
 const TRAP_TRACE: i32 = 2;
@@ -229,6 +232,16 @@ const ORDER: [i32; 15] = [
     libc::REG_R14,
     libc::REG_R15,
 ];
+
+fn note_step(registers: &[i64; 23]) {
+    let step = STEP_COUNT.fetch_add(1, Relaxed) as usize;
+    let order = ORDER.iter().chain(&[libc::REG_RSP, libc::REG_RIP]);
+    if let Some(words) = STEP_REGISTERS.get(step) {
+        for (word, register) in words.iter().zip(order) {
+            word.store(registers[*register as usize] as u64, Relaxed);
+        }
+    }
+}
 
 /// Sends an interrupted run home.
 fn leave(registers: &mut [i64; 23]) {
@@ -264,7 +277,8 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
         if LAST_STEP.swap(rip, Relaxed) != rip {
             STEPS[(rip - start) as usize].fetch_add(1, Relaxed);
         }
-        if STEP_COUNT.fetch_add(1, Relaxed) > STEPS_MAX {
+        note_step(registers);
+        if STEP_COUNT.load(Relaxed) > STEPS_MAX {
             // SAFETY: as above.
             unsafe { END = End::Endless };
             leave(registers);
@@ -274,6 +288,7 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
     if signal == libc::SIGTRAP && rip == np_eq_step as *const () as u64 + 1 {
         registers[libc::REG_RIP as usize] = LAST_STEP.load(Relaxed) as i64;
         registers[libc::REG_EFL as usize] |= TRAP_FLAG as i64;
+        note_step(registers);
         return;
     }
     // The agent's rule: int3 leaves rip behind itself, an invalid opcode does not.
@@ -422,11 +437,21 @@ impl Executor {
         STEP_COUNT.store(0, Relaxed);
         LAST_STEP.store(start.target, Relaxed);
         STEPS[(start.target - code) as usize].store(1, Relaxed);
-        STEPPED[1].store(code + crate::memory::CODE_BYTES - 16, Relaxed);
+        STEPPED[1].store(code + crate::memory::CODE_BYTES, Relaxed);
         STEPPED[0].store(code, Relaxed);
         let target = np_eq_step as *const () as u64;
         let outcome = self.run(&Start { target, ..*start }, &[]);
         STEPPED[0].store(0, Relaxed);
         (outcome.end != End::Endless).then(|| STEPS.iter().map(|count| count.load(Relaxed)).collect())
+    }
+
+    /// The registers in front of each step of the last [`Executor::count_steps`]: those of [`crate::state::NAMES`], rsp,
+    /// rip.
+    pub fn steps(&self) -> Vec<[u64; 17]> {
+        let count = STEP_COUNT.load(Relaxed) as usize;
+        let steps = STEP_REGISTERS.iter().take(count);
+        steps
+            .map(|words| std::array::from_fn(|word| words[word].load(Relaxed)))
+            .collect()
     }
 }

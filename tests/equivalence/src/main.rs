@@ -18,6 +18,7 @@
 //!
 //! A failure says its seed and the number of its sequence; `--seed S --only N` runs that one again.
 
+mod access;
 mod case;
 mod confine;
 mod executor;

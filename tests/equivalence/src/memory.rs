@@ -1,7 +1,8 @@
 //! The memory in which sequences live: at fixed addresses, so that a case is the same in every run.
 //!
 //! ```text
-//!   base                 code: the sequence, its callees, and at the end the exit pad
+//!   base                 code: the sequence and its callees
+//!   base + 0x8000        the exit pad: read-only, since sequences write to any address that they come by
 //!   base + 0x1_0000      data: registers and RIP-relative operands point here; unmapped on both sides
 //!   base + 0x2_0000      stack: rsp begins in its middle; unmapped on both sides
 //!   anywhere +-2 GiB     detours: mapped when they are first needed
@@ -28,7 +29,7 @@ pub const THREAD_POINTER: u64 = 0x200;
 pub const POINTERS: u64 = 0xc00;
 pub const POINTERS_MAX: usize = 64;
 
-const EXIT_PAD: u64 = CODE_BYTES - 16;
+const EXIT_PAD: u64 = 0x8000;
 const BLOCK: u64 = 64 << 10;
 /// The kernel allows some 65,000 mappings.
 const BLOCKS_MAX: usize = 4000;
@@ -45,8 +46,12 @@ impl Arena {
         map(base, CODE_BYTES as usize, true);
         map(base + 0x1_0000, DATA_BYTES, false);
         map(base + 0x2_0000, STACK_BYTES, false);
+        map(base + EXIT_PAD, 4096, true);
         write(base + EXIT_PAD, &[0xff, 0x25, 0, 0, 0, 0]); // jmp [rip]
         write(base + EXIT_PAD + 6, &exit.to_le_bytes());
+        // SAFETY: the page that was mapped just now; it is only executed from here on.
+        let result = unsafe { libc::mprotect((base + EXIT_PAD) as *mut _, 4096, libc::PROT_READ | libc::PROT_EXEC) };
+        assert_eq!(result, 0, "mprotect: {}", std::io::Error::last_os_error());
         Arena {
             base,
             blocks: HashSet::new(),

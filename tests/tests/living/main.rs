@@ -9,6 +9,7 @@ mod machine;
 mod middle;
 mod odd;
 mod others;
+mod relocated;
 mod returns;
 mod signals;
 mod strings;

@@ -43,7 +43,10 @@ pub(super) fn any(parts: &mut Parts, random: &mut Random) {
             code.extend([0xb8, 20, 0, 0, 0, 0xcd, 0x80]);
         }
         3 => {
-            // push imm32; popfq: all flags but TF, and AC, under which detours fault on unaligned stacks.
+            // push imm32; popfq: all flags but TF, and AC, under which detours fault on unaligned stacks. Who comes in
+            // between only pops.
+            parts.pops += 1;
+            parts.pushes += 1;
             let flags = random.next() as u32 & 0x0020_0cd5;
             code.push(0x68);
             code.extend(flags.to_le_bytes());

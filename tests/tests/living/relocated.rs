@@ -1,0 +1,58 @@
+//! The displaced instructions do what they do in place (I3): faults are reported at the original address, system calls
+//! come back and are restarted, children go on where their parents do.
+
+use std::fmt::Write;
+
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::{Build, need_program, program};
+use nanoprobe_tests::results::{said, table};
+
+use crate::traced_from_start;
+
+/// Functions, and how often each is entered in a round.
+const FUNCTIONS: [(&str, i64); 6] = [
+    ("moved_load", 2),
+    ("moved_call", 2),
+    ("moved_call_register", 2),
+    ("moved_divide", 2),
+    ("moved_time", 1),
+    ("moved_flags", 1),
+];
+
+live_tests! {
+    fn every_instruction_of_what_notices(form) {
+        let clause = "pid$target:a.out:moved_*: { @[probefunc, probename] = count(); }";
+        let rounds = form.scale(200, 20);
+        let traced = traced_from_start(form, clause, &program("relocated.c"), &rounds.to_string());
+        let rows = table(&traced.results);
+        for (function, in_a_round) in FUNCTIONS {
+            let right = form.scale(200, 20) as i64 * in_a_round;
+            assert_eq!(rows[&format!("{function} entry")], right, "{function}: {}", traced.results);
+        }
+    }
+
+    /// One site at a time, so that each has its detour for itself.
+    fn entries_and_returns_of_what_notices(form) {
+        let mut clause = String::new();
+        for name in ["load", "call", "divide", "syscall", "vfork", "clone", "copy", "time", "transaction", "wide"] {
+            write!(clause, "pid$target:a.out:moved_{name}:entry,pid$target:a.out:moved_{name}:return,").unwrap();
+        }
+        let clause = format!("{} {{ @[probefunc] = count(); }}", clause.trim_end_matches(','));
+        traced_from_start(form, &clause, &program("relocated.c"), "50");
+    }
+
+    /// The runtime makes panics of faults, by the address at which they happen; every instruction that may fault is
+    /// displaced.
+    fn go_panics_on_faults(form) {
+        let Some(path) = need_program("gopanic.go", Build::Go) else { return };
+        let clause = "pid$target:a.out:main.readField:,pid$target:a.out:main.callFunction:,pid$target:a.out:main.divide:
+                      { @[probefunc, probename] = count(); }";
+        let traced = traced_from_start(form, clause, &path, "");
+        assert_eq!(said(&traced.finished.stdout, "faults"), 3 * 4 * 200);
+        let rows = table(&traced.results);
+        let entries = |function: &str| rows[&format!("main.{function} entry")];
+        assert_eq!((entries("readField"), entries("divide")), (2 * 4 * 200, 2 * 4 * 200), "{}", traced.results);
+        // This one comes to its start again after its stack has grown, or another goroutine had its turn.
+        assert!(entries("callFunction") >= 2 * 4 * 200, "{}", traced.results);
+    }
+}
