@@ -206,7 +206,7 @@ impl Bench {
             gs_base: arena.data() + THREAD_POINTER,
         };
         let alignment = random.pick(&[1, 16, 64]);
-        let mut pointer = || arena.data() + (0x400 + random.below(0x600) as u64 & !(alignment - 1));
+        let mut pointer = || arena.data() + ((0x400 + random.below(0x600) as u64) & !(alignment - 1));
         // rbx, rsi, rdi, r12, r13, r14 point into the data, rbp into the stack; rcx and r9 are small.
         for register in [1, 4, 5, 11, 12, 13] {
             registers.general[register] = pointer();

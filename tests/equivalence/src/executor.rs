@@ -324,12 +324,12 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
     // the kernel says in its software-reserved bytes.
     unsafe {
         END = End::Fault(fault);
-        let state = &mut *(&raw mut np_eq_registers);
-        state.general = ORDER.map(|register| registers[register as usize] as u64);
-        state.flags = registers[libc::REG_EFL as usize] as u64;
-        state.rsp = registers[libc::REG_RSP as usize] as u64;
-        state.fs_base = np_eq_signal_fs;
-        std::arch::asm!("rdgsbase {}", out(reg) state.gs_base);
+        let state = &raw mut np_eq_registers;
+        (*state).general = ORDER.map(|register| registers[register as usize] as u64);
+        (*state).flags = registers[libc::REG_EFL as usize] as u64;
+        (*state).rsp = registers[libc::REG_RSP as usize] as u64;
+        (*state).fs_base = np_eq_signal_fs;
+        std::arch::asm!("rdgsbase {}", out(reg)(*state).gs_base);
         let image = frame.cast::<u8>();
         let bytes = image.add(464 + 16).cast::<u32>().read_unaligned() as usize;
         let to = (&raw mut np_eq_out).cast::<u8>();

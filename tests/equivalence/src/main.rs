@@ -57,6 +57,9 @@ struct Arguments {
     /// Processes.
     #[arg(long, default_value_t = 2)]
     jobs: u64,
+    /// Ends after so many seconds, however many cases that were.
+    #[arg(long)]
+    seconds: Option<u64>,
     /// Only this sequence.
     #[arg(long)]
     only: Option<u64>,
@@ -172,6 +175,7 @@ fn start(arguments: &Arguments, from: u64, jobs: u64, shared: &'static Shared) -
 }
 
 fn work(arguments: &Arguments, from: u64, jobs: u64, shared: &'static Shared) {
+    let started = std::time::Instant::now();
     let mut bench = Bench::new();
     let mut generator = Generator {
         opcodes: Opcodes::new(),
@@ -185,7 +189,12 @@ fn work(arguments: &Arguments, from: u64, jobs: u64, shared: &'static Shared) {
     let mut totals = Totals::new(shared);
     let share = arguments.cases.div_ceil(jobs);
     let mut index = arguments.only.unwrap_or(from);
-    while shared.cases.iter().map(|cases| cases.load(Relaxed)).sum::<u64>() < share {
+    let is_late = || {
+        arguments
+            .seconds
+            .is_some_and(|seconds| started.elapsed().as_secs() >= seconds)
+    };
+    while !is_late() && shared.cases.iter().map(|cases| cases.load(Relaxed)).sum::<u64>() < share {
         shared.index.store(index, Relaxed);
         let mut random = Random::new(arguments.seed, index);
         let (sequence, kind) = generator.sequence(&mut random);

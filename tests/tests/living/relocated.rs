@@ -1,8 +1,6 @@
 //! The displaced instructions do what they do in place (I3): faults are reported at the original address, system calls
 //! come back and are restarted, children go on where their parents do.
 
-use std::fmt::Write;
-
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::{said, table};
@@ -33,11 +31,9 @@ live_tests! {
 
     /// One site at a time, so that each has its detour for itself.
     fn entries_and_returns_of_what_notices(form) {
-        let mut clause = String::new();
-        for name in ["load", "call", "divide", "syscall", "vfork", "clone", "copy", "time", "transaction", "wide"] {
-            write!(clause, "pid$target:a.out:moved_{name}:entry,pid$target:a.out:moved_{name}:return,").unwrap();
-        }
-        let clause = format!("{} {{ @[probefunc] = count(); }}", clause.trim_end_matches(','));
+        let names = ["load", "call", "divide", "syscall", "vfork", "clone", "copy", "time", "transaction", "wide"];
+        let probes = names.map(|name| format!("pid$target:a.out:moved_{name}:entry,pid$target:a.out:moved_{name}:return"));
+        let clause = format!("{} {{ @[probefunc] = count(); }}", probes.join(","));
         traced_from_start(form, &clause, &program("relocated.c"), "50");
     }
 
