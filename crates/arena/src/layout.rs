@@ -54,10 +54,12 @@ pub const TACTIC_JUMP: u32 = 1;
 pub const TACTIC_RUN: u32 = 2;
 /// [`Site::tactic`]: the jump's last bytes are the next instructions'.
 pub const TACTIC_PUN: u32 = 3;
-/// [`Site::tactic`]: a neighbour was displaced first.
+/// [`Site::tactic`]: a short jump to a springboard.
 pub const TACTIC_EVICT: u32 = 4;
 /// [`Site::tactic`]: `int3`.
 pub const TACTIC_TRAP: u32 = 5;
+/// [`Site::tactic`]: a springboard, in padding. It is put back after all others, when nobody is on it.
+pub const TACTIC_SPRINGBOARD: u32 = 6;
 
 /// [`Image::thread_key_mode`]: `mov %fs:0`.
 pub const KEY_TLS_SELF: u64 = 0;

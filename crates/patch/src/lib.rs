@@ -57,9 +57,11 @@ mod transition;
 pub use address::{ParseAddressError, TargetAddress};
 pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
 pub use detour::{Built, Move, Origin, Redirect, ReturnExits, Runtime, ThreadKey, build, build_return_stub};
-pub use function::{CodeView, Exit, FunctionExtent, FunctionMap, ReturnAddressUse, Surroundings, analyze, follow};
+pub use function::{
+    CodeView, Exit, FunctionExtent, FunctionMap, Padding, ReturnAddressUse, Surroundings, analyze, follow,
+};
 pub use near::{NearSpace, Placed};
-pub use plan::{Displaced, FunctionPlan, PlanOptions, RunPlan, plan, reconcile};
+pub use plan::{Displaced, FunctionPlan, PlanOptions, RunPlan, Springboard, plan, reconcile};
 pub use point::{Fire, FireCondition, Point, Position};
 pub use refusal::Refusal;
 pub use replacement::Replacement;

@@ -134,6 +134,7 @@ impl Replacement {
             address: start,
             original: self.run.original.clone(),
             patched,
+            springboard: Vec::new(),
             detour: composed.code.link(detour)?,
             literals: composed.code.literals(),
             redirects: Vec::new(),

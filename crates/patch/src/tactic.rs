@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// How a site is patched; shown to the user by `-v`. More rungs of the ladder (`evict`) may come.
+/// How a site is patched; shown to the user by `-v`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Tactic {
@@ -15,13 +15,17 @@ pub enum Tactic {
     /// Fewer than 5 bytes are displaced by `jmp rel32`: its last bytes *are* the bytes of the instructions that follow,
     /// which stay in place and can be arrived at as before.
     Pun,
+    /// Fewer than 5 bytes are displaced by a two-byte jump to a *springboard*: a `jmp rel32` in padding nearby, which
+    /// nobody executes.
+    Evict,
     /// `int3`: a signal for every hit. Makes every instruction probeable.
     Trap,
 }
 
 impl Tactic {
-    /// All tactics, in the order in which they are tried; but `pun` is tried before a `run` that contains a call.
-    pub const ALL: [Tactic; 4] = [Tactic::Jump, Tactic::Run, Tactic::Pun, Tactic::Trap];
+    /// All tactics, in the order in which they are tried; but `pun` and `evict` are tried before a `run` that contains a
+    /// call.
+    pub const ALL: [Tactic; 5] = [Tactic::Jump, Tactic::Run, Tactic::Pun, Tactic::Evict, Tactic::Trap];
 
     /// The word for it in output and options.
     pub fn name(self) -> &'static str {
@@ -29,6 +33,7 @@ impl Tactic {
             Tactic::Jump => "jump",
             Tactic::Run => "run",
             Tactic::Pun => "pun",
+            Tactic::Evict => "evict",
             Tactic::Trap => "trap",
         }
     }
@@ -47,6 +52,6 @@ impl FromStr for Tactic {
         Self::ALL
             .into_iter()
             .find(|tactic| tactic.name() == text)
-            .ok_or_else(|| format!("unknown tactic `{text}`; there are: jump, run, pun, trap"))
+            .ok_or_else(|| format!("unknown tactic `{text}`; there are: jump, run, pun, evict, trap"))
     }
 }

@@ -254,6 +254,7 @@ fn run(input: &str) -> String {
             });
         }
     }
+    map.show_padding(map.padding());
     let plan = plan(&map, &case.points, &case.options);
     let holes = vec![
         0x1_0000..case.start.0 & !0xffff,

@@ -3,6 +3,7 @@
 
 mod support;
 
+use iced_x86::{Decoder, DecoderOptions};
 use nanoprobe_patch::*;
 use proptest::prelude::*;
 use support::check_invariant;
@@ -89,7 +90,7 @@ proptest! {
     fn i1_every_plan_keeps_every_instruction(
         pieces in prop::collection::vec(prop::sample::select(PIECES.to_vec()), 1..30),
         padding in prop::sample::select(vec![0x90_u8, 0xcc, 0x00, 0x55]),
-        padding_length in 0_usize..8,
+        padding_length in 0_usize..24,
         targets in prop::collection::vec(0_u64..120, 0..4),
         points in prop::collection::vec(point(), 1..20),
         force in force(),
@@ -103,6 +104,7 @@ proptest! {
             &FunctionExtent { start, size, fragments: Vec::new() },
         );
         map.add_branch_targets(targets.iter().map(|offset| TargetAddress(START + offset)));
+        map.show_padding(map.padding());
         let plan = plan(&map, &points, &PlanOptions { force });
 
         // Every point is in exactly one run, at its instruction, or its site is refused.
@@ -112,21 +114,39 @@ proptest! {
             let here = displaced.filter(|displaced| displaced.address == point.site && displaced.points.contains(point));
             prop_assert_eq!(here.count(), usize::from(!refused(point.site)));
         }
-        // Runs are ascending and disjoint, no known branch leads into the jump of one, and the forced tactic is used.
+        // Runs are ascending and disjoint, and the forced tactic is used.
         for pair in plan.runs.windows(2) {
             prop_assert!(pair[0].claimed_end() <= pair[1].start);
+        }
+        // No springboard lies where another patch or springboard does.
+        let mut claims: Vec<_> = plan.runs.iter().map(|run| run.start..run.claimed_end()).collect();
+        claims.extend(plan.runs.iter().filter_map(RunPlan::springboard).map(Springboard::range));
+        claims.sort_by_key(|claim| claim.start);
+        for pair in claims.windows(2) {
+            prop_assert!(pair[0].end <= pair[1].start);
         }
         let mut space = NearSpace::new(vec![0x10_0000..START - 0x1000, START + 0x10_0000..0x7fff_0000_0000], 4096);
         for run in &plan.runs {
             prop_assert!(force.is_none_or(|tactic| tactic == run.tactic));
-            for displaced in run.instructions.iter().skip(1) {
-                let in_jump = displaced.address.0 < run.start.0 + 5;
-                prop_assert!(!in_jump || !map.is_branch_target(displaced.address));
+            // No known branch leads into the jump of one from outside of it.
+            let displaced = &run.instructions[..run.instructions.len() - run.kept];
+            let jump = if run.tactic == Tactic::Evict { 2 } else { 5 };
+            for inner in displaced.iter().skip(1).filter(|inner| inner.address.0 < run.start.0 + jump) {
+                prop_assert!(!targets.contains(&(inner.address.0 - START)));
+                for (site, length) in map.instructions() {
+                    let at = (site.0 - START) as usize;
+                    let branch = Decoder::with_ip(64, &bytes[at..at + length], site.0, DecoderOptions::NONE).decode();
+                    let leads = branch.is_jmp_short_or_near() || branch.is_jcc_short_or_near() || branch.is_loop()
+                        || branch.is_loopcc() || branch.is_jcx_short() || branch.is_call_near();
+                    let inside = run.start <= site && site < inner.address;
+                    prop_assert!(inside || !leads || branch.near_branch_target() != inner.address.0);
+                }
             }
             let Some(place) = space.place(run, run.detour_length) else {
                 prop_assert_eq!(run.tactic, Tactic::Pun);
                 continue;
             };
+            prop_assert_eq!(run.springboard().is_some(), run.tactic == Tactic::Evict);
             let built = build(run, place, &Runtime { thread_key: ThreadKey::TlsSelf, ..RUNTIME }).unwrap();
             let text = |range: std::ops::Range<u64>| &bytes[(range.start - START) as usize..(range.end - START) as usize];
             check_invariant(&text, &map, run, &built);
@@ -138,13 +158,21 @@ proptest! {
             let points_of = |run: &RunPlan| -> Vec<Point> {
                 run.instructions.iter().flat_map(|displaced| displaced.points.clone()).collect()
             };
-            if let Some(alternative) = &run.alternative {
-                prop_assert_eq!((run.tactic, alternative.start), (Tactic::Pun, run.start));
+            let mut next = run.alternative.as_deref();
+            let mut earlier = run;
+            while let Some(alternative) = next {
+                prop_assert_eq!(alternative.start, run.start);
                 prop_assert_eq!(points_of(alternative), points_of(run));
-                prop_assert_eq!(run.fallback().runs, vec![(**alternative).clone()]);
-                let place = space.place(alternative, alternative.detour_length).unwrap();
-                let built = build(alternative, place, &Runtime { thread_key: ThreadKey::TlsSelf, ..RUNTIME }).unwrap();
-                check_invariant(&text, &map, alternative, &built);
+                prop_assert_eq!(earlier.fallback().runs, vec![alternative.clone()]);
+                if let Some(place) = space.place(alternative, alternative.detour_length) {
+                    let built =
+                        build(alternative, place, &Runtime { thread_key: ThreadKey::TlsSelf, ..RUNTIME }).unwrap();
+                    check_invariant(&text, &map, alternative, &built);
+                } else {
+                    prop_assert_eq!(alternative.tactic, Tactic::Pun);
+                }
+                next = alternative.alternative.as_deref();
+                earlier = alternative;
             }
             let traps = run.as_traps();
             let trapped: Vec<&Point> = traps.runs.iter().flat_map(|run| &run.instructions[0].points).collect();

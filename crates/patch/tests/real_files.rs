@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use nanoprobe_patch::*;
-use support::{Text, check_invariant};
+use support::{Text, check_invariant, share_padding};
 
 const RUNTIME: Runtime = Runtime {
     enter: TargetAddress(0x7fff_f000_1000),
@@ -54,6 +54,9 @@ fn exercise(path: &Path, points: fn(&FunctionMap) -> Vec<Point>) -> BTreeMap<&'s
     let mut plans = Vec::new();
     for map in &mut maps {
         map.add_branch_targets(outgoing.iter().copied());
+    }
+    share_padding(&mut maps);
+    for map in &maps {
         let asked = points(map);
         let plan = plan(map, &asked, &PlanOptions::default());
         let covered: usize = plan
@@ -80,7 +83,7 @@ fn exercise(path: &Path, points: fn(&FunctionMap) -> Vec<Point>) -> BTreeMap<&'s
     }
     let separate: Vec<RunPlan> = plans.into_iter().flat_map(|plan| plan.runs).collect();
     let asked = separate.len();
-    let merged = reconcile(separate);
+    let merged = reconcile(separate, &[], &PlanOptions::default());
     assert!(merged.refusals.is_empty());
     for pair in merged.runs.windows(2) {
         assert!(

@@ -24,6 +24,13 @@
 //! much of a timeout is left. So where a run displaces a `syscall`, threads that sleep are looked at too, and moved behind
 //! the relocated one.
 //!
+//! # Springboards
+//!
+//! The springboard of an `evict` lies in padding, where nobody comes until the short jump leads there. It is written in
+//! the protocol's middle step, or before everything else, so that it is whole when the jump becomes live. It is *not*
+//! taken back with its patch: a thread may stand on it, between the two jumps, or come back to it from a signal handler.
+//! All springboards stay until [`crate::detach`] has seen that nobody is inside of our code.
+//!
 //! # The tracer may die in the middle
 //!
 //! Redirects are published before any byte changes, and the sites' entries in the arena too. A site then holds any
@@ -35,7 +42,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::offset_of;
 
 use nanoprobe_arena::layout::{
-    Control, STATE_ARMED, STATE_COMPLETE, Site, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_TRAP,
+    Control, STATE_ARMED, STATE_COMPLETE, Site, TACTIC_EVICT, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_SPRINGBOARD,
+    TACTIC_TRAP,
 };
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
@@ -91,7 +99,8 @@ impl Attachment {
         let now: HashMap<u64, u8> = bytes_of(&old, |range| &range.patched).collect();
         let before = self.patches.len();
         for patch in placement.patches {
-            if self.text_is(&patch, |range| expected(range, &now)) {
+            let all = [patch.built.springboard.clone(), ranges(&patch)].concat();
+            if self.text_is(&all, |range| expected(range, &now)) {
                 self.patches.push(patch);
             } else {
                 armed.refused.push(Refused {
@@ -148,13 +157,15 @@ impl Attachment {
             let all = new(&self.patches, Part::All);
             whole |= policy == StopPolicy::Auto && pages(old, &all) <= PAGES_IN_STOP;
             let now = if whole { all } else { new(&self.patches, Part::Shims) };
-            self.write_at_once(if whole { old } else { &[] }, &now, &mut stopped)?;
+            let springboards = springboards(&now);
+            self.write_at_once(if whole { old } else { &[] }, &now, &springboards, &mut stopped)?;
             pauses.add_whole(stopped.release());
             part = Part::Sites;
         }
         if !whole {
             let later = new(&self.patches, part);
-            self.write_by_protocol(old, &later, pauses)?;
+            let springboards = springboards(&later);
+            self.write_by_protocol(old, &later, &springboards, pauses)?;
         }
         Ok(ControlBlock::open(self.memory()?)?.set_state(STATE_COMPLETE)?)
     }
@@ -172,7 +183,7 @@ impl Attachment {
             .filter(|patch| !patch.shim && !patch.guards_returns && self.is_disarmed(patch) == armed);
         let chosen: Vec<Patch> = candidates.filter(|patch| selected(patch)).cloned().collect();
         let holds = |patch: &Patch| {
-            self.text_is(patch, |range| {
+            self.text_is(&ranges(patch), |range| {
                 if armed {
                     range.original.clone()
                 } else {
@@ -196,10 +207,10 @@ impl Attachment {
         let (old, new): (&[TextRange], &[Patch]) = if armed { (&[], &chosen) } else { (&ranges, &[]) };
         if self.parameters.stop == StopPolicy::Always {
             let mut stopped = self.process.stop()?;
-            self.write_at_once(old, new, &mut stopped)?;
+            self.write_at_once(old, new, &[], &mut stopped)?;
             done.pauses.add_whole(stopped.release());
         } else {
-            self.write_by_protocol(old, new, &mut done.pauses)?;
+            self.write_by_protocol(old, new, &[], &mut done.pauses)?;
         }
         if !armed {
             self.disarmed.extend(chosen.iter().map(|patch| patch.built.address));
@@ -228,7 +239,14 @@ impl Attachment {
     }
 
     /// All threads stand.
-    fn write_at_once(&self, old: &[TextRange], new: &[Patch], stopped: &mut Stopped) -> Result<(), SessionError> {
+    fn write_at_once(
+        &self,
+        old: &[TextRange],
+        new: &[Patch],
+        springboards: &[TextRange],
+        stopped: &mut Stopped,
+    ) -> Result<(), SessionError> {
+        self.write_bytes(bytes_of(springboards, |range| &range.patched).collect())?;
         let ranges: Vec<TextRange> = new.iter().flat_map(ranges).collect();
         let mut text: BTreeMap<u64, u8> = bytes_of(old, |range| &range.original).collect();
         text.extend(bytes_of(&ranges, |range| &range.patched));
@@ -238,8 +256,15 @@ impl Attachment {
     }
 
     /// See the module's description.
-    fn write_by_protocol(&self, old: &[TextRange], new: &[Patch], pauses: &mut Pauses) -> Result<(), SessionError> {
-        let ranges: Vec<TextRange> = new.iter().flat_map(ranges).collect();
+    fn write_by_protocol(
+        &self,
+        old: &[TextRange],
+        new: &[Patch],
+        springboards: &[TextRange],
+        pauses: &mut Pauses,
+    ) -> Result<(), SessionError> {
+        let ranges = new.iter().flat_map(ranges).chain(springboards.iter().cloned());
+        let ranges: Vec<TextRange> = ranges.collect();
         let moves = Moves::new(new);
         for (number, step) in transition(old, &ranges).into_iter().enumerate() {
             if number > 0 {
@@ -261,8 +286,8 @@ impl Attachment {
         Ok(self.process.memory().write_text(&writes)?)
     }
 
-    fn text_is(&self, patch: &Patch, wanted: impl Fn(&TextRange) -> Vec<u8>) -> bool {
-        ranges(patch).iter().all(|range| {
+    fn text_is(&self, ranges: &[TextRange], wanted: impl Fn(&TextRange) -> Vec<u8>) -> bool {
+        ranges.iter().all(|range| {
             let mut bytes = vec![0; range.original.len()];
             self.process.memory().read(range.address, &mut bytes).is_ok() && bytes == wanted(range)
         })
@@ -277,7 +302,7 @@ impl Attachment {
             .get(first..)
             .unwrap_or_default()
             .iter()
-            .flat_map(sites)
+            .flat_map(|patch| [springboard_sites(patch), sites(patch)].concat())
             .collect();
         if before + sites.len() as u64 > u64::from(SITES_MAX) {
             return Err(SessionError::TooManySites);
@@ -299,24 +324,42 @@ pub fn ranges(patch: &Patch) -> Vec<TextRange> {
     patch.built.ranges()
 }
 
-/// A patch as the arena's site table has it, and as it is taken back.
+/// The padding that patches change.
+fn springboards(patches: &[Patch]) -> Vec<TextRange> {
+    let parts = patches.iter().flat_map(|patch| &patch.built.springboard);
+    parts.cloned().collect()
+}
+
+/// A patch as the arena's site table has it, and as it is taken back: without its springboard.
 pub fn sites(patch: &Patch) -> Vec<Site> {
-    let site = |range: TextRange| {
-        let mut site = Site {
-            address: range.address.0,
-            length: range.original.len() as u32,
-            tactic: tactic_number(patch.tactic),
-            ..Site::default()
-        };
-        for (to, from) in site.original.iter_mut().zip(&range.original) {
-            *to = *from;
-        }
-        for (to, from) in site.patched.iter_mut().zip(&range.patched) {
-            *to = *from;
-        }
-        site
+    let number = tactic_number(patch.tactic);
+    ranges(patch).iter().map(|range| site(range, number)).collect()
+}
+
+/// The springboard of a patch, as the arena's site table has it.
+pub fn springboard_sites(patch: &Patch) -> Vec<Site> {
+    patch
+        .built
+        .springboard
+        .iter()
+        .map(|range| site(range, TACTIC_SPRINGBOARD))
+        .collect()
+}
+
+fn site(range: &TextRange, tactic: u32) -> Site {
+    let mut site = Site {
+        address: range.address.0,
+        length: range.original.len() as u32,
+        tactic,
+        ..Site::default()
     };
-    ranges(patch).into_iter().map(site).collect()
+    for (to, from) in site.original.iter_mut().zip(&range.original) {
+        *to = *from;
+    }
+    for (to, from) in site.patched.iter_mut().zip(&range.patched) {
+        *to = *from;
+    }
+    site
 }
 
 /// Where every trapping byte leads that these patches need, the passing ones of the protocol included. Of two patches at
@@ -447,6 +490,7 @@ fn tactic_number(tactic: Tactic) -> u32 {
         Tactic::Jump => TACTIC_JUMP,
         Tactic::Run => TACTIC_RUN,
         Tactic::Pun => TACTIC_PUN,
+        Tactic::Evict => TACTIC_EVICT,
         _ => TACTIC_TRAP,
     }
 }

@@ -10,15 +10,20 @@
 //! An offset counts from the function's entry, modulo 2^64: a cold part may lie below its function, and the offsets of
 //! its instructions are then very large (`ffffffffffffff80` is 128 bytes below the entry).
 
+use std::collections::HashMap;
 use std::ops::Range;
 
-use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, TargetAddress, analyze, follow};
+use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Padding, TargetAddress, analyze, follow};
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
 use crate::image::Image;
 
 /// Functions larger than this are not analysed: no compiler emits them, and a damaged symbol table may claim them.
 const FUNCTION_BYTES_MAX: u64 = 16 << 20;
+/// How far from a function padding is of use to it: what a short jump reaches, and the padding's own length.
+const NEIGHBOURHOOD_BYTES: u64 = 192;
+/// How many functions in front of one, and behind it, are looked at for that.
+const NEIGHBOURS_MAX: usize = 4;
 /// How much padding behind a function is looked at.
 const PADDING_BYTES_MAX: u64 = 64;
 
@@ -124,6 +129,51 @@ pub fn extent_around(module: &Module, address: ImageAddress) -> Option<(Range<u6
     }
     let extent = module.extent_at(address).filter(|extent| extent.contains(address))?;
     Some((to_target(module, extent.start, extent.end), false))
+}
+
+/// What is known of the functions around others: their padding, by their extents.
+#[derive(Clone, Debug, Default)]
+pub struct Neighbours(HashMap<(u64, u64), Vec<Padding>>);
+
+impl Neighbours {
+    /// Shows the parts of a function their padding, and that of the functions around them.
+    pub fn show_padding(&mut self, module: &Module, parts: &mut [FunctionMap]) {
+        for part in parts {
+            let (start, end) = (part.start().0, part.start().0.saturating_add(part.size()));
+            let own = part.padding();
+            part.show_padding(own.iter().cloned());
+            self.0.insert((start, end), own);
+            part.show_padding(self.padding_around(module, &(start..end)));
+        }
+    }
+
+    fn padding_around(&mut self, module: &Module, text: &Range<u64>) -> Vec<Padding> {
+        let to_image = |address: u64| module.bias().to_image(TargetAddress(address));
+        let low = to_image(text.start.saturating_sub(NEIGHBOURHOOD_BYTES));
+        let high = to_image(text.end.saturating_add(NEIGHBOURHOOD_BYTES));
+        let functions = module.functions();
+        let at = |address: ImageAddress| functions.partition_point(|function| function.extent().start < address);
+        let first = at(to_image(text.start)).saturating_sub(NEIGHBOURS_MAX);
+        let around = functions.get(first..at(high)).unwrap_or_default().iter();
+        let extents = around
+            .map(|function| function.extent())
+            .filter(|extent| extent.end > low);
+        let mut padding = Vec::new();
+        for extent in extents.take(2 * NEIGHBOURS_MAX + 1) {
+            let extent = to_target(module, extent.start, extent.end);
+            if extent == *text {
+                continue;
+            }
+            let known = self.0.entry((extent.start, extent.end));
+            padding.extend_from_slice(known.or_insert_with(|| padding_of(module, &extent)));
+        }
+        padding
+    }
+}
+
+fn padding_of(module: &Module, extent: &Range<u64>) -> Vec<Padding> {
+    let parts = parts(module, extent).unwrap_or_default();
+    parts.first().map_or_else(Vec::new, FunctionMap::padding)
 }
 
 fn to_target(module: &Module, start: ImageAddress, end: ImageAddress) -> Range<u64> {

@@ -24,7 +24,7 @@ use nanoprobe_patch::{
 use nanoprobe_symbols::{Bias, Function, FunctionKind, Module, ModuleKind};
 use nanoprobe_target::{HoleRules, Map};
 
-use crate::code::parts;
+use crate::code::{Neighbours, parts};
 use crate::layout::{PAGE_BYTES, SITES_MAX};
 use crate::placement::{RefusedBecause, spread};
 use crate::probes::Spot;
@@ -150,6 +150,7 @@ struct Piece {
     /// Why the planner gave a site a trap, or will when a jump finds no place or crosses another.
     reasons: BTreeMap<TargetAddress, &'static str>,
     names: BTreeMap<TargetAddress, String>,
+    neighbours: Neighbours,
 }
 
 impl Piece {
@@ -159,11 +160,12 @@ impl Piece {
         let entry = TargetAddress(extent.start);
         coverage.functions += 1;
         self.names.insert(entry, function.name.to_string());
-        let Some(parts) = parts(module, &extent) else {
+        let Some(mut parts) = parts(module, &extent) else {
             coverage.points += 1;
             self.refuse(entry, "its code is not in the file", coverage);
             return;
         };
+        self.neighbours.show_padding(module, &mut parts);
         let mut points: Vec<Vec<Point>> = parts.iter().map(|_| Vec::new()).collect();
         let mut make = |site, _, condition, position| Ok(point(site, condition, position));
         let asked = match wanted {
@@ -211,7 +213,7 @@ impl Piece {
 
     /// Makes the runs disjoint, gives each its place, builds all, and counts.
     fn settle(mut self, holes: &[Range<u64>], coverage: &mut Coverage) {
-        let reconciled = reconcile(std::mem::take(&mut self.runs));
+        let reconciled = reconcile(std::mem::take(&mut self.runs), &[], &PlanOptions::default());
         for run in &reconciled.runs {
             if run.tactic == Tactic::Trap {
                 self.reasons

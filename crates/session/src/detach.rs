@@ -3,12 +3,14 @@
 //! 1. The sites get their original bytes, by the breakpoint protocol ([`crate::arming`]): the program runs on.
 //! 2. All threads stand still. What is left gets its original bytes, the shims and the hooks of unwinders among it;
 //!    return addresses that were replaced are put back; the state becomes RESTORED. From here on nobody enters our code
-//!    any more, but for those on their way: who has met one of our traps, and waits for its signal.
+//!    any more, but for those on their way: who has met one of our traps, and waits for its signal; and who stands on a
+//!    springboard, between two jumps.
 //! 3. Who is inside of it, or on its way? A thread whose instruction pointer is in a detour, where the detour corresponds
 //!    to the original text, is moved there. Any other (in a handler, in the agent, with a trap pending), and one whose
 //!    stack holds an address of ours (a signal handler that interrupted a detour), is let run on, and looked at again.
-//! 4. When nobody is, the signal actions are put back and everything is unmapped. When somebody stays (it sleeps in a
-//!    signal handler for hours), the mappings stay too, harmless, and that is said.
+//! 4. When nobody is, the springboards become padding again, the signal actions are put back and everything is unmapped.
+//!    When somebody stays (it sleeps in a signal handler for hours), springboards and mappings stay too, harmless, and
+//!    that is said.
 //!
 //! The tracer may be killed between any two of these steps, and each of them may be done again. What is unmapped leaves
 //! the arena's region table: so `restore`, which comes later, does not unmap what the program has mapped there since.
@@ -20,12 +22,12 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_arena::ControlBlock;
 use nanoprobe_arena::layout::{
-    Control, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE, Region, STATE_RESTORED, Site,
+    Control, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE, Region, STATE_RESTORED, Site, TACTIC_SPRINGBOARD,
 };
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
 use nanoprobe_target::{Map, Mapping, MappingKind, Memory, Pauses, Process, StopError, Stopped};
 
-use crate::arming::sites;
+use crate::arming::{sites, springboard_sites};
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::returns::{PutBack, put_back as put_back_returns};
@@ -84,6 +86,8 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     }
     let left = attachment.patches.iter().filter(|patch| !attachment.is_disarmed(patch));
     let left: Vec<Site> = left.chain(&attachment.retired).flat_map(sites).collect();
+    let with_springboards = attachment.patches.iter().chain(&attachment.retired);
+    let springboards: Vec<Site> = with_springboards.flat_map(springboard_sites).collect();
     let mut departures = BTreeMap::new();
     for patch in attachment
         .patches
@@ -115,6 +119,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let presence = Presence {
         arena: attachment.memory().is_ok().then_some(attachment.addresses.arena),
         regions: &regions,
+        springboards: &springboards,
         departures: &departures,
         lent,
     };
@@ -173,6 +178,19 @@ fn restore_sites(memory: &Memory, sites: &[Site], detached: &mut Detached) -> Re
     Ok(memory.write_text(&writes)?)
 }
 
+/// Whether a site is the second part of an `evict`.
+fn is_springboard(site: &Site) -> bool {
+    site.tactic == TACTIC_SPRINGBOARD
+}
+
+/// The one address of a springboard at which a thread can be: its jump's.
+fn springboard_jump(site: &Site) -> Option<u64> {
+    const JUMP: u8 = 0xe9;
+    let (_, patched) = bytes_of(site);
+    let offset = patched.iter().position(|byte| *byte == JUMP)?;
+    site.address.checked_add(offset as u64)
+}
+
 /// The original and the patched bytes of a site.
 fn bytes_of(site: &Site) -> (&[u8], &[u8]) {
     let length = site.length as usize;
@@ -194,6 +212,8 @@ struct Presence<'a> {
     arena: Option<TargetAddress>,
     /// As the arena's table has them.
     regions: &'a [Region],
+    /// They are taken back when nobody is inside.
+    springboards: &'a [Site],
     /// From where in a detour to where in the original text a thread may be moved.
     departures: &'a BTreeMap<u64, u64>,
     /// The lent thread pointer; 0: none.
@@ -209,11 +229,13 @@ fn leave(
     detached: &mut Detached,
 ) -> Result<(), SessionError> {
     let Presence { arena, regions, .. } = *presence;
-    let code: Vec<Range<u64>> = regions
-        .iter()
-        .filter(|region| region.kind == REGION_CODE)
+    let code = regions.iter().filter(|region| region.kind == REGION_CODE);
+    let mut code: Vec<Range<u64>> = code
         .map(|region| region.address..region.address.saturating_add(region.bytes))
         .collect();
+    let jumps = presence.springboards.iter().filter_map(springboard_jump);
+    code.extend(jumps.map(|jump| jump..jump.saturating_add(1)));
+    code.sort_unstable_by_key(|range| range.start);
     let deadline = Instant::now() + PATIENCE;
     let pool = regions.iter().find(|region| region.kind == REGION_RETURNS);
     let mut stopped = stopped;
@@ -231,6 +253,9 @@ fn leave(
             inside |= is_inside(process, &mut stopped, tid, &code, presence)?;
         }
         let late = Instant::now() > deadline;
+        if !inside {
+            restore_sites(process.memory(), presence.springboards, detached)?;
+        }
         if !inside || late {
             put_back(&mut stopped)?;
         }
@@ -253,7 +278,7 @@ fn leave(
     }
 }
 
-/// Whether a thread is in our code and cannot be moved out of it.
+/// Whether a thread is in our code (`code`: ascending, disjoint) and cannot be moved out of it.
 fn is_inside(
     process: &Process,
     stopped: &mut Stopped,
@@ -261,7 +286,12 @@ fn is_inside(
     code: &[Range<u64>],
     presence: &Presence,
 ) -> Result<bool, SessionError> {
-    let ours = |address: u64| code.iter().any(|range| range.contains(&address));
+    let ours = |address: u64| {
+        let before = code.partition_point(|range| range.start <= address).checked_sub(1);
+        before
+            .and_then(|index| code.get(index))
+            .is_some_and(|range| range.contains(&address))
+    };
     let mut registers = stopped.registers(tid)?;
     let mut changed = false;
     if presence.lent != 0 && registers.fs_base == presence.lent {

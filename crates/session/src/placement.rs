@@ -17,11 +17,11 @@ use nanoprobe_arena::layout::{Enabling as EnablingLayout, OFFSET_RETURNED, ORIGI
 use nanoprobe_lang::options::ReturnForm;
 use nanoprobe_patch::{
     Built, Fire, FireCondition, FunctionMap, NearSpace, Origin, PlanOptions, Point, Position, Refusal, RunPlan,
-    Runtime, Tactic, TargetAddress, build, build_return_stub, plan, reconcile,
+    Runtime, Tactic, TargetAddress, TextRange, build, build_return_stub, plan, reconcile,
 };
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
-use crate::code::{self, extent_around};
+use crate::code::{self, Neighbours, extent_around};
 use crate::enable::{Enabling, Enablings, probe_kind};
 use crate::probes::{Place, ProbeList, Spot};
 use crate::returns::{self, ReturnPolicy, ReturnRefusal};
@@ -149,6 +149,12 @@ pub struct Planner<'a> {
     pub returns: ReturnPolicy<'a>,
     /// What fires in each function that was planned so far, by its start.
     pub placed: &'a mut Fired,
+    /// The patches that are there.
+    pub patches: &'a [Patch],
+    /// Those that were replaced: their springboards are there.
+    pub retired: &'a [Patch],
+    /// The functions around those that are planned.
+    pub neighbours: Neighbours,
 }
 
 /// What fires in functions, by their start: enablings (by index) at spots, and hooks.
@@ -200,10 +206,10 @@ impl Planner<'_> {
                 .unwrap_or_default()
         };
         let name_of = |site: TargetAddress| function_of(site).name;
-        let reconciled = reconcile(runs.into_iter().map(|(run, _)| run).collect());
-        let placed = self
-            .near
-            .place_with_fallbacks(reconciled.runs, &PlanOptions { force: self.force });
+        let taken = self.taken(&placement.replaced);
+        let options = PlanOptions { force: self.force };
+        let reconciled = reconcile(runs.into_iter().map(|(run, _)| run).collect(), &taken, &options);
+        let placed = self.near.place_with_fallbacks(reconciled.runs, &options);
         for (run, detour) in placed.runs {
             self.build_run(&run, detour, function_of(run.start), &mut placement);
         }
@@ -222,6 +228,21 @@ impl Planner<'_> {
             .flat_map(|region| without(region, &known))
             .collect();
         placement
+    }
+
+    /// The text that earlier patches have and keep.
+    fn taken(&self, replaced: &[TargetAddress]) -> Vec<Range<TargetAddress>> {
+        let kept = self
+            .patches
+            .iter()
+            .filter(|patch| patch.shim || !replaced.contains(&patch.function));
+        let sites = kept.flat_map(|patch| patch.built.ranges());
+        // Springboards stay until the end.
+        let all = self.patches.iter().chain(self.retired);
+        let springboards = all.flat_map(|patch| patch.built.springboard.iter().cloned());
+        let taken = sites.chain(springboards);
+        let end = |part: &TextRange| TargetAddress(part.address.0.saturating_add(part.original.len() as u64));
+        taken.map(|part| part.address..end(&part)).collect()
     }
 
     /// Builds a run at its place.
@@ -343,10 +364,13 @@ impl Planner<'_> {
             reason,
         };
         let module = self.modules.get(group.module);
-        let Some(parts) = module.and_then(|module| code::parts(module, &group.extent)) else {
+        let Some(mut parts) = module.and_then(|module| code::parts(module, &group.extent)) else {
             refused.push(refuse(None, RefusedBecause::NoCode));
             return;
         };
+        if let Some(module) = module {
+            self.neighbours.show_padding(module, &mut parts);
+        }
         let mut points: Vec<Vec<Point>> = parts.iter().map(|_| Vec::new()).collect();
         let entry = TargetAddress(group.extent.start);
         for fire in &group.hooks {

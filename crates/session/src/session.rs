@@ -37,7 +37,7 @@ use crate::arena_memory::ArenaMemory;
 use crate::arming::Armed;
 use crate::attachment::{Attachment, Parameters};
 use crate::clock::{self, Clock};
-use crate::code::Instructions;
+use crate::code::{Instructions, Neighbours};
 use crate::consume::{self, Consumer, Losses};
 use crate::detach::{self, Detached};
 use crate::enable::{Context, Enabling, Enablings};
@@ -711,6 +711,9 @@ impl Session {
             strsize: self.limits.string_bytes(),
             returns,
             placed: &mut self.placed,
+            patches: &attachment.patches,
+            retired: &attachment.retired,
+            neighbours: Neighbours::default(),
         };
         Ok(planner.place(first, hooks))
     }

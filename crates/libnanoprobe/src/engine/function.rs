@@ -102,7 +102,7 @@ impl Function {
                 runs.extend(planned.runs);
             }
         }
-        let reconciled = reconcile(runs);
+        let reconciled = reconcile(runs, &[], &PlanOptions::default());
         match reconciled.refusals.into_iter().next() {
             Some((_, refusal)) => Err(refusal.into()),
             None => Ok(reconciled.runs),

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 pub(crate) use compose::{Content, compose};
 pub use returned::{ReturnExits, build_return_stub};
 
-use crate::{Refusal, RunPlan, Tactic, TargetAddress, TextRange};
+use crate::{JumpConstraint, Refusal, RunPlan, Tactic, TargetAddress, TextRange, is_trapping_byte};
 
 /// How a thread finds its key into the thread table (`enum np_thread_key` of the agent's contract).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -92,6 +92,10 @@ pub struct Built {
     pub original: Vec<u8>,
     /// The patch, as long as `original`.
     pub patched: Vec<u8>,
+    /// Of an `evict`: the padding that becomes the springboard. It is written before the patch, or with it, and taken back
+    /// after it, when nobody stands on its jump. What lies in front of the first nop is no head, since only a jump leads
+    /// there; from the first nop on every start traps.
+    pub springboard: Vec<TextRange>,
     /// The code at the detour's address, then its literals.
     pub detour: Vec<u8>,
     /// How many 8-byte literals end it: bytes that are not code.
@@ -135,7 +139,7 @@ impl Built {
 }
 
 impl Built {
-    /// The text that it changes, its head first.
+    /// The text that it changes, its head first; without the springboard, which stays longer.
     pub fn ranges(&self) -> Vec<TextRange> {
         vec![TextRange {
             address: self.address,
@@ -159,57 +163,25 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
     let entry = |index: usize| composed.entries.get(index).map(|entry| at(*entry));
 
     let mut redirects = Vec::new();
-    let patched = match run.tactic {
+    let mut springboard = Vec::new();
+    let mut patched = run.original.clone();
+    match run.tactic {
         Tactic::Trap => {
             redirects.extend(entry(0).map(|to| Redirect { from: run.start, to }));
-            vec![0xcc]
+            overwrite(&mut patched, 0, &[0xcc]);
         }
         Tactic::Jump | Tactic::Run | Tactic::Pun => {
-            let patch_end = run.start.checked_add(5);
-            let out_of_reach = Refusal::OutOfReach {
-                from: run.start,
-                target: detour,
-            };
-            let displacement = patch_end
-                .and_then(|end| detour.displacement_from(end))
-                .ok_or(out_of_reach)?;
-            if !run.constraint.allows(displacement) {
-                return Err(Refusal::BoundaryUnprotected {
-                    start: run.start,
-                    detour,
-                });
-            }
-            let mut patched = run.original.clone();
-            patched.splice(
-                ..patched.len().min(5),
-                std::iter::once(0xe9).chain(displacement.to_le_bytes()),
-            );
-            for (index, instruction) in run.instructions.iter().enumerate().skip(1) {
-                let offset = instruction
-                    .address
-                    .offset_from(run.start)
-                    .map_or(usize::MAX, |offset| offset as usize);
-                if offset >= 5 {
-                    if instruction.points.is_empty() {
-                        continue;
-                    }
-                    if let Some(byte) = patched.get_mut(offset) {
-                        *byte = 0xcc;
-                    }
-                }
-                redirects.extend(entry(index).map(|to| Redirect {
-                    from: instruction.address,
-                    to,
-                }));
-            }
-            let behind = run.end();
-            redirects.extend(run.padding_boundaries.iter().map(|from| Redirect {
-                from: *from,
-                to: behind,
-            }));
-            patched
+            overwrite(&mut patched, 0, &jump(run.start, run.constraint, detour)?);
+            redirect_boundaries(run, 5, &mut patched, entry, &mut redirects);
         }
-    };
+        Tactic::Evict => {
+            let (short, written) = evict(run, detour, &mut redirects)?;
+            springboard = written;
+            overwrite(&mut patched, 0, &short);
+            redirect_boundaries(run, 2, &mut patched, entry, &mut redirects);
+        }
+    }
+    redirects.sort_unstable();
     let moves = run
         .instructions
         .iter()
@@ -233,6 +205,11 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
         original: *to,
         relocated: at(*position),
     }));
+    // Who stands on the springboard has come from the site and done nothing yet.
+    departures.extend(run.springboard().map(|springboard| Move {
+        original: run.start,
+        relocated: springboard.jump,
+    }));
     departures.sort_unstable_by_key(|departure| departure.relocated);
     let partial = composed.pushed.iter().map(|(position, original, pushed)| Origin {
         relocated: at(*position),
@@ -244,10 +221,112 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
         address: run.start,
         original: run.original.clone(),
         patched,
+        springboard,
         detour: code,
         literals: composed.code.literals(),
         redirects,
         moves,
         departures,
     })
+}
+
+/// Replaces bytes from `at` on, as far as there are any.
+fn overwrite(bytes: &mut [u8], at: usize, new: &[u8]) {
+    for (to, from) in bytes.iter_mut().skip(at).zip(new) {
+        *to = *from;
+    }
+}
+
+/// `jmp rel32` at `from`.
+fn jump(from: TargetAddress, constraint: JumpConstraint, detour: TargetAddress) -> Result<[u8; 5], Refusal> {
+    let displacement = from
+        .checked_add(5)
+        .and_then(|end| detour.displacement_from(end))
+        .ok_or(Refusal::OutOfReach { from, target: detour })?;
+    if !constraint.allows(displacement) {
+        return Err(Refusal::BoundaryUnprotected { start: from, detour });
+    }
+    let [first, second, third, fourth] = displacement.to_le_bytes();
+    Ok([0xe9, first, second, third, fourth])
+}
+
+/// The short jump to the springboard, and the springboard.
+fn evict(
+    run: &RunPlan,
+    detour: TargetAddress,
+    redirects: &mut Vec<Redirect>,
+) -> Result<([u8; 2], Vec<TextRange>), Refusal> {
+    let unreachable = Refusal::OutOfReach {
+        from: run.start,
+        target: run.jump(),
+    };
+    let springboard = run.springboard().ok_or(unreachable.clone())?;
+    let distance = springboard.short_displacement(run.start).ok_or(unreachable)? as u8;
+    if run.constraint.has_boundary_at(1) && !is_trapping_byte(distance) {
+        return Err(Refusal::BoundaryUnprotected {
+            start: run.start,
+            detour: springboard.jump,
+        });
+    }
+    let mut patched = springboard.original.clone();
+    let in_front = springboard.jump.offset_from(springboard.start).unwrap_or(0) as usize;
+    if in_front > 0 {
+        overwrite(&mut patched, 0, &[0xcc]);
+    }
+    overwrite(
+        &mut patched,
+        in_front,
+        &jump(springboard.jump, springboard.constraint, detour)?,
+    );
+    redirects.extend(springboard.nops.iter().map(|from| Redirect {
+        from: *from,
+        to: springboard.behind,
+    }));
+    let first_nop = springboard
+        .nops
+        .first()
+        .and_then(|nop| nop.offset_from(springboard.start));
+    let end = patched.len();
+    let first_nop = first_nop.map_or(end, |offset| (offset as usize).min(end));
+    let part = |from: usize, to: usize, is_head: bool| TextRange {
+        address: TargetAddress(springboard.start.0.saturating_add(from as u64)),
+        original: springboard.original.get(from..to).unwrap_or_default().to_vec(),
+        patched: patched.get(from..to).unwrap_or_default().to_vec(),
+        is_head,
+    };
+    let parts = [part(0, first_nop, false), part(first_nop, end, true)];
+    let written = parts.into_iter().filter(|part| !part.original.is_empty()).collect();
+    Ok(([0xeb, distance], written))
+}
+
+/// Redirects the instructions that begin in the jump's bytes, and the sites behind them, which get an `int3`.
+fn redirect_boundaries(
+    run: &RunPlan,
+    jump: usize,
+    patched: &mut [u8],
+    entry: impl Fn(usize) -> Option<TargetAddress>,
+    redirects: &mut Vec<Redirect>,
+) {
+    let displaced = run.instructions.len().saturating_sub(run.kept);
+    for (index, instruction) in run.instructions.iter().enumerate().take(displaced).skip(1) {
+        let offset = instruction
+            .address
+            .offset_from(run.start)
+            .map_or(usize::MAX, |offset| offset as usize);
+        if offset >= jump {
+            if instruction.points.is_empty() {
+                continue;
+            }
+            overwrite(patched, offset, &[0xcc]);
+        }
+        redirects.extend(entry(index).map(|to| Redirect {
+            from: instruction.address,
+            to,
+        }));
+    }
+    let behind = run.end();
+    redirects.extend(run.padding_boundaries.iter().map(|from| Redirect {
+        from: *from,
+        to: behind,
+    }));
 }

@@ -2,7 +2,7 @@
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 
-use super::{CodeView, FunctionExtent, FunctionMap, Instruction, Kind, Reference};
+use super::{CodeView, ELSEWHERE, FunctionExtent, FunctionMap, Instruction, Kind, Reference};
 use crate::TargetAddress;
 
 /// What functions are aligned to, in bytes: no more zeros are padding.
@@ -23,17 +23,20 @@ pub fn analyze(code: &CodeView<'_>, extent: &FunctionExtent) -> FunctionMap {
         fragments: extent.fragments.clone(),
         instructions: Vec::with_capacity(size as usize / 4),
         branch_targets: vec![0; bytes.len().div_ceil(64)],
+        branches: Vec::new(),
         outgoing: Vec::new(),
         references: Vec::new(),
         stays_inside: Vec::new(),
         followed: false,
         undecodable: None,
         usable: size,
+        shown_padding: Vec::new(),
     };
     decode_function(&mut map, bytes);
     if map.undecodable.is_none() {
         decode_padding(&mut map, bytes);
     }
+    map.sort_branches();
     map.outgoing.sort_unstable();
     map.outgoing.dedup();
     map
@@ -60,8 +63,10 @@ fn decode_function(map: &mut FunctionMap, bytes: &[u8]) {
 impl FunctionMap {
     /// Takes down where an instruction leads, and which bytes of this view it refers to.
     pub(super) fn note(&mut self, instruction: &iced_x86::Instruction, from: u32) {
-        for target in constant_targets(instruction).into_iter().flatten() {
-            if !self.mark_branch_target(target) {
+        let [branch, taken] = constant_targets(instruction);
+        let branch = branch.map(|branch| (branch, from));
+        for (target, from) in branch.into_iter().chain(taken.map(|taken| (taken, ELSEWHERE))) {
+            if !self.mark_branch_target(target, from) {
                 self.outgoing.push(target);
             }
         }

@@ -24,7 +24,7 @@ use std::ops::Range;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 
 use super::tables;
-use super::{FunctionMap, Instruction, Kind, Reference};
+use super::{ELSEWHERE, FunctionMap, Instruction, Kind, Reference};
 use crate::TargetAddress;
 
 /// What is known of the image around a function.
@@ -112,7 +112,7 @@ impl Flow {
 
     fn push_marked(&mut self, parts: &mut [FunctionMap], target: TargetAddress) {
         for part in parts.iter_mut() {
-            part.mark_branch_target(target);
+            part.mark_branch_target(target, ELSEWHERE);
         }
         self.push(parts, target);
     }
@@ -354,6 +354,7 @@ fn restrict(map: &mut FunctionMap, reached: &[u64]) {
     map.instructions = kept;
     map.undecodable = None;
     map.followed = true;
+    map.sort_branches();
     map.stays_inside.sort_unstable();
     map.outgoing.sort_unstable();
     map.outgoing.dedup();

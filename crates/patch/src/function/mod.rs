@@ -4,6 +4,7 @@ mod decode;
 mod exits;
 mod follow;
 mod kind;
+mod padding;
 mod return_address;
 mod tables;
 
@@ -15,6 +16,7 @@ pub use decode::analyze;
 pub use exits::Exit;
 pub use follow::{Surroundings, follow};
 pub(crate) use kind::Kind;
+pub use padding::Padding;
 pub use return_address::ReturnAddressUse;
 
 /// The bytes of a function *and* the padding behind it, up to the next function's start or the section's end.
@@ -49,6 +51,9 @@ pub struct FunctionMap {
     instructions: Vec<Instruction>,
     /// One bit a byte: a known branch leads there.
     branch_targets: Vec<u64>,
+    /// Where they come from, sorted: offsets of the target and of the branch; [`ELSEWHERE`] for those of other functions
+    /// and for computed ones.
+    branches: Vec<(u32, u32)>,
     /// Direct branch targets outside of the view.
     outgoing: Vec<TargetAddress>,
     /// References to bytes of this view, relative to the instruction pointer.
@@ -60,7 +65,12 @@ pub struct FunctionMap {
     undecodable: Option<TargetAddress>,
     /// End of what a run may use: the instructions, then padding of nops, int3 or zeros.
     usable: u32,
+    /// Padding that jumps may use, near the function.
+    shown_padding: Vec<Padding>,
 }
+
+/// No offset of a branch: what leads there does not lie in this function, or is computed.
+const ELSEWHERE: u32 = u32::MAX;
 
 /// One decoded instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +153,9 @@ impl FunctionMap {
     /// outside of this function are ignored.
     pub fn add_branch_targets(&mut self, targets: impl IntoIterator<Item = TargetAddress>) {
         for target in targets {
-            self.mark_branch_target(target);
+            self.mark_branch_target(target, ELSEWHERE);
         }
+        self.sort_branches();
     }
 
     /// Whether an instruction of the function starts there, as far as it is decoded.
@@ -204,6 +215,26 @@ impl FunctionMap {
         return_address::find(self)
     }
 
+    /// The padding in the function and directly behind it, ascending. Call it when all branch targets have been added:
+    /// what a known branch leads to is code.
+    pub fn padding(&self) -> Vec<Padding> {
+        padding::padding(self)
+    }
+
+    /// Shows padding in which a jump of this function may have a springboard: its own ([`FunctionMap::padding`]), that of
+    /// the functions around it. Without any, planning uses none, and the caller need not care for
+    /// [`crate::Built::springboard`].
+    pub fn show_padding(&mut self, padding: impl IntoIterator<Item = Padding>) {
+        self.shown_padding.extend(padding);
+        self.shown_padding.sort_by_key(|padding| padding.start);
+        self.shown_padding.dedup_by_key(|padding| padding.start);
+    }
+
+    /// The padding that jumps of this function may use, ascending.
+    pub(crate) fn shown_padding(&self) -> &[Padding] {
+        &self.shown_padding
+    }
+
     /// Whether an address lies in the function or one of its fragments.
     pub fn is_inside(&self, address: TargetAddress) -> bool {
         self.ranges().any(|range| range.contains(&address))
@@ -215,14 +246,31 @@ impl FunctionMap {
     }
 
     /// Returns whether the target lies in this view.
-    fn mark_branch_target(&mut self, target: TargetAddress) -> bool {
+    fn mark_branch_target(&mut self, target: TargetAddress, from: u32) -> bool {
         let Some(offset) = self.offset(target) else {
             return false;
         };
+        self.branches.push((offset, from));
         if let Some(word) = self.branch_targets.get_mut(offset as usize / 64) {
             *word |= 1 << (offset % 64);
         }
         true
+    }
+
+    fn sort_branches(&mut self) {
+        self.branches.sort_unstable();
+        self.branches.dedup();
+    }
+
+    /// Whether a known branch leads to `offset` that does not lie between `start` and it: in a run from `start` on, such a
+    /// branch stays in the detour.
+    pub(crate) fn is_target_from_outside(&self, offset: u32, start: u32) -> bool {
+        let first = self.branches.partition_point(|(target, _)| *target < offset);
+        let branches = self.branches.get(first..).unwrap_or_default().iter();
+        let mut sources = branches
+            .take_while(|(target, _)| *target == offset)
+            .map(|(_, from)| *from);
+        self.is_target_at(offset) && sources.any(|from| !(start..offset).contains(&from))
     }
 
     pub(crate) fn is_target_at(&self, offset: u32) -> bool {
@@ -245,6 +293,14 @@ impl FunctionMap {
 
     pub(crate) fn code(&self) -> &[Instruction] {
         &self.instructions
+    }
+
+    /// Index of the instruction that starts at an address.
+    pub(crate) fn index_at(&self, address: TargetAddress) -> Option<usize> {
+        let offset = self.offset(address)?;
+        let code = &self.instructions;
+        code.binary_search_by_key(&offset, |instruction| instruction.offset)
+            .ok()
     }
 
     pub(crate) fn code_size(&self) -> u32 {

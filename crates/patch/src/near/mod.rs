@@ -120,7 +120,7 @@ impl NearSpace {
     /// window's lower end moves down with the site, so that what is in use stays in the window.
     pub fn place_all(&mut self, runs: &[&RunPlan]) -> Vec<Option<TargetAddress>> {
         let mut order: Vec<(usize, &&RunPlan)> = runs.iter().enumerate().collect();
-        order.sort_by_key(|(_, run)| std::cmp::Reverse((run.constraint.rank(), run.start)));
+        order.sort_by_key(|(_, run)| std::cmp::Reverse((jump_constraint(run).rank(), run.start)));
         let mut places = vec![None; runs.len()];
         for (index, run) in order {
             if let Some(place) = places.get_mut(index) {
@@ -140,17 +140,16 @@ impl NearSpace {
             for (run, place) in std::mem::take(&mut pending).into_iter().zip(places) {
                 match place {
                     Some(place) => placed.runs.push((run, place)),
-                    None if run.tactic != Tactic::Trap && options.force.is_none() => {
-                        let fallback = run.fallback();
-                        pending.extend(fallback.runs);
-                        placed.refusals.extend(fallback.refusals);
+                    None if run.tactic == Tactic::Trap => {
+                        let (site, tactic) = (run.start, Tactic::Trap);
+                        placed
+                            .refusals
+                            .push((site, Refusal::TacticUnavailable { site, tactic }));
                     }
                     None => {
-                        let (site, tactic) = (run.start, run.tactic);
-                        let sites = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
-                        let refused = sites.map(|displaced| displaced.address);
-                        let refusal = |_| Refusal::TacticUnavailable { site, tactic };
-                        placed.refusals.extend(refused.map(|site| (site, refusal(site))));
+                        let fallback = run.fallback_under(options);
+                        pending.extend(fallback.runs);
+                        placed.refusals.extend(fallback.refusals);
                     }
                 }
             }
@@ -244,6 +243,17 @@ impl NearSpace {
     }
 }
 
+/// What the jump that leads to the detour must satisfy.
+fn jump_constraint(run: &RunPlan) -> JumpConstraint {
+    match run.tactic {
+        Tactic::Trap => JumpConstraint::FREE,
+        Tactic::Evict => run
+            .springboard()
+            .map_or(JumpConstraint::FREE, |springboard| springboard.constraint),
+        Tactic::Jump | Tactic::Run | Tactic::Pun => run.constraint,
+    }
+}
+
 /// What is asked for.
 pub(crate) struct Request {
     constraint: JumpConstraint,
@@ -258,12 +268,8 @@ impl Request {
     fn of(run: &RunPlan, length: usize) -> Option<Self> {
         let starts = run.detour_starts(length);
         Some(Self {
-            constraint: if run.tactic == Tactic::Trap {
-                JumpConstraint::FREE
-            } else {
-                run.constraint
-            },
-            base: run.start.checked_add(5)?.0,
+            constraint: jump_constraint(run),
+            base: run.jump().checked_add(5)?.0,
             starts: starts.start.0..starts.end.0,
             length: length.max(1) as u64,
         })

@@ -9,6 +9,8 @@ fn run(start: u64, boundaries: &[usize], detour_length: usize) -> RunPlan {
         start: TargetAddress(start),
         tactic: Tactic::Run,
         instructions: Vec::new(),
+        kept: 0,
+        springboards: Vec::new(),
         length: 5,
         original: vec![0x90; 5],
         constraint,

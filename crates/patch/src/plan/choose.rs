@@ -11,41 +11,52 @@
 //!   c3     ret        site     cc           behind the jump: traps, since a branch to it would not be seen otherwise
 //! ```
 //!
-//! The best [`Quality`] wins. A site that would get a trap is given to the run in front of it, if that can be extended up
+//! The best [`Quality`] wins; where it needs a springboard or an address that there may not be, the others are its
+//! alternatives. A site that would get a trap is given to the run in front of it, if that can be extended up
 //! to it. Runs do not overlap, so whoever flows into a later site comes through that site's own patch.
 
-use std::ops::Range;
+use std::collections::BTreeSet;
 
-use super::shape::{BranchTargets, JUMP, Shape, pun_at, shape_at};
-use super::{Displaced, FunctionPlan, PlanOptions, RunPlan};
-use crate::detour::{Runtime, compose};
-use crate::function::{FunctionMap, Kind};
-use crate::{JumpConstraint, Point, Refusal, Tactic, TargetAddress};
+use super::displace::{displace, trap};
+use super::shape::{BranchTargets, Followers, JUMP, SHORT_JUMP, Shape, pun_at, shape_at};
+use super::sites::{Site, sites};
+use super::{FunctionPlan, PlanOptions, RunPlan, springboard};
+use crate::function::{FunctionMap, Padding};
+use crate::{Point, Refusal, Tactic};
 
-/// The points at one instruction.
-#[derive(Clone)]
-struct Site {
-    /// Index of the instruction.
-    index: usize,
-    points: Vec<Point>,
-}
-
-/// How good a shape is: what a hit costs, and then how likely it finds a place. Best first.
+/// How good a shape is: what a hit costs, and then how likely it finds a place. Best first. The figures are what a hit
+/// costs more than a jump, in nanoseconds, where they were measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Quality {
     /// A jump, no call in it.
     Jump,
-    /// A pun with windows of 64 KiB or more.
+    /// A pun with windows of 64 KiB or more, whose detour executes what it shares bytes with: 0.
     Pun,
-    /// A call or system call is executed out of line: its return is mispredicted.
-    JumpWithCall,
-    PunWithCall,
-    /// The run in front, extended.
+    /// The run in front, extended: 0. Whoever comes to the site by an unknown branch traps.
     Extended,
-    /// Three bytes are punned: a window of 256 bytes, that is a page of its own.
+    /// A short jump to a springboard: 0.2. There are not many places for springboards.
+    Evict,
+    /// A pun whose detour jumps back to the bytes that are shared: 5.
+    SharedPun,
+    /// A call or system call is executed out of line: its return is mispredicted, 11.
+    JumpWithCall,
+    EvictWithCall,
+    PunWithCall,
+    ExtendedWithCall,
+    /// Three or four bytes are punned: a window of 256 bytes or one, that is a page of its own.
     NarrowPun,
     /// Whoever comes by a known branch traps, others do not.
     PartlyTrapping,
+}
+
+/// What planning reads.
+struct Planner<'a> {
+    map: &'a FunctionMap,
+    force: Option<Tactic>,
+    /// Where springboards may lie.
+    padding: &'a [Padding],
+    /// Sites (by instruction) for which there was no springboard.
+    barred: BTreeSet<usize>,
 }
 
 /// A run for a site.
@@ -64,23 +75,65 @@ struct Previous {
     sites: Vec<Site>,
 }
 
+/// How often planning starts anew without the springboards that others took.
+const ROUNDS_MAX: usize = 4;
+
 pub(super) fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -> FunctionPlan {
-    let mut plan = FunctionPlan::default();
-    // The next site is the last of these.
-    let mut rest = sites(map, points, &mut plan.refusals);
-    rest.reverse();
-    // Text below this offset is taken by the patches so far.
-    let mut floor = 0;
-    let mut previous: Option<Previous> = None;
-    while let Some(site) = rest.pop() {
-        let mut before = Vec::new();
-        let chosen = match options.force {
-            Some(Tactic::Trap) => None,
-            force => {
-                let own = choose(map, &site, &rest, floor, force);
+    let mut refusals = Vec::new();
+    let sites = sites(map, points, &mut refusals);
+    let mut planner = Planner {
+        map,
+        force: options.force,
+        padding: map.shown_padding(),
+        barred: BTreeSet::new(),
+    };
+    let mut round = 1;
+    loop {
+        let mut plan = planner.plan(sites.clone());
+        let (runs, homeless) = springboard::assign(plan.runs, &[]);
+        plan.runs = runs;
+        let last = round == ROUNDS_MAX;
+        let mut again = false;
+        for run in homeless {
+            if run.alternative.is_none() && !last {
+                let probed = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
+                let indices = probed.filter_map(|displaced| map.index_at(displaced.address));
+                planner.barred.extend(indices);
+                again = true;
+                continue;
+            }
+            let fallback = run.fallback_under(options);
+            plan.runs.extend(fallback.runs);
+            plan.refusals.extend(fallback.refusals);
+        }
+        if !again {
+            plan.runs.sort_by_key(|run| run.start);
+            refusals.append(&mut plan.refusals);
+            return FunctionPlan { refusals, ..plan };
+        }
+        round += 1;
+    }
+}
+
+impl Planner<'_> {
+    fn plan(&self, sites: Vec<Site>) -> FunctionPlan {
+        let map = self.map;
+        let mut plan = FunctionPlan::default();
+        // The next site is the last of these.
+        let mut rest = sites;
+        rest.reverse();
+        // Text below this offset is taken by the patches so far.
+        let mut floor = 0;
+        let mut previous: Option<Previous> = None;
+        while let Some(site) = rest.pop() {
+            let mut before = Vec::new();
+            let chosen = if self.force == Some(Tactic::Trap) {
+                None
+            } else {
+                let own = self.choose(&site, &rest, floor);
                 let extended = match (&own, &previous) {
                     (Some(own), _) if own.quality < Quality::Extended => None,
-                    (_, Some(previous)) => extend(map, previous, &site, &rest, force),
+                    (_, Some(previous)) => self.extend(previous, &site, &rest),
                     _ => None,
                 };
                 match (own, extended) {
@@ -92,315 +145,186 @@ pub(super) fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -
                     }
                     (own, None) => own,
                 }
-            }
-        };
-        if let Some(choice) = chosen {
-            let following = rest.split_off(rest.len() - choice.covered);
-            before.push(site);
-            before.extend(following.into_iter().rev());
-            previous = Some(Previous {
-                first: choice.first,
-                sites: before,
-            });
-            floor = choice
-                .run
-                .claimed_end()
-                .offset_from(map.start())
-                .and_then(|end| u32::try_from(end).ok())
-                .unwrap_or(u32::MAX);
-            plan.runs.push(choice.run);
-            continue;
-        }
-        previous = None;
-        let address = map
-            .code()
-            .get(site.index)
-            .map_or(map.start(), |instruction| map.address(instruction.offset));
-        let trap = match options.force {
-            None | Some(Tactic::Trap) => trap(map, &site),
-            Some(tactic) => Err(Refusal::TacticUnavailable { site: address, tactic }),
-        };
-        match trap {
-            Ok(run) => {
-                floor = map
-                    .code()
-                    .get(site.index)
-                    .map_or(floor, |instruction| instruction.end());
-                plan.runs.push(run);
-            }
-            Err(refusal) => plan.refusals.push((address, refusal)),
-        }
-    }
-    plan
-}
-
-/// Groups the points by instruction, ascending; refuses those that name none.
-fn sites(map: &FunctionMap, points: &[Point], refusals: &mut Vec<(TargetAddress, Refusal)>) -> Vec<Site> {
-    let mut sorted: Vec<&Point> = points.iter().collect();
-    sorted.sort_by_key(|point| point.site);
-    let mut sites: Vec<Site> = Vec::new();
-    for point in sorted {
-        match instruction_at(map, point.site) {
-            Ok(index) => match sites.last_mut() {
-                Some(site) if site.index == index => site.points.push(point.clone()),
-                _ => sites.push(Site {
-                    index,
-                    points: vec![point.clone()],
-                }),
-            },
-            Err(refusal) => refusals.push((point.site, refusal)),
-        }
-    }
-    sites
-}
-
-fn instruction_at(map: &FunctionMap, site: TargetAddress) -> Result<usize, Refusal> {
-    if map
-        .undecodable()
-        .is_some_and(|at| site >= at && site < map.address(map.code_size()))
-    {
-        return Err(Refusal::Undecodable {
-            site,
-            at: map.undecodable().unwrap_or(site),
-        });
-    }
-    let offset = map.offset(site).filter(|offset| *offset < map.code_size());
-    let offset = offset.ok_or(Refusal::OutsideFunction { site })?;
-    let code = map.code();
-    match code.binary_search_by_key(&offset, |instruction| instruction.offset) {
-        Ok(index)
-            if code
-                .get(index)
-                .is_some_and(|instruction| instruction.kind == Kind::Breakpoint) =>
-        {
-            Err(Refusal::Breakpoint { site })
-        }
-        Ok(index) if code.get(index).is_some_and(|instruction| instruction.padding) => Err(Refusal::Padding { site }),
-        Ok(index) => Ok(index),
-        Err(behind) => {
-            let around = behind.checked_sub(1).and_then(|index| code.get(index));
-            if map.is_followed() && around.is_none_or(|around| around.end() <= offset) {
-                return Err(Refusal::Unreached { site });
-            }
-            let start = around.map_or(map.start(), |instruction| map.address(instruction.offset));
-            Err(Refusal::NotAnInstruction { site, start })
-        }
-    }
-}
-
-/// The best run over a site that starts at or behind `floor`. `rest`: the sites behind it, the next one last.
-fn choose(map: &FunctionMap, site: &Site, rest: &[Site], floor: u32, force: Option<Tactic>) -> Option<Choice> {
-    let site_offset = map.code().get(site.index)?.offset;
-    let mut best: Option<Choice> = None;
-    for first in (0..=site.index).rev() {
-        let start = map.code().get(first)?.offset;
-        if start < floor {
-            break;
-        }
-        let shapes = [
-            shape_at(map, first, site.index, BranchTargets::Refuse).map(|shape| {
-                let quality = if shape.avoided {
-                    Quality::JumpWithCall
-                } else {
-                    Quality::Jump
-                };
-                (quality, shape)
-            }),
-            pun_at(map, first, site.index).and_then(|shape| {
-                let quality = match (shape.punned, shape.avoided) {
-                    (1 | 2, false) => Quality::Pun,
-                    (1 | 2, true) => Quality::PunWithCall,
-                    (3, false) => Quality::NarrowPun,
-                    _ => return None,
-                };
-                Some((quality, shape))
-            }),
-            shape_at(map, first, site.index, BranchTargets::BehindJump).map(|shape| (Quality::PartlyTrapping, shape)),
-        ];
-        for (quality, shape) in shapes.into_iter().flatten() {
-            let forced_otherwise = force.is_some_and(|tactic| tactic != shape.tactic());
-            if forced_otherwise || best.as_ref().is_some_and(|best| best.quality <= quality) {
+            };
+            if let Some(choice) = chosen {
+                let following = rest.split_off(rest.len() - choice.covered);
+                before.push(site);
+                before.extend(following.into_iter().rev());
+                previous = Some(Previous {
+                    first: choice.first,
+                    sites: before,
+                });
+                floor = choice
+                    .run
+                    .claimed_end()
+                    .offset_from(map.start())
+                    .and_then(|end| u32::try_from(end).ok())
+                    .unwrap_or(u32::MAX);
+                plan.runs.push(choice.run);
                 continue;
             }
-            if let Some((run, covered)) = cover(map, &shape, std::slice::from_ref(site), rest) {
-                best = Some(Choice {
-                    quality,
-                    first,
-                    run,
-                    covered,
-                });
+            previous = None;
+            let address = map
+                .code()
+                .get(site.index)
+                .map_or(map.start(), |instruction| map.address(instruction.offset));
+            let trap = match self.force {
+                None | Some(Tactic::Trap) => trap(map, &site),
+                Some(tactic) => Err(Refusal::TacticUnavailable { site: address, tactic }),
+            };
+            match trap {
+                Ok(run) => {
+                    floor = map
+                        .code()
+                        .get(site.index)
+                        .map_or(floor, |instruction| instruction.end());
+                    plan.runs.push(run);
+                }
+                Err(refusal) => plan.refusals.push((address, refusal)),
             }
         }
-        let found = best.as_ref().is_some_and(|best| best.quality == Quality::Jump);
-        // From five bytes in front of the site on, a longer run is no better than a shorter one.
-        if found || start + JUMP <= site_offset {
-            break;
-        }
+        plan
     }
-    let mut best = best?;
-    if matches!(best.quality, Quality::Pun | Quality::PunWithCall) && force.is_none() {
-        best.run.alternative = shape_at(map, best.first, site.index, BranchTargets::Refuse)
-            .and_then(|shape| cover(map, &shape, std::slice::from_ref(site), rest))
-            .filter(|(_, covered)| *covered == best.covered)
-            .map(|(run, _)| Box::new(run));
-    }
-    Some(best)
-}
 
-/// The previous run, made longer so that it covers this site, too.
-fn extend(map: &FunctionMap, previous: &Previous, site: &Site, rest: &[Site], force: Option<Tactic>) -> Option<Choice> {
-    let mut sites = previous.sites.clone();
-    sites.push(site.clone());
-    let attempts = [
-        (Quality::Extended, BranchTargets::Refuse),
-        (Quality::PartlyTrapping, BranchTargets::BehindJump),
-    ];
-    attempts.into_iter().find_map(|(quality, targets)| {
-        let shape = shape_at(map, previous.first, site.index, targets)?;
-        if force.is_some_and(|tactic| tactic != shape.tactic()) {
+    /// The best run over a site that starts at or behind `floor`. `rest`: the sites behind it, the next one last.
+    fn choose(&self, site: &Site, rest: &[Site], floor: u32) -> Option<Choice> {
+        let map = self.map;
+        let sites = std::slice::from_ref(site);
+        let site_offset = map.code().get(site.index)?.offset;
+        let mut best: Option<Choice> = None;
+        for first in (0..=site.index).rev() {
+            let start = map.code().get(first)?.offset;
+            if start < floor {
+                break;
+            }
+            for (quality, shape) in self.shapes(first, site.index) {
+                if best.as_ref().is_some_and(|best| best.quality <= quality) {
+                    continue;
+                }
+                if let Some((run, covered)) = self.cover(&shape, sites, rest) {
+                    best = Some(Choice {
+                        quality,
+                        first,
+                        run,
+                        covered,
+                    });
+                }
+            }
+            let found = best.as_ref().is_some_and(|best| best.quality == Quality::Jump);
+            // From five bytes in front of the site on, a longer run is no better than a shorter one.
+            if found || start + JUMP <= site_offset {
+                break;
+            }
+        }
+        let mut best = best?;
+        if best.quality != Quality::Jump && self.force.is_none() {
+            best.run.alternative = self.alternative(&best, site, rest);
+        }
+        Some(best)
+    }
+
+    /// Every shape that starts with instruction `first` and contains instruction `site`, the best first.
+    fn shapes(&self, first: usize, site: usize) -> Vec<(Quality, Shape)> {
+        let map = self.map;
+        let with_call = |shape: &Shape, without, with| if shape.avoided { with } else { without };
+        let run = shape_at(map, first, site, JUMP, BranchTargets::Refuse)
+            .map(|shape| (with_call(&shape, Quality::Jump, Quality::JumpWithCall), shape));
+        let puns = [Followers::Copied, Followers::Executed].map(|followers| {
+            let shape = pun_at(map, first, site, followers)?;
+            let quality = if shape.punned > 2 {
+                Quality::NarrowPun
+            } else if shape.avoided {
+                Quality::PunWithCall
+            } else if shape.shared {
+                Quality::SharedPun
+            } else {
+                Quality::Pun
+            };
+            Some((quality, shape))
+        });
+        let evict = shape_at(map, first, site, SHORT_JUMP, BranchTargets::Refuse)
+            .map(|shape| (with_call(&shape, Quality::Evict, Quality::EvictWithCall), shape));
+        let evict = evict.filter(|_| !self.barred.contains(&site));
+        let partly =
+            shape_at(map, first, site, JUMP, BranchTargets::BehindJump).map(|shape| (Quality::PartlyTrapping, shape));
+        let [copied, executed] = puns;
+        let mut shapes: Vec<(Quality, Shape)> = [run, copied, executed, evict, partly].into_iter().flatten().collect();
+        shapes.retain(|(_, shape)| self.force.is_none_or(|tactic| tactic == shape.tactic()));
+        shapes.sort_by_key(|(quality, _)| *quality);
+        shapes
+    }
+
+    /// What comes next when a choice finds no place: the other shapes from the same start that cover the same sites, each
+    /// the alternative of the one before.
+    fn alternative(&self, best: &Choice, site: &Site, rest: &[Site]) -> Option<Box<RunPlan>> {
+        let mut shapes = self.shapes(best.first, site.index);
+        shapes.retain(|(quality, _)| *quality > best.quality);
+        let mut chain: Option<Box<RunPlan>> = None;
+        for (_, shape) in shapes.iter().rev().filter(|(_, shape)| shape.tactic() != Tactic::Evict) {
+            let covered = self.cover(shape, std::slice::from_ref(site), rest);
+            if let Some((mut run, _)) = covered.filter(|(_, covered)| *covered == best.covered) {
+                run.alternative = chain.take();
+                chain = Some(Box::new(run));
+            }
+        }
+        chain
+    }
+
+    /// The previous run, made longer so that it covers this site, too.
+    fn extend(&self, previous: &Previous, site: &Site, rest: &[Site]) -> Option<Choice> {
+        let mut sites = previous.sites.clone();
+        sites.push(site.clone());
+        let attempts = [BranchTargets::Refuse, BranchTargets::BehindJump];
+        attempts.into_iter().find_map(|targets| {
+            let shape = shape_at(self.map, previous.first, site.index, JUMP, targets)?;
+            let quality = match targets {
+                BranchTargets::Refuse if shape.avoided => Quality::ExtendedWithCall,
+                BranchTargets::Refuse => Quality::Extended,
+                BranchTargets::BehindJump => Quality::PartlyTrapping,
+            };
+            if self.force.is_some_and(|tactic| tactic != shape.tactic()) {
+                return None;
+            }
+            let (run, covered) = self.cover(&shape, &sites, rest)?;
+            Some(Choice {
+                quality,
+                first: previous.first,
+                run,
+                covered,
+            })
+        })
+    }
+
+    /// The run of a shape over `sites` and those of `rest` that it reaches, with their number. `None` when it cannot be
+    /// moved, has no springboard, or claims text in which another site lies: a padding nop is not executed any more, a
+    /// punned instruction must stay as it is, so neither can have handlers.
+    fn cover(&self, shape: &Shape, sites: &[Site], rest: &[Site]) -> Option<(RunPlan, usize)> {
+        let map = self.map;
+        let covered = rest.iter().rev().take_while(|other| other.index < shape.behind).count();
+        let next_site = rest
+            .iter()
+            .rev()
+            .nth(covered)
+            .and_then(|other| map.code().get(other.index));
+        if next_site.is_some_and(|next| next.offset < shape.claimed_end()) {
             return None;
         }
-        let (run, covered) = cover(map, &shape, &sites, rest)?;
-        Some(Choice {
-            quality,
-            first: previous.first,
-            run,
-            covered,
-        })
-    })
-}
-
-/// The run of a shape over `sites` and those of `rest` that it reaches, with their number. `None` when it cannot be
-/// moved, or claims text in which another site lies: a padding nop is not executed any more, a punned instruction must
-/// stay as it is, so neither can have handlers.
-fn cover(map: &FunctionMap, shape: &Shape, sites: &[Site], rest: &[Site]) -> Option<(RunPlan, usize)> {
-    let covered = rest.iter().rev().take_while(|other| other.index < shape.behind).count();
-    let next_site = rest
-        .iter()
-        .rev()
-        .nth(covered)
-        .and_then(|other| map.code().get(other.index));
-    if next_site.is_some_and(|next| next.offset < shape.claimed_end()) {
-        return None;
-    }
-    let sites: Vec<&Site> = sites.iter().chain(rest.iter().rev().take(covered)).collect();
-    displace(map, shape, &sites).ok().map(|run| (run, covered))
-}
-
-fn trap(map: &FunctionMap, site: &Site) -> Result<RunPlan, Refusal> {
-    let Some(instruction) = map.code().get(site.index) else {
-        return Err(Refusal::OutsideFunction { site: map.start() });
-    };
-    let displaced = Displaced {
-        address: map.address(instruction.offset),
-        bytes: map.bytes_of(*instruction).to_vec(),
-        points: site.points.clone(),
-    };
-    trap_at(displaced, map.ranges().collect())
-}
-
-fn trap_at(displaced: Displaced, inside: Vec<Range<TargetAddress>>) -> Result<RunPlan, Refusal> {
-    measure(RunPlan {
-        start: displaced.address,
-        tactic: Tactic::Trap,
-        length: displaced.bytes.len(),
-        original: displaced.bytes.iter().take(1).copied().collect(),
-        instructions: vec![displaced],
-        constraint: JumpConstraint::FREE,
-        padding_boundaries: Vec::new(),
-        detour_length: 0,
-        reach: TargetAddress(0)..TargetAddress(0),
-        inside,
-        alternative: None,
-    })
-}
-
-pub(super) fn as_traps(run: &RunPlan) -> FunctionPlan {
-    let mut plan = FunctionPlan::default();
-    for displaced in run.instructions.iter().filter(|displaced| !displaced.points.is_empty()) {
-        match trap_at(displaced.clone(), run.inside.clone()) {
-            Ok(trap) => plan.runs.push(trap),
-            Err(refusal) => plan.refusals.push((displaced.address, refusal)),
+        let mut springboards = Vec::new();
+        if shape.tactic() == Tactic::Evict {
+            let start = map.address(map.code().get(shape.first)?.offset);
+            springboards = springboard::candidates(start, shape.constraint.has_boundary_at(1), self.padding);
+            // A run that reaches into padding needs some for itself.
+            let own = start..map.address(shape.claimed_end());
+            springboards.retain(|springboard| {
+                let range = springboard.range();
+                range.end <= own.start || own.end <= range.start
+            });
+            if springboards.is_empty() {
+                return None;
+            }
         }
-    }
-    plan
-}
-
-fn displace(map: &FunctionMap, shape: &Shape, sites: &[&Site]) -> Result<RunPlan, Refusal> {
-    let indices = shape.first..shape.behind;
-    let instructions: Vec<Displaced> = map
-        .code()
-        .get(indices.clone())
-        .unwrap_or_default()
-        .iter()
-        .zip(indices)
-        .map(|(instruction, index)| Displaced {
-            address: map.address(instruction.offset),
-            bytes: map.bytes_of(*instruction).to_vec(),
-            points: sites
-                .iter()
-                .find(|site| site.index == index)
-                .map_or(Vec::new(), |site| site.points.clone()),
-        })
-        .collect();
-    let offset = map.code().get(shape.first).map_or(0, |instruction| instruction.offset);
-    let last_point = instructions
-        .iter()
-        .rev()
-        .find(|instruction| !instruction.points.is_empty());
-    let patch_end = last_point
-        .and_then(|last| map.offset(last.address))
-        .map_or(0, |offset| offset + 1);
-    measure(RunPlan {
-        start: map.address(offset),
-        tactic: shape.tactic(),
-        instructions,
-        length: (shape.end - offset) as usize,
-        original: map
-            .bytes_at(offset..patch_end.max(offset + JUMP).min(shape.claimed_end()))
-            .to_vec(),
-        constraint: shape.constraint,
-        padding_boundaries: shape.padding.iter().map(|offset| map.address(*offset)).collect(),
-        detour_length: 0,
-        reach: TargetAddress(0)..TargetAddress(0),
-        inside: map.ranges().collect(),
-        alternative: None,
-    })
-}
-
-/// Composes the run once, to know that all of it can be moved, how long its detour is, and from where it reaches.
-pub(super) fn measure(run: RunPlan) -> Result<RunPlan, Refusal> {
-    let composed = compose(run.content(), &Runtime::LONGEST)?;
-    let detour_length = composed.code.len();
-    let reach = reach(std::iter::once(run.start).chain(composed.code.targets()), detour_length);
-    if reach.is_empty() {
-        let target = composed
-            .code
-            .targets()
-            .find(|target| target.displacement_from(run.start).is_none());
-        return Err(Refusal::OutOfReach {
-            from: run.start,
-            target: target.unwrap_or(run.end()),
-        });
-    }
-    Ok(RunPlan {
-        detour_length,
-        reach,
-        ..run
-    })
-}
-
-/// The addresses from which all targets are within 2 GiB, with room for the instruction that refers to them.
-fn reach(targets: impl Iterator<Item = TargetAddress>, detour_length: usize) -> Range<TargetAddress> {
-    let distance = (1_u64 << 31) - 64 - (detour_length as u64).min(1 << 30);
-    let mut reach = 0..u64::MAX;
-    for target in targets {
-        reach.start = reach.start.max(target.0.saturating_sub(distance));
-        reach.end = reach.end.min(target.0.saturating_add(distance));
-    }
-    if reach.is_empty() {
-        TargetAddress(0)..TargetAddress(0)
-    } else {
-        TargetAddress(reach.start)..TargetAddress(reach.end)
+        let sites: Vec<&Site> = sites.iter().chain(rest.iter().rev().take(covered)).collect();
+        let run = displace(map, shape, &sites, springboards).ok()?;
+        Some((run, covered))
     }
 }

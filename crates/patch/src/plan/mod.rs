@@ -1,8 +1,11 @@
 //! From points to runs: which bytes are displaced, by which tactic, and what their detour must satisfy.
 
 mod choose;
+mod displace;
 mod reconcile;
 mod shape;
+mod sites;
+mod springboard;
 
 use std::ops::Range;
 
@@ -10,6 +13,7 @@ use crate::detour::Content;
 use crate::{FunctionMap, JumpConstraint, Point, Refusal, Tactic, TargetAddress};
 
 pub use reconcile::reconcile;
+pub use springboard::Springboard;
 
 /// Choices of the user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,17 +38,21 @@ pub struct RunPlan {
     pub start: TargetAddress,
     /// How.
     pub tactic: Tactic,
-    /// The displaced instructions in order, each with the points in front of it.
+    /// The instructions that the detour executes, in order, each with the points in front of it.
     pub instructions: Vec<Displaced>,
+    /// For a pun: how many of the last instructions stay in place as well, since the jump shares bytes with them.
+    pub kept: usize,
     /// Bytes from `start` to where the detour jumps back: the instructions and, behind a final unconditional transfer,
     /// the padding that the patch needs.
     pub length: usize,
-    /// The text that the patch replaces, at most 16 bytes: 1 for a trap, 5 for a jump, more when instructions with
-    /// points start behind the jump's five bytes: the first byte of each becomes `int3`. Those that a pun keeps are
-    /// among the 5.
+    /// The text that the patch replaces, at most 16 bytes: 1 for a trap, 2 for an `evict`, 5 for a jump, more when
+    /// instructions with points start behind the jump's bytes: the first byte of each becomes `int3`. Those that a pun
+    /// keeps are among the 5.
     pub original: Vec<u8>,
     /// Which bytes of the jump must be trapping bytes, or the original ones.
     pub constraint: JumpConstraint,
+    /// For an `evict`: where its short jump may lead. The first is used; the others are for [`reconcile`].
+    pub springboards: Vec<Springboard>,
     /// Starts of padding nops inside the patch. They are not copied: who arrives there goes on behind the patch.
     pub padding_boundaries: Vec<TargetAddress>,
     /// The detour's length in bytes, at most.
@@ -54,7 +62,8 @@ pub struct RunPlan {
     pub reach: Range<TargetAddress>,
     /// The function's ranges: a jump into them is no exit ([`crate::FireCondition::IfLeaves`]).
     pub inside: Vec<Range<TargetAddress>>,
-    /// For a pun: a run from the same start with the same points, for when no address spells the punned bytes.
+    /// The next best patch from the same start with the same points, for when no address spells the bytes that this one
+    /// needs, or there is no springboard.
     pub alternative: Option<Box<RunPlan>>,
 }
 
@@ -69,10 +78,21 @@ impl RunPlan {
     pub fn claimed_end(&self) -> TargetAddress {
         let jump = match self.tactic {
             Tactic::Trap => self.start,
+            Tactic::Evict => TargetAddress(self.start.0.saturating_add(2)),
             Tactic::Jump | Tactic::Run | Tactic::Pun => TargetAddress(self.start.0.saturating_add(5)),
         };
         let alternative = self.alternative.as_ref().map_or(self.start, |run| run.claimed_end());
         self.end().max(jump).max(alternative)
+    }
+
+    /// Where the jump to the detour lies: at the start, or on the springboard.
+    pub fn jump(&self) -> TargetAddress {
+        self.springboard().map_or(self.start, |springboard| springboard.jump)
+    }
+
+    /// For an `evict`: the springboard that is used.
+    pub fn springboard(&self) -> Option<&Springboard> {
+        self.springboards.first().filter(|_| self.tactic == Tactic::Evict)
     }
 
     /// The same points in the next best way: for a run whose jump found no place. The alternative, else traps. Repeated,
@@ -87,6 +107,24 @@ impl RunPlan {
         }
     }
 
+    /// The same, or refusals where a tactic is forced.
+    pub(crate) fn fallback_under(&self, options: &PlanOptions) -> FunctionPlan {
+        match options.force {
+            None => self.fallback(),
+            Some(tactic) => {
+                let sites = self
+                    .instructions
+                    .iter()
+                    .filter(|displaced| !displaced.points.is_empty());
+                let refusal = |site| (site, Refusal::TacticUnavailable { site, tactic });
+                FunctionPlan {
+                    runs: Vec::new(),
+                    refusals: sites.map(|displaced| refusal(displaced.address)).collect(),
+                }
+            }
+        }
+    }
+
     /// Where the detour may begin such that all of it lies within [`RunPlan::reach`]. May be empty.
     pub fn detour_starts(&self, detour_length: usize) -> Range<TargetAddress> {
         let end = self.reach.end.0.saturating_sub(detour_length as u64).saturating_add(1);
@@ -95,7 +133,7 @@ impl RunPlan {
 
     /// The same points by `trap`, each by itself. The refusals are of instructions that cannot be moved alone.
     pub fn as_traps(&self) -> FunctionPlan {
-        choose::as_traps(self)
+        displace::as_traps(self)
     }
 
     pub(crate) fn content(&self) -> Content<'_> {

@@ -11,13 +11,29 @@
 //! Two runs of the same shape become one with the points of both. Of others that overlap, all become traps: a trap
 //! changes one byte and displaces one instruction, which is copied from the original text, so traps always go together.
 
-use super::choose::measure;
-use super::{FunctionPlan, RunPlan};
+use std::ops::Range;
+
+use super::displace::measure;
+use super::{FunctionPlan, PlanOptions, RunPlan, springboard};
 use crate::{Refusal, Tactic, TargetAddress};
 
-/// Makes runs from any number of plans disjoint (but for traps on overlapping instructions), ascending. Every point is
-/// in exactly one run afterwards, or refused.
-pub fn reconcile(mut runs: Vec<RunPlan>) -> FunctionPlan {
+/// Makes runs from any number of plans disjoint (but for traps on overlapping instructions), ascending, and gives each
+/// `evict` a springboard of its own. Every point is in exactly one run afterwards, or refused. `taken`: text that patches
+/// of earlier plans have, which stay.
+pub fn reconcile(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>], options: &PlanOptions) -> FunctionPlan {
+    let mut plan = disjoint(runs);
+    let (runs, homeless) = springboard::assign(std::mem::take(&mut plan.runs), taken);
+    plan.runs = runs;
+    for run in homeless {
+        let fallback = run.fallback_under(options);
+        plan.runs.extend(fallback.runs);
+        plan.refusals.extend(fallback.refusals);
+    }
+    plan.runs.sort_by_key(|run| run.start);
+    plan
+}
+
+fn disjoint(mut runs: Vec<RunPlan>) -> FunctionPlan {
     runs.sort_by_key(|run| (run.start, run.end()));
     let mut plan = FunctionPlan::default();
     let mut cluster: Vec<RunPlan> = Vec::new();
@@ -118,6 +134,7 @@ fn same_shape(left: &RunPlan, right: &RunPlan) -> bool {
     let instructions = || left.instructions.iter().zip(&right.instructions);
     left.start == right.start
         && left.length == right.length
+        && left.kept == right.kept
         && left.tactic == right.tactic
         && left.constraint == right.constraint
         && left.padding_boundaries == right.padding_boundaries
@@ -128,7 +145,7 @@ fn same_shape(left: &RunPlan, right: &RunPlan) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CodeView, Fire, FireCondition, FunctionExtent, PlanOptions, Point, Position, analyze, plan};
+    use crate::{CodeView, Fire, FireCondition, FunctionExtent, Point, Position, analyze, plan};
 
     /// push rbp; mov rbp, rsp; push r12; push rbx; mov eax, 1; pop rbx; pop r12; pop rbp; ret; int3 ...
     const CODE: [u8; 24] = [
@@ -167,6 +184,10 @@ mod tests {
         .runs
     }
 
+    fn reconciled(runs: Vec<RunPlan>) -> FunctionPlan {
+        reconcile(runs, &[], &PlanOptions::default())
+    }
+
     fn summary(runs: &[RunPlan]) -> Vec<(u64, Tactic, usize)> {
         let points = |run: &RunPlan| run.instructions.iter().map(|displaced| displaced.points.len()).sum();
         runs.iter()
@@ -177,7 +198,7 @@ mod tests {
     #[test]
     fn disjoint_runs_stay_as_they_are() {
         let all = runs(0, &points_at(&[0, 7, 16], 8));
-        assert_eq!(reconcile(all.iter().rev().cloned().collect()).runs, all);
+        assert_eq!(reconciled(all.iter().rev().cloned().collect()).runs, all);
     }
 
     #[test]
@@ -185,7 +206,7 @@ mod tests {
         let mut all = runs(0, &points_at(&[16], 8));
         let alone = all[0].detour_length;
         all.extend(runs(4, &points_at(&[16], 16)));
-        let plan = reconcile(all);
+        let plan = reconciled(all);
         assert_eq!(summary(&plan.runs), [(16, Tactic::Run, 2)]);
         assert_eq!(plan.runs[0].detour_length, alone + 7, "one more inc");
         assert_eq!(plan.runs[0].inside.len(), 2);
@@ -196,7 +217,7 @@ mod tests {
         let mut all = runs(0, &points_at(&[0], 8));
         all.extend(runs(4, &points_at(&[4], 16)));
         assert_eq!(summary(&all), [(0, Tactic::Run, 1), (4, Tactic::Run, 1)]);
-        let plan = reconcile(all);
+        let plan = reconciled(all);
         assert_eq!(summary(&plan.runs), [(0, Tactic::Trap, 1), (4, Tactic::Trap, 1)]);
         assert!(plan.refusals.is_empty());
     }
@@ -206,7 +227,7 @@ mod tests {
         let mut all = runs(0, &points_at(&[0, 4], 8));
         all.extend(plan_traps(&points_at(&[4], 16)));
         assert_eq!(
-            summary(&reconcile(all).runs),
+            summary(&reconciled(all).runs),
             [(0, Tactic::Trap, 1), (4, Tactic::Trap, 2)]
         );
     }

@@ -6,6 +6,9 @@ use crate::{JumpConstraint, Tactic};
 /// Bytes of `jmp rel32`.
 pub(super) const JUMP: u32 = 5;
 
+/// Bytes of `jmp rel8`.
+pub(super) const SHORT_JUMP: u32 = 2;
+
 /// The longest patch: what `struct np_site` of the agent's contract holds.
 const LONGEST_PATCH: u32 = 16;
 
@@ -28,10 +31,18 @@ pub(super) struct Shape {
     pub avoided: bool,
     /// How many of the jump's bytes are those of the instructions that follow.
     pub punned: u32,
+    /// Bytes of the jump at the site.
+    pub jump: u32,
+    /// Index behind the last instruction that the detour executes; those from `behind` on stay in place, too.
+    pub back: usize,
+    /// Offset to which the detour jumps back: `end`, or behind the instructions that stay in place.
+    pub back_end: u32,
+    /// The detour jumps back to bytes that the jump shares with what follows.
+    pub shared: bool,
 }
 
 impl Shape {
-    fn new(first: usize, start: u32) -> Shape {
+    fn new(first: usize, start: u32, jump: u32) -> Shape {
         Shape {
             first,
             behind: first,
@@ -41,11 +52,26 @@ impl Shape {
             padded: false,
             avoided: false,
             punned: 0,
+            jump,
+            back: first,
+            back_end: start,
+            shared: false,
+        }
+    }
+
+    /// No instruction that stays in place is executed in the detour.
+    fn all_displaced(self) -> Shape {
+        Shape {
+            back: self.behind,
+            back_end: self.end,
+            ..self
         }
     }
 
     pub fn tactic(&self) -> Tactic {
-        if self.punned != 0 {
+        if self.jump == SHORT_JUMP {
+            Tactic::Evict
+        } else if self.punned != 0 {
             Tactic::Pun
         } else if self.behind - self.first == 1 && !self.padded {
             Tactic::Jump
@@ -56,7 +82,7 @@ impl Shape {
 
     /// Offset behind the text that the patch needs for itself.
     pub fn claimed_end(&self) -> u32 {
-        self.end + self.punned
+        (self.end + self.punned).max(self.back_end)
     }
 }
 
@@ -70,15 +96,22 @@ pub(super) enum BranchTargets {
     BehindJump,
 }
 
-/// The shortest run that starts with instruction `first` and contains instruction `site`, or `None`:
+/// The shortest run that starts with instruction `first`, has room for a jump of `jump` bytes and contains instruction
+/// `site`, or `None`:
 ///
-/// - a known branch leads into it: it would hit a trap all the time;
+/// - a known branch leads into it from outside: it would hit a trap all the time;
 /// - an instruction that must be last is not;
-/// - the function ends before five bytes, and there is no padding, or execution would go on into it.
-pub(super) fn shape_at(map: &FunctionMap, first: usize, site: usize, targets: BranchTargets) -> Option<Shape> {
+/// - the function ends before these bytes, and there is no padding, or execution would go on into it.
+pub(super) fn shape_at(
+    map: &FunctionMap,
+    first: usize,
+    site: usize,
+    jump: u32,
+    targets: BranchTargets,
+) -> Option<Shape> {
     let code = map.code();
     let start = code.get(first)?.offset;
-    let mut shape = Shape::new(first, start);
+    let mut shape = Shape::new(first, start, jump);
     loop {
         let instruction = *code
             .get(shape.behind)
@@ -87,11 +120,14 @@ pub(super) fn shape_at(map: &FunctionMap, first: usize, site: usize, targets: Br
             return None;
         }
         if instruction.offset != start {
-            let untouched = targets == BranchTargets::BehindJump && instruction.offset >= start + JUMP;
-            if map.is_target_at(instruction.offset) && !untouched {
+            let behind_jump = instruction.offset >= start + jump;
+            let targeted = map.is_target_from_outside(instruction.offset, start);
+            if targeted && !(behind_jump && targets == BranchTargets::BehindJump) {
                 return None;
             }
-            shape.constraint = shape.constraint.with_boundary_at((instruction.offset - start) as usize);
+            if !behind_jump {
+                shape.constraint = shape.constraint.with_boundary_at((instruction.offset - start) as usize);
+            }
         }
         let through = shape.behind;
         if through == site && instruction.offset - start >= LONGEST_PATCH {
@@ -100,11 +136,11 @@ pub(super) fn shape_at(map: &FunctionMap, first: usize, site: usize, targets: Br
         shape.behind += 1;
         shape.end = instruction.end();
         shape.avoided |= is_avoided(instruction.kind);
-        if shape.end >= start + JUMP && through >= site {
-            return Some(shape);
+        if shape.end >= start + jump && through >= site {
+            return Some(shape.all_displaced());
         }
         if instruction.kind.is_transfer() && through >= site {
-            return take_padding(map, start, shape);
+            return take_padding(map, start, shape).map(Shape::all_displaced);
         }
         if instruction.kind.is_last() {
             return None;
@@ -112,16 +148,28 @@ pub(super) fn shape_at(map: &FunctionMap, first: usize, site: usize, targets: Br
     }
 }
 
+/// What a pun's detour does about the instructions whose bytes the jump shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Followers {
+    /// It executes copies of them and jumps back behind them. Where a jump's last byte lies, the processor remembers a
+    /// jump: were the instruction there executed next, it would be taken for one, and mispredicted (5 ns).
+    Copied,
+    /// It jumps back to them: they have sites of their own, or cannot be copied well (calls).
+    Executed,
+}
+
 /// The longest pun that starts with instruction `first` and contains instruction `site`: it ends before five bytes, and
-/// the bytes behind it are the jump's. `None`: no instruction ends there, or a known branch leads into it.
-pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize) -> Option<Shape> {
+/// the bytes behind it are the jump's. `None`: no instruction ends there, or a known branch leads
+/// into it from outside.
+pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize, followers: Followers) -> Option<Shape> {
     let code = map.code();
     let start = code.get(first)?.offset;
-    let mut shape = Shape::new(first, start);
+    let mut shape = Shape::new(first, start, JUMP);
+    let mut goes_on = true;
     while let Some(instruction) = code.get(shape.behind) {
         let needed = shape.behind <= site;
         let outside = instruction.offset >= map.code_size() || instruction.end() >= start + JUMP;
-        let inner_target = instruction.offset != start && map.is_target_at(instruction.offset);
+        let inner_target = instruction.offset != start && map.is_target_from_outside(instruction.offset, start);
         let unwanted = instruction.kind == Kind::Breakpoint || inner_target || map.is_entered_inside(*instruction);
         if outside || unwanted || is_avoided(instruction.kind) && !needed {
             if needed {
@@ -135,6 +183,7 @@ pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize) -> Option<Sha
         shape.avoided |= is_avoided(instruction.kind);
         shape.behind += 1;
         shape.end = instruction.end();
+        goes_on = !instruction.kind.is_transfer();
         if instruction.kind.is_last() {
             break;
         }
@@ -142,9 +191,18 @@ pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize) -> Option<Sha
     if shape.behind <= site {
         return None;
     }
+    shape = shape.all_displaced();
+    shape.shared = goes_on;
+    if followers == Followers::Copied {
+        // Behind a call nothing can be executed in the detour.
+        if !goes_on || shape.avoided {
+            return None;
+        }
+        shape = copy_followers(map, start, shape)?;
+    }
     let kept = map.bytes_at(shape.end..start + JUMP);
     shape.punned = kept.len() as u32;
-    if shape.claimed_end() != start + JUMP {
+    if shape.end + shape.punned != start + JUMP {
         return None;
     }
     for (index, byte) in kept.iter().enumerate() {
@@ -152,6 +210,26 @@ pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize) -> Option<Sha
             .constraint
             .with_punned((shape.end - start) as usize + index, *byte);
     }
+    Some(shape)
+}
+
+/// Has the detour execute all instructions that begin among the jump's bytes.
+fn copy_followers(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape> {
+    while shape.back_end < start + JUMP {
+        let instruction = map
+            .code()
+            .get(shape.back)
+            .filter(|instruction| instruction.offset == shape.back_end && instruction.end() <= map.code_size())?;
+        if is_avoided(instruction.kind) || instruction.kind == Kind::Breakpoint {
+            return None;
+        }
+        shape.back += 1;
+        shape.back_end = instruction.end();
+        if instruction.kind.is_last() {
+            break;
+        }
+    }
+    shape.shared = false;
     Some(shape)
 }
 
@@ -165,7 +243,7 @@ fn is_avoided(kind: Kind) -> bool {
 fn take_padding(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape> {
     let mut next = shape.behind;
     shape.padded = true;
-    while shape.end < start + JUMP {
+    while shape.end < start + shape.jump {
         if map.is_target_at(shape.end) {
             return None;
         }

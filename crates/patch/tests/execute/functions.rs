@@ -9,7 +9,7 @@ pub type Emit = fn(&mut CodeAssembler, &mut CodeLabel) -> Result<(), IcedError>;
 /// Stands for the address one byte behind `end`; the driver fills it in.
 pub const ADDRESS_BEHIND_END: u64 = 0x0bad_f00d_feed_face;
 
-pub const FUNCTIONS: [(&str, Emit); 12] = [
+pub const FUNCTIONS: [(&str, Emit); 13] = [
     ("prologue and epilogue", prologue),
     ("red zone", red_zone),
     ("counted loops", counted_loops),
@@ -22,6 +22,7 @@ pub const FUNCTIONS: [(&str, Emit); 12] = [
     ("one-byte instructions", one_byte),
     ("puns", puns),
     ("short exits", short_exits),
+    ("springboards", springboards),
 ];
 
 fn prologue(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
@@ -335,4 +336,37 @@ fn short_exits(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedErr
     a.set_label(end)?;
     a.push(rbp)?;
     a.mov(rbp, rsp)
+}
+
+/// Padding between the blocks, for short jumps to springboards.
+fn springboards(a: &mut CodeAssembler, end: &mut CodeLabel) -> Result<(), IcedError> {
+    let (mut callee, mut again, mut out) = (a.create_label(), a.create_label(), a.create_label());
+    a.sub(rsp, 8)?;
+    a.call(callee)?;
+    a.test(al, 1)?;
+    a.je(out)?;
+    a.stc()?;
+    a.adc(rdx, rax)?;
+    a.add(rsp, 8)?;
+    a.ret()?;
+    a.nops_with_size(9)?;
+    a.nops_with_size(6)?;
+    a.set_label(&mut again)?;
+    a.rol(r8, 1)?;
+    a.cmc()?;
+    a.set_label(&mut out)?;
+    a.inc(al)?;
+    a.jne(again)?;
+    a.add(rsp, 8)?;
+    a.ret()?;
+    for _ in 0..7 {
+        a.nops_with_size(2)?;
+    }
+    a.set_label(end)?;
+    for _ in 0..15 {
+        a.int3()?;
+    }
+    a.set_label(&mut callee)?;
+    a.add(rax, rcx)?;
+    a.ret()
 }

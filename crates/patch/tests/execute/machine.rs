@@ -238,6 +238,8 @@ pub struct Machine {
     original: Vec<u8>,
     /// How many puns were written so far.
     pub puns: usize,
+    /// How many short jumps.
+    pub evicts: usize,
 }
 
 impl Machine {
@@ -278,6 +280,7 @@ impl Machine {
             mapped,
             original,
             puns: 0,
+            evicts: 0,
         }
     }
 
@@ -352,12 +355,17 @@ impl Machine {
                 built
             })
             .collect();
-        self.puns += placed.runs.iter().filter(|(run, _)| run.tactic == Tactic::Pun).count();
+        let used = |tactic| placed.runs.iter().filter(|(run, _)| run.tactic == tactic).count();
+        self.puns += used(Tactic::Pun);
+        self.evicts += used(Tactic::Evict);
         for region in &self.mapped {
             protect(region.start.0..region.end.0, true);
         }
         protect(self.text..self.text + TEXT_BYTES as u64, false);
         for built in &built {
+            for part in &built.springboard {
+                write(part.address.0, &part.patched);
+            }
             write(built.address.0, &built.patched);
         }
         protect(self.text..self.text + TEXT_BYTES as u64, true);

@@ -148,7 +148,7 @@ fn test_function(machine: &mut Machine, random: &mut Random, name: &str, emit: f
     let (bytes, size) = assemble(machine, emit);
     machine.load(&bytes);
     let start = TargetAddress(machine.text);
-    let map = analyze(
+    let mut map = analyze(
         &CodeView { start, bytes: &bytes },
         &FunctionExtent {
             start,
@@ -156,6 +156,7 @@ fn test_function(machine: &mut Machine, random: &mut Random, name: &str, emit: f
             fragments: Vec::new(),
         },
     );
+    map.show_padding(map.padding());
     assert_eq!(map.undecodable(), None, "{name}");
     let states = (0..ROUNDS).map(|_| random.state(machine)).collect();
     let mut tested = Tested {
@@ -210,14 +211,14 @@ fn test_function(machine: &mut Machine, random: &mut Random, name: &str, emit: f
         tested.compare(&format!("{site} alone"), start, &one, &automatic, true, |steps| {
             vec![executed(steps, *site)]
         });
-        let options = PlanOptions {
-            force: Some(Tactic::Pun),
-        };
-        let punned = plan(&tested.map, &one, &options);
-        if punned.refusals.is_empty() && tested.machine.has_places(&punned) {
-            tested.compare(&format!("{site} punned"), start, &one, &options, true, |steps| {
-                vec![executed(steps, *site)]
-            });
+        for tactic in [Tactic::Pun, Tactic::Evict] {
+            let options = PlanOptions { force: Some(tactic) };
+            let forced = plan(&tested.map, &one, &options);
+            if forced.refusals.is_empty() && tested.machine.has_places(&forced) {
+                tested.compare(&format!("{site} by {tactic}"), start, &one, &options, true, |steps| {
+                    vec![executed(steps, *site)]
+                });
+            }
         }
     }
 
@@ -460,6 +461,7 @@ fn i2_i3_patched_functions_do_what_they_did() {
         test_function(&mut machine, &mut random, name, emit);
     }
     assert!(machine.puns > 50, "{} puns", machine.puns);
+    assert!(machine.evicts > 5, "{} short jumps", machine.evicts);
     test_branches_within_a_run(&mut machine, &mut random);
     test_arrivals(&mut machine, &mut random);
     test_handlers(&mut machine, &mut random);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use nanoprobe_patch::{
-    Built, CodeView, FunctionExtent, FunctionMap, RunPlan, Tactic, TargetAddress, analyze, is_trapping_byte,
+    Built, CodeView, FunctionExtent, FunctionMap, Padding, RunPlan, Tactic, TargetAddress, analyze, is_trapping_byte,
 };
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
@@ -95,65 +95,159 @@ impl Text {
     }
 }
 
-/// I1: every original instruction's start in a patch is the patch's start or traps and is redirected; nothing else of
-/// the text changes.
+/// Shows every function the padding of those around it, as the tracer does.
+pub fn share_padding(maps: &mut [FunctionMap]) {
+    let padding: Vec<Padding> = maps.iter().flat_map(FunctionMap::padding).collect();
+    for map in maps {
+        let (low, high) = (map.start().0 - 256, map.start().0 + map.size() + 256);
+        let near = padding.iter().filter(|padding| (low..high).contains(&padding.start.0));
+        map.show_padding(near.cloned().collect::<Vec<_>>());
+    }
+}
+
+/// The text that a patch changes, in the order in which it is written.
+pub fn written(built: &Built) -> Vec<(TargetAddress, &[u8], &[u8])> {
+    let site = (built.address, &*built.original, &*built.patched);
+    let springboard = built.springboard.iter();
+    springboard
+        .map(|part| (part.address, &*part.original, &*part.patched))
+        .chain([site])
+        .collect()
+}
+
+/// I1, at every moment of writing and of taking back: every start of an original instruction holds that instruction, or is
+/// the patch's start, or traps and is redirected to the instruction's relocated copy. Nothing else of the text changes
+/// than what is necessary for that.
 pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &FunctionMap, run: &RunPlan, built: &Built) {
     let name = run.start;
     assert_eq!(built.address, run.start);
-    assert_eq!(
-        built.original,
-        text(run.start.0..run.start.0 + built.original.len() as u64),
-        "{name}"
-    );
-    assert_eq!(built.patched.len(), built.original.len());
-    assert!(built.patched.len() <= 16);
-    assert_eq!(built.detour.len(), run.detour_length, "{name}");
-    let end = run.start.0 + built.patched.len() as u64;
-    // A pun changes only what it displaces: all that is behind equals the original, and is not redirected.
+    assert!(built.detour.len() <= run.detour_length, "{name}");
+    assert_eq!(built.moves.len(), run.instructions.len());
+    let pieces = written(built);
+    for (address, original, patched) in &pieces {
+        assert_eq!(*original, text(address.0..address.0 + original.len() as u64), "{name}");
+        assert_eq!(original.len(), patched.len(), "{name}");
+        assert!(patched.len() <= 16, "{name}");
+    }
+    let displaced = &run.instructions[..run.instructions.len() - run.kept];
     let jump = match run.tactic {
         Tactic::Trap => 1,
-        Tactic::Pun => run.length,
+        Tactic::Evict => 2,
+        Tactic::Pun => displaced.iter().map(|displaced| displaced.bytes.len()).sum(),
         _ => 5,
     };
     if run.tactic == Tactic::Pun {
-        assert!((1..5).contains(&run.length), "{name}");
-        assert_eq!(built.patched.len(), 5);
-        assert_eq!(built.patched[run.length..], built.original[run.length..], "{name}");
-        let redirected_behind = built.redirects.iter().any(|redirect| redirect.from >= run.end());
-        assert!(!redirected_behind, "{name}: {built:x?}");
+        assert!((1..5).contains(&jump), "{name}");
+        assert_eq!(built.patched[jump..], built.original[jump..], "{name}");
+    } else {
+        assert_eq!(run.kept, 0);
     }
-    let int3_here = |address: TargetAddress| text(address.0..address.0 + 1) == [0xcc];
-    let mut changed = jump;
-    for (start, _) in map
-        .instructions()
-        .filter(|(start, _)| (run.start.0..end).contains(&start.0))
-    {
-        let offset = (start.0 - run.start.0) as usize;
-        if offset == 0 && run.tactic != Tactic::Trap || int3_here(start) {
-            continue;
+    // The padding nops under a springboard are instructions, too.
+    let near = |start: TargetAddress| {
+        let touched = |(address, original, _): &(TargetAddress, &[u8], &[u8])| {
+            (address.0.saturating_sub(15)..address.0 + original.len() as u64).contains(&start.0)
+        };
+        pieces.iter().any(touched)
+    };
+    let mut starts: Vec<(TargetAddress, usize)> = map.instructions().filter(|(start, _)| near(*start)).collect();
+    if let Some(springboard) = run.springboard() {
+        assert_eq!(run.tactic, Tactic::Evict);
+        let ends = springboard.nops.iter().skip(1).chain([&springboard.behind]);
+        starts.extend(
+            springboard
+                .nops
+                .iter()
+                .zip(ends)
+                .map(|(nop, end)| (*nop, (end.0 - nop.0) as usize)),
+        );
+        check_springboard(run, built);
+    }
+    for (start, length) in starts {
+        for state in 1..=pieces.len() {
+            let all = state == pieces.len();
+            let mut now = text(start.0..start.0 + length as u64).to_vec();
+            let before = now.clone();
+            for (address, _, patched) in &pieces[..state] {
+                for (at, byte) in (address.0..).zip(*patched) {
+                    if (start.0..start.0 + length as u64).contains(&at) {
+                        now[(at - start.0) as usize] = *byte;
+                    }
+                }
+            }
+            if now == before || all && start == run.start && run.tactic != Tactic::Trap || before == [0xcc] {
+                continue;
+            }
+            assert!(is_trapping_byte(now[0]), "{name}: {start} in {built:x?}");
+            let redirect = built.redirects.iter().find(|redirect| redirect.from == start);
+            let redirect = redirect.unwrap_or_else(|| panic!("{name}: {start} is not redirected: {built:x?}"));
+            match built.moves.iter().position(|entry| entry.original == start) {
+                Some(index) => {
+                    let earliest = index
+                        .checked_sub(1)
+                        .map_or(0, |before| built.moves[before].relocated.0 + 1);
+                    assert!(
+                        (earliest..=built.moves[index].relocated.0).contains(&redirect.to.0),
+                        "{name}: {start}"
+                    );
+                }
+                None => assert!(redirect.to >= TargetAddress(start.0 + length as u64), "{name}: {start}"),
+            }
         }
-        let byte = built.patched[offset];
-        let redirected = built.redirects.iter().any(|redirect| redirect.from == start);
-        if offset >= jump && !redirected {
-            assert_eq!(byte, built.original[offset], "{name}");
-            continue;
-        }
-        changed += usize::from(offset >= jump);
-        assert!(is_trapping_byte(byte) && redirected, "{name}: {start} in {built:x?}");
     }
     // Nothing else is changed: the jump, and a byte at each site behind it.
-    let differing = built
-        .original
+    let sites_behind = displaced
         .iter()
-        .zip(&built.patched)
-        .skip(jump)
-        .filter(|(old, new)| old != new)
-        .count();
-    assert_eq!(differing, changed - jump, "{name}");
+        .skip(1)
+        .filter(|displaced| displaced.address.0 >= run.start.0 + jump as u64 && !displaced.points.is_empty());
+    let behind = built.original.iter().zip(&built.patched).skip(jump);
+    let changed = behind.filter(|(old, new)| old != new).count();
+    assert_eq!(changed, sites_behind.count(), "{name}");
+    // Every redirect is of a byte that traps.
     for redirect in &built.redirects {
-        assert!(is_trapping_byte(
-            built.patched[(redirect.from.0 - run.start.0) as usize]
-        ));
+        let piece = pieces
+            .iter()
+            .find(|(address, _, patched)| (address.0..address.0 + patched.len() as u64).contains(&redirect.from.0));
+        let (address, _, patched) = piece.unwrap_or_else(|| panic!("{name}: {redirect:x?}"));
+        assert!(is_trapping_byte(patched[(redirect.from.0 - address.0) as usize]));
     }
-    assert_eq!(built.moves.len(), run.instructions.len());
+}
+
+/// The short jump leads to the springboard's jump, that one to the detour, and a thread on it can go back.
+fn check_springboard(run: &RunPlan, built: &Built) {
+    let springboard = run.springboard().unwrap();
+    assert_eq!(built.patched[0], 0xeb);
+    let landing = run
+        .start
+        .0
+        .wrapping_add(2)
+        .wrapping_add_signed(i64::from(built.patched[1] as i8));
+    assert_eq!(landing, springboard.jump.0);
+    assert_eq!(built.springboard[0].address, springboard.start);
+    let patched = built
+        .springboard
+        .iter()
+        .map(|part| part.patched.clone())
+        .collect::<Vec<_>>()
+        .concat();
+    let jump = &patched[(springboard.jump.0 - springboard.start.0) as usize..];
+    assert_eq!((jump.len(), jump[0]), (5, 0xe9));
+    assert!(!springboard.nops.contains(&springboard.jump));
+    let first = built
+        .departures
+        .iter()
+        .map(|departure| departure.relocated)
+        .chain([built.moves[0].relocated]);
+    let detour = first.filter(|relocated| *relocated != springboard.jump).min().unwrap();
+    let displacement = i32::from_le_bytes(jump[1..].try_into().unwrap());
+    let target = springboard
+        .jump
+        .0
+        .wrapping_add(5)
+        .wrapping_add_signed(i64::from(displacement));
+    assert_eq!(target, detour.0);
+    let back = built
+        .departures
+        .iter()
+        .find(|departure| departure.relocated == springboard.jump);
+    assert_eq!(back.unwrap().original, run.start);
 }

@@ -17,7 +17,7 @@ use nanoprobe_arena::{Bytes, ControlBlock, Structure as _};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Process, Stopped, WayHome};
 
-use super::{Detached, PATIENCE, Presence, is_arena, is_code, leave, mapped_parts, restore_sites};
+use super::{Detached, PATIENCE, Presence, is_arena, is_code, is_springboard, leave, mapped_parts, restore_sites};
 use crate::error::SessionError;
 use crate::signals;
 
@@ -87,7 +87,8 @@ fn take_back(
     detached: &mut Detached,
 ) -> Result<(), SessionError> {
     let Remains { head, sites, regions } = remains;
-    restore_sites(process.memory(), sites, detached)?;
+    let (springboards, sites): (Vec<Site>, Vec<Site>) = sites.iter().copied().partition(is_springboard);
+    restore_sites(process.memory(), &sites, detached)?;
     let map = process.map()?;
     let whole = |region: &&Region| {
         let parts = mapped_parts(&map, region);
@@ -106,6 +107,7 @@ fn take_back(
     let presence = Presence {
         arena: Some(TargetAddress(head.arena_address)),
         regions,
+        springboards: &springboards,
         departures: &BTreeMap::new(),
         lent,
     };

@@ -1,0 +1,66 @@
+//! Points, by the instructions at which they are.
+
+use crate::function::{FunctionMap, Kind};
+use crate::{Point, Refusal, TargetAddress};
+
+/// The points at one instruction.
+#[derive(Clone)]
+pub(super) struct Site {
+    /// Index of the instruction.
+    pub index: usize,
+    pub points: Vec<Point>,
+}
+
+/// Groups the points by instruction, ascending; refuses those that name none.
+pub(super) fn sites(map: &FunctionMap, points: &[Point], refusals: &mut Vec<(TargetAddress, Refusal)>) -> Vec<Site> {
+    let mut sorted: Vec<&Point> = points.iter().collect();
+    sorted.sort_by_key(|point| point.site);
+    let mut sites: Vec<Site> = Vec::new();
+    for point in sorted {
+        match instruction_at(map, point.site) {
+            Ok(index) => match sites.last_mut() {
+                Some(site) if site.index == index => site.points.push(point.clone()),
+                _ => sites.push(Site {
+                    index,
+                    points: vec![point.clone()],
+                }),
+            },
+            Err(refusal) => refusals.push((point.site, refusal)),
+        }
+    }
+    sites
+}
+
+fn instruction_at(map: &FunctionMap, site: TargetAddress) -> Result<usize, Refusal> {
+    if map
+        .undecodable()
+        .is_some_and(|at| site >= at && site < map.address(map.code_size()))
+    {
+        return Err(Refusal::Undecodable {
+            site,
+            at: map.undecodable().unwrap_or(site),
+        });
+    }
+    let offset = map.offset(site).filter(|offset| *offset < map.code_size());
+    let offset = offset.ok_or(Refusal::OutsideFunction { site })?;
+    let code = map.code();
+    match code.binary_search_by_key(&offset, |instruction| instruction.offset) {
+        Ok(index)
+            if code
+                .get(index)
+                .is_some_and(|instruction| instruction.kind == Kind::Breakpoint) =>
+        {
+            Err(Refusal::Breakpoint { site })
+        }
+        Ok(index) if code.get(index).is_some_and(|instruction| instruction.padding) => Err(Refusal::Padding { site }),
+        Ok(index) => Ok(index),
+        Err(behind) => {
+            let around = behind.checked_sub(1).and_then(|index| code.get(index));
+            if map.is_followed() && around.is_none_or(|around| around.end() <= offset) {
+                return Err(Refusal::Unreached { site });
+            }
+            let start = around.map_or(map.start(), |instruction| map.address(instruction.offset));
+            Err(Refusal::NotAnInstruction { site, start })
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Springboards: where the short jump of an `evict` leads.
+//!
+//! ```text
+//!   48 83 ec 08     sub rsp, 8     eb d       jmp springboard       (ec, 08: as before, nobody needs them)
+//!   e8 ..           call x         e8 ..      stays in place, as does the prediction of its return
+//!   ...
+//!   c3              ret
+//!   0f 1f 80 ..     nop (7 bytes)  cc         who arrives here goes on behind the nops
+//!                                  e9 ..      jmp detour
+//! ```
+//!
+//! A springboard lies in padding, 126 bytes before the site to 129 behind it, and none of its bytes may be mistaken for an
+//! instruction that used to be there (invariant I1):
+//!
+//! - its jump never begins at the start of a nop: whoever comes by an unknown branch to the nop would be taken for a hit;
+//! - a nop that begins in front of it, and into which it reaches, gets an `int3` for its first byte;
+//! - a nop that begins in it begins with a trapping byte, by choice of where the detour lies ([`JumpConstraint`]).
+//!
+//! Both traps lead behind the padding nops that are touched. Where the run's second byte is a boundary, the distance to
+//! the springboard is a trapping byte as well.
+//!
+//! Padding is scarce, and several functions have an eye on the same. So a plan carries all springboards that it could
+//! use, and [`assign`] gives each plan one that nobody else uses; runs that reach into padding have precedence.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::RunPlan;
+use super::shape::{JUMP, SHORT_JUMP};
+use crate::function::Padding;
+use crate::{JumpConstraint, Tactic, TargetAddress, is_trapping_byte};
+
+/// The longest patch: what `struct np_site` of the agent's contract holds.
+const LONGEST: u64 = 16;
+/// Springboards that a plan carries, at most.
+const CANDIDATES_MAX: usize = 12;
+
+/// A jump to a detour, in padding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Springboard {
+    /// The first byte that is written.
+    pub start: TargetAddress,
+    /// Where the jump lies: at `start`, or inside of the nop that begins there.
+    pub jump: TargetAddress,
+    /// The padding that it replaces, from `start` to the jump's end.
+    pub original: Vec<u8>,
+    /// Which bytes of the jump must be trapping ones.
+    pub constraint: JumpConstraint,
+    /// Starts of the nops that are no longer there.
+    pub nops: Vec<TargetAddress>,
+    /// Where whoever arrives at one of them goes on.
+    pub behind: TargetAddress,
+}
+
+impl Springboard {
+    /// The text it needs for itself.
+    pub fn range(&self) -> Range<TargetAddress> {
+        self.start..TargetAddress(self.jump.0.saturating_add(u64::from(JUMP)))
+    }
+
+    /// The displacement of a short jump at `site`, when it reaches.
+    pub fn short_displacement(&self, site: TargetAddress) -> Option<i8> {
+        let behind = site.checked_add(u64::from(SHORT_JUMP))?;
+        i8::try_from(self.jump.distance_from(behind)?).ok()
+    }
+}
+
+/// All springboards for a short jump at `site`, the best first. `boundary`: the jump's second byte must trap.
+pub(super) fn candidates(site: TargetAddress, boundary: bool, padding: &[Padding]) -> Vec<Springboard> {
+    let reaches = |springboard: &Springboard| {
+        let displacement = springboard.short_displacement(site);
+        displacement.is_some_and(|byte| !boundary || is_trapping_byte(byte as u8))
+    };
+    let lowest = TargetAddress(site.0.saturating_sub(126));
+    let highest = TargetAddress(site.0.saturating_add(129 + u64::from(JUMP)));
+    let first = padding.partition_point(|padding| padding.start.0 + 4096 < lowest.0);
+    let near = padding.get(first..).unwrap_or_default().iter();
+    let near = near
+        .take_while(|padding| padding.start < highest)
+        .filter(|padding| padding.end() > lowest);
+    let mut all: Vec<Springboard> = near.flat_map(|padding| places(padding).filter(reaches)).collect();
+    let distance = |springboard: &Springboard| springboard.jump.0.abs_diff(site.0);
+    all.sort_by_key(|springboard| (springboard.constraint.rank(), distance(springboard)));
+    // Those that overlap a better one are of no use but where it is taken: a few of them will do.
+    all.truncate(CANDIDATES_MAX);
+    all
+}
+
+/// Every place for a springboard in some padding. Its first byte is not a place for a jump: a call that does not return
+/// leaves its address on the stack, and who looks for threads on springboards would find it.
+fn places(padding: &Padding) -> impl Iterator<Item = Springboard> + '_ {
+    let start = padding.start.0;
+    let last = padding.bytes.len().saturating_sub(JUMP as usize);
+    (1..=last as u64).filter_map(move |offset| at(padding, TargetAddress(start + offset)))
+}
+
+fn at(padding: &Padding, jump: TargetAddress) -> Option<Springboard> {
+    let end = jump.checked_add(u64::from(JUMP))?;
+    let touched = |(nop, length): &&(TargetAddress, usize)| *nop < end && nop.0 + *length as u64 > jump.0;
+    let nops: Vec<(TargetAddress, usize)> = padding.nops.iter().filter(touched).copied().collect();
+    if nops.iter().any(|(nop, _)| *nop == jump) {
+        return None;
+    }
+    let start = nops.first().map_or(jump, |(nop, _)| jump.min(*nop));
+    if end.0 - start.0 > LONGEST {
+        return None;
+    }
+    let inside = nops.iter().filter_map(|(nop, _)| nop.offset_from(jump));
+    let constraint = inside.fold(JumpConstraint::FREE, |constraint, offset| {
+        constraint.with_boundary_at(offset as usize)
+    });
+    let behind = nops
+        .last()
+        .map_or(end, |(nop, length)| TargetAddress(nop.0 + *length as u64));
+    let bytes = (start.0 - padding.start.0) as usize..(end.0 - padding.start.0) as usize;
+    Some(Springboard {
+        start,
+        jump,
+        original: padding.bytes.get(bytes)?.to_vec(),
+        constraint,
+        nops: nops.into_iter().map(|(nop, _)| nop).collect(),
+        behind,
+    })
+}
+
+/// Text that is taken: disjoint ranges.
+#[derive(Clone, Debug, Default)]
+struct Claims(BTreeMap<u64, u64>);
+
+impl Claims {
+    fn add(&mut self, range: Range<TargetAddress>) {
+        let end = self.0.entry(range.start.0).or_default();
+        *end = range.end.0.max(*end);
+    }
+
+    /// Ranges are short: one that overlaps begins at most this far in front.
+    fn is_free(&self, range: &Range<TargetAddress>) -> bool {
+        const LONGEST_CLAIM: u64 = 64;
+        let before = range.start.0.saturating_sub(LONGEST_CLAIM);
+        !self.0.range(before..range.end.0).any(|(_, end)| *end > range.start.0)
+    }
+}
+
+/// Gives every `evict` its springboard, the first of those it has left afterwards. The second list is of those for which
+/// there was none. `taken`: text that others have.
+pub(super) fn assign(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> (Vec<RunPlan>, Vec<RunPlan>) {
+    let mut claims = Claims::default();
+    for range in taken.iter().cloned() {
+        claims.add(range);
+    }
+    for run in &runs {
+        claims.add(run.start..run.claimed_end());
+    }
+    // Those with the least choice first.
+    let mut order: Vec<usize> = (0..runs.len()).collect();
+    order.retain(|index| runs.get(*index).is_some_and(|run| run.tactic == Tactic::Evict));
+    order.sort_by_key(|index| runs.get(*index).map_or(0, |run| run.springboards.len()));
+    let mut runs: Vec<Option<RunPlan>> = runs.into_iter().map(Some).collect();
+    let mut homeless = Vec::new();
+    for index in order {
+        let Some(slot) = runs.get_mut(index) else { continue };
+        let Some(run) = slot else { continue };
+        match run
+            .springboards
+            .iter()
+            .position(|springboard| claims.is_free(&springboard.range()))
+        {
+            Some(found) => {
+                run.springboards.swap(0, found);
+                claims.add(
+                    run.springboards
+                        .first()
+                        .map_or(run.start..run.start, Springboard::range),
+                );
+            }
+            None => homeless.extend(slot.take()),
+        }
+    }
+    (runs.into_iter().flatten().collect(), homeless)
+}
