@@ -8,13 +8,14 @@ use std::io::{Result, Write};
 
 use nanoprobe_lang::format::Format;
 use nanoprobe_lang::interpret::Value;
-use nanoprobe_lang::program::{AggregatingFunction, AggregationId, IntegerType, KeyType, Program};
+use nanoprobe_lang::program::{AggregatingFunction, AggregationId, IntegerType, KeyType, Program, SymbolKind};
 
 use crate::aggregate::{average, rank, standard_deviation, word};
 use crate::histogram;
 use crate::number::{self, Shape};
 use crate::order::{Order, compare_keys, function, sort};
 use crate::printf::{self, Context, Item};
+use crate::stack::name_of;
 use crate::table::{AggregateTable, Row, zeros};
 
 /// A key with what each of the printed aggregations has under it.
@@ -154,7 +155,10 @@ fn formatted(
         .key
         .iter()
         .zip(types)
-        .map(|(value, key_type)| Item::of(value, integer_type(key_type)));
+        .map(|(value, key_type)| match (value, key_type) {
+            (Value::Integer(address), KeyType::Symbol(kind)) => Item::Symbol(*address as u64, *kind),
+            _ => Item::of(value, integer_type(key_type)),
+        });
     let mut values = line.values.iter();
     let mut last = None;
     printf::format(out, context, format, &mut |is_aggregation| {
@@ -182,12 +186,10 @@ fn plain(
     const STRING_WIDTH: i64 = -50;
     for (value, key_type) in line.key.iter().zip(types) {
         match value {
-            Value::Integer(address) if *key_type == KeyType::Symbol => {
-                let name = context.symbolizer.symbolize(*address as u64);
-                out.write_all(b"  ")?;
-                out.write_all(&number::text(name.as_bytes(), Shape::of_width(STRING_WIDTH)))?;
-            }
-            Value::Integer(value) => integer(out, *value, integer_type(key_type), false)?,
+            Value::Integer(value) => match key_type {
+                KeyType::Symbol(kind) => symbol(out, context, *value as u64, *kind)?,
+                _ => integer(out, *value, integer_type(key_type), false)?,
+            },
             Value::String(text) | Value::Bytes { bytes: text, .. } => context.string(out, text, STRING_WIDTH, false)?,
             Value::Stack(frames) => context.stack(out, frames)?,
         }
@@ -210,6 +212,14 @@ fn plain(
         }
     }
     writeln!(out)
+}
+
+/// The name of an address, in its column.
+pub(crate) fn symbol(out: &mut dyn Write, context: &mut Context<'_>, address: u64, kind: SymbolKind) -> Result<()> {
+    const WIDTH: i64 = -50;
+    let name = name_of(context.symbolizer, address, kind);
+    out.write_all(b"  ")?;
+    out.write_all(&number::text(name.as_bytes(), Shape::of_width(WIDTH)))
 }
 
 fn integer_type(key_type: &KeyType) -> IntegerType {

@@ -131,6 +131,9 @@ impl<'a> Printer<'a> {
                         trace(out, &mut context, field, value)?;
                     }
                 }
+                RecordKind::Symbol { kind, .. } => {
+                    printa::symbol(out, &mut context, integer().unwrap_or(0) as u64, *kind)?;
+                }
                 RecordKind::TraceMemory(_) => {
                     for (_, value) in recorded {
                         bytes::bytes(out, value.as_bytes(), 0, self.options.quiet, true)?;

@@ -5,7 +5,7 @@ use std::io::{Result, Write};
 use nanoprobe_lang::format::{Conversion, Dimension, Directive, Format, Piece, Size};
 use nanoprobe_lang::interpret::{Value, normalise};
 use nanoprobe_lang::options::Options;
-use nanoprobe_lang::program::{AggregatingFunction, IntegerType};
+use nanoprobe_lang::program::{AggregatingFunction, IntegerType, SymbolKind};
 
 use crate::aggregate::{average, standard_deviation, word};
 use crate::date::{self, LocalTime};
@@ -52,6 +52,8 @@ pub(crate) enum Item<'a> {
     Integer(i64, IntegerType),
     Text(&'a [u8]),
     Stack(&'a [u64]),
+    /// An address in a key that is printed as a name.
+    Symbol(u64, SymbolKind),
     Aggregated {
         function: AggregatingFunction,
         words: &'a [u64],
@@ -116,6 +118,11 @@ fn convert(
 ) -> Result<()> {
     match item {
         Item::Integer(value, integer) => out.write_all(&integral(context, directive, shape, value, integer, 1)),
+        Item::Symbol(address, kind) if directive.conversion == Conversion::Address => {
+            let name = stack::name_of(context.symbolizer, address, kind);
+            out.write_all(&number::text(name.as_bytes(), shape))
+        }
+        Item::Symbol(address, _) => out.write_all(&integral(context, directive, shape, address as i64, UNSIGNED, 1)),
         Item::Text(text) => out.write_all(&textual(directive, shape, text)),
         Item::Stack(frames) => {
             // To the left means: indented by the width. An odd meaning, but a useful one.

@@ -11,10 +11,11 @@
 use std::collections::BTreeMap;
 
 use nanoprobe_lang::interpret::{Value, key};
-use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, Program};
+use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program, SymbolKind};
 
 use crate::aggregate::{merge, rank, since, update, value_words};
 use crate::order::compare_keys;
+use crate::stack::Symbolizer;
 
 type Identity = (u32, Vec<u8>);
 
@@ -54,10 +55,54 @@ impl Snapshot {
         true
     }
 
+    /// Makes one of the keys whose addresses have the same name: those in one function, for `usym`, or in one module, for
+    /// `umod`. As in DTrace, that is the consumer's work: the agent knows no names.
+    #[must_use]
+    pub fn with_symbols(self, program: &Program, symbolizer: &mut dyn Symbolizer) -> Snapshot {
+        let is_symbol = |key_type: &KeyType| matches!(key_type, KeyType::Symbol(_));
+        if !program.aggregations.iter().flat_map(|found| &found.keys).any(is_symbol) {
+            return self;
+        }
+        let mut merged = Snapshot::new();
+        for ((aggregation, mut bytes), words) in self.words {
+            let Some(found) = program.aggregations.get(aggregation as usize) else {
+                continue;
+            };
+            for (offset, kind) in symbols_in(&found.keys, &bytes) {
+                if let Some(word) = bytes.get_mut(offset..offset + 8)
+                    && let Ok(address) = <[u8; 8]>::try_from(&*word)
+                {
+                    let start = symbolizer.start_of(u64::from_le_bytes(address), kind);
+                    word.copy_from_slice(&start.to_le_bytes());
+                }
+            }
+            merge(found.function, merged.words_of(found, aggregation, &bytes), &words);
+        }
+        merged
+    }
+
     fn words_of(&mut self, found: &Aggregation, aggregation: u32, key: &[u8]) -> &mut Vec<u64> {
         let zeros = || vec![0; value_words(found.function)];
         self.words.entry((aggregation, key.to_vec())).or_insert_with(zeros)
     }
+}
+
+/// Where in a key's bytes the addresses lie that are printed as names.
+fn symbols_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, SymbolKind)> {
+    let mut offset = 0;
+    let mut found = Vec::new();
+    let values = key::read_key(types, bytes).unwrap_or_default();
+    for (key_type, value) in types.iter().zip(values) {
+        if let KeyType::Symbol(kind) = key_type {
+            found.push((offset, *kind));
+        }
+        offset += match value {
+            Value::String(text) => (text.len() + 1).next_multiple_of(8),
+            Value::Stack(frames) => 8 * (frames.len() + 1),
+            Value::Integer(_) | Value::Bytes { .. } => 8,
+        };
+    }
+    found
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

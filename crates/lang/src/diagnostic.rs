@@ -11,7 +11,7 @@ use std::fmt;
 pub const OWN_TAGS: &[(&str, &str)] = &[
     (
         "N_ACTION",
-        "an action of D that is not there yet: stack, system, speculate, usym, ...",
+        "an action of D that is not there yet: stack, system, speculate, print, ...",
     ),
     ("N_EXTERN", "declarations with extern"),
     ("N_FLOAT", "float and double"),

@@ -12,7 +12,7 @@
 
 use crate::program::{
     AggregatingFunction, AggregationId, Builtin, Expression, ExpressionKind, KeyExpression, KeyType, LogicalOperator,
-    Place, Program, RecordKind, Scope, Statement, Type, UnaryOperator, Variable,
+    Place, Program, RecordKind, Scope, Statement, SymbolKind, Type, UnaryOperator, Variable,
 };
 use crate::resolve::{function_name, symbol};
 use crate::types;
@@ -120,6 +120,7 @@ impl Dump<'_> {
                 format!("printa {format}{}", names.join(", "))
             }
             RecordKind::UserStack { frames } => format!("ustack {frames}"),
+            RecordKind::Symbol { kind, address } => format!("{} {}", symbol_name(*kind), self.typed(address)),
             RecordKind::Exit(status) => format!("exit {}", self.typed(status)),
             RecordKind::Clear(id) => format!("clear {}", self.aggregation(*id)),
             RecordKind::Truncate {
@@ -278,7 +279,15 @@ fn key_type(of: &KeyType) -> String {
         KeyType::Integer(integer) => types::integer_name(*integer).to_owned(),
         KeyType::String => "string".to_owned(),
         KeyType::UserStack { frames } => format!("ustack({frames})"),
-        KeyType::Symbol => "symbol".to_owned(),
+        KeyType::Symbol(kind) => symbol_name(*kind).to_owned(),
+    }
+}
+
+fn symbol_name(of: SymbolKind) -> &'static str {
+    match of {
+        SymbolKind::Address => "uaddr",
+        SymbolKind::Function => "usym",
+        SymbolKind::Module => "umod",
     }
 }
 

@@ -195,6 +195,7 @@ pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
         RecordKind::Trace(value)
         | RecordKind::TraceMemory(value)
         | RecordKind::Exit(value)
+        | RecordKind::Symbol { address: value, .. }
         | RecordKind::Truncate { count: Some(value), .. }
         | RecordKind::Normalize { factor: value, .. } => std::slice::from_ref(value),
         RecordKind::Printf { arguments, .. } => arguments,

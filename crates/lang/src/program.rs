@@ -26,7 +26,7 @@ mod structure;
 mod value_type;
 
 pub use action::{KeyExpression, RecordAction, RecordKind, Statement};
-pub use aggregation::{AggregatingFunction, Aggregation, KeyType};
+pub use aggregation::{AggregatingFunction, Aggregation, KeyType, SymbolKind};
 pub use expression::{Builtin, Expression, ExpressionKind, Function, Parameter, Place, Scope};
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
 pub use structure::{Bits, Body, Declared, Found, Member, Structure, alignment_of, size_of};

@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Stdout, Write};
 
 use nanoprobe_export::{Printer, ProbeName, Symbolizer};
+use nanoprobe_lang::program::SymbolKind;
 use nanoprobe_session::{Detached, Losses, Probe, Session};
 
 /// `nanoprobe: text` on stderr.
@@ -56,6 +57,10 @@ pub struct Names<'a>(pub &'a Session);
 impl Symbolizer for Names<'_> {
     fn symbolize(&mut self, address: u64) -> String {
         self.0.symbolize(address)
+    }
+
+    fn start_of(&mut self, address: u64, kind: SymbolKind) -> u64 {
+        self.0.start_of(address, kind)
     }
 }
 

@@ -142,7 +142,7 @@ impl<'a> Trace<'a> {
             ));
         }
         self.print(session, &mut printer, rest)?;
-        self.aggregations.load(session.snapshot()?);
+        self.load(session)?;
         if !program.aggregations.is_empty() {
             let mut names = Names(session);
             if !self.options.quiet {
@@ -284,7 +284,7 @@ impl<'a> Trace<'a> {
             return Ok(());
         };
         if needs_aggregations(clause) {
-            self.aggregations.load(session.snapshot()?);
+            self.load(session)?;
         }
         let probe = probe_name(probe);
         let event = Event {
@@ -305,6 +305,14 @@ impl<'a> Trace<'a> {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Takes over the aggregations as they are now.
+    fn load(&mut self, session: &Session) -> Result<(), anyhow::Error> {
+        let snapshot = session.snapshot()?;
+        self.aggregations
+            .load(snapshot.with_symbols(session.program(), &mut Names(session)));
+        Ok(())
     }
 
     fn verbose(&self, text: std::fmt::Arguments<'_>) {

@@ -126,6 +126,23 @@ impl Modules {
     }
 }
 
+impl Modules {
+    /// The first byte of the function around an address; the address itself where none is known.
+    pub fn function_start(&self, address: TargetAddress) -> TargetAddress {
+        let found = self.find(address).and_then(|(_, module)| {
+            let (_, offset) = module.resolve(module.bias().to_image(address))?;
+            address.0.checked_sub(offset)
+        });
+        found.map_or(address, TargetAddress)
+    }
+
+    /// The first byte of the module around an address; the address itself where none is known.
+    pub fn module_start(&self, address: TargetAddress) -> TargetAddress {
+        let extent = self.find(address).and_then(|(index, _)| self.extents.get(index));
+        extent.map_or(address, |extent| extent.base)
+    }
+}
+
 fn path_of(image: &Image) -> PathBuf {
     match image.kind() {
         Some(MappingKind::File { path, .. }) => path.clone(),

@@ -28,7 +28,7 @@ use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{ClauseFault, Fault, FaultKind, run_clause};
 use nanoprobe_lang::layout::{Limits, RECORD_HEADER_BYTES, RecordLayout, Storage, record_layout};
 use nanoprobe_lang::options::{BufferPolicy, IntervalKind, Options};
-use nanoprobe_lang::program::ProbeDescription;
+use nanoprobe_lang::program::{ProbeDescription, SymbolKind};
 use nanoprobe_patch::{Fire, Tactic, TargetAddress, ThreadKey};
 use nanoprobe_symbols::{FunctionKind, Libc, Linking, Module, ModuleKind};
 use nanoprobe_target::{Exit, Pauses, Process, Seccomp, Stopped};
@@ -338,6 +338,16 @@ impl Session {
     /// The name of an address of the target.
     pub fn symbolize(&self, address: u64) -> String {
         self.modules.symbolize(TargetAddress(address))
+    }
+
+    /// The start of the function or module around an address of the target; the address itself where none is known.
+    pub fn start_of(&self, address: u64, kind: SymbolKind) -> u64 {
+        let address = TargetAddress(address);
+        match kind {
+            SymbolKind::Address => address.0,
+            SymbolKind::Function => self.modules.function_start(address).0,
+            SymbolKind::Module => self.modules.module_start(address).0,
+        }
     }
 
     /// The status of an `exit()` that was run, when one was.

@@ -8,7 +8,7 @@ use nanoprobe_export::{AggregateTable, Event, Printer, ProbeName, Symbolizer, er
 use nanoprobe_lang::interpret::{ClauseFault, FaultKind, Outcome, run_clause};
 use nanoprobe_lang::layout::record_layout;
 use nanoprobe_lang::options::Options;
-use nanoprobe_lang::program::{Clause, Program};
+use nanoprobe_lang::program::{Clause, Program, SymbolKind};
 use nanoprobe_lang::{Diagnostic, MacroValues, Source};
 use target::Target;
 use world::GuideWorld;
@@ -17,7 +17,21 @@ struct Addresses;
 
 impl Symbolizer for Addresses {
     fn symbolize(&mut self, address: u64) -> String {
-        format!("{address:#x}")
+        match address {
+            0x400000..0x401000 => {
+                format!("a.out`f{}+{:#x}", (address & 0xfff) >> 8, address & 0xff).replace("+0x0", "")
+            }
+            _ => format!("{address:#x}"),
+        }
+    }
+
+    /// Functions `f0` to `f15` of 256 bytes.
+    fn start_of(&mut self, address: u64, kind: SymbolKind) -> u64 {
+        match (address, kind) {
+            (0x400000..0x401000, SymbolKind::Function) => address & !0xff,
+            (0x400000..0x401000, SymbolKind::Module) => 0x400000,
+            _ => address,
+        }
     }
 }
 
@@ -86,7 +100,9 @@ impl<'a> Run<'a> {
             self.fire("entry", world::arguments());
         }
         self.fire("END", [0; 6]);
-        self.aggregations.load(self.world.aggregates.clone());
+        let snapshot = self.world.aggregates.clone();
+        self.aggregations
+            .load(snapshot.with_symbols(self.program, &mut Addresses));
         self.printer
             .finish(&mut self.out, &self.aggregations, &mut Addresses)
             .unwrap();
@@ -145,7 +161,9 @@ impl<'a> Run<'a> {
         let layout = record_layout(clause, self.options.limits());
         let mut record = vec![0; 24];
         record.extend_from_slice(payload);
-        self.aggregations.load(self.world.aggregates.clone());
+        let snapshot = self.world.aggregates.clone();
+        self.aggregations
+            .load(snapshot.with_symbols(self.program, &mut Addresses));
         let probe = self.name(event);
         let event = Event {
             epid: self.world.epid,

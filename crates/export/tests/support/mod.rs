@@ -11,7 +11,7 @@ use nanoprobe_lang::layout::{Limits, RecordLayout, record_layout, recorded_value
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::{
     AggregatingFunction, Aggregation, AggregationId, Clause, Expression, ExpressionKind, IntegerType, KeyType, Program,
-    RecordAction, RecordKind, Statement, Type,
+    RecordAction, RecordKind, Statement, SymbolKind, Type,
 };
 use nanoprobe_lang::source::Span;
 
@@ -149,6 +149,14 @@ impl Symbolizer for Names {
             Some((start, name)) if *start == address => (*name).to_owned(),
             Some((start, name)) if address < 0xc000 => format!("{name}+0x{:x}", address - start),
             _ => format!("0x{address:x}"),
+        }
+    }
+
+    fn start_of(&mut self, address: u64, kind: SymbolKind) -> u64 {
+        match kind {
+            SymbolKind::Address => address,
+            SymbolKind::Function => address & !0xfff,
+            SymbolKind::Module => 0x1000,
         }
     }
 }

@@ -175,7 +175,7 @@ impl Argument {
             KeyType::Integer(integer) => Argument::Integer(*integer),
             KeyType::String => Argument::String,
             KeyType::UserStack { .. } => Argument::Stack,
-            KeyType::Symbol => Argument::Pointer,
+            KeyType::Symbol(_) => Argument::Pointer,
         }
     }
 

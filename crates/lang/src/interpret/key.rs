@@ -56,7 +56,7 @@ pub fn read_key(types: &[KeyType], key: &[u8]) -> Option<Vec<Value>> {
                 let value = words(rest).next()? as i64;
                 (Value::Integer(super::arithmetic::normalise(value, *integer)), 8)
             }
-            KeyType::Symbol => (Value::Integer(words(rest).next()? as i64), 8),
+            KeyType::Symbol(_) => (Value::Integer(words(rest).next()? as i64), 8),
             KeyType::String => {
                 let end = rest.iter().position(|byte| *byte == 0)?;
                 (Value::String(rest.get(..end)?.to_vec()), (end + 1).next_multiple_of(8))

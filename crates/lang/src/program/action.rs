@@ -1,6 +1,6 @@
 //! Statements: what a clause does.
 
-use super::{AggregationId, Expression};
+use super::{AggregationId, Expression, SymbolKind};
 use crate::source::Span;
 
 /// A statement of a clause. There is no `if`: the front end takes it apart into clauses.
@@ -71,6 +71,13 @@ pub enum RecordKind {
     UserStack {
         /// At most so many; 0: as the option says.
         frames: u32,
+    },
+    /// `uaddr(address)`, `usym(address)`, `ufunc(address)`, `umod(address)`: the tracer finds the name when it prints.
+    Symbol {
+        /// What is printed.
+        kind: SymbolKind,
+        /// An `uint64_t`.
+        address: Expression,
     },
     /// `exit(status)`.
     Exit(Expression),

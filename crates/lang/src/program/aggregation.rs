@@ -96,6 +96,17 @@ pub enum KeyType {
         /// At most so many; 0: as the option says.
         frames: u32,
     },
-    /// An address printed as a symbol (`ucaller` stays an integer; this is for `usym`, `umod`, `uaddr`, later).
-    Symbol,
+    /// `uaddr(address)`, `usym(address)`, `umod(address)`: an address that is printed as a name.
+    Symbol(SymbolKind),
+}
+
+/// What is printed of an address, and so what counts as one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SymbolKind {
+    /// `uaddr`: module, function and offset.
+    Address,
+    /// `usym`, `ufunc`: module and function; addresses in one function are one key.
+    Function,
+    /// `umod`: the module; addresses in one module are one key.
+    Module,
 }

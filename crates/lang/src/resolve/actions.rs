@@ -5,7 +5,9 @@ use super::subroutines::{check_count, incompatible_argument};
 use super::{Resolve, Resolver, aggregations, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::format::{Format, FormatError, check_joined};
-use crate::program::{AggregationId, Expression, ExpressionKind, Function, RecordAction, RecordKind, Statement, Type};
+use crate::program::{
+    AggregationId, Expression, ExpressionKind, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
+};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
@@ -24,6 +26,13 @@ impl Resolver {
             "exit" => {
                 check_count(name, arguments, 1..=1, span)?;
                 RecordKind::Exit(self.integer_argument(name, arguments, 0, constant::INT, span)?)
+            }
+            "uaddr" | "usym" | "ufunc" | "umod" => {
+                check_count(name, arguments, 1..=1, span)?;
+                RecordKind::Symbol {
+                    kind: symbol_kind(name),
+                    address: self.address(name, arguments, 0)?,
+                }
             }
             "clear" => RecordKind::Clear(self.aggregation_argument(name, arguments, 1..=1, span)?),
             "denormalize" => RecordKind::Denormalize(self.aggregation_argument(name, arguments, 1..=1, span)?),
@@ -361,6 +370,28 @@ fn constant_format(name: &str, node: &Node) -> Resolve<Format> {
 
 fn format_error(error: FormatError, span: Span) -> Diagnostic {
     Diagnostic::new(error.tag, span, error.message)
+}
+
+/// What an action prints of an address.
+fn symbol_kind(name: &str) -> SymbolKind {
+    match name {
+        "uaddr" => SymbolKind::Address,
+        "umod" => SymbolKind::Module,
+        _ => SymbolKind::Function,
+    }
+}
+
+/// The arguments of a node that calls `uaddr`, `usym`, `ufunc` or `umod`: in a key, an address that is printed as a name.
+pub(super) fn symbol_arguments(node: &Node) -> Option<(&str, SymbolKind, &[Node])> {
+    match &node.kind {
+        NodeKind::Call { function, arguments } => match &function.kind {
+            NodeKind::Identifier(name) if matches!(name.as_str(), "uaddr" | "usym" | "ufunc" | "umod") => {
+                Some((name, symbol_kind(name), arguments))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 /// Whether a node calls `ustack`: in a key, a stack rather than a value.

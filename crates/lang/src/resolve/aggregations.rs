@@ -1,6 +1,6 @@
 //! `@name[keys] = function(value, parameters)`.
 
-use super::actions::ustack_arguments;
+use super::actions::{symbol_arguments, ustack_arguments};
 use super::names::Callable;
 use super::subroutines::{check_count, count_mismatch};
 use super::variables::{key_mismatch, length_mismatch};
@@ -91,6 +91,11 @@ impl Resolver {
                 node.span,
             ));
         }
+        if let Some((name, kind, arguments)) = symbol_arguments(node) {
+            check_count(name, arguments, 1..=1, node.span)?;
+            let address = self.address(name, arguments, 0)?;
+            return Ok((KeyExpression::Value(address), KeyType::Symbol(kind), node.span));
+        }
         let value = self.expression(node)?;
         let (value, key_type) = match value.value_type {
             Type::Integer(integer) => (value, KeyType::Integer(integer)),
@@ -150,13 +155,17 @@ impl Resolver {
                 (KeyType::Integer(known), KeyType::Integer(key)) => *known = types::union_of_keys(*known, *key),
                 (known, key) if *known == *key => {}
                 (known, key) => {
+                    let what = match (&*known, key) {
+                        (KeyType::UserStack { .. }, _) | (_, KeyType::UserStack { .. }) => "stack",
+                        _ => "symbol",
+                    };
                     let diagnostic = match (type_of_key(known), type_of_key(key)) {
                         (Some(wanted), Some(found)) => key_mismatch(name, index, &wanted, &found, *key_span),
                         _ => Diagnostic::new(
                             "D_PROTO_ARG",
                             *key_span,
                             format!(
-                                "{name}[ ] key #{} is incompatible with prototype: another stack, or no stack",
+                                "{name}[ ] key #{} is incompatible with prototype: another {what}, or no {what}",
                                 index + 1
                             ),
                         ),
@@ -378,7 +387,7 @@ fn type_of_key(of: &KeyType) -> Option<Type> {
     match of {
         KeyType::Integer(integer) => Some(Type::Integer(*integer)),
         KeyType::String => Some(Type::String),
-        KeyType::UserStack { .. } | KeyType::Symbol => None,
+        KeyType::UserStack { .. } | KeyType::Symbol(_) => None,
     }
 }
 

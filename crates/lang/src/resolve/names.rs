@@ -91,7 +91,7 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
     Some(match name {
         _ if super::subroutines::is_subroutine(name) => Callable::Subroutine,
         "trace" | "tracemem" | "printf" | "printa" | "exit" | "ustack" | "clear" | "trunc" | "normalize"
-        | "denormalize" => Callable::Action,
+        | "denormalize" | "uaddr" | "usym" | "ufunc" | "umod" => Callable::Action,
         "count" | "sum" | "avg" | "min" | "max" | "stddev" | "quantize" | "lquantize" | "llquantize" => {
             Callable::Aggregating
         }
@@ -120,7 +120,7 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
         | "uaddr_of" => Callable::Missing("subroutine"),
         "breakpoint" | "chill" | "commit" | "discard" | "freopen" | "ftruncate" | "func" | "jstack" | "mod"
         | "panic" | "pcap" | "print" | "printm" | "printt" | "raise" | "setopt" | "speculate" | "stack" | "stop"
-        | "sym" | "system" | "uaddr" | "ufunc" | "umod" | "usym" => Callable::Missing("action"),
+        | "sym" | "system" => Callable::Missing("action"),
         _ => return None,
     })
 }

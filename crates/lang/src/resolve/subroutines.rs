@@ -273,7 +273,7 @@ impl Resolver {
     }
 
     /// An argument that is an address: an integer or a pointer.
-    fn address(&mut self, name: &str, arguments: &[Node], index: usize) -> Resolve<Expression> {
+    pub(super) fn address(&mut self, name: &str, arguments: &[Node], index: usize) -> Resolve<Expression> {
         let Some(node) = arguments.get(index) else {
             return Err(count_mismatch(name, arguments.len(), "more", Span::default()));
         };

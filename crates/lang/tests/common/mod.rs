@@ -63,6 +63,10 @@ fn record(program: &Program, of: &RecordKind) {
             expression(program, value);
         }
         RecordKind::Printf { arguments, .. } => arguments.iter().for_each(|a| expression(program, a)),
+        RecordKind::Symbol { address, .. } => {
+            assert_eq!(address.value_type, Type::U64);
+            expression(program, address);
+        }
         RecordKind::Exit(status) => {
             assert_eq!(status.value_type, Type::I32);
             expression(program, status);

@@ -1,3 +1,3 @@
 BEGIN { system("date"); }
-BEGIN { @[usym(arg0)] = count(); }
+BEGIN { @[sym(arg0)] = count(); }
 BEGIN { speculate(1); }
