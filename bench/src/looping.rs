@@ -137,6 +137,15 @@ const CONFIGURATIONS: &[Configuration] = &[
         Some(7.0),
         "pid$target:a.out:bench_function:entry { @e = count(); } pid$target:a.out:bench_function:return { @r = count(); }",
     ),
+    Configuration {
+        name: "the same, the return address replaced",
+        reach: None,
+        function: 0,
+        how: How::Nanoprobe {
+            program: "pid$target:a.out:bench_function:entry { @e = count(); } pid$target:a.out:bench_function:return { @r = count(); }",
+            options: &["-x", "return=address"],
+        },
+    },
     nanoprobe(
         "@[copyinstr(arg0)] = count()",
         Some(40.0),

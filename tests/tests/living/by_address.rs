@@ -6,6 +6,7 @@
 use std::process::Command;
 
 use nanoprobe_tests::command::{Running, run};
+use nanoprobe_tests::left_out::need_command;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, table};
@@ -228,6 +229,38 @@ live_tests! {
             target.go();
             let finished = target.finish().success();
             assert_eq!(said(&finished.stdout, "returned"), 1000);
+        }
+    }
+
+    /// Every function of every module of a shell that forks, traps signals and recurses, and of an interpreter that has
+    /// threads and exceptions and loads libraries: their output is that of the unprobed run.
+    fn real_programs_notice_nothing(form) {
+        if form == Form::Trap {
+            return;
+        }
+        const SHELL: &str = "f() { local n=$1; if [ $n -gt 0 ]; then f $((n-1)); else echo bottom; fi; }; f 30
+            trap 'echo signal' USR1; kill -USR1 $$; (exit 3); echo $?; declare -A m; for k in a b c; do m[$k]=$k$k; done
+            echo ${m[@]}; for i in 1 2 3 4 5; do x=$x$(printf %d $i); done; echo $x | while read y; do echo $y; done";
+        const PYTHON: &str = "import threading,json,sys
+def f(n): return n if n<2 else f(n-1)+f(n-2)
+r=[f(12),json.dumps({str(i):i for i in range(50)})]
+t=[threading.Thread(target=lambda:r.append(f(8))) for _ in range(4)]
+[x.start() for x in t];[x.join() for x in t]
+try: 1/0
+except Exception as e: r.append(str(e))
+import decimal; r.append(str(decimal.Decimal(2).sqrt()))
+print(r)";
+        let folder = tempfile::tempdir().expect("a folder");
+        for (interpreter, text) in [("bash", SHELL), ("python3", PYTHON)] {
+            let Some(path) = need_command(interpreter) else { continue };
+            let script = folder.path().join(interpreter);
+            std::fs::write(&script, text).expect("writing the script");
+            let right = run(Command::new(&path).arg(&script)).success();
+            let clause = "pid$target:::return { @[\"returns\"] = count(); }";
+            let arguments = script.display().to_string();
+            let traced = tracer(form).clause(clause).command(&path, &arguments).run().success();
+            assert_eq!(without_messages(&traced.finished.stdout), right.stdout, "{interpreter}");
+            assert!(table(&traced.results)["returns"] > 1000, "{}", traced.results);
         }
     }
 }
