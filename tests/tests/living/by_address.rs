@@ -252,7 +252,7 @@ import decimal; r.append(str(decimal.Decimal(2).sqrt()))
 print(r)";
         let folder = tempfile::tempdir().expect("a folder");
         for (interpreter, text) in [("bash", SHELL), ("python3", PYTHON)] {
-            let Some(path) = need_command(interpreter) else { continue };
+            let Some(path) = need_command("every function by its return address", interpreter) else { continue };
             let script = folder.path().join(interpreter);
             std::fs::write(&script, text).expect("writing the script");
             let right = run(Command::new(&path).arg(&script)).success();
