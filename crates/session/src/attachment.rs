@@ -118,6 +118,8 @@ pub struct Attachment {
     pub(crate) returns: Returns,
     pub(crate) sites_published: u64,
     has_image: bool,
+    /// The tables in the target tell of a patch that is gone.
+    tables_are_old: bool,
 }
 
 impl Attachment {
@@ -172,6 +174,7 @@ impl Attachment {
             gone: Vec::new(),
             sites_published: 0,
             has_image: false,
+            tables_are_old: false,
             regions: Vec::new(),
             unwind_modules: Vec::new(),
             actions: signals::Actions::default(),
@@ -282,13 +285,17 @@ impl Attachment {
     /// # Errors
     /// The target's memory cannot be written, or there is no room.
     pub fn write(&mut self, patches: &[Patch]) -> Result<(), SessionError> {
+        let first = !std::mem::replace(&mut self.has_image, true);
+        // Most libraries bring no patches. To write the tables of half a million anew for each would fill the code block.
+        if !(first || std::mem::take(&mut self.tables_are_old) || !patches.is_empty()) {
+            return self.write_growth();
+        }
         // A patch that is replaced by one of these is still in the list: the later counts.
         let all = || self.retired.iter().chain(&self.patches).chain(patches);
         let redirects = redirect_table(redirects(all()).into_iter());
         let origins = redirect_table(origins(self.gone.iter().chain(all())).into_iter());
         let redirects = self.code.put(redirects, 16)?;
         let origins = self.code.put(origins, 16)?;
-        let first = !std::mem::replace(&mut self.has_image, true);
         let mut pieces = self.code.take_written();
         if self.returns.mapped && !self.returns.written {
             let thunks = self.returns.thunks;
@@ -322,6 +329,11 @@ impl Attachment {
             let pointers = [redirects.0.to_le_bytes(), origins.0.to_le_bytes()].concat();
             self.write_code(&[(place, pointers)])?;
         }
+        self.write_growth()
+    }
+
+    /// Enablings, strings and tables of the arena that were made since the last time.
+    fn write_growth(&mut self) -> Result<(), SessionError> {
         let arena = self.addresses.arena;
         let pieces = self.growth.take_written();
         let memory = self.memory()?;
@@ -334,8 +346,10 @@ impl Attachment {
     /// The text in this range is no longer there, and our patches in it with it.
     pub fn forget(&mut self, range: &Range<u64>) {
         let gone = |patch: &mut Patch| range.contains(&patch.built.address.0);
+        let before = self.gone.len();
         self.gone.extend(self.patches.extract_if(.., gone));
         self.gone.extend(self.retired.extract_if(.., gone));
+        self.tables_are_old |= self.gone.len() > before;
         self.disarmed.retain(|address| !range.contains(&address.0));
     }
 
