@@ -13,12 +13,19 @@ struct np_siginfo {
 	u64 address;
 };
 struct np_ucontext {
-	u64 before[5];
+	u64 before[2];
+	u64 stack;              /* the thread's alternate stack: address, */
+	u64 stack_flags;
+	u64 stack_bytes;        /* size; 0: it has none */
 	u64 r8, r9, r10, r11, r12, r13, r14, r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip;
-	u64 behind[15];
+	u64 flags;
+	u64 behind[14];
 	u64 mask;               /* what the interrupted code blocks */
 };
+_Static_assert(__builtin_offsetof(struct np_ucontext, r8) == 40, "uc_mcontext");
 _Static_assert(__builtin_offsetof(struct np_ucontext, mask) == 296, "uc_sigmask");
+
+#define NP_FLAG_TRAP 0x100UL
 
 /* The last entry of a struct np_redirect_table that is not behind `address`; 0: there is none. */
 const struct np_redirect *np_entry_before(u64 table, u64 address);

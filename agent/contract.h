@@ -163,11 +163,13 @@ enum np_thread_key {
 	NP_KEY_FSBASE = 1,      /* rdfsbase */
 };
 
-/* Where a trap sends the thread: boundaries of runs, and `trap` sites. */
+/* Where a trap sends the thread: boundaries of runs, and `trap` sites. With NP_REDIRECT_EMULATION in it, `to` is the
+ * address of a struct np_emulation. */
 struct np_redirect {
 	u64 from;
 	u64 to;
 };
+#define NP_REDIRECT_EMULATION 0x8000000000000000UL
 /* In `origins` an entry holds up to the next one: an instruction may be relocated as several. `to` is 0 where a detour
  * does something of its own. Its top byte is by how many words the stack is deeper there than at a fault of the original
  * instruction. */
@@ -177,6 +179,72 @@ struct np_redirect_table {
 	u64 reserved;
 	/* struct np_redirect entries[count], sorted by `from` */
 };
+
+/* ---- trap sites that need no copy of their instruction --------------------------------------------------------- */
+
+/* What the instruction at a trap site does, so that the signal handler can do it (emulate.c), or where the processor is to
+ * do it step by step (step.c). It lies in its site's detour, at any address, and never changes.
+ *
+ * Registers are numbered as the kernel's signal frame has them: r8 .. r15 are 0 .. 7, then rdi, rsi, rbp, rbx, rdx, rax,
+ * rcx, rsp. Offsets count from the byte behind their field; 0: there is none. */
+struct np_emulation {
+	u8 operation;           /* enum np_operation */
+	u8 operand;             /* enum np_operand: where the source is */
+	u8 size;                /* bytes of the operands: 2, 4 or 8 */
+	u8 condition;           /* of NP_OPERATION_BRANCH: enum np_condition */
+	u8 destination;         /* register */
+	u8 source;              /* register */
+	u8 base, index;         /* of the memory operand: registers, or NP_NO_REGISTER */
+	u8 scale;               /* 1, 2, 4 or 8 */
+	u8 segment;             /* enum np_segment */
+	u8 address_size;        /* bytes of the address: 4 or 8 */
+	u8 flags;               /* NP_EMULATION_* */
+	u8 length;              /* bytes of the instruction */
+	u8 reserved0;
+	u16 inside_count;       /* ranges behind the structure */
+	u64 displacement;       /* of the memory operand */
+	u64 immediate;          /* the immediate; the target of a direct branch; what a ret drops */
+	u64 site;               /* the instruction's address */
+	/* Routines that fire what is at the site; NP_EMULATION_CALLS: they call handlers. */
+	i32 fires;              /* always */
+	i32 fires_leaving;      /* when the indirect jump goes outside of all ranges */
+	i32 fires_taken;        /* when the branch is taken */
+	i32 detour;             /* the detour with all of that and the relocated instruction: always a way to go on */
+	i32 copy;               /* in there, the relocated instruction */
+	i32 copy_end;           /* behind that */
+	/* struct np_range inside[inside_count] */
+};
+#define NP_NO_REGISTER 255
+enum np_emulation_flags {
+	NP_EMULATION_CALLS = 1,
+	NP_EMULATION_TOUCHES_MEMORY = 2,  /* the instruction may fault */
+	NP_EMULATION_STACK_OF_CALLS = 4,  /* call or ret: a shadow stack would have to follow */
+	NP_EMULATION_STEPS = 8,           /* the copy is single-stepped, nothing is emulated */
+};
+enum np_operation {
+	NP_OPERATION_NOP = 0,
+	NP_OPERATION_PUSH = 1,
+	NP_OPERATION_POP = 2,
+	NP_OPERATION_LEAVE = 3,
+	NP_OPERATION_CALL = 4,
+	NP_OPERATION_JUMP = 5,
+	NP_OPERATION_BRANCH = 6,
+	NP_OPERATION_RETURN = 7,
+	NP_OPERATION_MOVE = 8,
+	NP_OPERATION_LEA = 9,
+	NP_OPERATION_ADD = 10,
+	NP_OPERATION_SUB = 11,
+	NP_OPERATION_AND = 12,
+	NP_OPERATION_OR = 13,
+	NP_OPERATION_XOR = 14,
+	NP_OPERATION_CMP = 15,
+	NP_OPERATION_TEST = 16,
+	NP_OPERATION_OTHER = 17, /* is only stepped */
+};
+enum np_operand { NP_OPERAND_REGISTER = 0, NP_OPERAND_IMMEDIATE = 1, NP_OPERAND_MEMORY = 2 };
+enum np_segment { NP_SEGMENT_NONE = 0, NP_SEGMENT_FS = 1, NP_SEGMENT_GS = 2 };
+/* 0 .. 15: the last four bits of the opcodes of jcc. The others count down rcx, or ecx, by `size`. */
+enum np_condition { NP_CONDITION_LOOP = 16, NP_CONDITION_LOOPE = 17, NP_CONDITION_LOOPNE = 18, NP_CONDITION_JCXZ = 19 };
 
 /* What a replacement (patch::Replacement) hands to an agent function, and loads from it again. */
 struct np_registers {
@@ -232,12 +300,18 @@ struct np_thread_slot {
 	u64 key;                /* thread pointer; 0: free */
 	u64 context;            /* 0: no context (hits are missed) */
 };
+/* A thread that steps through a copy, with all signals blocked that can be. */
+struct np_step {
+	u64 emulation;          /* address of its struct np_emulation; 0: it steps nothing */
+	u64 mask;               /* the program's own */
+};
 struct np_thread_table {
 	struct np_thread_slot slots[NP_TABLE_SLOTS]; /* first, so that a detour indexes it from the table's address */
 	u64 magic;              /* NP_MAGIC; 0 in a forked child: no tracing there */
 	u64 reserved[7];
 	u16 blocked[NP_TABLE_SLOTS]; /* of NP_SYNCHRONOUS: what the thread of this slot believes it blocks */
 	u16 action_masks[64];   /* of NP_SYNCHRONOUS: what the program's action for signal k + 1 would block */
+	struct np_step steps[NP_TABLE_SLOTS]; /* what the thread of this slot is stepping */
 };
 
 /* SIGILL, SIGTRAP, SIGBUS and SIGSEGV, as bits of a signal mask. While we rely on them no thread may block them: the

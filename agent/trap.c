@@ -2,16 +2,19 @@
  *
  * A thread that arrives at a boundary of a run, or at a `trap` site, meets int3 or an invalid opcode. The redirect table
  * says where it goes on. That reads nothing but the image and the table, private memory, so it works as well in a forked
- * child, in a thread without a context and while a handler runs.
+ * child, in a thread without a context and while a handler runs. At some trap sites nobody goes anywhere: the handler
+ * itself fires and does what the instruction does (emulate.c), or has it stepped (step.c).
  *
  * A fault at one of the agent's guarded loads resumes at that load's error path. Every other fault is the program's; if
  * it was raised by a relocated instruction, the program sees its original address. A fault in the midst of a detour's own
  * code (there is only one kind: the stack is at its end) keeps its rip, since only there the thread can go on.
  */
-#include "chain.h"
+#include "emulate.h"
 #include "guard.h"
 
 enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGFPE = 8, NP_SIGSEGV = 11 };
+/* siginfo.si_code: an instruction was executed with the trap flag set. */
+enum { NP_TRAP_TRACE = 2 };
 
 /* Where a thread goes on that has trapped at `from`; 0: that is no trap of ours. */
 static u64 redirect(u64 from)
@@ -25,16 +28,31 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 	struct np_siginfo *information = siginfo;
 	struct np_ucontext *ucontext = context;
 	u64 behind = signal == NP_SIGTRAP; /* int3 leaves rip behind itself, an invalid opcode does not */
-	if (information->code > 0) {
-		u64 at = ucontext->rip - behind, to = redirect(at);
-		if (to) {
+	u64 at = ucontext->rip - behind;
+	if (information->code <= 0) {
+		np_cancel_step(ucontext);
+	} else if (behind && information->code == NP_TRAP_TRACE) {
+		if (np_end_step(ucontext))
+			return;
+	} else {
+		u64 to = redirect(at);
+		np_cancel_step(ucontext);
+		if (to & NP_REDIRECT_EMULATION) {
+			int done = np_at_site((const struct np_emulation *)(to & ~NP_REDIRECT_EMULATION), ucontext);
+			if (!done || !(ucontext->flags & NP_FLAG_TRAP))
+				return;
+			/* The program steps itself, and has made a step. */
+			information->code = NP_TRAP_TRACE;
+			information->address = ucontext->rip;
+		} else if (to) {
 			ucontext->rip = to;
 			return;
+		} else {
+			u64 pushed, original = np_original_address(at, &pushed);
+			if (information->address == at && !behind)
+				information->address = original;
+			ucontext->rip = original + behind;
 		}
-		u64 pushed, original = np_original_address(at, &pushed);
-		if (information->address == at && !behind)
-			information->address = original;
-		ucontext->rip = original + behind;
 	}
 	np_chain(signal == NP_SIGTRAP ? NP_SLOT_TRAP : NP_SLOT_ILL, signal, information, ucontext);
 }
@@ -43,13 +61,16 @@ NP_SIGNAL void np_on_fault(i32 signal, void *siginfo, void *context)
 {
 	struct np_siginfo *information = siginfo;
 	struct np_ucontext *ucontext = context;
-	if (information->code > 0) {
+	if (information->code <= 0) {
+		np_cancel_step(ucontext);
+	} else {
 		for (const struct np_guard *guard = np_guards_start; guard < np_guards_end; guard++) {
 			if ((u64)&guard->instruction + (u64)(i64)guard->instruction == ucontext->rip) {
 				ucontext->rip = (u64)&guard->recovery + (u64)(i64)guard->recovery;
 				return;
 			}
 		}
+		np_cancel_step(ucontext);
 		u64 pushed, original = np_original_address(ucontext->rip, &pushed);
 		/* Of a SIGFPE the address is the instruction's. */
 		if (signal == NP_SIGFPE && information->address == ucontext->rip)

@@ -327,6 +327,12 @@ impl Target {
         drop(guard);
     }
 
+    /// Replaces the table of redirects.
+    pub fn redirect(&self, entries: &[Redirect]) {
+        let table = redirect_table(entries.iter().map(|entry| (entry.from, entry.to)));
+        self.memory.write(ROOM, &table).unwrap();
+    }
+
     /// Stores what the program's own action is supposed to be.
     pub fn set_action(&self, slot: usize, action: SignalAction) {
         let offset = offset_of!(Control, actions) + slot * size_of::<SignalAction>();

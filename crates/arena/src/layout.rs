@@ -434,8 +434,77 @@ structure! {
     }
 }
 
+structure! {
+    /// What the thread of a slot is stepping.
+    Step = "np_step" {
+        /// Address of the [`Emulation`]; 0: nothing.
+        emulation: u64,
+        /// The program's own signal mask.
+        mask: u64,
+    }
+}
+
+structure! {
+    /// What the instruction at a trap site does. Its fields are filled in by `patch::Emulation`.
+    Emulation = "np_emulation" {
+        /// One of `enum np_operation`.
+        operation: u8,
+        /// One of `enum np_operand`.
+        operand: u8,
+        /// Bytes of the operands.
+        size: u8,
+        /// One of `enum np_condition`.
+        condition: u8,
+        /// Register.
+        destination: u8,
+        /// Register.
+        source: u8,
+        /// Register of the memory operand.
+        base: u8,
+        /// Register of the memory operand.
+        index: u8,
+        /// Factor of the index.
+        scale: u8,
+        /// One of `enum np_segment`.
+        segment: u8,
+        /// Bytes of the address.
+        address_size: u8,
+        /// `NP_EMULATION_*`.
+        flags: u8,
+        /// Bytes of the instruction.
+        length: u8,
+        /// Zero.
+        reserved0: u8,
+        /// Ranges behind the structure.
+        inside_count: u16,
+        /// Of the memory operand.
+        displacement: u64,
+        /// The immediate, the target, or what a ret drops.
+        immediate: u64,
+        /// The instruction's address.
+        site: u64,
+        /// Routine of what fires always.
+        fires: i32,
+        /// Routine of what fires when the jump leaves the function.
+        fires_leaving: i32,
+        /// Routine of what fires when the branch is taken.
+        fires_taken: i32,
+        /// The whole detour.
+        detour: i32,
+        /// The relocated instruction in it.
+        copy: i32,
+        /// Behind that.
+        copy_end: i32,
+    }
+}
+
+/// In [`Redirect::to`]: the rest is the address of an [`Emulation`].
+pub const REDIRECT_EMULATION: u64 = 1 << 63;
+
 /// Bytes of `struct np_thread_table`.
-pub const TABLE_BYTES: usize = TABLE_ACTION_MASKS + 64 * size_of::<u16>();
+pub const TABLE_BYTES: usize = TABLE_STEPS + TABLE_SLOTS * size_of::<Step>();
+/// Offset of `steps` in `struct np_thread_table`: a [`Step`] for each slot.
+pub const TABLE_STEPS: usize = TABLE_ACTION_MASKS + 64 * size_of::<u16>();
 /// Offset of `blocked` in `struct np_thread_table`: a u16 for each slot, of [`SYNCHRONOUS`] what the thread believes it
 /// blocks.
 pub const TABLE_BLOCKED: usize = TABLE_MAGIC + 64;

@@ -49,6 +49,8 @@ macro_rules! every_structure {
             Redirect,
             RedirectTable,
             ThreadSlot,
+            Step,
+            Emulation,
             Context,
             FrameBelow,
             Frame,
@@ -137,6 +139,8 @@ fn layout_is_the_contracts() {
             "__builtin_offsetof(struct np_thread_table, action_masks)",
             TABLE_ACTION_MASKS as u64,
         ),
+        ("__builtin_offsetof(struct np_thread_table, steps)", TABLE_STEPS as u64),
+        ("NP_REDIRECT_EMULATION", REDIRECT_EMULATION),
         ("NP_SYNCHRONOUS", SYNCHRONOUS),
         (
             "__builtin_offsetof(struct np_control, missed_without_context)",

@@ -129,6 +129,8 @@ pub struct Options {
     pub return_form: ReturnForm,
     /// Calls of one thread whose return addresses may be replaced at the same time.
     pub active_calls: u32,
+    /// The form of the tactic `trap` that is forced, by name; `patch` knows the names.
+    pub trap: Option<String>,
 }
 
 impl Default for Options {
@@ -162,6 +164,7 @@ impl Default for Options {
             stop: StopPolicy::Auto,
             return_form: ReturnForm::Auto,
             active_calls: 4096,
+            trap: None,
         }
     }
 }
@@ -242,6 +245,7 @@ pub const NAMES: &[&str] = &[
     "strsize",
     "switchrate",
     "tactic",
+    "trap",
     "ustackframes",
     "zdefs",
 ];
@@ -321,6 +325,7 @@ impl Options {
                     ],
                 )?;
             }
+            "trap" => self.trap = Some(given.required("emulate, boost or step")?.to_owned()),
             "tactic" => self.tactic = Some(given.required("the name of a tactic")?.to_owned()),
             _ => return Err(OptionError::Unknown { name: name.to_owned() }),
         }

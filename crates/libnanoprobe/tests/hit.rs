@@ -134,6 +134,7 @@ impl Code {
             enter: TargetAddress(0),
             table: TargetAddress(0),
             thread_key: ThreadKey::TlsSelf,
+            trap: None,
         };
         let detour = TargetAddress(start.0 + DETOUR as u64);
         let built = build(run, detour, &runtime).unwrap();

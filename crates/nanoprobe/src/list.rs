@@ -35,7 +35,7 @@ pub fn print_plan(session: &mut Session, out: &mut dyn Write) -> Result<(), anyh
     }
     let placement = session.plan()?;
     writeln!(out)?;
-    writeln!(out, "{:>18} {:>6} {:>7}  SITES", "PATCH", "TACTIC", "BYTES")?;
+    writeln!(out, "{:>18} {:>15} {:>7}  SITES", "PATCH", "TACTIC", "BYTES")?;
     for patch in &placement.patches {
         let sites: Vec<String> = patch.sites.iter().map(|site| session.symbolize(site.0)).collect();
         let bytes = patch.built.patched.len();
@@ -46,9 +46,9 @@ pub fn print_plan(session: &mut Session, out: &mut dyn Write) -> Result<(), anyh
         };
         writeln!(
             out,
-            "{:>18} {:>6} {bytes:>7}  {}{form}",
+            "{:>18} {:>15} {bytes:>7}  {}{form}",
             patch.built.address.to_string(),
-            patch.tactic.name(),
+            patch.how(),
             sites.join(" ")
         )?;
     }
@@ -56,7 +56,7 @@ pub fn print_plan(session: &mut Session, out: &mut dyn Write) -> Result<(), anyh
         let site = refused.site.map_or_else(|| "-".to_owned(), |site| site.to_string());
         writeln!(
             out,
-            "{site:>18} {:>6} {:>7}  {}: {}",
+            "{site:>18} {:>15} {:>7}  {}: {}",
             "none", "-", refused.function, refused.reason
         )?;
     }

@@ -210,7 +210,7 @@ impl<'a> Trace<'a> {
                     message(format_args!(
                         "{site} {}: {}{form}",
                         session.symbolize(site.0),
-                        patch.tactic
+                        patch.how()
                     ));
                 }
             }

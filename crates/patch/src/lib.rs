@@ -53,6 +53,7 @@ mod relocate;
 mod replacement;
 mod tactic;
 mod transition;
+mod trap;
 
 pub use address::{ParseAddressError, TargetAddress};
 pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
@@ -67,3 +68,4 @@ pub use refusal::Refusal;
 pub use replacement::Replacement;
 pub use tactic::Tactic;
 pub use transition::{BREAKPOINT, Steps, TextRange, instruction_starts, transition};
+pub use trap::{REDIRECT_EMULATION, TrapForm};

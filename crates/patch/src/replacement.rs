@@ -137,6 +137,7 @@ impl Replacement {
             springboard: Vec::new(),
             detour: composed.code.link(detour)?,
             literals: composed.code.literals(),
+            form: None,
             redirects: Vec::new(),
             moves,
             departures,

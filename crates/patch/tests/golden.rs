@@ -265,6 +265,7 @@ fn run(input: &str) -> String {
         enter: TargetAddress(0x7000_0000_1000),
         table: TargetAddress(0x7000_1000_0000),
         thread_key: case.thread_key,
+        trap: None,
     };
     let placed = space.place_with_fallbacks(plan.runs, &case.options);
     for (plan, place) in &placed.runs {

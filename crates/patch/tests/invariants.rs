@@ -14,6 +14,8 @@ const RUNTIME: Runtime = Runtime {
     enter: TargetAddress(0x7fff_f000_1000),
     table: TargetAddress(0x7fff_f100_0000),
     thread_key: ThreadKey::FsBase,
+    // Where an emulated one leads is tested with what emulates it: agent/tests/emulate.rs.
+    trap: Some(TrapForm::Boost),
 };
 
 /// Instructions of every length and family, and some bytes that are none.

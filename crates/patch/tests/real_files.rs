@@ -13,6 +13,8 @@ const RUNTIME: Runtime = Runtime {
     enter: TargetAddress(0x7fff_f000_1000),
     table: TargetAddress(0x7fff_f100_0000),
     thread_key: ThreadKey::TlsSelf,
+    // Where an emulated one leads is tested with what emulates it: agent/tests/emulate.rs.
+    trap: Some(TrapForm::Boost),
 };
 
 fn count(site: TargetAddress, condition: FireCondition, position: Position) -> Point {

@@ -13,6 +13,8 @@ const RUNTIME: Runtime = Runtime {
     enter: TargetAddress(1),
     table: TargetAddress(2),
     thread_key: ThreadKey::TlsSelf,
+    // The longest form: its copy is the boosted one.
+    trap: Some(TrapForm::Step),
 };
 
 fn decode(bytes: &[u8], address: u64) -> Vec<Instruction> {

@@ -24,7 +24,7 @@ use nanoprobe_arena::layout::{
 };
 use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _};
 use nanoprobe_lang::options::StopPolicy;
-use nanoprobe_patch::{NearSpace, Runtime, TargetAddress, ThreadKey};
+use nanoprobe_patch::{NearSpace, Runtime, TargetAddress, ThreadKey, TrapForm};
 use nanoprobe_target::{Hole, Map, Process, Protection, Stopped};
 
 use crate::arena_memory::ArenaMemory;
@@ -61,6 +61,8 @@ pub struct Addresses {
 pub struct Parameters {
     /// How threads are told apart.
     pub thread_key: ThreadKey,
+    /// The form of traps that is forced.
+    pub trap: Option<TrapForm>,
     /// Offset of a thread's id from its thread pointer; 0: unknown.
     pub tid_offset: u32,
     /// One of `RING_*`.
@@ -189,6 +191,7 @@ impl Attachment {
             enter: self.agent(AgentFunction::Enter),
             table: self.addresses.table,
             thread_key: self.parameters.thread_key,
+            trap: self.parameters.trap,
         }
     }
 

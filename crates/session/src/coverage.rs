@@ -85,6 +85,7 @@ const RUNTIME: Runtime = Runtime {
     enter: TargetAddress(0x7f00_0000_1000),
     table: TargetAddress(0x7f00_1000_0000),
     thread_key: ThreadKey::TlsSelf,
+    trap: None,
 };
 
 /// Plans all that is wanted of all functions of a module. It is moved to where the model has it, unless it has an address

@@ -41,6 +41,8 @@ mod restore;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a debugger may hold the target before detaching gives up (`nanoprobe restore` then does it later).
 const PATIENCE_WITH_DEBUGGERS: Duration = Duration::from_secs(10);
+/// TF of the flags.
+const TRAP_FLAG: u64 = 0x100;
 /// How much of a stack is searched for addresses of ours.
 const STACK_BYTES_MAX: usize = 256 << 10;
 
@@ -301,11 +303,12 @@ fn is_inside(
     let mut inside = false;
     if ours(registers.rip) {
         match presence.departures.get(&registers.rip) {
-            Some(original) => {
+            // Not one that steps through a copy: its flags and its mask are to be put back by its own signal handler.
+            Some(original) if registers.eflags & TRAP_FLAG == 0 => {
                 registers.rip = *original;
                 changed = true;
             }
-            None => inside = true,
+            _ => inside = true,
         }
     }
     if changed {

@@ -52,6 +52,16 @@ pub struct Patch {
     pub guards_returns: bool,
 }
 
+impl Patch {
+    /// The tactic, and of a trap its form: what `-v` shows.
+    pub fn how(&self) -> String {
+        match self.built.form {
+            Some(form) => format!("{} ({form})", self.tactic),
+            None => self.tactic.to_string(),
+        }
+    }
+}
+
 /// A probe that has no place, or one of whose sites has none.
 #[derive(Clone, Debug)]
 pub struct Refused {

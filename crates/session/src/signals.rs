@@ -85,8 +85,7 @@ pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped) -> Res
             handler: attachment.agent(handler).0,
             flags: SA_SIGINFO | SA_RESTORER | chosen,
             restorer: attachment.agent(AgentFunction::Restorer).0,
-            // Whatever interrupted our handler would run with our own signal blocked, and die of the next trap.
-            mask: u64::MAX,
+            mask: blocked_in(signal, attachment.is_sandboxed()),
         };
         store(attachment, offset_of!(Control, actions), slot, &before)?;
         store(attachment, offset_of!(Control, installed), slot, &ours)?;
@@ -100,6 +99,18 @@ pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped) -> Res
     }
     remote.finish()?;
     Ok(())
+}
+
+/// What is blocked while our handler of a signal runs: everything, since whatever interrupted it would run with our own
+/// signal blocked, and die of the next trap. But at a trap site our handler fires, and reads and writes the program's
+/// memory as its instruction does, so that faults must arrive; one of these that is sent is handed on with a mask of its
+/// own, which takes a system call.
+fn blocked_in(signal: i32, sandboxed: bool) -> u64 {
+    if signal == SIGTRAP && !sandboxed {
+        !(1 << (SIGSEGV - 1) | 1 << (SIGBUS - 1))
+    } else {
+        u64::MAX
+    }
 }
 
 /// Puts the program's own actions back, where ours are still there.

@@ -26,6 +26,8 @@ use crate::status::Seccomp;
 use crate::stop::{Patience, Stopped};
 use crate::{ThreadId, attach, restart, threads};
 
+/// TF of the flags.
+const TRAP_FLAG: u64 = 0x100;
 /// How long a system call or a called function may take.
 const LIMIT: Duration = Duration::from_secs(2);
 /// How often a call that the kernel wants made again is made again.
@@ -227,6 +229,8 @@ impl Remote<'_> {
             r10,
             r8,
             r9,
+            // A thread that is being single-stepped would trap behind the call.
+            eflags: self.home.eflags & !TRAP_FLAG,
             ..self.home
         })?;
         let deadline = Instant::now() + LIMIT;

@@ -51,6 +51,8 @@ impl Stubs {
             enter: TargetAddress(self.enter),
             table: TargetAddress(self.table),
             thread_key,
+            // Emulation is compared with the processor where the agent is: agent/tests/emulate.rs.
+            trap: Some(nanoprobe_patch::TrapForm::Boost),
         }
     }
 

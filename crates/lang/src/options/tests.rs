@@ -89,6 +89,7 @@ fn words_are_few() {
     assert_eq!(set("bufpolicy=ring").unwrap().buffer_policy, BufferPolicy::Ring);
     assert_eq!(set("evaltime=main").unwrap().evaluation_time, EvaluationTime::Main);
     assert_eq!(set("tactic=trap").unwrap().tactic.as_deref(), Some("trap"));
+    assert_eq!(set("trap=boost").unwrap().trap.as_deref(), Some("boost"));
     assert_eq!(
         set("bufpolicy=maybe").unwrap_err().to_string(),
         "invalid value for option bufpolicy: maybe: expected switch, fill or ring"

@@ -431,6 +431,8 @@ impl Engine {
             enter: self.agent.address(nanoprobe_agent::Function::Enter),
             table: self.agent.table(),
             thread_key: ThreadKey::TlsSelf,
+            // Functions are called from the detour, never from a signal handler.
+            trap: Some(nanoprobe_patch::TrapForm::Boost),
         }
     }
 

@@ -9,7 +9,8 @@ use super::{Runtime, frame};
 use crate::assemble::{Assembled, Assembler, Label};
 use crate::function::Kind;
 use crate::relocate::{Original, relocate};
-use crate::{Displaced, FireCondition, Refusal, TargetAddress};
+use crate::trap::{Copy, emit_descriptor, emit_routines};
+use crate::{Displaced, FireCondition, Refusal, TargetAddress, TrapForm};
 
 /// What a detour is made of.
 #[derive(Clone, Copy)]
@@ -19,6 +20,8 @@ pub(crate) struct Content<'a> {
     pub end: TargetAddress,
     /// The function's ranges.
     pub inside: &'a [Range<TargetAddress>],
+    /// Of a trap: its form. It has one instruction.
+    pub trap: Option<TrapForm>,
 }
 
 /// A detour, still movable. All positions are in bytes from its start.
@@ -33,10 +36,14 @@ pub(crate) struct Composed {
     pub leaving: Vec<(u64, TargetAddress)>,
     /// From where on a relocated instruction has pushed words that its original, when it faults, has not.
     pub pushed: Vec<(u64, TargetAddress, u8)>,
+    /// Of a trap that the agent's signal handler carries out: its `struct np_emulation`.
+    pub descriptor: Option<u64>,
+    /// How many 8-byte words in front of the literals are that.
+    pub descriptor_words: usize,
 }
 
 /// Something to be laid out behind the hot path.
-pub(super) enum Rare {
+pub(crate) enum Rare {
     /// A thread that was not found in the table: ask the agent, go on at `found`, or at `leave` without a context.
     Miss { here: Label, found: Label, leave: Label },
     /// A hit while handlers run: counted, goes on at `behind`.
@@ -57,7 +64,7 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
     let mut rare = Vec::new();
     let mut edges = Vec::new();
     let (mut leaving, mut pushed) = (Vec::new(), Vec::new());
-    let (mut entries, mut relocated) = (Vec::new(), Vec::new());
+    let (mut entries, mut relocated, mut ends) = (Vec::new(), Vec::new(), Vec::new());
     let mut goes_on = true;
     let starts: Vec<Label> = content.instructions.iter().map(|_| code.label()).collect();
     for (index, displaced) in content.instructions.iter().enumerate() {
@@ -94,6 +101,7 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
         relocated.push(code.here());
         let taken = Block::of(points, FireCondition::IfTaken).map(|block| (block, code.label()));
         let moved = relocate(&mut code, original, taken.as_ref().map(|(_, label)| *label).or(within))?;
+        ends.push(code.here());
         let next = TargetAddress(instruction.next_ip());
         leaving.extend(moved.returns_to.map(|label| (label, next)));
         pushed.extend(moved.pushed.map(|(label, words)| (label, *address, words)));
@@ -123,9 +131,28 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
             None => code.external(&[0xe9], target),
         }
     }
+    let trap = match (
+        content.trap,
+        content.instructions,
+        entries.as_slice(),
+        relocated.as_slice(),
+        ends.as_slice(),
+    ) {
+        (Some(form @ (TrapForm::Emulate | TrapForm::Step)), [displaced], [entry], [start], [end]) => {
+            let copy = Copy {
+                entry: *entry,
+                start: *start,
+                end: *end,
+            };
+            let pending = emit_routines(&mut code, &mut rare, runtime, displaced, form, copy)?;
+            Some((displaced, pending))
+        }
+        _ => None,
+    };
     for path in rare {
         frame::emit_rare(&mut code, runtime, path);
     }
+    let descriptor = trap.map(|(displaced, pending)| emit_descriptor(&mut code, &content, displaced, pending));
 
     let code = code.finish()?;
     let positions = |labels: Vec<Label>| labels.into_iter().map(|label| code.position(label)).collect();
@@ -138,11 +165,17 @@ pub(crate) fn compose(content: Content<'_>, runtime: &Runtime) -> Result<Compose
     let pushed = pushed
         .map(|(label, original, words)| (code.position(label), original, words))
         .collect();
+    let (descriptor, descriptor_words) = match descriptor {
+        Some((label, words)) => (Some(code.position(label)), words),
+        None => (None, 0),
+    };
     Ok(Composed {
         code,
         entries,
         relocated,
         leaving,
         pushed,
+        descriptor,
+        descriptor_words,
     })
 }

@@ -11,10 +11,12 @@ use crate::relocate::{Original, load_branch_target};
 use crate::{Fire, FireCondition, Point, Position, Refusal, TargetAddress};
 
 /// The fires of all points of one condition in front of one instruction: they share one frame.
-pub(super) struct Block {
+pub(crate) struct Block {
     site: TargetAddress,
     position: Position,
     full_frame: bool,
+    /// Called by the agent from a signal handler (`np_call_routine`): on another stack than the program's.
+    routine: bool,
     fires: Vec<Fire>,
 }
 
@@ -30,13 +32,34 @@ impl Block {
             site,
             position: if inside { Position::Inside } else { Position::Entry },
             full_frame: handlers && ours().any(|point| point.full_frame),
+            routine: false,
             fires,
         })
     }
 
-    /// From the stack pointer at handlers, without a full frame, up to that at the site.
-    fn distance(&self) -> u64 {
-        frame::LIGHT_FRAME + frame::red_zone(self.position)
+    /// Where the stack pointer at the site is, seen from handlers without a full frame.
+    fn stack_pointer(&self) -> StackPointer {
+        let distance = frame::LIGHT_FRAME + frame::red_zone(self.position);
+        if self.routine {
+            StackPointer::Stored(distance + 16)
+        } else {
+            StackPointer::Above(distance)
+        }
+    }
+
+    /// Whether handlers are called.
+    pub fn calls(&self) -> bool {
+        self.fires.iter().any(|fire| matches!(fire, Fire::Call { .. }))
+    }
+
+    /// The same, to be called by the agent. The stack has no red zone, and holds, from its pointer up: the return address,
+    /// a word of the agent's, the program's stack pointer.
+    pub fn into_routine(self) -> Block {
+        Block {
+            position: Position::Entry,
+            routine: true,
+            ..self
+        }
     }
 }
 
@@ -48,7 +71,7 @@ impl Block {
 }
 
 /// Enters, finds the context, fires, leaves. With `leaving`: only when that indirect jump goes outside of the ranges.
-pub(super) fn emit_block(
+pub(crate) fn emit_block(
     code: &mut Assembler,
     rare: &mut Vec<Rare>,
     runtime: &Runtime,
@@ -91,7 +114,7 @@ pub(super) fn emit_block(
         return Ok(());
     }
     frame::emit_find_context(code, rare, runtime, leave);
-    emit_fires(code, rare, &block.fires, block.distance(), block.full_frame);
+    emit_fires(code, rare, &block.fires, block.stack_pointer(), block.full_frame);
     code.bind(leave);
     frame::emit_leave(code, block.position);
     Ok(())
@@ -107,9 +130,39 @@ pub(super) fn check_counters(fires: &[Fire]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The fires in their order; handlers that follow each other are guarded together. `distance`: bytes from the stack
-/// pointer up to what it is at the site.
-pub(super) fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, fires: &[Fire], distance: u64, full_frame: bool) {
+/// What the stack pointer was at the site, seen from where it is.
+#[derive(Clone, Copy)]
+pub(super) enum StackPointer {
+    /// So many bytes above.
+    Above(u64),
+    /// What the word there, so many bytes above, says.
+    Stored(u64),
+}
+
+impl StackPointer {
+    /// Of lea, or of mov: the operands are the same.
+    fn opcode(self) -> u8 {
+        match self {
+            StackPointer::Above(_) => 0x8d,
+            StackPointer::Stored(_) => 0x8b,
+        }
+    }
+
+    fn distance(self) -> u64 {
+        match self {
+            StackPointer::Above(distance) | StackPointer::Stored(distance) => distance,
+        }
+    }
+}
+
+/// The fires in their order; handlers that follow each other are guarded together.
+pub(super) fn emit_fires(
+    code: &mut Assembler,
+    rare: &mut Vec<Rare>,
+    fires: &[Fire],
+    stack_pointer: StackPointer,
+    full_frame: bool,
+) {
     let mut first = true;
     let mut rest = fires;
     while let Some(fire) = rest.first() {
@@ -121,7 +174,7 @@ pub(super) fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, fires: &[Fi
             Fire::Call { .. } => {
                 let count = rest.iter().take_while(|fire| matches!(fire, Fire::Call { .. })).count();
                 let (calls, behind) = rest.split_at(count);
-                emit_calls(code, rare, calls, distance, full_frame, first);
+                emit_calls(code, rare, calls, stack_pointer, full_frame, first);
                 first = false;
                 rest = behind;
             }
@@ -129,7 +182,9 @@ pub(super) fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, fires: &[Fi
             Fire::Function { .. } => rest = rest.get(1..).unwrap_or_default(),
             Fire::TakeReturn { take, stub } => {
                 code.bytes(&[0x56]); // push rsi
-                code.bytes_u32(&[0x48, 0x8d, 0xb4, 0x24], distance as u32 + 8); // lea rsi, [rsp + distance + 8]
+                // lea rsi, [rsp + distance + 8], or mov
+                let distance = stack_pointer.distance() as u32 + 8;
+                code.bytes_u32(&[0x48, stack_pointer.opcode(), 0xb4, 0x24], distance);
                 let take = code.literal(take.0);
                 code.bytes_u64(&[0x48, 0xb8], stub.0); // mov rax, stub
                 code.local(&[0xff, 0x15], take); // call [rip + take]
@@ -149,7 +204,7 @@ fn emit_calls(
     code: &mut Assembler,
     rare: &mut Vec<Rare>,
     calls: &[Fire],
-    distance: u64,
+    stack_pointer: StackPointer,
     full_frame: bool,
     counts_missed: bool,
 ) {
@@ -164,11 +219,11 @@ fn emit_calls(
     }
     code.bytes(&[0x41, 0xc7, 0x07, 1, 0, 0, 0]); // mov dword [r15 + busy], 1
     code.bytes(&[0x49, 0x89, 0x67, context::FRAME]); // mov [r15 + frame], rsp
-    // lea rax, [rsp + distance]
-    let distance = distance as u32;
+    // lea rax, [rsp + distance], or mov
+    let distance = stack_pointer.distance() as u32;
     match i8::try_from(distance) {
-        Ok(distance) => code.bytes(&[0x48, 0x8d, 0x44, 0x24, distance as u8]),
-        Err(_) => code.bytes_u32(&[0x48, 0x8d, 0x84, 0x24], distance),
+        Ok(distance) => code.bytes(&[0x48, stack_pointer.opcode(), 0x44, 0x24, distance as u8]),
+        Err(_) => code.bytes_u32(&[0x48, stack_pointer.opcode(), 0x84, 0x24], distance),
     }
     code.bytes(&[0x49, 0x89, 0x47, context::TARGET_RSP]); // mov [r15 + target_rsp], rax
     if full_frame {

@@ -19,10 +19,14 @@ mod returned;
 
 use std::collections::BTreeMap;
 
-pub(crate) use compose::{Content, compose};
+use iced_x86::{Decoder, DecoderOptions, Instruction};
+
+pub(crate) use compose::{Content, Rare, compose};
+pub(crate) use fires::{Block, emit_block};
 pub use returned::{ReturnExits, build_return_stub};
 
-use crate::{JumpConstraint, Refusal, RunPlan, Tactic, TargetAddress, TextRange, is_trapping_byte};
+use crate::trap::{REDIRECT_EMULATION, form_of};
+use crate::{JumpConstraint, Refusal, RunPlan, Tactic, TargetAddress, TextRange, TrapForm, is_trapping_byte};
 
 /// How a thread finds its key into the thread table (`enum np_thread_key` of the agent's contract).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +46,8 @@ pub struct Runtime {
     pub table: TargetAddress,
     /// How threads are told apart.
     pub thread_key: ThreadKey,
+    /// Traps take this form wherever they can.
+    pub trap: Option<TrapForm>,
 }
 
 impl Runtime {
@@ -50,6 +56,7 @@ impl Runtime {
         enter: TargetAddress(0),
         table: TargetAddress(0),
         thread_key: ThreadKey::TlsSelf,
+        trap: Some(TrapForm::Step),
     };
 }
 
@@ -58,7 +65,8 @@ impl Runtime {
 pub struct Redirect {
     /// Address of the trapping byte.
     pub from: TargetAddress,
-    /// Where the instruction that used to start there lives on (the fires in front of it included).
+    /// Where the instruction that used to start there lives on (the fires in front of it included). With
+    /// [`REDIRECT_EMULATION`] in it: the address of a `struct np_emulation`, and the agent does the rest.
     pub to: TargetAddress,
 }
 
@@ -100,7 +108,9 @@ pub struct Built {
     pub detour: Vec<u8>,
     /// How many 8-byte literals end it: bytes that are not code.
     pub literals: usize,
-    /// One for every boundary, for every site behind a jump, and for the site of a `trap`; ascending.
+    /// The form of a `trap`.
+    pub form: Option<TrapForm>,
+    /// One for every boundary, for every site behind a jump, and for every byte of a `trap`; ascending.
     pub redirects: Vec<Redirect>,
     /// One for every displaced instruction, behind the fires in front of it; ascending. Serves in both directions: into
     /// the detour when a thread stands in the run at attach, out of it at detach.
@@ -157,7 +167,12 @@ impl Built {
 /// [`Refusal::OutOfReach`] and [`Refusal::BoundaryUnprotected`] when `detour` does not satisfy the run's reach or
 /// constraint; addresses from [`crate::NearSpace::place`] do.
 pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<Built, Refusal> {
-    let composed = compose(run.content(), runtime)?;
+    let form = trap_form(run, runtime);
+    let content = Content {
+        trap: form,
+        ..run.content()
+    };
+    let composed = compose(content, runtime)?;
     let code = composed.code.link(detour)?;
     let at = |position: u64| TargetAddress(detour.0.saturating_add(position));
     let entry = |index: usize| composed.entries.get(index).map(|entry| at(*entry));
@@ -167,8 +182,17 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
     let mut patched = run.original.clone();
     match run.tactic {
         Tactic::Trap => {
-            redirects.extend(entry(0).map(|to| Redirect { from: run.start, to }));
-            overwrite(&mut patched, 0, &[0xcc]);
+            // A thread whose trap somebody has swallowed goes on behind the first int3, and meets the next one.
+            let to = match composed.descriptor {
+                Some(position) => Some(TargetAddress(at(position).0 | REDIRECT_EMULATION)),
+                None => entry(0),
+            };
+            let bytes = (run.start.0..).map(TargetAddress).take(patched.len());
+            redirects.extend(
+                to.iter()
+                    .flat_map(|to| bytes.clone().map(|from| Redirect { from, to: *to })),
+            );
+            patched.fill(0xcc);
         }
         Tactic::Jump | Tactic::Run | Tactic::Pun => {
             overwrite(&mut patched, 0, &jump(run.start, run.constraint, detour)?);
@@ -223,7 +247,8 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
         patched,
         springboard,
         detour: code,
-        literals: composed.code.literals(),
+        literals: composed.code.literals() + composed.descriptor_words,
+        form,
         redirects,
         moves,
         departures,
@@ -329,4 +354,15 @@ fn redirect_boundaries(
         from: *from,
         to: behind,
     }));
+}
+
+/// The form of a run that is a trap.
+pub(crate) fn trap_form(run: &RunPlan, runtime: &Runtime) -> Option<TrapForm> {
+    let displaced = run.instructions.first().filter(|_| run.tactic == Tactic::Trap)?;
+    Some(form_of(displaced, runtime.trap))
+}
+
+/// An instruction at its original address.
+pub(crate) fn decode(displaced: &crate::Displaced) -> Instruction {
+    Decoder::with_ip(64, &displaced.bytes, displaced.address.0, DecoderOptions::NONE).decode()
 }

@@ -9,7 +9,7 @@
 //!   context->frame  ->      flags
 //! ```
 
-use super::fires::{check_counters, emit_fires};
+use super::fires::{StackPointer, check_counters, emit_fires};
 use super::{Runtime, frame};
 use crate::assemble::Assembler;
 use crate::{Fire, Refusal, TargetAddress};
@@ -45,7 +45,7 @@ pub fn build_return_stub(
         &mut code,
         &mut rare,
         fires,
-        frame::LIGHT_FRAME + THUNK_WORDS,
+        StackPointer::Above(frame::LIGHT_FRAME + THUNK_WORDS),
         full_frame,
     );
     let with_context = code.literal(exits.with_context.0);

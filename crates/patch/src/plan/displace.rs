@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::shape::Shape;
 use super::sites::Site;
 use super::{Displaced, FunctionPlan, RunPlan, Springboard};
-use crate::detour::{Runtime, compose};
+use crate::detour::{Content, Runtime, compose, trap_form};
 use crate::function::FunctionMap;
 use crate::{JumpConstraint, Refusal, Tactic, TargetAddress};
 
@@ -18,15 +18,20 @@ pub(super) fn trap(map: &FunctionMap, site: &Site) -> Result<RunPlan, Refusal> {
         bytes: map.bytes_of(*instruction).to_vec(),
         points: site.points.clone(),
     };
-    trap_at(displaced, map.ranges().collect())
+    // All of its bytes trap; but where a branch leads into its middle (around a lock prefix), that is somebody's
+    // instruction.
+    let middle = instruction.offset + 1..instruction.end();
+    let filled = 1 + middle.take_while(|offset| !map.is_target_at(*offset)).count();
+    trap_at(displaced, filled, map.ranges().collect())
 }
 
-fn trap_at(displaced: Displaced, inside: Vec<Range<TargetAddress>>) -> Result<RunPlan, Refusal> {
+/// `filled`: how many of the instruction's bytes become traps.
+fn trap_at(displaced: Displaced, filled: usize, inside: Vec<Range<TargetAddress>>) -> Result<RunPlan, Refusal> {
     measure(RunPlan {
         start: displaced.address,
         tactic: Tactic::Trap,
         length: displaced.bytes.len(),
-        original: displaced.bytes.iter().take(1).copied().collect(),
+        original: displaced.bytes.iter().take(filled).copied().collect(),
         instructions: vec![displaced],
         kept: 0,
         springboards: Vec::new(),
@@ -42,7 +47,7 @@ fn trap_at(displaced: Displaced, inside: Vec<Range<TargetAddress>>) -> Result<Ru
 pub(super) fn as_traps(run: &RunPlan) -> FunctionPlan {
     let mut plan = FunctionPlan::default();
     for displaced in run.instructions.iter().filter(|displaced| !displaced.points.is_empty()) {
-        match trap_at(displaced.clone(), run.inside.clone()) {
+        match trap_at(displaced.clone(), 1, run.inside.clone()) {
             Ok(trap) => plan.runs.push(trap),
             Err(refusal) => plan.refusals.push((displaced.address, refusal)),
         }
@@ -102,7 +107,11 @@ pub(super) fn displace(
 
 /// Composes the run once, to know that all of it can be moved, how long its detour is, and from where it reaches.
 pub(super) fn measure(run: RunPlan) -> Result<RunPlan, Refusal> {
-    let composed = compose(run.content(), &Runtime::LONGEST)?;
+    let content = Content {
+        trap: trap_form(&run, &Runtime::LONGEST),
+        ..run.content()
+    };
+    let composed = compose(content, &Runtime::LONGEST)?;
     let detour_length = composed.code.len();
     let reach = reach(
         std::iter::once(run.jump()).chain(composed.code.targets()),

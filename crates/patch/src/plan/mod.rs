@@ -45,9 +45,9 @@ pub struct RunPlan {
     /// Bytes from `start` to where the detour jumps back: the instructions and, behind a final unconditional transfer,
     /// the padding that the patch needs.
     pub length: usize,
-    /// The text that the patch replaces, at most 16 bytes: 1 for a trap, 2 for an `evict`, 5 for a jump, more when
-    /// instructions with points start behind the jump's bytes: the first byte of each becomes `int3`. Those that a pun
-    /// keeps are among the 5.
+    /// The text that the patch replaces, at most 16 bytes: for a trap its instruction, or the beginning of it; 2 for an
+    /// `evict`, 5 for a jump, more when instructions with points start behind the jump's bytes: the first byte of each
+    /// becomes `int3`. Those that a pun keeps are among the 5.
     pub original: Vec<u8>,
     /// Which bytes of the jump must be trapping bytes, or the original ones.
     pub constraint: JumpConstraint,
@@ -141,6 +141,7 @@ impl RunPlan {
             instructions: &self.instructions,
             end: self.end(),
             inside: &self.inside,
+            trap: None,
         }
     }
 }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Two runs of the same shape become one with the points of both. Of others that overlap, all become traps: a trap
-//! changes one byte and displaces one instruction, which is copied from the original text, so traps always go together.
+//! displaces one instruction, which is copied from the original text, and changes no byte at which another one starts, so
+//! traps always go together.
 
 use std::ops::Range;
 
@@ -65,6 +66,12 @@ fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
         }
         traps.sort_by_key(|trap| trap.start);
         merged = merge(traps, &mut plan.refusals);
+        let starts: Vec<TargetAddress> = merged.iter().map(|trap| trap.start).collect();
+        for (trap, next) in merged.iter_mut().zip(starts.iter().skip(1)) {
+            // What starts within another instruction's bytes keeps its own.
+            let room = next.offset_from(trap.start).unwrap_or(0).max(1);
+            trap.original.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+        }
     }
     plan.runs.extend(merged);
 }
@@ -100,7 +107,9 @@ fn merge(runs: Vec<RunPlan>, refusals: &mut Vec<(TargetAddress, Refusal)>) -> Ve
 
 /// Adds the points of a run of the same shape.
 fn merge_into(into: &mut RunPlan, from: RunPlan) {
-    if from.original.len() > into.original.len() {
+    // A jump's patch reaches up to the last site; a trap's stops in front of what either function branches to.
+    let wider = from.original.len() > into.original.len();
+    if wider == (into.tactic != Tactic::Trap) {
         into.original = from.original;
     }
     for (into, from) in into.instructions.iter_mut().zip(from.instructions) {

@@ -135,7 +135,7 @@ static TEXT: AtomicU64 = AtomicU64::new(0);
 static STEPS: [AtomicU32; TEXT_BYTES] = [const { AtomicU32::new(0) }; TEXT_BYTES];
 static LAST_STEP: AtomicU64 = AtomicU64::new(0);
 /// Pairs of addresses, ended by zeros.
-static REDIRECTS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+static REDIRECTS: [AtomicU64; 8192] = [const { AtomicU64::new(0) }; 8192];
 pub static TRAPS: AtomicU32 = AtomicU32::new(0);
 
 /// SIGTRAP and SIGILL: a single-step, or a trapping byte of a patch.
@@ -265,6 +265,8 @@ impl Machine {
             enter: TargetAddress(enter.address),
             table: TargetAddress(table),
             thread_key,
+            // Emulation is the agent's, and tested with it: agent/tests/emulate.rs.
+            trap: Some(TrapForm::Boost),
         };
         let handler = TargetAddress(handler.address);
         let (space, mapped, original) = (NearSpace::new(holes(), 4096), Vec::new(), Vec::new());

@@ -131,7 +131,20 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
     }
     let displaced = &run.instructions[..run.instructions.len() - run.kept];
     let jump = match run.tactic {
-        Tactic::Trap => 1,
+        // All bytes of the instruction trap, each with the same redirect; none at which a known branch arrives.
+        Tactic::Trap => {
+            assert!(
+                (1..=run.instructions[0].bytes.len()).contains(&built.patched.len()),
+                "{name}"
+            );
+            assert_eq!(built.redirects.len(), built.patched.len(), "{name}");
+            for (index, redirect) in built.redirects.iter().enumerate() {
+                let from = TargetAddress(run.start.0 + index as u64);
+                assert_eq!((redirect.from, redirect.to), (from, built.redirects[0].to));
+                assert!(index == 0 || !map.is_branch_target(from), "{name}");
+            }
+            built.patched.len()
+        }
         Tactic::Evict => 2,
         Tactic::Pun => displaced.iter().map(|displaced| displaced.bytes.len()).sum(),
         _ => 5,

@@ -50,6 +50,13 @@ impl Session {
         let needs = self.enablings.needs();
         Ok(Parameters {
             thread_key,
+            trap: self
+                .options
+                .trap
+                .as_deref()
+                .map(str::parse)
+                .transpose()
+                .map_err(SessionError::Option)?,
             tid_offset: if process.facts().in_other_pid_namespace {
                 0
             } else {

@@ -1,0 +1,65 @@
+/* Single steps: the relocated instruction is executed with the trap flag set, until it is done.
+ *
+ *     int3 -> SIGTRAP -> np_at_site:      fires; rip = copy, TF = 1, all signals blocked that can be
+ *     copy:  the relocated instruction    a trap behind each of its instructions (a call has two), and of each iteration
+ *                                         of a string instruction
+ *          -> SIGTRAP -> np_end_step:     as soon as rip is elsewhere: TF and mask are as they were
+ *
+ * This is what kprobes and uprobes did first, and is here to be compared with: whatever can be stepped can be boosted,
+ * which is cheaper by a signal. As the copy is the boosted one, nothing depends on the steps: when somebody swallows such
+ * a trap (strace, a debugger), or a signal is sent meanwhile, the thread goes on and arrives all the same.
+ *
+ * What a thread has begun stands in the thread table, which is private memory, by its thread pointer. One place is enough:
+ * until the step ends nothing else of the program runs in this thread, since signals are blocked, and what enters the
+ * kernel is never stepped.
+ */
+#include "emulate.h"
+#include "threads.h"
+
+/* SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV: what an instruction raises. */
+#define NP_RAISED (NP_SYNCHRONOUS | 1UL << 7)
+
+/* Where the calling thread's step is kept; 0: nowhere. */
+static struct np_step *own_step(void)
+{
+	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
+	u64 key = table ? np_thread_key() : 0;
+	struct np_thread_slot *slot = key ? np_own_slot(table, key) : 0;
+	return slot ? &table->steps[slot - table->slots] : 0;
+}
+
+void np_begin_step(const struct np_emulation *emulation, struct np_ucontext *ucontext)
+{
+	struct np_step *step = ucontext->flags & NP_FLAG_TRAP ? 0 : own_step();
+	if (!step)
+		return;
+	step->mask = ucontext->mask;
+	step->emulation = (u64)emulation;
+	ucontext->mask |= ~NP_RAISED;
+	ucontext->flags |= NP_FLAG_TRAP;
+}
+
+void np_cancel_step(struct np_ucontext *ucontext)
+{
+	struct np_step *step = ucontext->flags & NP_FLAG_TRAP ? own_step() : 0;
+	if (!step || !step->emulation)
+		return;
+	ucontext->flags &= ~NP_FLAG_TRAP;
+	ucontext->mask = step->mask;
+	step->emulation = 0;
+}
+
+int np_end_step(struct np_ucontext *ucontext)
+{
+	struct np_step *step = own_step();
+	if (!step || !step->emulation)
+		return 0;
+	const struct np_emulation *emulation = (const struct np_emulation *)step->emulation;
+	u64 copy = np_place(&emulation->copy), end = np_place(&emulation->copy_end);
+	if (ucontext->rip - copy < end - copy)
+		return 1;
+	if (ucontext->rip == end)
+		ucontext->rip = emulation->site + emulation->length;
+	np_cancel_step(ucontext);
+	return 1;
+}
