@@ -3,7 +3,8 @@
  * loop batches [threads] [function]   prints `batch <thread> <ns per call>` about every 4 ms, until its input ends
  * loop exact THREADS CALLS            each thread calls bench_function() exactly so often; prints `calls <total>`
  *
- * function: 0 bench_function (begins with push, as most do), 1 bench_nop (begins with a 5-byte nop).
+ * function: 0 bench_function (begins with push, as most do), 1 bench_nop (begins with a 5-byte nop), 2 bench_call (begins
+ * with four bytes and a call, as small functions do that call at once).
  * Threads are pinned to processors, from the last one down. */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -17,12 +18,19 @@
 
 long bench_function(const char *text, long value);
 long bench_nop(const char *text, long value);
+long bench_call(const char *text, long value);
 __asm__(".text\n.p2align 6\n.globl bench_function\n.type bench_function, @function\n"
         "bench_function:\n	pushq %rbp\n	movq %rsp, %rbp\n	leaq 1(%rsi), %rax\n	popq %rbp\n	ret\n"
         ".size bench_function, . - bench_function\n"
         ".p2align 6\n.globl bench_nop\n.type bench_nop, @function\n"
         "bench_nop:\n	.byte 0x0f, 0x1f, 0x44, 0x00, 0x00\n	leaq 1(%rsi), %rax\n	ret\n"
-        ".size bench_nop, . - bench_nop\n.p2align 6\n");
+        ".size bench_nop, . - bench_nop\n"
+        ".p2align 6\n.globl bench_call\n.type bench_call, @function\n"
+        "bench_call:\n	subq $8, %rsp\n	call bench_inner\n	addq $8, %rsp\n	ret\n"
+        ".size bench_call, . - bench_call\n"
+        ".p2align 6\n.type bench_inner, @function\n"
+        "bench_inner:\n	leaq 1(%rsi), %rax\n	ret\n"
+        ".size bench_inner, . - bench_inner\n.p2align 6\n");
 
 enum { CHUNK = 2000, BATCH_NS = 4000000 };
 
@@ -93,6 +101,8 @@ int main(int argc, char **argv)
 		exact_calls = argc > 3 ? atol(argv[3]) : 1000000;
 	else if (argc > 3 && atoi(argv[3]) == 1)
 		function = bench_nop;
+	else if (argc > 3 && atoi(argv[3]) == 2)
+		function = bench_call;
 	pthread_t ids[256];
 	for (long i = 0; i < threads; i++)
 		if (pthread_create(&ids[i], NULL, is_exact ? exact : batches, (void *)i) != 0)

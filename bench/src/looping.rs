@@ -104,7 +104,7 @@ impl Drop for Looping {
 struct Configuration {
     name: &'static str,
     reach: Option<f64>,
-    /// Which function: 0 begins with push, 1 with a 5-byte nop.
+    /// Which function: 0 begins with push, 1 with a 5-byte nop, 2 with `sub rsp, 8` and a call.
     function: usize,
     how: How,
 }
@@ -123,6 +123,17 @@ const fn nanoprobe(name: &'static str, reach: Option<f64>, program: &'static str
         reach,
         function: 0,
         how: How::Nanoprobe { program, options: &[] },
+    }
+}
+
+/// A count at the entry of a function that calls at once.
+const fn at_call(name: &'static str, reach: Option<f64>, options: &'static [&'static str]) -> Configuration {
+    let program = "pid$target:a.out:bench_call:entry { @ = count(); }";
+    Configuration {
+        name,
+        reach,
+        function: 2,
+        how: How::Nanoprobe { program, options },
     }
 }
 
@@ -181,6 +192,9 @@ const CONFIGURATIONS: &[Configuration] = &[
         "pid$target:a.out:bench_function:entry { self->t = timestamp; }
          pid$target:a.out:bench_function:return /self->t/ { @ = quantize(timestamp - self->t); self->t = 0; }",
     ),
+    at_call("@ = count(), sub rsp,8; call", Some(3.0), &[]),
+    at_call("the same by pun", None, &["-x", "tactic=pun"]),
+    at_call("the same by a run with the call", None, &["-x", "tactic=run"]),
     Configuration {
         name: "@ = count() by trap",
         reach: None,
@@ -228,8 +242,9 @@ pub fn measure_all(rounds: usize) -> Result<Vec<Row>> {
     let offsets = [
         programs::file_offset(&program, "bench_function")?,
         programs::file_offset(&program, "bench_nop")?,
+        programs::file_offset(&program, "bench_call")?,
     ];
-    let mut loops = [Looping::start(1, 0)?, Looping::start(1, 1)?];
+    let mut loops = [Looping::start(1, 0)?, Looping::start(1, 1)?, Looping::start(1, 2)?];
     let mut results: Vec<Result<Vec<f64>>> = CONFIGURATIONS.iter().map(|_| Ok(Vec::new())).collect();
     let mut lost = vec![0; CONFIGURATIONS.len()];
     for round in 0..rounds {
@@ -242,9 +257,13 @@ pub fn measure_all(rounds: usize) -> Result<Vec<Row>> {
                     *running = Looping::start(1, function)?;
                 }
             }
-            // Both functions' loops share the processor: the other one is stopped meanwhile.
+            // The functions' loops share the processor: the others are stopped meanwhile.
             let running = &loops[configuration.function];
-            let _stopped = Stopped::new(loops[1 - configuration.function].pid());
+            let others = loops
+                .iter()
+                .enumerate()
+                .filter(|(function, _)| *function != configuration.function);
+            let _stopped: Vec<Stopped> = others.map(|(_, other)| Stopped::new(other.pid())).collect();
             eprintln!("round {} of {rounds}: {}", round + 1, configuration.name);
             match once(configuration, running, &program, offsets[configuration.function]) {
                 Ok((overhead, drops)) => {

@@ -21,9 +21,12 @@
 //! and the trap is redirected to the relocated copy of the very instruction that used to start there. Correctness
 //! rests on that alone (invariant I1); known branch targets are used only to keep hot paths off the trap.
 //!
-//! Where only one to four bytes are to be displaced - a call follows, which had better stay in place, or a known branch
-//! leads to what follows - the jump's last bytes may be *punned*: they are the following instructions' own first bytes,
-//! so nobody who arrives there sees a difference. That fixes the top of the displacement to what these bytes spell.
+//! Where only one to four bytes are to be displaced, because a known branch leads to what follows, the jump's last bytes
+//! may be *punned*: they are the following instructions' own first bytes, so nobody who arrives there sees a difference.
+//! That fixes the top of the displacement to what these bytes spell. The detour executes copies of those instructions.
+//!
+//! Where a call follows, which had better stay in place, two bytes are enough for a short jump to a *springboard*, a jump
+//! to the detour in padding nearby: that is an `evict`.
 //!
 //! The steps, each its own type so that each can be tested alone:
 //!

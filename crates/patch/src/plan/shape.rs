@@ -210,8 +210,17 @@ pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize, followers: Fo
             .constraint
             .with_punned((shape.end - start) as usize + index, *byte);
     }
-    Some(shape)
+    let window = shape.constraint.window();
+    let behind = i128::from(map.address(start + JUMP).0);
+    let reaches = |distance: i64| behind + i128::from(distance);
+    let in_space = reaches(window.end) > LOWEST && reaches(window.start) < HIGHEST;
+    in_space.then_some(shape)
 }
+
+/// No program can map memory outside of these addresses (with pages of four levels): libraries lie near the upper end,
+/// and half of what their puns spell is beyond.
+const LOWEST: i128 = 1 << 16;
+const HIGHEST: i128 = (1 << 47) - 4096;
 
 /// Has the detour execute all instructions that begin among the jump's bytes.
 fn copy_followers(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape> {

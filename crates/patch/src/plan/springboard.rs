@@ -33,7 +33,7 @@ use crate::{JumpConstraint, Tactic, TargetAddress, is_trapping_byte};
 /// The longest patch: what `struct np_site` of the agent's contract holds.
 const LONGEST: u64 = 16;
 /// Springboards that a plan carries, at most.
-const CANDIDATES_MAX: usize = 12;
+const CANDIDATES_MAX: usize = 16;
 
 /// A jump to a detour, in padding.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,9 +81,23 @@ pub(super) fn candidates(site: TargetAddress, boundary: bool, padding: &[Padding
     let mut all: Vec<Springboard> = near.flat_map(|padding| places(padding).filter(reaches)).collect();
     let distance = |springboard: &Springboard| springboard.jump.0.abs_diff(site.0);
     all.sort_by_key(|springboard| (springboard.constraint.rank(), distance(springboard)));
-    // Those that overlap a better one are of no use but where it is taken: a few of them will do.
-    all.truncate(CANDIDATES_MAX);
-    all
+    // First those that do not overlap a better one: the others are of use only where it is taken.
+    let mut disjoint: Vec<Springboard> = Vec::new();
+    let overlaps = |kept: &[Springboard], range: &Range<TargetAddress>| {
+        let mut kept = kept.iter().map(Springboard::range);
+        kept.any(|kept| kept.start < range.end && range.start < kept.end)
+    };
+    let mut others = Vec::new();
+    for springboard in all {
+        if disjoint.len() >= CANDIDATES_MAX || overlaps(&disjoint, &springboard.range()) {
+            others.push(springboard);
+        } else {
+            disjoint.push(springboard);
+        }
+    }
+    disjoint.extend(others);
+    disjoint.truncate(CANDIDATES_MAX);
+    disjoint
 }
 
 /// Every place for a springboard in some padding. Its first byte is not a place for a jump: a call that does not return
