@@ -71,7 +71,7 @@ enum np_error {
 	NP_ERROR_TACTIC = -9,         /* NP_PROBE_JUMP_ONLY, and no jump fits */
 	NP_ERROR_BREAKPOINT = -10,    /* a breakpoint of somebody else is there */
 	NP_ERROR_UNMOVABLE = -11,     /* the instruction can be executed nowhere else */
-	NP_ERROR_EXITS = -12,         /* return probe: not all exits are known, and the return address must not be replaced */
+	NP_ERROR_EXITS = -12,         /* not all ways out of the function are known */
 	NP_ERROR_LIMIT = -13,         /* NP_PROBES_MAX, or no memory near enough */
 	NP_ERROR_SYSTEM = -14,        /* the system refuses what patching needs: /proc/self/mem, membarrier, mmap */
 	NP_ERROR_IN_HANDLER = -15,    /* called from a handler: it would wait for itself */
@@ -107,13 +107,12 @@ struct np_probe;
  * instruction is executed all the same.) The post-handler does not run then. */
 typedef int (*np_pre_handler)(struct np_probe *probe, struct np_regs *regs);
 
-/* Runs behind the probed instruction, whatever it was: regs->rip is where the thread goes on, behind a call the callee's
- * entry. `flags` is 0. */
+/* Runs behind the probed instruction: regs->rip is the next one. `flags` is 0. Branches, calls and returns cannot have one
+ * yet (NP_ERROR_UNMOVABLE). */
 typedef void (*np_post_handler)(struct np_probe *probe, struct np_regs *regs, unsigned long flags);
 
-/* Runs when the probed instruction, or this probe's pre- or post-handler, raised `signal` (SIGSEGV, SIGBUS, SIGFPE,
- * SIGILL); regs are those of the fault. Not 0: dealt with, the thread goes on with regs (in a handler: the handler is
- * abandoned, and what the program was doing goes on). 0: the program's own handler has it, or it dies. */
+/* For faults of the probed instruction and of handlers. Not called yet: a probe that has one is refused
+ * (NP_ERROR_UNSUPPORTED). */
 typedef int (*np_fault_handler)(struct np_probe *probe, struct np_regs *regs, int signal);
 
 enum np_probe_flags {
@@ -146,14 +145,14 @@ NP_API int np_register_probes(struct np_probe *const *probes, size_t count);
 NP_API int np_unregister_probe(struct np_probe *probe);
 NP_API int np_unregister_probes(struct np_probe *const *probes, size_t count);
 /* The same without the wait: handlers begin no more, `done` is called (by some thread, from a later call of any function
- * of this header or by np_synchronize) when none runs any more. Handlers may call it. */
+ * of this header or by np_synchronize) when none runs any more. */
 NP_API int np_unregister_probe_async(struct np_probe *probe, void (*done)(struct np_probe *probe));
 /* Waits until everything that np_unregister_probe_async began is done. */
 NP_API int np_synchronize(void);
 NP_API int np_disable_probe(struct np_probe *probe);
 NP_API int np_enable_probe(struct np_probe *probe);
 
-/* How often its handlers ran, and how often they were left out: hits inside of handlers. Handlers may call them. */
+/* How often its handlers ran, and how often they were left out: hits inside of handlers. 0 in a handler. */
 NP_API uint64_t np_probe_hits(const struct np_probe *probe);
 NP_API uint64_t np_probe_nmissed(const struct np_probe *probe);
 
@@ -186,50 +185,6 @@ NP_API int np_unregister_jprobe(struct np_jprobe *probe);
 NP_API int np_unregister_jprobes(struct np_jprobe *const *probes, size_t count);
 NP_API void np_jprobe_return(void) __attribute__((noreturn));
 
-/* ---- return probes -------------------------------------------------------------------------------------------- */
-
-struct np_retprobe;
-
-/* One call of a probed function. */
-struct np_retprobe_instance {
-	struct np_retprobe *retprobe;
-	void *return_address; /* the real one */
-	void *frame;          /* the stack pointer at the function's entry: where the return address lies */
-	void *data;           /* data_size bytes, zero at first: from the entry handler to the handler; aligned to 16 */
-};
-
-/* regs->rax is the value returned; it may be changed. The value returned by the handler means nothing yet: return 0. */
-typedef int (*np_retprobe_handler)(struct np_retprobe_instance *instance, struct np_regs *regs);
-
-enum np_retprobe_form {
-	NP_RETPROBE_AUTO = 0,   /* exits, where all of them are known, else the address */
-	NP_RETPROBE_EXITS = 1,  /* every exit of the function is a probe; the stack is not touched */
-	NP_RETPROBE_ADDRESS = 2 /* the return address is replaced: a kretprobe */
-};
-
-struct np_retprobe {
-	struct np_probe probe;              /* addr or symbol: a function's entry */
-	np_retprobe_handler handler;        /* when it returns */
-	np_retprobe_handler entry_handler;  /* when it is called, may be NULL; not 0: leave this call out */
-	size_t data_size;                   /* bytes of np_retprobe_instance.data, at most NP_RETPROBE_DATA_MAX */
-	int maxactive;                      /* calls at the same time, over all threads; 0: NP_RETPROBE_MAXACTIVE */
-	int form;                           /* enum np_retprobe_form */
-};
-#define NP_RETPROBE_DATA_MAX 4096
-#define NP_RETPROBE_MAXACTIVE 1024
-
-NP_API int np_register_retprobe(struct np_retprobe *probe);
-NP_API int np_register_retprobes(struct np_retprobe *const *probes, size_t count);
-/* Calls that are active go on and return to where they came from; their handlers do not run. */
-NP_API int np_unregister_retprobe(struct np_retprobe *probe);
-NP_API int np_unregister_retprobes(struct np_retprobe *const *probes, size_t count);
-/* The calls whose return was not seen, since maxactive others were active, or the call was inside of a handler.
- * Handlers may call it. Calls that were left by longjmp, an exception or the end of their thread are neither hits nor
- * missed: np_retprobe_abandoned counts them, so that calls = hits + nmissed + abandoned + active + left out. */
-NP_API uint64_t np_retprobe_nmissed(const struct np_retprobe *probe);
-NP_API uint64_t np_retprobe_abandoned(const struct np_retprobe *probe);
-NP_API enum np_retprobe_form np_retprobe_form(const struct np_retprobe *probe);
-
 /* ---- hooks ---------------------------------------------------------------------------------------------------- */
 
 /* From now on whoever calls `function` calls `replacement`; *original (may be NULL) calls the function itself. One hook a
@@ -238,31 +193,9 @@ NP_API int np_hook(void *function, void *replacement, void **original);
 /* The function is itself again. *original stays callable for ever. */
 NP_API int np_unhook(void *function);
 
-/* ---- watchpoints ---------------------------------------------------------------------------------------------- */
-
-enum np_watch { NP_WATCH_WRITE = 1, NP_WATCH_READ_WRITE = 3, NP_WATCH_EXECUTE = 4 };
-
-struct np_watchpoint;
-/* Runs behind an access (in front of an executed instruction) in the thread that made it. */
-typedef void (*np_watch_handler)(struct np_watchpoint *watchpoint, struct np_regs *regs);
-
-/* The processor's debug registers watch for all threads, those that come as well. */
-struct np_watchpoint {
-	size_t size;
-	void *addr;
-	size_t length;            /* 1, 2, 4 or 8, and addr a multiple of it; 1 for NP_WATCH_EXECUTE */
-	int type;                 /* enum np_watch */
-	np_watch_handler handler; /* NULL: hits are only counted, and cost no signal */
-	void *user;
-	void *reserved[4];
-};
-NP_API int np_register_watchpoint(struct np_watchpoint *watchpoint);
-NP_API int np_unregister_watchpoint(struct np_watchpoint *watchpoint);
-NP_API uint64_t np_watchpoint_hits(const struct np_watchpoint *watchpoint);
-
 /* ---- introspection -------------------------------------------------------------------------------------------- */
 
-enum np_kind { NP_KIND_PROBE = 'k', NP_KIND_JPROBE = 'j', NP_KIND_RETPROBE = 'r', NP_KIND_HOOK = 'h', NP_KIND_WATCHPOINT = 'w' };
+enum np_kind { NP_KIND_PROBE = 'k', NP_KIND_JPROBE = 'j', NP_KIND_HOOK = 'h' };
 
 struct np_info {
 	size_t size;

@@ -70,11 +70,6 @@ impl Function {
         Err(Error::NotCode(TargetAddress(address)))
     }
 
-    /// Where every way out of it is, and when it is one; empty: none was found.
-    pub fn exits(&self) -> Vec<nanoprobe_patch::Exit> {
-        self.parts.iter().flat_map(|part| part.exits().to_vec()).collect()
-    }
-
     /// The runs for what is active now.
     ///
     /// # Errors

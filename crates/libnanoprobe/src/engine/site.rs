@@ -27,8 +27,6 @@ pub enum Kind {
     Probe = b'k',
     /// `np_jprobe`.
     Jumper = b'j',
-    /// `np_retprobe`.
-    Return = b'r',
     /// `np_hook`.
     Hook = b'h',
 }

@@ -34,7 +34,7 @@ typedef int (*np_hit_function)(struct np_hit_entry *entry, struct np_regs *regs)
 
 /* One registered probe at a site. Mirrored in src/hit/mod.rs. */
 struct np_hit_entry {
-	void *owner;              /* struct np_probe, np_jprobe, np_retprobe, ... of the caller */
+	void *owner;              /* the caller's structure: np_probe, np_jprobe */
 	np_pre_handler pre;       /* NULL: nothing */
 	np_post_handler post;
 	np_fault_handler fault;
