@@ -99,6 +99,8 @@ pub struct Attachment {
     pub growth: Space,
     /// Near memory.
     pub near: NearSpace,
+    /// From the arena to the last thing that lies with it: no near memory.
+    reserved: Range<u64>,
     /// What is patched.
     pub patches: Vec<Patch>,
     /// Those of them, by address, that are out of the text for now.
@@ -170,6 +172,7 @@ impl Attachment {
             code: code_space,
             growth: Space::new(growth, GROWTH_BYTES),
             near: NearSpace::new(near, PAGE_BYTES),
+            reserved: ours,
             patches: Vec::new(),
             disarmed: HashSet::new(),
             retired: Vec::new(),
@@ -243,6 +246,20 @@ impl Attachment {
         self.process
             .memory()
             .write(TargetAddress(table.0 + TABLE_MAGIC as u64), &MAGIC.to_le_bytes())?;
+        Ok(())
+    }
+
+    /// Looks where near memory may be opened now: since the last look the target has loaded libraries, and they lie in
+    /// what were holes.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn look_for_holes(&mut self) -> Result<(), SessionError> {
+        let holes = self.process.map()?.holes(&self.process.hole_rules());
+        let free = holes
+            .iter()
+            .flat_map(|hole| without(hole.start.0..hole.end.0, &self.reserved));
+        self.near.set_holes(free.collect());
         Ok(())
     }
 

@@ -110,6 +110,10 @@ impl Engine {
     pub fn resolve(&mut self, addr: u64, symbol: Option<&str>, offset: u64) -> Result<TargetAddress, Error> {
         let map = self.own.map()?;
         self.own.update(&map);
+        // The program has mapped and unmapped things meanwhile.
+        let holes = map.holes(&self.own.hole_rules());
+        self.near
+            .set_holes(holes.iter().map(|hole| hole.start.0..hole.end.0).collect());
         let base = match symbol {
             Some(symbol) => self.own.resolve(symbol)?.0,
             None => addr,

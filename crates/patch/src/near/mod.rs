@@ -99,6 +99,21 @@ impl NearSpace {
         }
     }
 
+    /// What is free now: the target has mapped and unmapped things meanwhile. Open regions stay ours.
+    pub fn set_holes(&mut self, holes: Vec<Range<u64>>) {
+        let mut free = Self::new(holes, self.page).holes;
+        for region in &self.regions {
+            let taken = &region.range;
+            let parts = |hole: Range<u64>| {
+                let before = hole.start..hole.end.min(taken.start);
+                let behind = hole.start.max(taken.end)..hole.end;
+                [before, behind].into_iter().filter(|part| part.start < part.end)
+            };
+            free = free.into_iter().flat_map(parts).collect();
+        }
+        self.holes = free;
+    }
+
     /// Takes `length` bytes for the detour of `run`, so that its constraint and its reach are satisfied; opens a new
     /// region when none of the open ones serves. `None` when there is no such place.
     pub fn place(&mut self, run: &RunPlan, length: usize) -> Option<TargetAddress> {

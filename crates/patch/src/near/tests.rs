@@ -206,3 +206,17 @@ fn what_has_no_window_falls_back_to_its_alternative_and_then_to_a_trap() {
     let refusal = Refusal::TacticUnavailable { site, tactic };
     assert_eq!(tactics(&pun, forced), (vec![], vec![(site, refusal)]));
 }
+
+/// Libraries come to lie in what was a hole; what is open stays open, and is not opened again.
+#[test]
+fn holes_are_looked_at_again() {
+    let mut space = NearSpace::new(vec![0x10_0000..0x20_0000], 0x1000);
+    space.set_holes(vec![0x40_0000..0x50_0000]);
+    assert_eq!(space.holes, [0x40_0000..0x50_0000]);
+    space.regions.push(Region::new(0x42_0000..0x43_0000, 0x1000));
+    space.set_holes(vec![0x10_0000..0x11_0000, 0x41_0000..0x44_0000]);
+    assert_eq!(
+        space.holes,
+        [0x10_0000..0x11_0000, 0x41_0000..0x42_0000, 0x43_0000..0x44_0000]
+    );
+}

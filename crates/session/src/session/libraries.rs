@@ -162,6 +162,9 @@ impl Session {
                 stopped.release();
                 self.match_choices()?;
             }
+            if let Some(attachment) = self.attachment.as_mut() {
+                attachment.look_for_holes()?;
+            }
             let armed = self.place(first, module, &[], None)?;
             self.outputs.push_back(Output::Library {
                 sites: armed.patches,
