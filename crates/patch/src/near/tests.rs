@@ -210,9 +210,9 @@ fn what_has_no_window_falls_back_to_its_alternative_and_then_to_a_trap() {
 /// Libraries come to lie in what was a hole; what is open stays open, and is not opened again.
 #[test]
 fn holes_are_looked_at_again() {
-    let mut space = NearSpace::new(vec![0x10_0000..0x20_0000], 0x1000);
-    space.set_holes(vec![0x40_0000..0x50_0000]);
-    assert_eq!(space.holes, [0x40_0000..0x50_0000]);
+    let mut space = NearSpace::new(vec![0x10_0000..0x20_0000, 0x30_0000..0x31_0000], 0x1000);
+    space.set_holes(vec![0x40_0000..0x50_0000, 0x60_0000..0x61_0000]);
+    assert_eq!(space.holes, [0x40_0000..0x50_0000, 0x60_0000..0x61_0000]);
     space.regions.push(Region::new(0x42_0000..0x43_0000, 0x1000));
     space.set_holes(vec![0x10_0000..0x11_0000, 0x41_0000..0x44_0000]);
     assert_eq!(
