@@ -5,23 +5,23 @@
 
 #define NP_CLOCK_THREAD_CPUTIME 3
 
-NP_INLINE u64 nanoseconds(const struct np_control *control)
+NP_INLINE u64 nanoseconds(const struct np_control *control, u64 tsc)
 {
 	/* A counter slightly behind the calibration (another CPU's) is a small negative distance. */
-	i64 ticks = (i64)(np_tsc() - control->clock_tsc);
+	i64 ticks = (i64)((tsc ? tsc : np_tsc()) - control->clock_tsc);
 	__int128 product = (__int128)ticks * (i64)control->clock_mult;
 	return control->clock_ns + (u64)(product >> 32);
 }
 
-NP_ENTRY void np_timestamp(struct np_context *context)
+NP_ENTRY void np_timestamp(struct np_context *context, u64 tsc)
 {
-	context->result = nanoseconds(np_control_block(context));
+	context->result = nanoseconds(np_control_block(context), tsc);
 }
 
-NP_ENTRY void np_walltimestamp(struct np_context *context)
+NP_ENTRY void np_walltimestamp(struct np_context *context, u64 tsc)
 {
 	const struct np_control *control = np_control_block(context);
-	context->result = nanoseconds(control) + control->wall_ns;
+	context->result = nanoseconds(control, tsc) + control->wall_ns;
 }
 
 NP_ENTRY void np_vtimestamp(struct np_context *context)

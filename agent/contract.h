@@ -593,10 +593,11 @@ void np_commit(struct np_context *context);
 void np_ustack(struct np_context *context, u64 destination, u64 frames);
 /* result = the caller's address, by the same unwinding. */
 void np_ucaller(struct np_context *context);
-/* result = ns since boot; CPU time of the thread in ns; ns since the epoch; the number of the CPU. */
-void np_timestamp(struct np_context *context);
+/* result = ns since boot; CPU time of the thread in ns; ns since the epoch; the number of the CPU. `tsc` is the counter
+ * that the clause has read already, for its record; 0: it is read now. */
+void np_timestamp(struct np_context *context, u64 tsc);
 void np_vtimestamp(struct np_context *context);
-void np_walltimestamp(struct np_context *context);
+void np_walltimestamp(struct np_context *context, u64 tsc);
 void np_cpu(struct np_context *context);
 /* Ends a clause that failed: an error record with context->fault; busy stays as it is. */
 void np_error(struct np_context *context, u64 action);

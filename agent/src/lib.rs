@@ -127,11 +127,11 @@ functions! {
     UserStack = np_ustack,
     /// `np_ucaller(context)`
     UserCaller = np_ucaller,
-    /// `np_timestamp(context)`
+    /// `np_timestamp(context, tsc)`
     Timestamp = np_timestamp,
     /// `np_vtimestamp(context)`
     VirtualTimestamp = np_vtimestamp,
-    /// `np_walltimestamp(context)`
+    /// `np_walltimestamp(context, tsc)`
     WallTimestamp = np_walltimestamp,
     /// `np_cpu(context)`
     Cpu = np_cpu,

@@ -30,14 +30,14 @@ fn time_is_calibrated() {
     set(&target, offset_of!(Control, clock_ns), 5_000_000);
     set(&target, offset_of!(Control, clock_mult), 1 << 31); // half a nanosecond a tick
     set(&target, offset_of!(Control, wall_ns), 1 << 60);
-    let (time, _) = target.run(context, Function::Timestamp, &[]);
-    let (wall, _) = target.run(context, Function::WallTimestamp, &[]);
+    let (time, _) = target.run(context, Function::Timestamp, &[0]);
+    let (wall, _) = target.run(context, Function::WallTimestamp, &[0]);
     let end = tsc();
     assert!(time >= 5_000_000 && wall - (1 << 60) >= time);
     assert!(wall - (1 << 60) <= 5_000_000 + (end - start) / 2);
     // A counter behind the calibration does not leap.
     set(&target, offset_of!(Control, clock_tsc), tsc() + 10_000_000_000);
-    let (time, _) = target.run(context, Function::Timestamp, &[]);
+    let (time, _) = target.run(context, Function::Timestamp, &[0]);
     assert!(time.wrapping_sub(5_000_000) as i64 <= 0);
 }
 

@@ -171,6 +171,15 @@ const CONFIGURATIONS: &[Configuration] = &[
             options: &["-o", "/dev/null"],
         },
     },
+    Configuration {
+        name: "the same into a flight recorder: every record is written",
+        reach: None,
+        function: 0,
+        how: How::Nanoprobe {
+            program: "pid$target:a.out:bench_function:entry { trace(timestamp); }",
+            options: &["-x", "bufpolicy=ring", "-o", "/dev/null"],
+        },
+    },
     nanoprobe(
         "@[probefunc] = count()",
         None,

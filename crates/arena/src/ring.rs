@@ -7,7 +7,7 @@
 //!    end, a record has at least a header, ends before the head and before the ring's end.
 //! 3. Copy it. Under policy overwrite, look whether the writer has given it up meanwhile; then the copy may be torn, is
 //!    thrown away, and reading goes on at the oldest record that is left.
-//! 4. Store the new tail, which gives the room back to the writer.
+//! 4. Move the tail. It is stored, which gives the room back to the writer, when much was read or nothing is left.
 //!
 //! Anything impossible is damage: it is counted and reported once, and reading goes on at the head as it was then.
 
@@ -22,6 +22,8 @@ use crate::structure::Structure;
 const HEADER: u64 = size_of::<RecordHeader>() as u64;
 /// How often a record that the writer gave up under our hands is followed by a look at the next one.
 const OVERTAKEN_MAX: u32 = 64;
+/// The writer learns of room when this part of the ring has been read.
+const PUBLISHED_PART: u64 = 8;
 
 /// One record, copied out of the ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub struct RingReader {
     bytes: u64,
     policy: u64,
     tail: u64,
+    /// The tail that the writer knows.
+    published: u64,
     delivered: u64,
     corrupted: u64,
 }
@@ -66,6 +70,7 @@ impl RingReader {
             bytes: plan.ring_bytes,
             policy,
             tail: 0,
+            published: 0,
             delivered: 0,
             corrupted: 0,
         }
@@ -124,6 +129,7 @@ impl RingReader {
         let head = memory.load_u64(self.field(offset_of!(Context, ring_head)))?;
         let available = head.wrapping_sub(self.tail);
         if available == 0 {
+            self.publish(memory)?;
             return Ok(Look::Empty);
         }
         let damage = if available > self.bytes || !head.is_multiple_of(8) {
@@ -149,6 +155,7 @@ impl RingReader {
         }
         self.corrupted += 1;
         self.move_tail(memory, head & !7)?;
+        self.publish(memory)?;
         Err(damage)
     }
 
@@ -198,7 +205,21 @@ impl RingReader {
 
     fn move_tail<M: Memory>(&mut self, memory: &M, tail: u64) -> Result<(), Corrupt> {
         self.tail = tail;
-        Ok(memory.store_u64(self.field(offset_of!(Context, ring_tail)), tail)?)
+        if tail.wrapping_sub(self.published) >= self.bytes / PUBLISHED_PART {
+            self.publish(memory)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the room of what was read back to the writer, who looks at the tail at every record: a line that two
+    /// processors pass to each other that often costs more than the record. Done at every [`PUBLISHED_PART`]th of the
+    /// ring, and when there is nothing left to read.
+    fn publish<M: Memory>(&mut self, memory: &M) -> Result<(), Corrupt> {
+        if self.published != self.tail {
+            memory.store_u64(self.field(offset_of!(Context, ring_tail)), self.tail)?;
+            self.published = self.tail;
+        }
+        Ok(())
     }
 }
 

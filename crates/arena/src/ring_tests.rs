@@ -85,6 +85,7 @@ fn a_filler_of_eight_bytes() {
     reader.next(&ring.memory).unwrap().unwrap();
     ring.write(2, 1);
     assert_eq!(reader.next(&ring.memory).unwrap().unwrap().epid, 2);
+    assert_eq!(reader.next(&ring.memory), Ok(None));
     assert_eq!(ring.tail(), SIZE + 32);
 }
 
@@ -151,4 +152,25 @@ fn a_wild_overwritten_position_is_damage() {
     ring.write(1, 0);
     ring.set(offset_of!(Context, ring_overwritten), 1 << 40);
     assert!(matches!(reader.next(&ring.memory), Err(Corrupt::RingHead { .. })));
+}
+
+#[test]
+fn room_is_given_back_in_parts_and_when_nothing_is_left() {
+    let ring = Ring::new();
+    let mut reader = ring.reader(RING_FILL);
+    let record = HEADER + 8;
+    let records = SIZE / PUBLISHED_PART / record + 2;
+    for _ in 0..records {
+        ring.write(1, 1);
+    }
+    reader.next(&ring.memory).unwrap().unwrap();
+    assert_eq!(ring.tail(), 0);
+    for _ in 2..records {
+        reader.next(&ring.memory).unwrap().unwrap();
+    }
+    let part = ring.tail();
+    assert!(part >= SIZE / PUBLISHED_PART && part < ring.head(), "{part}");
+    reader.next(&ring.memory).unwrap().unwrap();
+    assert_eq!(reader.next(&ring.memory), Ok(None));
+    assert_eq!(ring.tail(), ring.head());
 }

@@ -28,6 +28,16 @@ pub(crate) mod context {
         KEY_CAPACITY = key_capacity,
         LOCALS = locals,
         CLAUSE_LOCALS = clause_locals,
+        RING_HEAD = ring_head,
+        RING_PENDING = ring_pending,
+        RING_RECORDS = ring_records,
+    });
+}
+
+/// `struct np_record`.
+pub(crate) mod record {
+    offsets!(layout::RecordHeader {
+        TSC = tsc,
     });
 }
 

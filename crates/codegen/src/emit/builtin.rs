@@ -5,7 +5,7 @@ use cranelift_frontend::{FunctionBuilder, Variable};
 use nanoprobe_lang::program::Builtin;
 
 use super::Emitter;
-use crate::contract::{context, enabling, frame};
+use crate::contract::{context, enabling, frame, record};
 use crate::error::Error;
 use crate::{AgentFunction, ProbeKind};
 
@@ -61,10 +61,12 @@ impl Emitter<'_, '_> {
             Builtin::ProbeModule => self.enabling_load(enabling::MODULE),
             Builtin::ProbeFunction => self.enabling_load(enabling::FUNCTION),
             Builtin::ProbeName => self.enabling_load(enabling::NAME),
-            Builtin::Timestamp => self.read_once(0, AgentFunction::Timestamp),
-            Builtin::VirtualTimestamp => self.read_once(1, AgentFunction::VirtualTimestamp),
-            Builtin::WallTimestamp => self.read_once(2, AgentFunction::WallTimestamp),
-            Builtin::UserCaller => self.read_once(3, AgentFunction::UserCaller),
+            Builtin::Timestamp => self.read_clock_once(0, AgentFunction::Timestamp),
+            Builtin::VirtualTimestamp => self.read_once(1, |emitter| {
+                emitter.call_for_result(AgentFunction::VirtualTimestamp, &[])
+            }),
+            Builtin::WallTimestamp => self.read_clock_once(2, AgentFunction::WallTimestamp),
+            Builtin::UserCaller => self.read_once(3, |emitter| emitter.call_for_result(AgentFunction::UserCaller, &[])),
             Builtin::EnabledProbeId => self.epid(),
             Builtin::ProbeId => {
                 let address = self.context_load(context::ENABLING);
@@ -112,23 +114,34 @@ impl Emitter<'_, '_> {
         }
     }
 
-    fn read_once(&mut self, index: usize, function: AgentFunction) -> Value {
+    /// Reading the counter is most of what a timestamp costs. A record holds it already, and says the same time then.
+    fn read_clock_once(&mut self, index: usize, function: AgentFunction) -> Value {
+        self.read_once(index, |emitter| {
+            let tsc = match emitter.record {
+                Some(address) => emitter.load(address, record::TSC),
+                None => emitter.constant(0),
+            };
+            emitter.call_for_result(function, &[tsc])
+        })
+    }
+
+    fn read_once(&mut self, index: usize, read: impl Fn(&mut Self) -> Value) -> Value {
         let Some(&Cached { variable, state }) = self.cached.get(index) else {
-            return self.call_for_result(function, &[]);
+            return read(self);
         };
         match state {
             CacheState::Read => {}
             CacheState::Unread => {
-                let value = self.call_for_result(function, &[]);
+                let value = read(self);
                 self.builder.def_var(variable, value);
             }
             CacheState::Maybe => {
-                let read = self.builder.create_block();
+                let unread = self.builder.create_block();
                 let on = self.builder.create_block();
                 let known = self.builder.use_var(variable);
-                self.branch(known, on, read);
-                self.enter(read);
-                let value = self.call_for_result(function, &[]);
+                self.branch(known, on, unread);
+                self.enter(unread);
+                let value = read(self);
                 self.builder.def_var(variable, value);
                 self.jump(on);
                 self.enter(on);

@@ -59,7 +59,7 @@ impl Emitter<'_, '_> {
             }
         }
         if record.is_some() {
-            self.call(AgentFunction::Commit, &[]);
+            self.commit();
         }
         for status in exits {
             self.call(AgentFunction::Exit, &[status]);

@@ -77,6 +77,8 @@ struct Emitter<'a, 'b> {
     /// Number of the statement being emitted, from 1; 0: the predicate.
     action: u32,
     cached: [Cached; builtin::CACHED_COUNT],
+    /// Address of the record's header, once it is reserved.
+    record: Option<Value>,
 }
 
 impl<'a, 'b> Emitter<'a, 'b> {
@@ -104,6 +106,7 @@ impl<'a, 'b> Emitter<'a, 'b> {
             return_block,
             action: 0,
             cached,
+            record: None,
         }
     }
 
