@@ -1,14 +1,17 @@
-/* Calls small functions for ever and says what a call costs.
+/* Calls small functions for ever and says what a call costs, in time of its thread on a processor.
  *
  * loop batches [threads] [function]   prints `batch <thread> <ns per call>` about every 4 ms, until its input ends
  * loop exact THREADS CALLS            each thread calls bench_function() exactly so often; prints `calls <total>`
  *
  * function: 0 bench_function (begins with push, as most do), 1 bench_nop (begins with a 5-byte nop), 2 bench_call (begins
- * with four bytes and a call, as small functions do that call at once).
+ * with four bytes and a call, as small functions do that call at once), 3 to 7 one that begins with a nop of one byte,
+ * mov, sub, ret (it is called by another), endbr64; 8 executes an int3, for which there is a handler that does nothing:
+ * the floor of a trap.
  * Threads are pinned to processors, from the last one down. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +34,24 @@ __asm__(".text\n.p2align 6\n.globl bench_function\n.type bench_function, @functi
         ".p2align 6\n.type bench_inner, @function\n"
         "bench_inner:\n	leaq 1(%rsi), %rax\n	ret\n"
         ".size bench_inner, . - bench_inner\n.p2align 6\n");
+#define NP_BENCH_FUNCTION(name, code) \
+	long name(const char *text, long value); \
+	__asm__(".text\n.p2align 6\n.globl " #name "\n.type " #name ", @function\n" \
+	        #name ":\n" code "\n.size " #name ", . - " #name "\n.p2align 6\n")
+NP_BENCH_FUNCTION(bench_nop1, "nop; leaq 1(%rsi), %rax; ret");
+NP_BENCH_FUNCTION(bench_mov, "movq %rsi, %rax; incq %rax; ret");
+NP_BENCH_FUNCTION(bench_sub, "subq $8, %rsp; leaq 1(%rsi), %rax; addq $8, %rsp; ret");
+NP_BENCH_FUNCTION(bench_ret, "ret");
+NP_BENCH_FUNCTION(bench_calls_ret, "leaq 1(%rsi), %rax; call bench_ret; ret");
+NP_BENCH_FUNCTION(bench_endbr, "endbr64; leaq 1(%rsi), %rax; ret");
+NP_BENCH_FUNCTION(bench_int3, "int3; leaq 1(%rsi), %rax; ret");
 
 enum { CHUNK = 2000, BATCH_NS = 4000000 };
 
+static long (*const functions[])(const char *, long) = {
+	bench_function, bench_nop, bench_call, bench_nop1, bench_mov, bench_sub, bench_calls_ret, bench_endbr, bench_int3,
+};
+enum { INT3 = 8, FUNCTIONS = 9 };
 static long (*function)(const char *, long) = bench_function;
 static volatile int stop;
 static long exact_calls;
@@ -45,6 +63,14 @@ static uint64_t now(void)
 	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
+/* Of this thread: a processor that is shared with others costs nothing. */
+static uint64_t processor_time(void)
+{
+	struct timespec time;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}
+
 static void pin(long thread)
 {
 	long processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -52,6 +78,11 @@ static void pin(long thread)
 	CPU_ZERO(&set);
 	CPU_SET((size_t)(processors - 1 - thread % processors), &set);
 	sched_setaffinity(0, sizeof set, &set);
+}
+
+static void on_trap(int signal, siginfo_t *information, void *context)
+{
+	(void)signal, (void)information, (void)context;
 }
 
 static long chunk(long calls)
@@ -67,7 +98,7 @@ static void *batches(void *which)
 	long thread = (long)which;
 	pin(thread);
 	while (!stop) {
-		uint64_t start = now(), end;
+		uint64_t start = now(), used = processor_time(), end;
 		uint64_t calls = 0;
 		do {
 			if (chunk(CHUNK) != CHUNK)
@@ -75,8 +106,9 @@ static void *batches(void *which)
 			calls += CHUNK;
 			end = now();
 		} while (end - start < BATCH_NS);
+		used = processor_time() - used;
 		char line[64];
-		int length = snprintf(line, sizeof line, "batch %ld %.4f\n", thread, (double)(end - start) / (double)calls);
+		int length = snprintf(line, sizeof line, "batch %ld %.4f\n", thread, (double)used / (double)calls);
 		if (write(1, line, (size_t)length) != length)
 			_exit(1);
 	}
@@ -99,10 +131,12 @@ int main(int argc, char **argv)
 		return 2;
 	if (is_exact)
 		exact_calls = argc > 3 ? atol(argv[3]) : 1000000;
-	else if (argc > 3 && atoi(argv[3]) == 1)
-		function = bench_nop;
-	else if (argc > 3 && atoi(argv[3]) == 2)
-		function = bench_call;
+	else if (argc > 3 && atoi(argv[3]) > 0 && atoi(argv[3]) < FUNCTIONS)
+		function = functions[atoi(argv[3])];
+	if (function == functions[INT3]) {
+		struct sigaction action = { .sa_sigaction = on_trap, .sa_flags = SA_SIGINFO };
+		sigaction(SIGTRAP, &action, NULL);
+	}
 	pthread_t ids[256];
 	for (long i = 0; i < threads; i++)
 		if (pthread_create(&ids[i], NULL, is_exact ? exact : batches, (void *)i) != 0)

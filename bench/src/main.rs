@@ -20,6 +20,7 @@ mod programs;
 mod report;
 mod statistics;
 mod tracer;
+mod traps;
 
 use anyhow::{Context, Result, bail};
 
@@ -63,6 +64,9 @@ fn main() -> Result<()> {
         report.unprobed_ns = plain;
         report.rows.push(floor_row);
         report.rows.extend(looping::measure_all(options.rounds)?);
+    }
+    if wanted("traps") {
+        report.rows.extend(traps::measure(options.rounds.min(3)));
     }
     if wanted("threads") {
         report.rows.extend(looping::measure_threads(options.rounds)?);

@@ -4,6 +4,7 @@ mod by_address;
 mod ends;
 mod exceptions;
 mod forks;
+mod forms;
 mod loading;
 mod machine;
 mod middle;
