@@ -10,8 +10,8 @@
 //!   library   |program|~~~|..................hole..................|others|library|others|~~~|stack|
 //! ```
 //!
-//! A session holds at most [`SITES_MAX`] patches, so a program with more points is planned in pieces of that many, each
-//! in an address space of its own, as several sessions would.
+//! A program with very many points is planned in pieces of [`PIECE_POINTS`], each in an address space of its own, as several
+//! sessions would: near memory is what millions of patches at once run out of.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -21,11 +21,11 @@ use nanoprobe_patch::{
     Fire, FireCondition, FunctionMap, NearSpace, PlanOptions, Point, Position, Refusal, RunPlan, Runtime, Tactic,
     TargetAddress, ThreadKey, build, plan, reconcile,
 };
-use nanoprobe_symbols::{Bias, Function, FunctionKind, Module, ModuleKind};
+use nanoprobe_symbols::{AddressRange, Bias, FunctionKind, Module, ModuleKind};
 use nanoprobe_target::{HoleRules, Map};
 
 use crate::code::{Neighbours, parts};
-use crate::layout::{PAGE_BYTES, SITES_MAX};
+use crate::layout::PAGE_BYTES;
 use crate::placement::{RefusedBecause, spread};
 use crate::probes::Spot;
 
@@ -47,6 +47,11 @@ pub struct Coverage {
     pub functions: usize,
     /// Functions without any way out: they never return.
     pub without_exit: usize,
+    /// Functions some of whose ways out may be missing, since a computed branch leads nobody knows where: for these there is
+    /// the return address.
+    pub incomplete: Class,
+    /// Functions that only the unwinding tables know; planned as the others.
+    pub unnamed: usize,
     /// IFUNCs: which code they stand for is known in a process only, where it is planned as the function that it is.
     pub indirect: usize,
     /// Points that were asked for.
@@ -72,8 +77,11 @@ pub struct Class {
     pub examples: Vec<String>,
 }
 
+/// Points that are planned together.
+const PIECE_POINTS: usize = 256 << 10;
+
 /// Examples that are kept of a class.
-const EXAMPLES_MAX: usize = 600;
+const EXAMPLES_MAX: usize = 6;
 /// Where the models have things: what the kernel gives without randomisation.
 const PROGRAM: u64 = 0x5555_5555_4000;
 const LIBRARY: u64 = 0x7fff_e000_0000;
@@ -96,21 +104,34 @@ pub fn plan_all(module: Module, wanted: Wanted) -> Coverage {
     let mut coverage = Coverage::default();
     let mut piece = Piece::default();
     let mut end = 0;
-    for function in module.functions() {
-        if let FunctionKind::Ifunc { .. } = function.kind {
-            coverage.indirect += 1;
-            continue;
-        }
+    for (extent, name) in functions(&module, &mut coverage) {
         // Between functions that overlap, no piece ends.
-        if piece.points >= SITES_MAX as usize && function.address.0 >= end {
+        if piece.points >= PIECE_POINTS && extent.start.0 >= end {
             std::mem::take(&mut piece).settle(&holes, &mut coverage);
         }
-        end = end.max(function.extent().end.0);
-        piece.add(&module, function, wanted, &mut coverage);
+        end = end.max(extent.end.0);
+        piece.add(&module, extent, name, wanted, &mut coverage);
     }
     piece.settle(&holes, &mut coverage);
     coverage.elapsed = begin.elapsed();
     coverage
+}
+
+/// All functions by address: those with names, and those that only the unwinding tables know.
+fn functions(module: &Module, coverage: &mut Coverage) -> Vec<(AddressRange, String)> {
+    let mut all = Vec::new();
+    for function in module.functions() {
+        match function.kind {
+            FunctionKind::Ifunc { .. } => coverage.indirect += 1,
+            FunctionKind::Code => all.push((function.extent(), function.name.to_string())),
+        }
+    }
+    for extent in module.unnamed_functions() {
+        coverage.unnamed += 1;
+        all.push((extent, extent.start.to_string()));
+    }
+    all.sort();
+    all
 }
 
 /// The module where the model has it, and the holes around it.
@@ -155,12 +176,12 @@ struct Piece {
 }
 
 impl Piece {
-    fn add(&mut self, module: &Module, function: &Function, wanted: Wanted, coverage: &mut Coverage) {
+    fn add(&mut self, module: &Module, extent: AddressRange, name: String, wanted: Wanted, coverage: &mut Coverage) {
         let bias = module.bias();
-        let extent = bias.to_target(function.extent().start).0..bias.to_target(function.extent().end).0;
+        let extent = bias.to_target(extent.start).0..bias.to_target(extent.end).0;
         let entry = TargetAddress(extent.start);
         coverage.functions += 1;
-        self.names.insert(entry, function.name.to_string());
+        self.names.insert(entry, name);
         let Some(mut parts) = parts(module, &extent) else {
             coverage.points += 1;
             self.refuse(entry, "its code is not in the file", coverage);
@@ -187,8 +208,10 @@ impl Piece {
                 Ok(())
             }
         };
-        if let Err(RefusedBecause::NoExit) = asked {
-            coverage.without_exit += 1;
+        match asked {
+            Err(RefusedBecause::NoExit) => coverage.without_exit += 1,
+            Err(RefusedBecause::ExitsUnknown) => coverage.incomplete.add(1, self.describe(entry)),
+            _ => {}
         }
         for part in &parts {
             for range in part.unreached() {
@@ -294,7 +317,9 @@ fn why_refused(reason: &Refusal) -> &'static str {
         Refusal::OutsideFunction { .. } => "outside of the function",
         Refusal::NotAnInstruction { .. } => "not the start of an instruction",
         Refusal::Undecodable { .. } => "behind bytes that are no instruction",
-        Refusal::Breakpoint { .. } => "int3",
+        Refusal::Breakpoint { .. } => "int3: no code, or the program's own breakpoint",
+        Refusal::Padding { .. } => "padding",
+        Refusal::Unreached { .. } => "nothing is known to lead there",
         Refusal::Unmovable { reason, .. } => reason,
         Refusal::NoSuchEdge { .. } => "no such edge",
         Refusal::TacticUnavailable { .. } => "no address for its detour",

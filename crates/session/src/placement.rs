@@ -88,6 +88,10 @@ pub enum RefusedBecause {
     /// A function without any way out: it ends in a call that does not return.
     #[error("no way out was found: the function never returns")]
     NoExit,
+    /// A computed branch leads nobody knows where, and some of the function is reached by nothing else. The ways out that
+    /// are known fire nevertheless.
+    #[error("a computed branch may lead to code that nobody knows of: returns from there are missed")]
+    ExitsUnknown,
     /// The arena or the code block is full.
     #[error("{0}")]
     Full(#[from] Full),
@@ -579,7 +583,7 @@ impl Planner<'_> {
     }
 }
 
-/// Adds the points at which a probe of a function fires to those of its parts. `make` is given the site, its offset from
+/// Adds the points at which a probe of a function fires to those of its parts, also where it says why some may be missing. `make` is given the site, its offset from
 /// the entry, and when and where it fires.
 pub fn spread(
     spot: Spot,
@@ -613,6 +617,9 @@ pub fn spread(
             }
             if !any {
                 return Err(RefusedBecause::NoExit);
+            }
+            if !parts.iter().all(FunctionMap::has_all_exits) {
+                return Err(RefusedBecause::ExitsUnknown);
             }
         }
     }

@@ -46,8 +46,12 @@ pub struct Module {
     functions: Functions,
     index: Index,
     full_symbols: bool,
+    /// Some function has a language-specific data area.
+    has_landing_pads: bool,
     /// See [`Module::code_pointers`]: made when it is asked for.
     pointers: OnceLock<Vec<u64>>,
+    /// Where Go's `runtime.deferreturn` lies.
+    deferreturn: OnceLock<Option<u64>>,
 }
 
 impl Module {
@@ -69,6 +73,8 @@ impl Module {
             .map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let kind = guess_kind(&name, &elf, &linkage);
         let full_symbols = symbol_table::has_full_table(&elf);
+        // Without sections nobody knows.
+        let has_landing_pads = elf.sections.is_empty() || elf.section(".gcc_except_table").is_some();
         Ok(Self {
             name,
             path,
@@ -80,7 +86,9 @@ impl Module {
             functions,
             index,
             full_symbols,
+            has_landing_pads,
             pointers: OnceLock::new(),
+            deferreturn: OnceLock::new(),
         })
     }
 
@@ -260,8 +268,8 @@ impl Module {
             .at_offset(segment.offset.checked_add(address.0 - segment.address)?, bytes)
     }
 
-    /// What enters `range` other than by a branch, ascending: the starts of functions, fragments and FDEs in it, and the
-    /// landing pads of its exceptions.
+    /// What enters `range` other than by a branch, ascending: the starts of functions, fragments and FDEs in it, the landing
+    /// pads of its exceptions, and where Go's runtime goes on after a recovered panic.
     pub fn entered_from_elsewhere(&self, range: AddressRange) -> Vec<ImageAddress> {
         let mut found = self.index.spans_starting_in(range);
         let frames = self.frames.overlapping(range.start.0..range.end.0);
@@ -271,12 +279,54 @@ impl Module {
             frames,
             found,
         };
-        self.frames.with_descriptions(&self.elf, frames, &mut pads);
+        if self.has_landing_pads {
+            self.frames.with_descriptions(&self.elf, frames, &mut pads);
+        }
         let mut found = pads.found;
+        self.find_recoveries(range, &mut found);
         found.retain(|address| range.contains(ImageAddress(*address)));
         found.sort_unstable();
         found.dedup();
         found.into_iter().map(ImageAddress).collect()
+    }
+
+    /// Adds where functions of Go are entered when a panic is recovered: at their call of `runtime.deferreturn`, to which
+    /// nothing leads.
+    fn find_recoveries(&self, range: AddressRange, found: &mut Vec<u64>) {
+        let look = || {
+            self.functions()
+                .iter()
+                .find(|function| &*function.name == "runtime.deferreturn")
+        };
+        let address = || self.linkage.go.then(look).flatten().map(|function| function.address.0);
+        let Some(deferreturn) = self.deferreturn.get_or_init(address) else {
+            return;
+        };
+        let code = self.elf.at_address(range.start.0, range.len()).unwrap_or_default();
+        for (call, window) in (range.start.0..).zip(code.windows(5)) {
+            if let &[0xe8, d0, d1, d2, d3] = window {
+                let distance = i64::from(i32::from_le_bytes([d0, d1, d2, d3]));
+                if call.wrapping_add(5).wrapping_add_signed(distance) == *deferreturn {
+                    found.push(call);
+                }
+            }
+        }
+    }
+
+    /// The functions that no symbol names, as a stripped module has them: what an FDE describes and no function holds,
+    /// without cold fragments and linkage stubs.
+    pub fn unnamed_functions(&self) -> Vec<AddressRange> {
+        let mut found = Vec::new();
+        for frame in &self.frames.list {
+            let start = ImageAddress(frame.start);
+            let is_stub = self.elf.sections.iter().any(|section| {
+                section.name.starts_with(".plt") && frame.start.wrapping_sub(section.address) < section.bytes
+            });
+            if !is_stub && self.index.span_at(start).is_none() && !self.is_cold_fragment(start) {
+                found.push(AddressRange::new(frame.start, frame.end));
+            }
+        }
+        found
     }
 
     /// The addresses in `range`, which is code, to which pointers in the module's data lead.

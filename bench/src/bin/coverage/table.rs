@@ -56,11 +56,12 @@ impl Row {
     pub fn text(&self) -> String {
         let coverage = &self.coverage;
         let mut text = format!(
-            "{} {}: {} of {} functions ({} without a way out, {} indirect), {:.3} % by jump, {} ms\n",
+            "{} {}: {} of {} functions ({} unnamed, {} without a way out, {} indirect), {:.3} % by jump, {} ms\n",
             self.program,
             name(self.kind),
             coverage.points,
             coverage.functions,
+            coverage.unnamed,
             coverage.without_exit,
             coverage.indirect,
             self.by_jump(),
@@ -84,14 +85,11 @@ impl Row {
                 );
             }
         }
-        if self.kind == Wanted::Instructions {
-            let unreached = &coverage.unreached;
-            let _ = writeln!(
-                text,
-                "  unreached: {} bytes ({})",
-                unreached.points,
-                unreached.examples.join(", ")
-            );
+        for (what, class) in [
+            ("functions whose ways out may not all be known", &coverage.incomplete),
+            ("bytes that nothing is known to lead to", &coverage.unreached),
+        ] {
+            let _ = writeln!(text, "  {what}: {} ({})", class.points, class.examples.join(", "));
         }
         text
     }
@@ -138,10 +136,19 @@ impl Table {
         }
         self.classes(&mut text, "What traps, and why", |coverage| &coverage.traps);
         self.classes(&mut text, "What is refused, and why", |coverage| &coverage.refusals);
-        text.push_str("\n## Functions without a way out\n\nThey end in a call that does not return, or loop for ever:");
-        text.push_str(" a `return` probe on them is refused with that reason.\n\n");
+        text.push_str(LEFT_OUT);
         for row in self.rows.iter().filter(|row| row.kind == Wanted::Exits) {
-            let _ = writeln!(text, "- {}: {}", row.program, row.coverage.without_exit);
+            let coverage = &row.coverage;
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {} |",
+                row.program,
+                coverage.unnamed,
+                coverage.indirect,
+                coverage.without_exit,
+                summary(&coverage.incomplete),
+                summary(&coverage.unreached),
+            );
         }
         for missing in &self.missing {
             let _ = writeln!(text, "\nNot found: {missing}.");
@@ -171,6 +178,12 @@ impl Table {
     }
 }
 
+/// How many, and some of them.
+fn summary(class: &Class) -> String {
+    let examples = class.examples.iter().take(3).map(|name| format!(" `{}`", cut(name)));
+    class.points.to_string() + &examples.collect::<String>()
+}
+
 /// C++ names may be long.
 fn cut(name: &str) -> String {
     const LONGEST: usize = 48;
@@ -191,6 +204,20 @@ const HEAD: &str = "# What can be probed, and how
 Every function of these programs, planned as a session would plan `pid$target:module::entry`, `:return` and all
 instructions, with all patches of a kind together. No process is involved: the address space is a model of the one that
 the kernel makes (`crates/session/src/coverage.rs`), and programs with more than 262,144 points are planned in pieces of
-that many, the patches that a session holds. A *point* is one site; functions that share text may name it more than once.
+that many: all of node's instructions at once would need more near memory than there is. A *point* is one site; functions that share text may name it more than once.
 The columns are the tactics of `ARCHITECTURE.md`; *by jump* is all but traps and refusals.
+";
+
+const LEFT_OUT: &str = "
+## What else there is
+
+*Unnamed*: functions that only the unwinding tables know, as stripped programs have them; they are part of the tables above,
+and are probed by their address. *Indirect*: IFUNCs, planned in a process as the function that they chose. *Never return*: a
+`return` probe is refused with that reason. *Unknown exits*: a computed branch leads nobody knows where, and some of the
+function's bytes are reached by nothing else; a return probe says so, and the return-address form is what to use. *Unreached*:
+bytes inside of functions to which nothing is known to lead: constants and tables among the code, dead code. No probe is
+placed there, since a patch on data would change what the program reads.
+
+| program | unnamed | indirect | never return | unknown exits | unreached bytes |
+|---|--:|--:|--:|---|---|
 ";

@@ -27,6 +27,7 @@ pub fn analyze(code: &CodeView<'_>, extent: &FunctionExtent) -> FunctionMap {
         outgoing: Vec::new(),
         references: Vec::new(),
         stays_inside: Vec::new(),
+        computed: false,
         followed: false,
         undecodable: None,
         usable: size,

@@ -55,6 +55,9 @@ pub fn follow(parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
             .map(|part| vec![0; part.bytes.len().div_ceil(64)])
             .collect(),
         pending: Vec::new(),
+        steps: Vec::new(),
+        targets: Vec::new(),
+        jumps: Vec::new(),
         moved: 0,
         computed: false,
     };
@@ -83,6 +86,7 @@ pub fn follow(parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
     }
     for (part, reached) in parts.iter_mut().zip(&flow.reached) {
         restrict(part, reached);
+        part.computed = flow.computed;
     }
 }
 
@@ -91,6 +95,12 @@ struct Flow {
     reached: Vec<Vec<u64>>,
     /// Part and offset from where to go on.
     pending: Vec<(usize, u32)>,
+    /// The instructions of the last walk.
+    steps: Vec<Instruction>,
+    /// Where they lead.
+    targets: Vec<TargetAddress>,
+    /// Indirect jumps among them, by offset.
+    jumps: Vec<u32>,
     moved: usize,
     /// There is a computed branch whose targets are not known.
     computed: bool,
@@ -125,26 +135,26 @@ impl Flow {
     fn run(&mut self, parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
         while let Some((part, offset)) = self.pending.pop() {
             let Some(map) = parts.get_mut(part) else { continue };
-            let walk = self.walk(map, part, offset);
-            for jump in walk.computed {
+            self.walk(map, part, offset);
+            while let Some(jump) = self.jumps.pop() {
                 self.computed_jump(parts, part, jump, surroundings);
             }
-            for target in walk.targets {
+            while let Some(target) = self.targets.pop() {
                 self.push(parts, target);
             }
         }
     }
 
     /// Goes on in a line from an offset until control does not, or has been there.
-    fn walk(&mut self, map: &mut FunctionMap, part: usize, from: u32) -> Walk {
-        let mut walk = Walk::default();
+    fn walk(&mut self, map: &mut FunctionMap, part: usize, from: u32) {
         if self.is_reached(part, from) {
-            return walk;
+            return;
         }
         let Some(mut index) = self.index_at(map, part, from) else {
-            return walk;
+            return;
         };
-        let mut steps: Vec<Instruction> = Vec::new();
+        let mut steps = std::mem::take(&mut self.steps);
+        steps.clear();
         let mut last_call = None;
         let mut expected = from;
         while expected < map.size && !self.is_reached(part, expected) {
@@ -186,13 +196,13 @@ impl Flow {
             }
             match step.kind {
                 Kind::Jump | Kind::Conditional | Kind::Call | Kind::System => {
-                    walk.targets.extend(map.target_of(*step));
+                    self.targets.extend(map.target_of(*step));
                 }
-                Kind::IndirectJump => walk.computed.push(step.offset),
+                Kind::IndirectJump => self.jumps.push(step.offset),
                 _ => {}
             }
         }
-        walk
+        self.steps = steps;
     }
 
     /// The index of the instruction at an offset. Where the linear decode is out of step there, it is corrected: what it
@@ -287,14 +297,6 @@ impl Flow {
     }
 }
 
-/// What a walk came by.
-#[derive(Default)]
-struct Walk {
-    targets: Vec<TargetAddress>,
-    /// Indirect jumps.
-    computed: Vec<u32>,
-}
-
 /// `call 1f; .string "..."; 1: pop rsi`.
 fn pops_its_return_address(map: &FunctionMap, call: Instruction) -> bool {
     let Some(target) = map.target_of(call).and_then(|target| map.offset(target)) else {
@@ -308,6 +310,17 @@ fn pops_its_return_address(map: &FunctionMap, call: Instruction) -> bool {
 
 /// Leaves what is reached, and padding between.
 fn restrict(map: &mut FunctionMap, reached: &[u64]) {
+    map.undecodable = None;
+    map.followed = true;
+    map.sort_branches();
+    map.stays_inside.sort_unstable();
+    map.outgoing.sort_unstable();
+    map.outgoing.dedup();
+    let mut code = map.instructions.iter().take_while(|one| one.offset < map.size);
+    let last = code.clone().last().map_or(0, |last| last.end());
+    if map.references.is_empty() && last == map.size && code.all(|one| bit(reached, one.offset)) {
+        return;
+    }
     let noted: Vec<Reference> = map
         .references
         .iter()
@@ -352,12 +365,6 @@ fn restrict(map: &mut FunctionMap, reached: &[u64]) {
     let behind = map.instructions.iter().filter(|instruction| instruction.offset >= size);
     kept.extend(behind.filter(|instruction| instruction.end() <= usable));
     map.instructions = kept;
-    map.undecodable = None;
-    map.followed = true;
-    map.sort_branches();
-    map.stays_inside.sort_unstable();
-    map.outgoing.sort_unstable();
-    map.outgoing.dedup();
 }
 
 fn bit(bits: &[u64], offset: u32) -> bool {

@@ -60,6 +60,8 @@ pub struct FunctionMap {
     references: Vec<Reference>,
     /// Indirect jumps, by offset, all of whose targets are known to be inside.
     stays_inside: Vec<u32>,
+    /// There are computed branches whose targets are not known.
+    computed: bool,
     /// Control flow was followed: what is not reached is no instruction.
     followed: bool,
     undecodable: Option<TargetAddress>,
@@ -193,6 +195,12 @@ impl FunctionMap {
             end = next;
         }
         ranges
+    }
+
+    /// Whether [`FunctionMap::exits`] has every way out: false where a computed branch leads nobody knows where, and there
+    /// are bytes that it may lead to.
+    pub fn has_all_exits(&self) -> bool {
+        !self.computed || self.unreached().is_empty()
     }
 
     /// Whether control flow was followed.
