@@ -90,7 +90,9 @@ pub enum RefusedBecause {
     NoExit,
     /// A computed branch leads nobody knows where, and some of the function is reached by nothing else. The ways out that
     /// are known fire nevertheless.
-    #[error("a computed branch may lead to code that nobody knows of: returns from there are missed")]
+    #[error(
+        "a computed branch may lead to code that nobody knows of: returns from there are missed (-x return=address sees them)"
+    )]
     ExitsUnknown,
     /// The arena or the code block is full.
     #[error("{0}")]

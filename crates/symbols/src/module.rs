@@ -322,8 +322,11 @@ impl Module {
             let is_stub = self.elf.sections.iter().any(|section| {
                 section.name.starts_with(".plt") && frame.start.wrapping_sub(section.address) < section.bytes
             });
-            if !is_stub && self.index.span_at(start).is_none() && !self.is_cold_fragment(start) {
-                found.push(AddressRange::new(frame.start, frame.end));
+            let range = AddressRange::new(frame.start, frame.end);
+            // glibc's __restore_rt has its FDE begin a byte early: a named function inside is that one.
+            let has_name = self.index.span_at(start).is_some() || !self.index.spans_starting_in(range).is_empty();
+            if !is_stub && !has_name && !self.is_cold_fragment(start) {
+                found.push(range);
             }
         }
         found

@@ -1,7 +1,7 @@
 //! Pointers to code in a module's data: tables of labels, of functions, of methods.
 //!
 //! In a position-independent image the loader makes them (R_X86_64_RELATIVE); in one at a fixed address they are words of
-//! its data. Nothing says which words are pointers, so a number that happens to lie in the code counts as one, too.
+//! its data. Nothing says which words are pointers, so two neighbours that happen to lie in the code count, too.
 
 use object::elf;
 use object::endian::LittleEndian;
@@ -9,29 +9,43 @@ use object::endian::LittleEndian;
 use crate::elf::{Elf, table};
 use crate::linkage::DynamicEntries;
 
+/// How far apart the labels of one table lie, at most: the largest functions have 100 KiB.
+const TABLE_SPAN: u64 = 1 << 20;
+
 /// The addresses of code to which pointers lead, ascending.
+///
+/// Only those of tables count: a word beside it leads to code nearby. A lone number that looks like an address is none.
 pub(crate) fn find(elf: &Elf) -> Vec<u64> {
-    let mut found = Vec::new();
-    let mut add = |address: u64| {
-        if elf.executable_at(address).is_some() {
-            found.push(address);
-        }
-    };
+    let mut words: Vec<(u64, u64)> = Vec::new();
     if elf.elf_type == elf::ET_DYN.0 {
         let relocations = DynamicEntries::of(elf).table(elf, elf::DT_RELA, elf::DT_RELASZ);
-        for raw in table::<elf::Rela64<LittleEndian>>(relocations) {
-            if raw.r_info.get(LittleEndian) as u32 == elf::R_X86_64_RELATIVE.0 {
-                add(raw.r_addend.get(LittleEndian) as u64);
-            }
-        }
+        let relative = table::<elf::Rela64<LittleEndian>>(relocations)
+            .iter()
+            .filter(|raw| raw.r_info.get(LittleEndian) as u32 == elf::R_X86_64_RELATIVE.0);
+        words.extend(relative.map(|raw| (raw.r_offset.get(LittleEndian), raw.r_addend.get(LittleEndian) as u64)));
     } else {
         for segment in elf.segments.iter().filter(|segment| !segment.executable) {
             let bytes = elf.at_offset(segment.offset, segment.file_bytes).unwrap_or_default();
-            let skipped = segment.address.wrapping_neg() as usize & 7;
-            let words = bytes.get(skipped..).unwrap_or_default().chunks_exact(8);
-            words
-                .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
-                .for_each(&mut add);
+            let skipped = segment.address.wrapping_neg() & 7;
+            let values = bytes.get(skipped as usize..).unwrap_or_default().chunks_exact(8);
+            let values = values.filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)));
+            let slots = (segment.address.wrapping_add(skipped)..).step_by(8);
+            words.extend(
+                slots
+                    .zip(values)
+                    .filter(|(_, value)| elf.executable_at(*value).is_some()),
+            );
+        }
+    }
+    words.retain(|(_, value)| elf.executable_at(*value).is_some());
+    words.sort_unstable();
+    let mut found = Vec::new();
+    for pair in words.windows(2) {
+        let &[(slot, value), (next_slot, next)] = pair else {
+            continue;
+        };
+        if next_slot == slot.wrapping_add(8) && value.abs_diff(next) < TABLE_SPAN {
+            found.extend([value, next]);
         }
     }
     found.sort_unstable();
