@@ -242,7 +242,7 @@ impl Piece {
             if run.tactic == Tactic::Trap {
                 self.reasons
                     .entry(run.start)
-                    .or_insert("functions share text: their jumps cross");
+                    .or_insert("its jump would cross another one");
             }
         }
         let mut near = NearSpace::new(holes.to_vec(), PAGE_BYTES);
