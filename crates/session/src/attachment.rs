@@ -373,6 +373,15 @@ impl Attachment {
         self.disarmed.retain(|address| !range.contains(&address.0));
     }
 
+    /// The address space is no longer there, and all of ours in it with it.
+    pub fn leave_behind(&mut self) {
+        self.regions.clear();
+        self.gone.append(&mut self.patches);
+        self.gone.append(&mut self.retired);
+        self.disarmed.clear();
+        self.parameters.reads_memory = false;
+    }
+
     /// The tracer's sign of life.
     ///
     /// # Errors

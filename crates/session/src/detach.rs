@@ -7,7 +7,7 @@
 //!    springboard, between two jumps.
 //! 3. Who is inside of it, or on its way? A thread whose instruction pointer is in a detour, where the detour corresponds
 //!    to the original text, is moved there. Any other (in a handler, in the agent, with a trap pending), and one whose
-//!    stack holds an address of ours (a signal handler that interrupted a detour), is let run on, and looked at again.
+//!    stack leads back to us (a signal handler that interrupted a detour; see `stacks`), is let run on, and looked at again.
 //! 4. When nobody is, the springboards become padding again, the signal actions are put back and everything is unmapped.
 //!    When somebody stays (it sleeps in a signal handler for hours), springboards and mappings stay too, harmless, and
 //!    that is said.
@@ -20,6 +20,7 @@ use std::mem::offset_of;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use nanoprobe_agent::Function;
 use nanoprobe_arena::ControlBlock;
 use nanoprobe_arena::layout::{
     Control, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE, Region, STATE_RESTORED, Site, TACTIC_SPRINGBOARD,
@@ -36,6 +37,9 @@ use crate::signals;
 pub use restore::restore;
 
 mod restore;
+mod stacks;
+
+use stacks::OurCode;
 
 /// How long threads may take to leave our code.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -43,8 +47,6 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const PATIENCE_WITH_DEBUGGERS: Duration = Duration::from_secs(10);
 /// TF of the flags.
 const TRAP_FLAG: u64 = 0x100;
-/// How much of a stack is searched for addresses of ours.
-const STACK_BYTES_MAX: usize = 256 << 10;
 
 /// How a detachment went.
 #[derive(Debug, Default)]
@@ -104,6 +106,9 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let regions = attachment.regions.clone();
     let lent = attachment.lent_thread_pointer();
     let process = attachment.process.clone();
+    // Where stacks end: asked for while the program still runs.
+    let map = process.map()?;
+    let code = our_code(&regions, &springboards, attachment.agent(Function::Restorer).0);
     let mut stopped = stop(&process)?;
     restore_sites(process.memory(), &left, &mut detached)?;
     if let Ok(control) = attachment
@@ -122,6 +127,8 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         arena: attachment.memory().is_ok().then_some(attachment.addresses.arena),
         regions: &regions,
         springboards: &springboards,
+        code,
+        map: &map,
         departures: &departures,
         lent,
     };
@@ -208,6 +215,26 @@ fn is_code(regions: &[Region], address: u64) -> bool {
     regions.iter().any(|region| region.kind == REGION_CODE && holds(region))
 }
 
+fn our_code(regions: &[Region], springboards: &[Site], restorer: u64) -> OurCode {
+    let code = regions.iter().filter(|region| region.kind == REGION_CODE);
+    let mut ranges: Vec<Range<u64>> = code
+        .map(|region| region.address..region.address.saturating_add(region.bytes))
+        .collect();
+    let jumps = springboards.iter().filter_map(springboard_jump);
+    ranges.extend(jumps.map(|jump| jump..jump.saturating_add(1)));
+    ranges.sort_unstable_by_key(|range| range.start);
+    // The agent's image comes first in its block.
+    let block = ranges
+        .iter()
+        .find(|range| range.contains(&restorer))
+        .map_or(0, |range| range.start);
+    OurCode {
+        ranges,
+        image: block..block.saturating_add(nanoprobe_agent::IMAGE.len() as u64),
+        restorer,
+    }
+}
+
 /// What there is of us in a target, besides the patches.
 struct Presence<'a> {
     /// Where the arena is, when there is one.
@@ -216,6 +243,10 @@ struct Presence<'a> {
     regions: &'a [Region],
     /// They are taken back when nobody is inside.
     springboards: &'a [Site],
+    /// Our code among them, and the springboards' jumps.
+    code: OurCode,
+    /// What was mapped a moment ago.
+    map: &'a Map,
     /// From where in a detour to where in the original text a thread may be moved.
     departures: &'a BTreeMap<u64, u64>,
     /// The lent thread pointer; 0: none.
@@ -231,13 +262,6 @@ fn leave(
     detached: &mut Detached,
 ) -> Result<(), SessionError> {
     let Presence { arena, regions, .. } = *presence;
-    let code = regions.iter().filter(|region| region.kind == REGION_CODE);
-    let mut code: Vec<Range<u64>> = code
-        .map(|region| region.address..region.address.saturating_add(region.bytes))
-        .collect();
-    let jumps = presence.springboards.iter().filter_map(springboard_jump);
-    code.extend(jumps.map(|jump| jump..jump.saturating_add(1)));
-    code.sort_unstable_by_key(|range| range.start);
     let deadline = Instant::now() + PATIENCE;
     let pool = regions.iter().find(|region| region.kind == REGION_RETURNS);
     let mut stopped = stopped;
@@ -252,7 +276,7 @@ fn leave(
         let mut inside = false;
         let threads: Vec<i32> = stopped.threads().collect();
         for tid in threads {
-            inside |= is_inside(process, &mut stopped, tid, &code, presence)?;
+            inside |= is_inside(process, &mut stopped, tid, presence)?;
         }
         let late = Instant::now() > deadline;
         if !inside {
@@ -280,20 +304,9 @@ fn leave(
     }
 }
 
-/// Whether a thread is in our code (`code`: ascending, disjoint) and cannot be moved out of it.
-fn is_inside(
-    process: &Process,
-    stopped: &mut Stopped,
-    tid: i32,
-    code: &[Range<u64>],
-    presence: &Presence,
-) -> Result<bool, SessionError> {
-    let ours = |address: u64| {
-        let before = code.partition_point(|range| range.start <= address).checked_sub(1);
-        before
-            .and_then(|index| code.get(index))
-            .is_some_and(|range| range.contains(&address))
-    };
+/// Whether a thread is in our code and cannot be moved out of it.
+fn is_inside(process: &Process, stopped: &mut Stopped, tid: i32, presence: &Presence) -> Result<bool, SessionError> {
+    let Presence { code, map, .. } = presence;
     let mut registers = stopped.registers(tid)?;
     let mut changed = false;
     if presence.lent != 0 && registers.fs_base == presence.lent {
@@ -301,7 +314,7 @@ fn is_inside(
         changed = true;
     }
     let mut inside = false;
-    if ours(registers.rip) {
+    if code.holds(registers.rip) {
         match presence.departures.get(&registers.rip) {
             // Not one that steps through a copy: its flags and its mask are to be put back by its own signal handler.
             Some(original) if registers.eflags & TRAP_FLAG == 0 => {
@@ -314,30 +327,7 @@ fn is_inside(
     if changed {
         stopped.set_registers(tid, &registers)?;
     }
-    Ok(inside || has_pending_trap(process.pid(), tid) || stack_holds(process.memory(), registers.rsp, ours))
-}
-
-/// Whether a thread has met one of our trapping bytes, and its signal is still to be delivered: our action must be there
-/// when it is.
-fn has_pending_trap(pid: i32, tid: i32) -> bool {
-    const TRAPS: u64 = 1 << (5 - 1) | 1 << (4 - 1);
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-    let pending = status.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-    pending
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .is_some_and(|mask| mask & TRAPS != 0)
-}
-
-/// Whether a word between the stack pointer and the stack's end is an address of ours: a return address into a handler,
-/// or the instruction pointer in a signal frame. What lies there by chance is taken for one too.
-fn stack_holds(memory: &Memory, rsp: u64, ours: impl Fn(u64) -> bool) -> bool {
-    let start = rsp & !7;
-    let mut bytes = vec![0; STACK_BYTES_MAX];
-    let read = memory.read_some(TargetAddress(start), &mut bytes).unwrap_or(0);
-    let words = bytes.get(..read).unwrap_or_default().chunks_exact(8);
-    words
-        .filter_map(|word| word.try_into().ok())
-        .any(|word| ours(u64::from_le_bytes(word)))
+    Ok(inside || stopped.has_queued_trap(tid) || code.is_awaited_on(process.memory(), map, registers.rsp))
 }
 
 /// Unmaps from the table's end to its start, where the arena is: until then the target describes itself. A region may

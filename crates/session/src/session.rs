@@ -542,6 +542,7 @@ impl Session {
         {
             self.note_exit(exit)?;
         }
+        self.look_for_exec();
         if let Some(attachment) = self.attachment.as_mut() {
             attachment.beat()?;
             self.take_libraries()?;
@@ -585,6 +586,7 @@ impl Session {
     /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
     pub fn end(&mut self) -> Result<(Vec<Output>, Detached), SessionError> {
         self.starting = None;
+        self.look_for_exec();
         let mut detached = if self.exited.is_none() {
             self.detach()
         } else {

@@ -29,6 +29,8 @@ use crate::{ThreadId, attach, restart, threads};
 
 /// How long a thread may take to leave an uninterruptible sleep, and how long to stop.
 const LIMIT: Duration = Duration::from_secs(1);
+/// The same of one that is ready to run, and stops as soon as a busy machine lets it.
+const BUSY_LIMIT: Duration = Duration::from_secs(20);
 /// How long letting go waits for one that could not be stopped.
 const STRAGGLER_LIMIT: Duration = Duration::from_secs(5);
 /// Threads of one process at most: the kernel's own default limit is lower on most machines.
@@ -238,6 +240,12 @@ impl Stopped {
         self.registers(tid).map(|registers| TargetAddress(registers.fs_base))
     }
 
+    /// Whether a SIGTRAP or SIGILL waits for the thread: it has met a trap, and is still to be told.
+    pub fn has_queued_trap(&self, tid: ThreadId) -> bool {
+        // An error: the thread was killed, and will take no signal.
+        raw::has_queued(tid, 1 << (libc::SIGTRAP - 1) | 1 << (libc::SIGILL - 1)).unwrap_or(false)
+    }
+
     /// Which signals the thread blocks; bit n-1 is signal n. Of a thread in ppoll, sigsuspend and the like: which it will
     /// block afterwards.
     ///
@@ -360,6 +368,7 @@ impl Stopped {
     fn await_all(&mut self) -> Result<(), StopError> {
         let pid = self.process.pid();
         let mut patience = Patience::until(Instant::now() + LIMIT);
+        let busy = Instant::now() + BUSY_LIMIT;
         let mut waiting = self.running();
         let mut executed = false;
         while !waiting.is_empty() {
@@ -382,6 +391,10 @@ impl Stopped {
             }
             if let (Some(&tid), false) = (waiting.first(), patience.pause()) {
                 let state = threads::state(pid, tid).unwrap_or('?');
+                if state == 'R' && Instant::now() < busy {
+                    patience = Patience::until(Instant::now() + LIMIT);
+                    continue;
+                }
                 return Err(StopError::Uninterruptible {
                     pid,
                     tid,

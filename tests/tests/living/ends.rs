@@ -1,9 +1,12 @@
 //! Every way in which a program ends: the results are complete, and its exit is its own.
 
+use std::process::Command;
+
+use nanoprobe_tests::command::Running;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, value};
-use nanoprobe_tests::tracer::{Tracer, start_waiting};
+use nanoprobe_tests::tracer::{Form, Tracer, start_waiting};
 
 const WAYS: [(&str, i32); 10] = [
     ("return", 0),
@@ -67,4 +70,20 @@ live_tests! {
         let traced = Tracer::new(form).clause(clause).command(&program("exits.c"), "return").run().complete();
         assert_eq!(value(&traced.results), 1);
     }
+}
+
+/// A program that executes another takes its probes with it, which is said; the process is followed to its end.
+#[test]
+fn an_exec_is_told() {
+    let mut target = Running::start(Command::new("/bin/sh").args(["-c", "read line; exec cat"]));
+    let clause = "pid$target:libc:read:entry,pid$target:libc:execve:entry { @ = count(); }";
+    let mut tracing = Tracer::new(Form::Default).clause(clause).attach(target.pid());
+    target.write("go\n");
+    let told = |tracer: &Running| tracer.stderr().contains("cat: its probes are gone");
+    tracing.running.wait_until("telling of the exec", told);
+    target.close_input();
+    target.finish().success();
+    let traced = tracing.finish().success();
+    assert!(value(&traced.results) >= 1);
+    assert_eq!(traced.finished.stderr.matches("its probes are gone").count(), 1);
 }

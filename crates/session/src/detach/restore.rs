@@ -17,7 +17,9 @@ use nanoprobe_arena::{Bytes, ControlBlock, Structure as _};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Process, Stopped, WayHome};
 
-use super::{Detached, PATIENCE, Presence, is_arena, is_code, is_springboard, leave, mapped_parts, restore_sites};
+use super::{
+    Detached, PATIENCE, Presence, is_arena, is_code, is_springboard, leave, mapped_parts, our_code, restore_sites,
+};
 use crate::error::SessionError;
 use crate::signals;
 
@@ -104,10 +106,14 @@ fn take_back(
         signals::put_back(head, stopped)
     };
     // Without the tracer's tables nobody can be moved out of a detour; everybody gets out by running on.
+    let installed = head.installed.iter().map(|action| action.restorer);
+    let restorer = installed.max().unwrap_or(0);
     let presence = Presence {
         arena: Some(TargetAddress(head.arena_address)),
         regions,
+        code: our_code(regions, &springboards, restorer),
         springboards: &springboards,
+        map: &map,
         departures: &BTreeMap::new(),
         lent,
     };

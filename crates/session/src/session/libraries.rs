@@ -102,7 +102,11 @@ impl Session {
         let Some(memory) = self.memory() else { return Ok(()) };
         let control = nanoprobe_arena::ControlBlock::open(memory)?;
         let (event, answered) = control.library_events()?;
-        if event == answered || self.exited.is_some() {
+        let is_gone = self
+            .attachment
+            .as_ref()
+            .is_none_or(|attachment| attachment.regions.is_empty());
+        if event == answered || self.exited.is_some() || is_gone {
             return Ok(());
         }
         let pulse = self.pulse();
@@ -129,6 +133,32 @@ impl Session {
     pub(super) fn pulse(&self) -> Option<Pulse> {
         let arena = self.attachment.as_ref()?.arena.clone()?;
         Some(Pulse::start(arena))
+    }
+
+    /// Whoever executes another program has a new address space: our patches went with the old one, and there is nothing
+    /// to be taken back. What was recorded is kept; the process is followed to its end.
+    pub(super) fn look_for_exec(&mut self) {
+        let (Some(process), Some(attachment)) = (&self.process, &mut self.attachment) else {
+            return;
+        };
+        let arena = attachment.addresses.arena;
+        let is_gone = || {
+            matches!(
+                process.memory().read_u64(arena),
+                Err(nanoprobe_target::MemoryError::Gone { .. })
+            )
+        };
+        // One that has ended has no map either.
+        if self.exited.is_some() || attachment.regions.is_empty() || !is_gone() || process.map().is_err() {
+            return;
+        }
+        attachment.leave_behind();
+        let program = std::fs::read_link(format!("/proc/{}/exe", process.pid())).unwrap_or_default();
+        self.outputs.push_back(Output::Warning(format!(
+            "process {} executed {}: its probes are gone",
+            process.pid(),
+            program.display()
+        )));
     }
 
     pub(super) fn target_is_gone(&self) -> bool {

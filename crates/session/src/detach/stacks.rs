@@ -1,0 +1,183 @@
+//! Whether a stack leads back into our code.
+//!
+//! A thread whose instruction pointer is elsewhere can come back in three ways only. Our code calls nothing of the
+//! program's but its signal handlers, so there is no other return address to look for.
+//!
+//! | on the stack | is |
+//! |---|---|
+//! | a signal frame that is not ours, whose saved `rip` is in our code | a handler of the program's interrupted a detour |
+//! | a signal frame of ours | we have handed a signal on, and the program's handler returns to our restorer |
+//! | a return address behind an indirect call in the agent | the same, had the compiler made it a call |
+//!
+//! Stacks are full of what was there before. A frame of ours that has done its work looks like one that still waits; but
+//! it was a trap, and leads into a detour, which a trap that was handed on does not. Other addresses of ours, those of
+//! detours that have called handlers for one, are nothing that anybody returns to.
+//!
+//! ```text
+//!   frame + 0    where the handler returns to (the restorer)
+//!         + 8    struct ucontext: flags, link, stack; + 48 registers
+//!         + 176  rip, flags
+//!         + 192  cs, gs, fs, ss
+//!         + 200  error code, trap number
+//! ```
+
+use std::ops::Range;
+
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Map, Memory};
+
+/// How much of a stack is searched.
+const STACK_BYTES_MAX: usize = 256 << 10;
+/// Words from a frame's start.
+const FLAGS: usize = 1;
+const LINK: usize = 2;
+const RIP: usize = 22;
+const SEGMENTS: usize = 24;
+const TRAP_NUMBER: usize = 26;
+/// The highest of the flags of struct ucontext: UC_STRICT_RESTORE_SS and below.
+const FLAGS_MAX: u64 = 7;
+const USER_CS: u64 = 0x33;
+/// Processor exceptions: #BP and #UD.
+const TRAPS: [u64; 2] = [3, 6];
+
+/// Our code in a target.
+pub(super) struct OurCode {
+    /// All of it, ascending and disjoint.
+    pub ranges: Vec<Range<u64>>,
+    /// The agent's image.
+    pub image: Range<u64>,
+    /// What our signal handlers return to; 0: there are none.
+    pub restorer: u64,
+}
+
+impl OurCode {
+    /// Whether an address is in it.
+    pub fn holds(&self, address: u64) -> bool {
+        let before = self.ranges.partition_point(|range| range.start <= address).checked_sub(1);
+        before.and_then(|index| self.ranges.get(index)).is_some_and(|range| range.contains(&address))
+    }
+
+    /// Whether a thread with this stack pointer will come back.
+    pub fn is_awaited_on(&self, memory: &Memory, map: &Map, rsp: u64) -> bool {
+        let start = rsp & !7;
+        // A stack ends with its mapping; what lies behind is another's.
+        let end = map.find(TargetAddress(rsp)).map_or(u64::MAX, |mapping| mapping.end.0);
+        let bytes = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
+        let mut stack = vec![0; bytes.min(STACK_BYTES_MAX)];
+        let read = memory.read_some(TargetAddress(start), &mut stack).unwrap_or(0);
+        let words = stack.get(..read).unwrap_or_default().chunks_exact(8);
+        let words: Vec<u64> = words
+            .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
+            .collect();
+        let before = |address: u64| memory.read_array::<6>(TargetAddress(address.wrapping_sub(6))).ok();
+        self.is_awaited_in(&words, before)
+    }
+
+    /// `before`: the six bytes in front of an address.
+    fn is_awaited_in(&self, words: &[u64], before: impl Fn(u64) -> Option<[u8; 6]>) -> bool {
+        let ours = words.iter().enumerate().filter(|(_, word)| self.holds(**word));
+        ours.into_iter().any(|(index, word)| {
+            if *word == self.restorer && is_frame(words, index) {
+                let field = |offset: usize| words.get(index + offset).copied().unwrap_or(0);
+                return !(self.holds(field(RIP)) && TRAPS.contains(&field(TRAP_NUMBER)));
+            }
+            match index.checked_sub(RIP) {
+                Some(frame) if is_frame(words, frame) => words.get(frame).is_none_or(|back| !self.holds(*back)),
+                _ => self.image.contains(word) && before(*word).is_some_and(|bytes| ends_with_indirect_call(&bytes)),
+            }
+        })
+    }
+}
+
+/// Whether a signal frame may start at this word.
+fn is_frame(words: &[u64], start: usize) -> bool {
+    let field = |offset: usize| words.get(start + offset).copied();
+    field(FLAGS).is_some_and(|flags| flags <= FLAGS_MAX)
+        && field(LINK) == Some(0)
+        && field(SEGMENTS).is_some_and(|segments| segments & 0xffff == USER_CS)
+}
+
+/// `call` of a register or of memory, in each of its lengths.
+fn ends_with_indirect_call(bytes: &[u8; 6]) -> bool {
+    const CALL: u8 = 0xff;
+    let is_call = |at: usize, modes: Range<u8>| {
+        let found = (bytes.get(at).copied(), bytes.get(at + 1).copied());
+        matches!(found, (Some(CALL), Some(mode)) if modes.contains(&mode))
+    };
+    is_call(4, 0xd0..0xd8)
+        || is_call(4, 0x10..0x14)
+        || is_call(3, 0x50..0x58)
+        || is_call(0, 0x90..0x98)
+        || is_call(0, 0x15..0x16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RESTORER: u64 = 0x1100;
+    const DETOUR: u64 = 0x5010;
+    const PROGRAM: u64 = 0x9000;
+
+    fn code() -> OurCode {
+        OurCode {
+            ranges: vec![0x1000..0x3000, 0x5000..0x6000],
+            image: 0x1000..0x2000,
+            restorer: RESTORER,
+        }
+    }
+
+    fn frame(back: u64, rip: u64, trap: u64) -> Vec<u64> {
+        let mut words = vec![0xaaaa; 40];
+        words[..3].copy_from_slice(&[back, 7, 0]);
+        words[RIP] = rip;
+        words[SEGMENTS] = 0x2b << 48 | USER_CS;
+        words[TRAP_NUMBER] = trap;
+        words
+    }
+
+    fn is_awaited(words: &[u64]) -> bool {
+        code().is_awaited_in(words, |_| Some([0x90; 6]))
+    }
+
+    #[test]
+    fn what_lies_there_by_chance_is_not_awaited() {
+        assert!(!is_awaited(&[]));
+        assert!(!is_awaited(&[DETOUR, 0, RESTORER, 0x1500, 0x2500]));
+        assert!(!is_awaited(&frame(RESTORER, DETOUR, 3)), "a trap that was redirected");
+        assert!(!is_awaited(&frame(PROGRAM, PROGRAM, 14)), "a frame of the program's");
+    }
+
+    #[test]
+    fn frames_that_lead_back_are() {
+        for before in [0, 1, 30] {
+            let on = |frame: Vec<u64>| is_awaited(&[vec![1; before], frame, vec![DETOUR; 3]].concat());
+            assert!(on(frame(PROGRAM, DETOUR, 0)), "a detour that was interrupted");
+            assert!(on(frame(PROGRAM, 0x2500, 0)), "a handler that was interrupted");
+            assert!(on(frame(RESTORER, PROGRAM, 3)), "a trap that was handed on");
+            assert!(on(frame(RESTORER, DETOUR, 14)), "a fault of the detour's own");
+        }
+    }
+
+    #[test]
+    fn calls_out_of_the_agent_are() {
+        let calls: [[u8; 6]; 4] = [
+            [0, 0, 0, 0, 0xff, 0xd0],
+            [0, 0, 0, 0x41, 0xff, 0xd7],
+            [0, 0, 0, 0xff, 0x55, 8],
+            [0xff, 0x15, 1, 2, 3, 4],
+        ];
+        for bytes in calls {
+            assert!(code().is_awaited_in(&[1, 0x1500], |_| Some(bytes)), "{bytes:x?}");
+            assert!(
+                !code().is_awaited_in(&[1, DETOUR], |_| Some(bytes)),
+                "detours call handlers, which are ours"
+            );
+        }
+        assert!(
+            !code().is_awaited_in(&[0x1500], |_| Some([0xe8, 0, 0, 0, 0, 0])),
+            "a call within the agent"
+        );
+        assert!(!code().is_awaited_in(&[0x1500], |_| None));
+    }
+}

@@ -1,0 +1,219 @@
+/* Functions that are executed from every one of their instructions, in every way there is, while they are patched and
+ * unpatched.
+ *
+ *   torture SPINNERS       prints `arrival ADDRESS RESULT TID` for each instruction, then `ready`; then obeys lines:
+ *     frames               each parked thread takes a signal whose frame leads to its arrival; `parked` when all sleep
+ *     release              they return from it; `released` when all results were right
+ *     arrived N            `arrived` when parked threads have come back N times in all
+ *     stop                 ends: `calls N`, `OK`
+ *
+ * A thread is parked in a system call; who moves it to its arrival (a debugger, a signal frame) leaves the stack as it is
+ * there and sets eax to 1000, edi to 0, the carry flag to 0. A wrong result ends the program with FAILED. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+/* clang-format off */
+#define FUNCTION(name) ".p2align 4\n.globl " name "\n.type " name ", @function\n" name ":\n"
+#define END(name) ".size " name ", . - " name "\n"
+__asm__(".text\n"
+	/* Boundaries at 2 and 4 of a jump. */
+	FUNCTION("t_twos") " incl %eax\n incl %eax\n incl %eax\n incl %eax\n incl %eax\n incl %eax\n ret\n" END("t_twos")
+	/* At 1, 2, 3 and 4. */
+	FUNCTION("t_ones") " cmc\n cmc\n cmc\n cmc\n cmc\n cmc\n sbbl %eax, %eax\n ret\n" END("t_ones")
+	/* None. */
+	FUNCTION("t_jump") " addl $0x11111111, %eax\n incl %eax\n addl $7, %eax\n ret\n" END("t_jump")
+	/* A relative operand is displaced, and reaches out of the jump. */
+	FUNCTION("t_long") " xorl %edx, %edx\n addq t_seven(%rip), %rax\n leal 3(%rax), %eax\n ret\n" END("t_long")
+	/* As compiled functions begin; only its first instruction can be arrived at without its frame. */
+	FUNCTION("t_frame") " pushq %rbp\n movq %rsp, %rbp\n leal 5(%rax,%rdi), %eax\n popq %rbp\n ret\n" END("t_frame")
+	/* A call, which a pun leaves in place. */
+	FUNCTION("t_pun") " incl %eax\n call go_add\n incl %eax\n ret\n" END("t_pun")
+	/* Stores what it has come to: for arrivals that lose their result. */
+	FUNCTION("t_store") " incl %eax\n incl %eax\n incl %eax\n movl %eax, (%rdi)\n ret\n" END("t_store")
+	".skip 4096, 0xcc\n"
+	FUNCTION("go_add") " addl $100, %eax\n ret\n" END("go_add")
+	/* int go_call(void *where, int eax, int carry), by a call, a jump and a return. */
+	FUNCTION("go_call") " pushq %rbx\n movq %rdi, %rbx\n xorl %edi, %edi\n movl %esi, %eax\n shrl $1, %edx\n"
+	" call *%rbx\n popq %rbx\n ret\n" END("go_call")
+	FUNCTION("go_jump") " movq %rdi, %r11\n xorl %edi, %edi\n movl %esi, %eax\n shrl $1, %edx\n jmp *%r11\n" END("go_jump")
+	FUNCTION("go_return") " pushq %rdi\n movl $0, %edi\n movl %esi, %eax\n shrl $1, %edx\n ret\n" END("go_return")
+	/* Sleeps for ever; who is moved on returns with what is in eax then. */
+	FUNCTION("go_park") "1: movl $34, %eax\n syscall\n jmp 1b\n" END("go_park")
+	FUNCTION("go_leave") " movl $-1, %eax\n ret\n" END("go_leave")
+	".section .rodata\n.p2align 3\nt_seven: .quad 7\n.text\n");
+/* clang-format on */
+
+extern char t_twos[], t_ones[], t_jump[], t_long[], t_frame[], t_pun[], t_store[], go_leave[];
+int go_call(const void *where, int eax, int carry);
+int go_jump(const void *where, int eax, int carry);
+int go_return(const void *where, int eax, int carry);
+int go_park(void);
+
+struct arrival {
+	char *where;
+	int adds; /* to eax; -1: what t_ones says after `flips` more instructions */
+	int flips;
+};
+
+#define TWO(k) { t_twos + 2 * (k), 6 - (k), 0 }
+#define ONE(k) { t_ones + (k), -1, 6 - (k) }
+static const struct arrival arrivals[] = {
+	TWO(0), TWO(1), TWO(2), TWO(3), TWO(4), TWO(5), TWO(6),
+	ONE(0), ONE(1), ONE(2), ONE(3), ONE(4), ONE(5), ONE(6),
+	{ t_jump, 0x11111119, 0 }, { t_jump + 5, 8, 0 }, { t_jump + 7, 7, 0 },
+	{ t_long, 10, 0 }, { t_long + 2, 10, 0 }, { t_long + 9, 3, 0 },
+	{ t_frame, 5, 0 },
+	{ t_pun, 102, 0 }, { t_pun + 2, 101, 0 }, { t_pun + 7, 1, 0 },
+};
+enum { ARRIVALS = sizeof(arrivals) / sizeof(arrivals[0]) };
+
+static volatile int stopping, releases, in_handler, came_back;
+static long calls;
+static pthread_t parked[ARRIVALS];
+static volatile int tids[ARRIVALS];
+
+static int result_of(const struct arrival *arrival, int eax, int carry)
+{
+	return arrival->adds == -1 ? -((carry + arrival->flips) & 1) : eax + arrival->adds;
+}
+
+static void check(const struct arrival *arrival, const char *way, int found, int right)
+{
+	if (found == right)
+		return;
+	printf("FAILED: %s to t_twos%+ld: %d instead of %d\n", way, (long)(arrival->where - t_twos), found, right);
+	fflush(stdout);
+	_exit(1);
+}
+
+static void by_context(int offset)
+{
+	char stack[32768];
+	ucontext_t here, there;
+	volatile int stored = -1;
+	getcontext(&there);
+	there.uc_stack.ss_sp = stack;
+	there.uc_stack.ss_size = sizeof(stack);
+	there.uc_link = &here;
+	makecontext(&there, (void (*)(void))(t_store + 2 * offset), 1, &stored);
+	/* It begins with eax 0. */
+	swapcontext(&here, &there);
+	struct arrival arrival = { t_store + 2 * offset, 3 - offset, 0 };
+	check(&arrival, "swapcontext", stored, 3 - offset);
+}
+
+static void *spin(void *unused)
+{
+	long count = 0;
+	for (unsigned round = 0; !stopping; round++) {
+		for (int i = 0; i < ARRIVALS; i++) {
+			const struct arrival *arrival = &arrivals[i];
+			int carry = round & 1, eax = (int)(round & 0xffff);
+			check(arrival, "call", go_call(arrival->where, eax, carry), result_of(arrival, eax, carry));
+			check(arrival, "jump", go_jump(arrival->where, eax, carry), result_of(arrival, eax, carry));
+			check(arrival, "return", go_return(arrival->where, eax, carry), result_of(arrival, eax, carry));
+			count += 3;
+		}
+		by_context((int)(round % 3));
+	}
+	__atomic_fetch_add(&calls, count, __ATOMIC_RELAXED);
+	return unused;
+}
+
+static void *park(void *argument)
+{
+	const struct arrival *arrival = argument;
+	int index = (int)(arrival - arrivals);
+	tids[index] = (int)syscall(SYS_gettid);
+	for (;;) {
+		int found = go_park();
+		if (found == -1 && stopping)
+			return NULL;
+		check(arrival, "park", found, result_of(arrival, 1000, 0));
+		__atomic_fetch_add(&came_back, 1, __ATOMIC_SEQ_CST);
+	}
+}
+
+static void on_signal(int signal, siginfo_t *information, void *context)
+{
+	greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
+	(void)information;
+	if (signal == SIGUSR2) {
+		registers[REG_RIP] = (greg_t)go_leave;
+		return;
+	}
+	for (int i = 0; i < ARRIVALS; i++)
+		if (pthread_equal(parked[i], pthread_self()))
+			registers[REG_RIP] = (greg_t)arrivals[i].where;
+	registers[REG_RAX] = 1000;
+	registers[REG_RDI] = 0;
+	registers[REG_EFL] &= ~1L;
+	int release = releases;
+	__atomic_fetch_add(&in_handler, 1, __ATOMIC_SEQ_CST);
+	while (releases == release)
+		usleep(100);
+	__atomic_fetch_sub(&in_handler, 1, __ATOMIC_SEQ_CST);
+}
+
+static void wait_until(const volatile int *value, int wanted)
+{
+	while (__atomic_load_n(value, __ATOMIC_SEQ_CST) != wanted)
+		usleep(100);
+}
+
+int main(int argc, char **argv)
+{
+	int spinners = argc > 1 ? atoi(argv[1]) : 2, expected = 0;
+	pthread_t threads[64];
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	struct sigaction action = { .sa_sigaction = on_signal, .sa_flags = SA_SIGINFO };
+	sigaction(SIGUSR1, &action, NULL);
+	sigaction(SIGUSR2, &action, NULL);
+	for (int i = 0; i < ARRIVALS; i++) {
+		if (pthread_create(&parked[i], NULL, park, (void *)&arrivals[i]))
+			return 2;
+		while (!tids[i])
+			usleep(100);
+		printf("arrival %lx %d\n", (long)arrivals[i].where, tids[i]);
+	}
+	for (int i = 0; i < spinners && i < 64; i++)
+		if (pthread_create(&threads[i], NULL, spin, NULL))
+			return 2;
+	printf("ready\n");
+	char line[64];
+	while (fgets(line, sizeof(line), stdin)) {
+		if (strcmp(line, "frames\n") == 0) {
+			for (int i = 0; i < ARRIVALS; i++)
+				pthread_kill(parked[i], SIGUSR1);
+			wait_until(&in_handler, ARRIVALS);
+			printf("parked\n");
+		} else if (strcmp(line, "release\n") == 0) {
+			expected += ARRIVALS;
+			releases++;
+			wait_until(&came_back, expected);
+			printf("released\n");
+		} else if (strncmp(line, "arrived ", 8) == 0) {
+			expected += atoi(line + 8);
+			wait_until(&came_back, expected);
+			printf("arrived\n");
+		} else {
+			break;
+		}
+	}
+	stopping = 1;
+	for (int i = 0; i < spinners && i < 64; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < ARRIVALS; i++) {
+		pthread_kill(parked[i], SIGUSR2);
+		pthread_join(parked[i], NULL);
+	}
+	printf("calls %ld\nOK\n", calls);
+	return 0;
+}
