@@ -391,7 +391,8 @@ impl Stopped {
             }
             if let (Some(&tid), false) = (waiting.first(), patience.pause()) {
                 let state = threads::state(pid, tid).unwrap_or('?');
-                if state == 'R' && Instant::now() < busy {
+                // 't': it has stopped since it was looked at.
+                if matches!(state, 'R' | 't') && Instant::now() < busy {
                     patience = Patience::until(Instant::now() + LIMIT);
                     continue;
                 }

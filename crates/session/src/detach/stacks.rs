@@ -1,6 +1,6 @@
 //! Whether a stack leads back into our code.
 //!
-//! A thread whose instruction pointer is elsewhere can come back in three ways only. Our code calls nothing of the
+//! A thread whose instruction pointer is elsewhere can come back in four ways only. Our code calls nothing of the
 //! program's but its signal handlers, so there is no other return address to look for.
 //!
 //! | on the stack | is |
@@ -8,6 +8,7 @@
 //! | a signal frame that is not ours, whose saved `rip` is in our code | a handler of the program's interrupted a detour |
 //! | a signal frame of ours | we have handed a signal on, and the program's handler returns to our restorer |
 //! | a return address behind an indirect call in the agent | the same, had the compiler made it a call |
+//! | the address of a thunk | a return address that was replaced, and could not be put back (`agent/returns.h`) |
 //!
 //! Stacks are full of what was there before. A frame of ours that has done its work looks like one that still waits; but
 //! it was a trap, and leads into a detour, which a trap that was handed on does not. Other addresses of ours, those of
@@ -37,6 +38,8 @@ const TRAP_NUMBER: usize = 26;
 /// The highest of the flags of struct ucontext: UC_STRICT_RESTORE_SS and below.
 const FLAGS_MAX: u64 = 7;
 const USER_CS: u64 = 0x33;
+/// How the thunk of a replaced return address begins: [`nanoprobe_agent::thunks`].
+const THUNK: [u8; 7] = [0x48, 0x8d, 0x64, 0x24, 0xe8, 0x50, 0xb8];
 /// Processor exceptions: #BP and #UD.
 const TRAPS: [u64; 2] = [3, 6];
 
@@ -53,8 +56,13 @@ pub(super) struct OurCode {
 impl OurCode {
     /// Whether an address is in it.
     pub fn holds(&self, address: u64) -> bool {
-        let before = self.ranges.partition_point(|range| range.start <= address).checked_sub(1);
-        before.and_then(|index| self.ranges.get(index)).is_some_and(|range| range.contains(&address))
+        let before = self
+            .ranges
+            .partition_point(|range| range.start <= address)
+            .checked_sub(1);
+        before
+            .and_then(|index| self.ranges.get(index))
+            .is_some_and(|range| range.contains(&address))
     }
 
     /// Whether a thread with this stack pointer will come back.
@@ -69,12 +77,11 @@ impl OurCode {
         let words: Vec<u64> = words
             .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
             .collect();
-        let before = |address: u64| memory.read_array::<6>(TargetAddress(address.wrapping_sub(6))).ok();
-        self.is_awaited_in(&words, before)
+        self.is_awaited_in(&words, |address| memory.read_array(TargetAddress(address)).ok())
     }
 
-    /// `before`: the six bytes in front of an address.
-    fn is_awaited_in(&self, words: &[u64], before: impl Fn(u64) -> Option<[u8; 6]>) -> bool {
+    /// `code_at`: eight bytes of our code.
+    fn is_awaited_in(&self, words: &[u64], code_at: impl Fn(u64) -> Option<[u8; 8]>) -> bool {
         let ours = words.iter().enumerate().filter(|(_, word)| self.holds(**word));
         ours.into_iter().any(|(index, word)| {
             if *word == self.restorer && is_frame(words, index) {
@@ -83,9 +90,15 @@ impl OurCode {
             }
             match index.checked_sub(RIP) {
                 Some(frame) if is_frame(words, frame) => words.get(frame).is_none_or(|back| !self.holds(*back)),
-                _ => self.image.contains(word) && before(*word).is_some_and(|bytes| ends_with_indirect_call(&bytes)),
+                _ => self.is_returned_to(*word, &code_at),
             }
         })
+    }
+
+    fn is_returned_to(&self, address: u64, code_at: impl Fn(u64) -> Option<[u8; 8]>) -> bool {
+        let is_thunk = code_at(address).is_some_and(|bytes| bytes.starts_with(&THUNK));
+        let before = || code_at(address.wrapping_sub(8)).is_some_and(|bytes| ends_with_indirect_call(&bytes));
+        is_thunk || self.image.contains(&address) && before()
     }
 }
 
@@ -97,18 +110,18 @@ fn is_frame(words: &[u64], start: usize) -> bool {
         && field(SEGMENTS).is_some_and(|segments| segments & 0xffff == USER_CS)
 }
 
-/// `call` of a register or of memory, in each of its lengths.
-fn ends_with_indirect_call(bytes: &[u8; 6]) -> bool {
+/// `call` of a register or of memory, in each of its lengths, at the end of these bytes.
+fn ends_with_indirect_call(bytes: &[u8; 8]) -> bool {
     const CALL: u8 = 0xff;
-    let is_call = |at: usize, modes: Range<u8>| {
-        let found = (bytes.get(at).copied(), bytes.get(at + 1).copied());
-        matches!(found, (Some(CALL), Some(mode)) if modes.contains(&mode))
+    let is_call = |length: usize, modes: Range<u8>| {
+        let call = bytes.get(bytes.len().saturating_sub(length)..).unwrap_or_default();
+        matches!(call, [CALL, mode, ..] if modes.contains(mode))
     };
-    is_call(4, 0xd0..0xd8)
-        || is_call(4, 0x10..0x14)
+    is_call(2, 0xd0..0xd8)
+        || is_call(2, 0x10..0x14)
         || is_call(3, 0x50..0x58)
-        || is_call(0, 0x90..0x98)
-        || is_call(0, 0x15..0x16)
+        || is_call(6, 0x90..0x98)
+        || is_call(6, 0x15..0x16)
 }
 
 #[cfg(test)]
@@ -137,7 +150,7 @@ mod tests {
     }
 
     fn is_awaited(words: &[u64]) -> bool {
-        code().is_awaited_in(words, |_| Some([0x90; 6]))
+        code().is_awaited_in(words, |_| Some([0x90; 8]))
     }
 
     #[test]
@@ -161,11 +174,11 @@ mod tests {
 
     #[test]
     fn calls_out_of_the_agent_are() {
-        let calls: [[u8; 6]; 4] = [
-            [0, 0, 0, 0, 0xff, 0xd0],
-            [0, 0, 0, 0x41, 0xff, 0xd7],
-            [0, 0, 0, 0xff, 0x55, 8],
-            [0xff, 0x15, 1, 2, 3, 4],
+        let calls: [[u8; 8]; 4] = [
+            [0, 0, 0, 0, 0, 0, 0xff, 0xd0],
+            [0, 0, 0, 0, 0, 0x41, 0xff, 0xd7],
+            [0, 0, 0, 0, 0, 0xff, 0x55, 8],
+            [0, 0, 0xff, 0x15, 1, 2, 3, 4],
         ];
         for bytes in calls {
             assert!(code().is_awaited_in(&[1, 0x1500], |_| Some(bytes)), "{bytes:x?}");
@@ -175,9 +188,19 @@ mod tests {
             );
         }
         assert!(
-            !code().is_awaited_in(&[0x1500], |_| Some([0xe8, 0, 0, 0, 0, 0])),
+            !code().is_awaited_in(&[0x1500], |_| Some([0, 0, 0, 0xe8, 0, 0, 0, 0])),
             "a call within the agent"
         );
         assert!(!code().is_awaited_in(&[0x1500], |_| None));
+    }
+    #[test]
+    fn a_replaced_return_address_is() {
+        let thunks = nanoprobe_agent::thunks(0x1000, 0x2500, 2);
+        let at = |address: u64| {
+            let offset = usize::try_from(address.checked_sub(0x2500)?).ok()?;
+            thunks.get(offset..offset + 8)?.try_into().ok()
+        };
+        assert!(code().is_awaited_in(&[1, 0x2510], at));
+        assert!(!code().is_awaited_in(&[1, 0x2518], at));
     }
 }
