@@ -24,10 +24,11 @@ use nix::unistd::Pid;
 const ENTRIES: &str = "pid$target:a.out:t_*:entry { @ = count(); }";
 const EVERYTHING: &str = "pid$target:a.out:t_*: { @ = count(); }";
 /// Text, tactic, and whether patches of that very tactic must have come of it.
-const WAYS: [(&str, Option<&str>); 6] = [
+const WAYS: [(&str, Option<&str>); 7] = [
     (ENTRIES, Some("jump")),
     (ENTRIES, Some("run")),
     (ENTRIES, Some("pun")),
+    (ENTRIES, Some("evict")),
     (ENTRIES, None),
     (EVERYTHING, None),
     (EVERYTHING, Some("trap")),
