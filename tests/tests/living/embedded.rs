@@ -24,8 +24,8 @@ live_tests! {
         assert_eq!(rows.get("constant_inside return"), None);
         let of = |function: &str| {
             let mut found: Vec<String> = rows
-                .iter()
-                .filter_map(|(key, _)| Some(key.strip_prefix(function)?.trim().to_owned()))
+                .keys()
+                .filter_map(|key| Some(key.strip_prefix(function)?.trim().to_owned()))
                 .filter(|name| name != "entry" && name != "return")
                 .collect();
             found.sort();
