@@ -28,9 +28,6 @@ pub(crate) mod context {
         KEY_CAPACITY = key_capacity,
         LOCALS = locals,
         CLAUSE_LOCALS = clause_locals,
-        RING_HEAD = ring_head,
-        RING_PENDING = ring_pending,
-        RING_RECORDS = ring_records,
     });
 }
 

@@ -59,7 +59,7 @@ impl Emitter<'_, '_> {
             }
         }
         if record.is_some() {
-            self.commit();
+            self.call(AgentFunction::Commit, &[]);
         }
         for status in exits {
             self.call(AgentFunction::Exit, &[status]);

@@ -1,12 +1,11 @@
 //! Records: room in the ring is reserved right after the predicate, fields are written in place.
 
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::Value;
 use nanoprobe_lang::layout::{FieldKind, RecordField, RecordLayout, record_layout, recorded_values};
 use nanoprobe_lang::program::{RecordAction, RecordKind};
 
 use super::Emitter;
 use crate::AgentFunction;
-use crate::contract::context;
 use crate::error::Error;
 
 /// The record being written.
@@ -34,18 +33,6 @@ impl Emitter<'_, '_> {
         self.enter(room);
         self.record = Some(address);
         Ok(Record { address, layout })
-    }
-
-    /// Publishes the record, as `np_ring_commit` of the agent does: the count first, then the head, which the tracer polls.
-    /// Stores stay in the order in which they are emitted.
-    pub(super) fn commit(&mut self) {
-        let records = self.context_load(context::RING_RECORDS);
-        let records = self.builder.ins().iadd_imm_s(records, 1);
-        self.context_store(records, context::RING_RECORDS);
-        let head = self.context_load(context::RING_PENDING);
-        self.context_store(head, context::RING_HEAD);
-        let none = self.constant(0);
-        self.context_store(none, context::RING_PENDING);
     }
 
     /// Writes the fields of one action; yields the status of an `exit()`.
