@@ -1,7 +1,8 @@
 //! A program is patched and unpatched while it executes, sleeps and stands at every instruction of what is patched. It
 //! checks its own results; afterwards its text is what it was.
 //!
-//! `NANOPROBE_TORTURE`: how often each tactic's patches come and go (default 100; 100000 in the long run).
+//! `NANOPROBE_TORTURE`: how often each tactic's patches come and go (default 200; 100000 in the long run, which is a command
+//! of CONTRIBUTING.md). With `--nocapture` each way says how long it took.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -9,6 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::options::{Options, StopPolicy};
@@ -23,19 +25,22 @@ use nix::unistd::Pid;
 
 const ENTRIES: &str = "pid$target:a.out:t_*:entry { @ = count(); }";
 const EVERYTHING: &str = "pid$target:a.out:t_*: { @ = count(); }";
-/// Text, tactic, and whether patches of that very tactic must have come of it.
-const WAYS: [(&str, Option<&str>); 7] = [
-    (ENTRIES, Some("jump")),
-    (ENTRIES, Some("run")),
-    (ENTRIES, Some("pun")),
-    (ENTRIES, Some("evict")),
-    (ENTRIES, None),
-    (EVERYTHING, None),
-    (EVERYTHING, Some("trap")),
+/// What is probed and how: the text, `-x tactic=` (patches of that very tactic must come of it), `-x trap=`.
+type Way = (&'static str, Option<&'static str>, Option<&'static str>);
+const WAYS: [Way; 9] = [
+    (ENTRIES, Some("jump"), None),
+    (ENTRIES, Some("run"), None),
+    (ENTRIES, Some("pun"), None),
+    (ENTRIES, Some("evict"), None),
+    (ENTRIES, None, None),
+    (EVERYTHING, None, None),
+    (EVERYTHING, Some("trap"), Some("emulate")),
+    (EVERYTHING, Some("trap"), Some("boost")),
+    (EVERYTHING, Some("trap"), Some("step")),
 ];
 
 fn cycles() -> u64 {
-    std::env::var("NANOPROBE_TORTURE").map_or(100, |text| text.parse().unwrap())
+    std::env::var("NANOPROBE_TORTURE").map_or(200, |text| text.parse().unwrap())
 }
 
 fn program() -> &'static Path {
@@ -131,7 +136,7 @@ impl Target {
         self.until(answer);
     }
 
-    fn attach(&self, text: &str, tactic: Option<&str>, stop: StopPolicy) -> Session {
+    fn attach(&self, (text, tactic, form): Way, stop: StopPolicy) -> Session {
         let macros = MacroValues {
             target: Some(i64::from(self.pid())),
             ..MacroValues::default()
@@ -139,6 +144,7 @@ impl Target {
         let sources = [Source::new("test", text)];
         let options = Options {
             tactic: tactic.map(str::to_owned),
+            trap: form.map(str::to_owned),
             stop,
             ..Options::default()
         };
@@ -179,13 +185,24 @@ impl Drop for Target {
     }
 }
 
+/// Lets this thread run whenever it can, if that is allowed: the program's threads never sleep, and beside them (and a busy
+/// machine's others) it would get a turn every few milliseconds. Threads and processes that it makes are as all are.
+fn run_whenever_ready() {
+    // SAFETY: the parameters are ours; failing changes nothing.
+    unsafe {
+        let parameters = libc::sched_param { sched_priority: 1 };
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameters);
+    }
+}
+
 /// All of the program's patches; how many.
 fn toggle(session: &mut Session, armed: bool) -> usize {
     session.set_armed(armed, &mut |_| true).unwrap().patches
 }
 
 fn come_and_go(spinners: u32, cycles: u64) {
-    for (text, tactic) in WAYS {
+    run_whenever_ready();
+    for way in WAYS {
         for stop in [StopPolicy::Never, StopPolicy::Always] {
             // The stop is the simpler; it gets its share.
             let cycles = if stop == StopPolicy::Always {
@@ -194,17 +211,19 @@ fn come_and_go(spinners: u32, cycles: u64) {
                 cycles
             };
             let target = Target::start(spinners);
-            let mut session = target.attach(text, tactic, stop);
+            let mut session = target.attach(way, stop);
             let all = toggle(&mut session, false);
             assert!(all > 0);
+            let started = Instant::now();
             for cycle in 0..cycles {
-                assert_eq!(toggle(&mut session, true), all, "{tactic:?} {cycle}");
-                assert_eq!(toggle(&mut session, false), all, "{tactic:?} {cycle}");
+                assert_eq!(toggle(&mut session, true), all, "{way:?} {cycle}");
+                assert_eq!(toggle(&mut session, false), all, "{way:?} {cycle}");
                 if cycle % 100 == 0 {
                     session.step().unwrap();
-                    assert!(!session.is_finished(), "{tactic:?}: it ended in cycle {cycle}");
+                    assert!(!session.is_finished(), "{way:?}: it ended in cycle {cycle}");
                 }
             }
+            println!("{way:?}, {stop:?}: {cycles} cycles in {:?}", started.elapsed());
             assert_eq!(toggle(&mut session, true), all);
             // Long enough for a probe to fire that was never armed for long.
             while session.snapshot().unwrap() == Default::default() {
@@ -259,9 +278,9 @@ impl Held {
 /// lead there.
 #[test]
 fn threads_stand_on_every_instruction() {
-    for (text, tactic) in WAYS {
+    for way in WAYS {
         let mut target = Target::start(1);
-        let mut session = target.attach(text, tactic, StopPolicy::Never);
+        let mut session = target.attach(way, StopPolicy::Never);
         let mut armed = true;
         for changes in [0, 1, 1, 2, 3, 1, 2] {
             for by_frames in [false, true] {
@@ -295,17 +314,17 @@ fn threads_stand_on_every_instruction() {
 /// Frames that lead to every instruction at the moment of attaching and of detaching.
 #[test]
 fn frames_are_there_at_attach_and_detach() {
-    for (text, tactic) in WAYS {
+    for way in WAYS {
         for stop in [StopPolicy::Auto, StopPolicy::Never, StopPolicy::Always] {
             let mut target = Target::start(1);
             target.ask("frames", "parked");
-            let session = target.attach(text, tactic, stop);
+            let session = target.attach(way, stop);
             target.ask("release", "released");
             target.ask("frames", "parked");
             let released = |target: &mut Target| target.ask("release", "released");
             let mut session = session;
             let detached = session.end().unwrap().1;
-            assert_eq!((detached.left_bytes, detached.foreign), (0, 0), "{tactic:?}");
+            assert_eq!((detached.left_bytes, detached.foreign), (0, 0), "{way:?}");
             released(&mut target);
             assert!(target.executable() == target.text, "the text differs");
             writeln!(target.input, "stop").unwrap();

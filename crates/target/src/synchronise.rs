@@ -104,7 +104,7 @@ impl Process {
     ) -> Result<(), E> {
         let pid = self.pid();
         let mut patience = Patience::until(Instant::now() + LIMIT);
-        let switches = threads::switches(pid, tid);
+        let mut switches = None;
         loop {
             match threads::state(pid, tid) {
                 None | Some('Z' | 'X' | 'x') => return Ok(()),
@@ -119,8 +119,11 @@ impl Process {
                         return visited;
                     }
                     // Somebody else traces it, and stops it.
-                    Err(StopError::Refused { .. }) if threads::switches(pid, tid) != switches => return Ok(()),
                     Err(error @ StopError::Refused { .. }) => {
+                        let now = threads::switches(pid, tid);
+                        if *switches.get_or_insert(now) != now {
+                            return Ok(());
+                        }
                         if !patience.pause() {
                             return Err(error.into());
                         }

@@ -1,7 +1,7 @@
 //! The threads of a process as /proc lists them: their numbers and states.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 
 use crate::error::MemoryError;
 use crate::status::Stat;
@@ -24,8 +24,11 @@ pub(crate) fn list(pid: ProcessId) -> Result<Vec<ThreadId>, MemoryError> {
 
 /// The letter of a thread's state; `None` when it is no more.
 pub(crate) fn state(pid: ProcessId, tid: ThreadId) -> Option<char> {
-    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
-    Stat::parse(&String::from_utf8_lossy(&text)).state
+    // One read: this is asked of every thread at every step of the protocol. The letter comes third, behind the name.
+    let mut start = [0; 128];
+    let mut file = fs::File::open(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let length = file.read(&mut start).ok()?;
+    Stat::parse(&String::from_utf8_lossy(start.get(..length)?)).state
 }
 
 /// Whether the thread has ended, be it collected or not.

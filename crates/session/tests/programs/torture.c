@@ -37,6 +37,9 @@ __asm__(".text\n"
 	FUNCTION("t_pun") " incl %eax\n call go_add\n incl %eax\n ret\n" END("t_pun")
 	/* Stores what it has come to: for arrivals that lose their result. */
 	FUNCTION("t_store") " incl %eax\n incl %eax\n incl %eax\n movl %eax, (%rdi)\n ret\n" END("t_store")
+	/* What the trap's handler does itself: branches taken and not, a jump, markers. */
+	FUNCTION("t_forms") " endbr64\n nop\n testl %edi, %edi\n jz 1f\n ud2\n 1: incl %eax\n jc 2f\n jmp 3f\n ud2\n"
+	" 2: nop\n 3: incl %eax\n ret\n" END("t_forms")
 	".skip 4096, 0xcc\n"
 	FUNCTION("go_add") " addl $100, %eax\n ret\n" END("go_add")
 	/* int go_call(void *where, int eax, int carry), by a call, a jump and a return. */
@@ -50,7 +53,7 @@ __asm__(".text\n"
 	".section .rodata\n.p2align 3\nt_seven: .quad 7\n.text\n");
 /* clang-format on */
 
-extern char t_twos[], t_ones[], t_jump[], t_long[], t_frame[], t_pun[], t_store[], go_leave[];
+extern char t_twos[], t_ones[], t_jump[], t_long[], t_frame[], t_pun[], t_store[], t_forms[], go_leave[];
 int go_call(const void *where, int eax, int carry);
 int go_jump(const void *where, int eax, int carry);
 int go_return(const void *where, int eax, int carry);
@@ -71,6 +74,8 @@ static const struct arrival arrivals[] = {
 	{ t_long, 10, 0 }, { t_long + 2, 10, 0 }, { t_long + 9, 3, 0 },
 	{ t_frame, 5, 0 },
 	{ t_pun, 102, 0 }, { t_pun + 2, 101, 0 }, { t_pun + 7, 1, 0 },
+	{ t_forms, 2, 0 }, { t_forms + 4, 2, 0 }, { t_forms + 5, 2, 0 }, { t_forms + 11, 2, 0 }, { t_forms + 13, 1, 0 },
+	{ t_forms + 15, 1, 0 }, { t_forms + 19, 1, 0 }, { t_forms + 20, 1, 0 }, { t_forms + 22, 0, 0 },
 };
 enum { ARRIVALS = sizeof(arrivals) / sizeof(arrivals[0]) };
 
