@@ -31,7 +31,8 @@ enum { NP_AGENT_STACK = 2048, NP_HANDLER_STACK = 2048 };
 
 /* Saves what C expects to be kept, loads the program's registers, and calls. The routine finds, from its stack pointer up:
  * the return address, its own address, the program's stack pointer. The status flags are the program's: handlers may read
- * them in the frame. */
+ * them in the frame. Of the others rt_sigreturn leaves some as they are here (ID, NT): these stay the program's. Alignment is
+ * not checked in handlers. */
 __asm__(".text\n"
 	".globl np_call_routine\n"
 	".hidden np_call_routine\n"
@@ -42,7 +43,9 @@ __asm__(".text\n"
 	"	pushq %rdi\n"
 	"	movl 176(%rsi), %eax\n"
 	"	andl $0x8d5, %eax\n"
-	"	pushq %rax\n"
+	"	pushfq\n"
+	"	andq $~(0x8d5 | 0x40000), (%rsp)\n"
+	"	orq %rax, (%rsp)\n"
 	"	popfq\n"
 	"	movq 40(%rsi), %r8; movq 48(%rsi), %r9; movq 56(%rsi), %r10; movq 64(%rsi), %r11\n"
 	"	movq 72(%rsi), %r12; movq 80(%rsi), %r13; movq 88(%rsi), %r14; movq 96(%rsi), %r15\n"

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Point, TargetAddress, ThreadKey, analyze};
+use nanoprobe_patch::{CodeView, FireCondition, FunctionExtent, FunctionMap, Point, TargetAddress, ThreadKey, analyze};
 
 use crate::access;
 use crate::executor::{End, Executor, Outcome, Start};
@@ -12,7 +12,7 @@ use crate::random::Random;
 use crate::report::{FLAGS_DIFFER, Failure, Totals, first_difference};
 use crate::sequence::{Laid, Sequence};
 use crate::state::Registers;
-use crate::stubs::Stubs;
+use crate::stubs::{Does, Stubs};
 use crate::tactics::{Patching, ROWS};
 
 /// Everything that cases run on. One in a process.
@@ -20,6 +20,13 @@ pub struct Bench {
     pub executor: Executor,
     arenas: [Arena; 2],
     stubs: Stubs,
+}
+
+/// Whether there is one way on from an instruction, and that leads behind it.
+fn goes_straight_on(bytes: &[u8]) -> bool {
+    use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+    let instruction = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+    instruction.flow_control() == FlowControl::Next && instruction.mnemonic() != Mnemonic::Hlt
 }
 
 const STATES: usize = 3;
@@ -53,7 +60,7 @@ struct Native {
     /// How often each byte of the code was the start of an instruction that began, where that is known.
     counts: Option<Vec<u32>>,
     /// How often the point at a site fired when it was patched first: all tactics must agree.
-    fired: HashMap<u64, u64>,
+    fired: HashMap<(u64, bool), u64>,
 }
 
 /// Below this many bytes of stack a run is not compared: handlers need some.
@@ -92,18 +99,26 @@ impl Bench {
         laid.write(&self.arenas[which]);
         let map = self.analyze(sequence, &laid, which);
         let mut natives = HashMap::new();
+        let mut with_padding = map.clone();
+        with_padding.show_padding(map.padding());
         for row in &ROWS {
+            if !random.once_in(row.once_in) {
+                continue;
+            }
             for every in [true, false] {
+                // As a session plans, and as the library does.
+                let map = if every { &with_padding } else { &map };
                 let key = if random.once_in(4) {
                     ThreadKey::FsBase
                 } else {
                     ThreadKey::TlsSelf
                 };
-                let points = self.points(&map, every, &mut random);
+                let points = self.points(map, &laid, every, &mut random);
                 let known = !random.once_in(8);
-                let runtime = self.stubs.runtime(key);
-                let patching = row.patch(&map, &points, self.arenas[which].holes(), &runtime);
+                let runtime = self.stubs.runtime(key, row.trap);
+                let patching = row.patch(map, &points, self.arenas[which].holes(), &runtime);
                 totals.note_refusals(&patching);
+                totals.note_points(&patching);
                 if patching.points.is_empty() {
                     continue;
                 }
@@ -117,7 +132,7 @@ impl Bench {
                             if let Some(native) = &mut native {
                                 let steps = state == 0 && entry == map.start().0 && seed.is_multiple_of(4);
                                 native.counts =
-                                    self.expected_counts(which, sequence, &map, &states[state], entry, native, steps);
+                                    self.expected_counts(which, sequence, map, &states[state], entry, native, steps);
                             }
                             vacant.insert(native)
                         }
@@ -137,7 +152,7 @@ impl Bench {
                     let difference = first_difference(&native.result, &found, &patching, lowest, &self.executor.layout)
                         .or_else(|| self.wrong_count(sequence, &patching, native, which));
                     let Some(difference) = difference else { continue };
-                    if difference.starts_with(FLAGS_DIFFER) && self.only_undefined_flags(&map, &laid, native, &found) {
+                    if difference.starts_with(FLAGS_DIFFER) && self.only_undefined_flags(map, &laid, native, &found) {
                         totals.unstable += 1;
                         continue;
                     }
@@ -184,13 +199,33 @@ impl Bench {
         )
     }
 
-    /// Points at every instruction, or at some.
-    fn points(&self, map: &FunctionMap, every: bool, random: &mut Random) -> Vec<Point> {
+    /// Points at every instruction, or at some; in front of it, behind it, or both.
+    fn points(&self, map: &FunctionMap, laid: &Laid, every: bool, random: &mut Random) -> Vec<Point> {
         let share = 1 + random.below(4);
+        // Functions, and what fires behind, have traps boosted: seldom.
+        let (functions, behind) = (random.once_in(4), random.once_in(4));
         let mut points = Vec::new();
-        for (index, (site, _)) in map.instructions().enumerate() {
-            if every || random.once_in(share) {
-                points.push(self.stubs.point(site, index, random.once_in(3), random.once_in(4)));
+        for (site, _) in map.instructions() {
+            if !every && !random.once_in(share) {
+                continue;
+            }
+            let does = if functions && random.once_in(2) {
+                Does::Function
+            } else if random.once_in(3) {
+                Does::Call {
+                    full_frame: random.once_in(4),
+                }
+            } else {
+                Does::Count
+            };
+            let is_behind = behind
+                && random.once_in(2)
+                && (laid.bytes.get((site.0 - map.start().0) as usize..)).is_some_and(goes_straight_on);
+            if !is_behind || random.once_in(2) {
+                points.push(self.stubs.point(site, points.len(), does, FireCondition::Always));
+            }
+            if is_behind {
+                points.push(self.stubs.point(site, points.len(), does, FireCondition::Behind));
             }
         }
         points
@@ -385,13 +420,27 @@ impl Bench {
             return None;
         }
         let code = self.arenas[which].code();
+        let faulted = match native.result.outcome.end {
+            End::Fault(fault) => fault.rip,
+            _ => 0,
+        };
         patching.points.iter().find_map(|point| {
             let found = self.stubs.count(point);
+            let behind = point.condition == FireCondition::Behind;
             let expected = match &native.counts {
-                Some(counts) => u64::from(counts[(point.site.0 - code) as usize]),
-                None => *native.fired.entry(point.site.0).or_insert(found),
+                // What faults has begun, and does not go on.
+                Some(counts) => {
+                    u64::from(counts[(point.site.0 - code) as usize]) - u64::from(behind && faulted == point.site.0)
+                }
+                None => *native.fired.entry((point.site.0, behind)).or_insert(found),
             };
-            (expected != found).then(|| format!("the point at {} fired {found} times, expected {expected}", point.site))
+            let place = if behind { "behind" } else { "at" };
+            (expected != found).then(|| {
+                format!(
+                    "the point {place} {} fired {found} times, expected {expected}",
+                    point.site
+                )
+            })
         })
     }
 

@@ -5,16 +5,20 @@
 //!   np_eq_exit   the exit pad leads here: stores all of it
 //!   np_eq_after  where a fault's handler sends the thread instead: restores our registers, returns
 //!   np_eq_step   traps; its handler goes to the sequence with the trap flag set
-//!   np_eq_signal in front of our handlers: they need our fs, and the sequence gets its own back
+//!   np_eq_signal in front of our handlers: they need our fs, and the sequence gets its own back; goes on in the agent's
+//!                handler when ours says so
 //! ```
 //!
-//! Signals are taken on a stack of their own. `SIGTRAP` and `SIGILL` are redirected as the agent does it, every other one
-//! ends the run, with the state that the kernel saved. A timer ends runs that do not end. A single step costs tens of
+//! Signals are taken on a stack of their own. `SIGTRAP` and `SIGILL` where a redirect begins, and steps that the agent has
+//! begun, go to the agent's own handler, and so do its guarded loads that fault; every other signal ends the run, with the
+//! state that the kernel saved. A timer ends runs that do not end. A single step costs tens of
 //! microseconds in a virtual machine, so few runs are counted by them.
 
 use std::arch::global_asm;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
+use crate::agent::Agent;
 use crate::state::{Registers, XLayout, XSTATE_BYTES};
 
 global_asm!(
@@ -138,11 +142,19 @@ global_asm!(
     "mov [rip + np_eq_signal_fs], rax",
     "mov rax, [rip + np_eq_our_fs]",
     "wrfsbase rax",
-    "sub rsp, 8",
+    "push rdi",
+    "push rsi",
+    "push rdx",
     "call {on_signal}",
-    "add rsp, 8",
-    "mov rax, [rip + np_eq_signal_fs]",
-    "wrfsbase rax",
+    "pop rdx",
+    "pop rsi",
+    "pop rdi",
+    "mov rcx, [rip + np_eq_signal_fs]",
+    "wrfsbase rcx",
+    "test rax, rax",
+    "jz 1f",
+    "jmp rax",
+    "1:",
     "ret",
     ".popsection",
     on_signal = sym on_signal,
@@ -249,10 +261,15 @@ fn leave(registers: &mut [i64; 23]) {
     registers[libc::REG_EFL as usize] = 2;
 }
 
-extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context: *mut libc::c_void) {
+/// Where the agent is.
+static AGENT: OnceLock<Agent> = OnceLock::new();
+
+/// Yields the agent's handler when this is its signal, else 0.
+extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context: *mut libc::c_void) -> u64 {
     // SAFETY: the kernel passes a siginfo and a ucontext to a handler that was installed with SA_SIGINFO.
     let (information, context) = unsafe { (&*information, &mut *context.cast::<libc::ucontext_t>()) };
     let frame = context.uc_mcontext.fpregs;
+    let mask = &mut context.uc_sigmask;
     let registers = &mut context.uc_mcontext.gregs;
     if signal == libc::SIGPROF {
         if RUNNING.load(Relaxed) && TICKS.fetch_add(1, Relaxed) >= TICKS_MAX.load(Relaxed) {
@@ -260,7 +277,7 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
             unsafe { END = End::Endless };
             leave(registers);
         }
-        return;
+        return 0;
     }
     if !RUNNING.load(Relaxed) {
         // SAFETY: _exit has no preconditions. The fault is our own: the parent tells.
@@ -271,7 +288,7 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
     if signal == libc::SIGTRAP && information.si_code == TRAP_TRACE && start != 0 {
         if !(start..end).contains(&rip) {
             registers[libc::REG_EFL as usize] &= !(TRAP_FLAG as i64);
-            return;
+            return 0;
         }
         // A repeated string instruction steps once an iteration.
         if LAST_STEP.swap(rip, Relaxed) != rip {
@@ -283,13 +300,26 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
             unsafe { END = End::Endless };
             leave(registers);
         }
-        return;
+        return 0;
     }
     if signal == libc::SIGTRAP && rip == np_eq_step as *const () as u64 + 1 {
         registers[libc::REG_RIP as usize] = LAST_STEP.load(Relaxed) as i64;
         registers[libc::REG_EFL as usize] |= TRAP_FLAG as i64;
         note_step(registers);
-        return;
+        return 0;
+    }
+    let Some(agent) = AGENT.get() else { return 0 };
+    if agent.is_inside(rip) {
+        return agent.on_fault();
+    }
+    // SAFETY: a plain word, set by `np_eq_signal` in front of this.
+    if let Some(step) = agent.step(unsafe { np_eq_signal_fs }) {
+        if signal == libc::SIGTRAP && information.si_code == TRAP_TRACE {
+            return agent.on_trap();
+        }
+        // As the agent does in front of the program's handler.
+        agent.cancel(step);
+        registers[libc::REG_EFL as usize] &= !(TRAP_FLAG as i64);
     }
     // The agent's rule: int3 leaves rip behind itself, an invalid opcode does not.
     let at = rip.wrapping_sub(u64::from(signal == libc::SIGTRAP));
@@ -298,10 +328,9 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
         let pairs = unsafe {
             std::slice::from_raw_parts(REDIRECTS.load(Relaxed).cast::<[u64; 2]>(), REDIRECT_COUNT.load(Relaxed))
         };
-        if let Some([_, to]) = pairs.iter().find(|pair| pair[0] == at) {
+        if pairs.iter().any(|pair| pair[0] == at) {
             TRAPS.fetch_add(1, Relaxed);
-            registers[libc::REG_RIP as usize] = *to as i64;
-            return;
+            return agent.on_trap();
         }
     }
     const PAGE_FAULT: u64 = 14;
@@ -335,12 +364,17 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
         let to = (&raw mut np_eq_out).cast::<u8>();
         std::ptr::copy_nonoverlapping(image, to, bytes.clamp(576, XSTATE_BYTES));
     }
+    // A step had blocked them.
+    // SAFETY: a plain set of the frame's, of which the kernel has filled in its 64 bits.
+    unsafe { (&raw mut *mask).cast::<u64>().write(0) };
     leave(registers);
+    0
 }
 
 /// The one executor of this process.
 pub struct Executor {
     pub layout: XLayout,
+    agent: Agent,
 }
 
 /// What a run starts from.
@@ -364,6 +398,7 @@ impl Executor {
     /// Installs signal handlers and the timer. Once in a process.
     pub fn install() -> Executor {
         let layout = XLayout::of_processor();
+        let agent = *AGENT.get_or_init(Agent::map);
         let stack = crate::memory::map_anywhere(1 << 18);
         // SAFETY: handlers of this module, a stack of their own, statics that nobody uses yet.
         unsafe {
@@ -383,7 +418,13 @@ impl Executor {
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
             libc::sigfillset(&mut action.sa_mask);
             use libc::{SIGBUS, SIGFPE, SIGILL, SIGPROF, SIGSEGV, SIGTRAP};
-            for signal in [SIGPROF, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP] {
+            for signal in [SIGPROF, SIGBUS, SIGFPE, SIGSEGV] {
+                libc::sigaction(signal, &action, std::ptr::null_mut());
+            }
+            // In the agent's handler of these, its guarded loads may fault.
+            libc::sigdelset(&mut action.sa_mask, SIGSEGV);
+            libc::sigdelset(&mut action.sa_mask, SIGBUS);
+            for signal in [SIGILL, SIGTRAP] {
                 libc::sigaction(signal, &action, std::ptr::null_mut());
             }
             let tick = libc::timeval {
@@ -396,7 +437,7 @@ impl Executor {
             };
             libc::setitimer(libc::ITIMER_PROF, &timer, std::ptr::null_mut());
         }
-        Executor { layout }
+        Executor { layout, agent }
     }
 
     /// Where the exit pad must lead.
@@ -407,6 +448,7 @@ impl Executor {
     pub fn run(&mut self, start: &Start<'_>, redirects: &[[u64; 2]]) -> Outcome {
         REDIRECTS.store(redirects.as_ptr().cast::<u64>().cast_mut(), Relaxed);
         REDIRECT_COUNT.store(redirects.len(), Relaxed);
+        self.agent.redirect(redirects);
         TICKS.store(0, Relaxed);
         TICKS_MAX.store(start.ticks, Relaxed);
         // SAFETY: one thread; the code that is run touches its own memory only, or faults.

@@ -8,9 +8,10 @@
 //!   case          one sequence from some states, in all ways, at all entries
 //!   tactics       the ways: a row each
 //!   executor      one run
+//!   agent         the agent's own image, whose signal handlers are what a patched run traps into
 //! ```
 //!
-//! `cargo test -p nanoprobe-equivalence` runs about a million cases. For more:
+//! `cargo test -p nanoprobe-equivalence` runs up to two million cases. For more:
 //!
 //! ```text
 //!   cargo run --release -p nanoprobe-equivalence -- --cases 100000000
@@ -19,6 +20,7 @@
 //! A failure says its seed and the number of its sequence; `--seed S --only N` runs that one again.
 
 mod access;
+mod agent;
 mod case;
 mod confine;
 mod executor;
@@ -49,7 +51,7 @@ use tactics::ROWS;
 #[derive(Parser)]
 struct Arguments {
     /// How many cases: one run of a sequence from one state, patched in one way.
-    #[arg(long, env = "NANOPROBE_CASES", default_value_t = 1_000_000)]
+    #[arg(long, env = "NANOPROBE_CASES", default_value_t = 2_000_000)]
     cases: u64,
     /// What the random numbers come from.
     #[arg(long, env = "NANOPROBE_SEED", default_value_t = 1)]
@@ -130,6 +132,10 @@ fn summary(shared: &[&Shared], died: u64, wild: u64) -> ExitCode {
     }
     println!("cases that ended by a fault: {}", sum(&|one| &one.faults));
     println!("traps redirected: {}", sum(&|one| &one.traps));
+    println!("sites emulated: {}", sum(&|one| &one.emulated));
+    println!("sites stepped: {}", sum(&|one| &one.stepped));
+    println!("points that call functions: {}", sum(&|one| &one.functions));
+    println!("points behind: {}", sum(&|one| &one.behind));
     println!("native runs left out, endless or odd: {}", sum(&|one| &one.endless));
     println!("natively unstable: {}", sum(&|one| &one.unstable));
     println!("points refused: {}", sum(&|one| &one.refused));

@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use iced_x86::{Decoder, DecoderOptions};
+use nanoprobe_patch::{Fire, FireCondition, Point};
 
 use crate::case::Found;
 use crate::executor::{End, Fault};
@@ -30,6 +31,11 @@ pub struct Shared {
     pub endless: AtomicU64,
     /// Differences that the sequence makes without patches as well.
     pub unstable: AtomicU64,
+    /// Trap sites by their form, and points that call functions, and that fire behind an instruction.
+    pub emulated: AtomicU64,
+    pub stepped: AtomicU64,
+    pub functions: AtomicU64,
+    pub behind: AtomicU64,
     /// Points that were refused though no tactic was forced, or by `trap`.
     pub refused: AtomicU64,
     pub failures: AtomicU64,
@@ -81,6 +87,19 @@ impl<'a> Totals<'a> {
             let words: Vec<&str> = words.split(' ').filter(|word| !word.starts_with("0x")).collect();
             *self.refusals.entry(words.join(" ")).or_default() += 1;
         }
+    }
+
+    /// What is special about a patching's points.
+    pub fn note_points(&self, patching: &Patching) {
+        let [emulated, _, stepped] = patching.forms;
+        self.shared.emulated.fetch_add(emulated, Relaxed);
+        self.shared.stepped.fetch_add(stepped, Relaxed);
+        let is_function = |point: &&Point| matches!(point.fires[..], [Fire::Function { .. }]);
+        let points = patching.points.iter();
+        let functions = points.clone().filter(is_function).count() as u64;
+        let behind = points.filter(|point| point.condition == FireCondition::Behind).count() as u64;
+        self.shared.functions.fetch_add(functions, Relaxed);
+        self.shared.behind.fetch_add(behind, Relaxed);
     }
 
     /// Makes what was counted here visible.

@@ -1,24 +1,51 @@
-//! What stands in for the agent: a thread's context, the thread table, `np_enter` and a handler.
+//! What stands in for the agent: a thread's context, the thread table, `np_enter`, a handler, and a dispatcher of function
+//! handlers.
 //!
-//! Both do all the harm that they may: rax and flags, and the stack below theirs.
+//! All do the harm that they may: rax and flags (the dispatcher: every register that a function need not keep), and the
+//! stack below theirs. What loads all registers where the dispatcher finds the direction flag set is libnanoprobe's own.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;
-use nanoprobe_patch::{Fire, FireCondition, Point, Position, Runtime, TargetAddress, ThreadKey};
+use nanoprobe_patch::{Fire, FireCondition, Point, Position, Runtime, TargetAddress, ThreadKey, TrapForm};
 
 use crate::memory::{map_anywhere, read_word, write};
 
 /// Of the context: a word for each point that counts, and one for each that calls.
 const COUNTERS: u64 = 0x1000;
 const CALLS: u64 = 0x3000;
+/// DF.
+const DIRECTION_FLAG: u32 = 0x400;
 /// Multiplier of the thread table's hash (`NP_TABLE_FACTOR`).
 const TABLE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+// np_resume. It is hidden, so this copy and the library's do not meet.
+std::arch::global_asm!(
+    include_str!("../../../crates/libnanoprobe/src/hit/resume.S"),
+    ".text",
+    options(att_syntax)
+);
+unsafe extern "C" {
+    fn np_resume();
+}
 
 pub struct Stubs {
     context: u64,
     table: u64,
     enter: u64,
     handler: u64,
+    dispatch: u64,
+}
+
+/// What a point does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Does {
+    Count,
+    /// Calls the handler, which counts; with all registers in the frame, or not.
+    Call {
+        full_frame: bool,
+    },
+    /// Calls the dispatcher, which counts.
+    Function,
 }
 
 impl Stubs {
@@ -38,21 +65,41 @@ impl Stubs {
         handler.add(rax, rax)?; // overflow, sign, no carry
         handler.ret()?;
         write(code + 0x800, &handler.assemble(code + 0x800)?);
+        let mut dispatch = CodeAssembler::new(64)?;
+        let mut backwards = dispatch.create_label();
+        dispatch.inc(qword_ptr(rdi))?;
+        spoil_below(&mut dispatch)?;
+        // Not by a push: it would be aligned as any other.
+        dispatch.movaps(xmmword_ptr(rsp - 24), xmm0)?;
+        for register in [rcx, r8, r9, r10, r11] {
+            dispatch.mov(register, 0x7ead_beef_dead_beef_u64)?;
+        }
+        dispatch.test(dword_ptr(rsi + 128), DIRECTION_FLAG)?;
+        dispatch.jne(backwards)?;
+        dispatch.mov(rdx, rcx)?;
+        dispatch.mov(rsi, rcx)?;
+        dispatch.xor(eax, eax)?;
+        dispatch.ret()?;
+        dispatch.set_label(&mut backwards)?;
+        dispatch.mov(qword_ptr(rsi + 120), rdx)?; // rip
+        dispatch.mov(eax, 1)?;
+        dispatch.ret()?;
+        write(code + 0x400, &dispatch.assemble(code + 0x400)?);
         Ok(Stubs {
             context,
             table,
             enter: code,
             handler: code + 0x800,
+            dispatch: code + 0x400,
         })
     }
 
-    pub fn runtime(&self, thread_key: ThreadKey) -> Runtime {
+    pub fn runtime(&self, thread_key: ThreadKey, trap: Option<TrapForm>) -> Runtime {
         Runtime {
             enter: TargetAddress(self.enter),
             table: TargetAddress(self.table),
             thread_key,
-            // Emulation is compared with the processor where the agent is: agent/tests/emulate.rs.
-            trap: Some(nanoprobe_patch::TrapForm::Boost),
+            trap,
         }
     }
 
@@ -64,24 +111,28 @@ impl Stubs {
         write(slot + 8, &entry[1].to_le_bytes());
     }
 
-    /// A point that counts, or calls the handler, which counts.
-    pub fn point(&self, site: TargetAddress, index: usize, calls: bool, full_frame: bool) -> Point {
+    /// A point. `index`: its own number, which no other point has.
+    pub fn point(&self, site: TargetAddress, index: usize, does: Does, condition: FireCondition) -> Point {
         let word = 8 * index as u64;
-        let fire = if calls {
-            Fire::Call {
+        let fire = match does {
+            Does::Call { .. } => Fire::Call {
                 handler: TargetAddress(self.handler),
                 enabling: TargetAddress(self.context + CALLS + word),
-            }
-        } else {
-            Fire::Count {
+            },
+            Does::Count => Fire::Count {
                 context_offset: (COUNTERS + word) as u32,
-            }
+            },
+            Does::Function => Fire::Function {
+                dispatch: TargetAddress(self.dispatch),
+                resume: TargetAddress(np_resume as *const () as u64),
+                cookie: self.context + CALLS + word,
+            },
         };
         Point {
             site,
-            condition: FireCondition::Always,
+            condition,
             position: Position::Inside,
-            full_frame,
+            full_frame: does == Does::Call { full_frame: true },
             fires: vec![fire],
         }
     }

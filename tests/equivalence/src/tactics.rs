@@ -3,37 +3,48 @@
 use std::ops::Range;
 
 use nanoprobe_patch::{
-    Built, FunctionMap, NearSpace, Origin, PlanOptions, Point, Refusal, Runtime, Tactic, TargetAddress, build, plan,
+    Built, FunctionMap, NearSpace, Origin, PlanOptions, Point, Refusal, Runtime, Tactic, TargetAddress, TrapForm,
+    build, plan,
 };
 
 /// A way to patch.
 pub struct Row {
     pub name: &'static str,
     force: Option<Tactic>,
+    /// The form of traps. What it does not fit is boosted.
+    pub trap: Option<TrapForm>,
+    /// Of how many sequences one is patched in this way: a single step takes as long as thousands of runs.
+    pub once_in: usize,
+}
+
+const fn row(name: &'static str, force: Option<Tactic>) -> Row {
+    Row {
+        name,
+        force,
+        trap: None,
+        once_in: 1,
+    }
+}
+
+const fn trap(name: &'static str, form: TrapForm, once_in: usize) -> Row {
+    Row {
+        name,
+        force: Some(Tactic::Trap),
+        trap: Some(form),
+        once_in,
+    }
 }
 
 /// All of them. Without a forced tactic the planner chooses, and nothing but what cannot be moved may be refused.
-pub const ROWS: [Row; 5] = [
-    Row {
-        name: "chosen",
-        force: None,
-    },
-    Row {
-        name: "jump",
-        force: Some(Tactic::Jump),
-    },
-    Row {
-        name: "run",
-        force: Some(Tactic::Run),
-    },
-    Row {
-        name: "pun",
-        force: Some(Tactic::Pun),
-    },
-    Row {
-        name: "trap",
-        force: Some(Tactic::Trap),
-    },
+pub const ROWS: [Row; 8] = [
+    row("chosen", None),
+    row("jump", Some(Tactic::Jump)),
+    row("run", Some(Tactic::Run)),
+    row("pun", Some(Tactic::Pun)),
+    row("evict", Some(Tactic::Evict)),
+    trap("emulated", TrapForm::Emulate, 1),
+    trap("boosted", TrapForm::Boost, 1),
+    trap("stepped", TrapForm::Step, 8),
 ];
 
 /// What is to be written, and what follows from it.
@@ -53,6 +64,8 @@ pub struct Patching {
     pub detours: Vec<Range<TargetAddress>>,
     /// Why a point cannot be had, but for a forced tactic that does not fit.
     pub refusals: Vec<(TargetAddress, Refusal)>,
+    /// How many traps have which form: emulated, boosted, stepped.
+    pub forms: [u64; 3],
     /// The tactics of the runs.
     pub tactics: Vec<Tactic>,
 }
@@ -80,6 +93,12 @@ impl Row {
             };
             patching.add(&built, *place);
             patching.tactics.push(run.tactic);
+            let form = TrapForm::ALL.iter().position(|form| built.form == Some(*form));
+            if let Some(count) = form.and_then(|form| patching.forms.get_mut(form)) {
+                *count += 1;
+            }
+            let springboards = built.springboard.iter();
+            text.extend(springboards.map(|range| (range.address.0, range.patched.clone())));
             text.push((built.address.0, built.patched));
             let displaced = run.instructions.iter();
             patching
@@ -95,6 +114,9 @@ impl Row {
             .sort_unstable_by_key(|origin| (origin.relocated, origin.original.is_none()));
         patching.origins.dedup_by_key(|origin| origin.relocated);
         patching.writes.extend(text);
+        // As the agent's table has them.
+        patching.redirects.sort_unstable();
+        patching.redirects.dedup_by_key(|redirect| redirect[0]);
         patching
     }
 }

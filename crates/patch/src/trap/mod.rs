@@ -68,11 +68,14 @@ fn can_step(instruction: &Instruction) -> bool {
         instruction.mnemonic(),
         Mnemonic::Xabort | Mnemonic::Xend | Mnemonic::Lss
     );
+    // What a thread steps is found by its thread pointer.
+    let thread_pointer = matches!(instruction.mnemonic(), Mnemonic::Wrfsbase);
     let near_return = !matches!(instruction.mnemonic(), Mnemonic::Retf);
     !matches!(kind, Kind::System | Kind::Stop | Kind::FarJump | Kind::Breakpoint)
         && !flags
         && !to_ss
         && !transaction
+        && !thread_pointer
         && near_return
 }
 

@@ -57,12 +57,17 @@ impl Parts {
     }
 
     fn finish(self, branchy: bool, random: &mut Random) -> Sequence {
-        let padding = match random.below(5) {
+        let long_nop: &[u8] = &[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
+        let padding = match random.below(8) {
             0 => vec![],
             1 => vec![0xcc; random.below(9)],
             2 => vec![0x90; random.below(9)],
             3 => vec![0x0f, 0x1f, 0x44, 0, 0, 0xcc],
-            _ => vec![0x66, 0x90, 0x0f, 0x1f, 0],
+            4 => vec![0x66, 0x90, 0x0f, 0x1f, 0],
+            // Room for springboards: with and without nops that they reach into.
+            5 => vec![0xcc; 6 + random.below(20)],
+            6 => [long_nop, &vec![0x90; random.below(4)]].concat(),
+            _ => [&[0x0f, 0x1f, 0x40, 0][..], long_nop, &[0x0f, 0x1f, 0]].concat(),
         };
         let terminator = match random.below(4) {
             0 | 1 if self.pushes == self.pops => Terminator::Return,

@@ -1,0 +1,82 @@
+//! The agent's image in this process: its signal handlers redirect, emulate and step as they do in a target.
+//!
+//! Its thread table is not the one in which detours look for contexts ([`crate::stubs`]): what it notes there about steps
+//! does not make a thread known.
+
+use std::mem::{offset_of, size_of};
+
+use nanoprobe_agent::{Function, ImageHeader, REDIRECTS_OFFSET, image_with, redirect_table};
+use nanoprobe_arena::layout::{KEY_FSBASE, MAGIC, Step, TABLE_BYTES, TABLE_MAGIC, TABLE_SLOTS, TABLE_STEPS};
+
+use crate::memory::{map_anywhere, read_word, write};
+
+/// Room for a patching's redirects.
+const REDIRECTS_BYTES: usize = 1 << 16;
+
+/// Where the image and its tables are.
+#[derive(Clone, Copy)]
+pub struct Agent {
+    image: u64,
+    table: u64,
+    redirects: u64,
+}
+
+impl Agent {
+    /// Maps it. Never unmapped.
+    pub fn map() -> Agent {
+        let (table, redirects) = (map_anywhere(TABLE_BYTES), map_anywhere(REDIRECTS_BYTES));
+        write(table + TABLE_MAGIC as u64, &MAGIC.to_le_bytes());
+        let bytes = image_with(ImageHeader {
+            table,
+            redirects,
+            origins: redirects,
+            thread_key_mode: KEY_FSBASE,
+            // It makes none where it has nothing to hand on to the program; and there the executor ends the run itself.
+            allow_syscalls: true,
+            ..ImageHeader::default()
+        });
+        let image = map_anywhere(bytes.len());
+        write(image, &bytes);
+        Agent {
+            image,
+            table,
+            redirects,
+        }
+    }
+
+    /// Where traps lead from now on; ascending.
+    pub fn redirect(&self, redirects: &[[u64; 2]]) {
+        let bytes = redirect_table(redirects.iter().map(|[from, to]| (*from, *to)));
+        assert!(bytes.len() <= REDIRECTS_BYTES, "{} redirects", redirects.len());
+        write(self.redirects, &bytes);
+        debug_assert_eq!(read_word(self.image + u64::from(REDIRECTS_OFFSET)), self.redirects);
+    }
+
+    /// The handler of SIGTRAP and SIGILL.
+    pub fn on_trap(&self) -> u64 {
+        self.image + u64::from(Function::OnTrap.offset())
+    }
+
+    /// The handler of faults.
+    pub fn on_fault(&self) -> u64 {
+        self.image + u64::from(Function::OnFault.offset())
+    }
+
+    /// Whether an address lies in its code.
+    pub fn is_inside(&self, address: u64) -> bool {
+        address.wrapping_sub(self.image) < nanoprobe_agent::IMAGE.len() as u64
+    }
+
+    /// The step that a thread has begun: where its `struct np_step` is.
+    pub fn step(&self, thread: u64) -> Option<u64> {
+        (0..TABLE_SLOTS as u64)
+            .find(|slot| thread != 0 && read_word(self.table + slot * 16) == thread)
+            .map(|slot| self.table + (TABLE_STEPS + slot as usize * size_of::<Step>()) as u64)
+            .filter(|step| read_word(step + offset_of!(Step, emulation) as u64) != 0)
+    }
+
+    /// What `np_cancel_step` does besides clearing the trap flag and restoring the mask.
+    pub fn cancel(&self, step: u64) {
+        write(step + offset_of!(Step, emulation) as u64, &[0; 8]);
+    }
+}
