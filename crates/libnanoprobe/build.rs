@@ -5,6 +5,9 @@ fn main() {
         "hit.c",
         "threads.c",
         "jprobe.c",
+        "retprobe.c",
+        "retprobe.h",
+        "returned.S",
         "simd.S",
         "resume.S",
         "mirror.S",
@@ -19,6 +22,8 @@ fn main() {
             "src/hit/hit.c",
             "src/hit/threads.c",
             "src/hit/jprobe.c",
+            "src/hit/retprobe.c",
+            "src/hit/returned.S",
             "src/hit/simd.S",
             "src/hit/resume.S",
             "src/hit/mirror.S",
@@ -34,4 +39,6 @@ fn main() {
         .warnings_into_errors(true)
         .compile("nanoprobe_hit");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnanoprobe.so.0");
+    // Detours, thunks and thread keys lead here for ever.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -77,7 +77,8 @@ enum np_error {
 	NP_ERROR_IN_HANDLER = -15,    /* called from a handler: it would wait for itself */
 	NP_ERROR_NO_WATCHPOINT = -16, /* all debug registers are taken */
 	NP_ERROR_UNSUPPORTED = -17,   /* this machine or kernel has no such thing */
-	NP_ERROR_BUSY = -18           /* something else has replaced this function already */
+	NP_ERROR_BUSY = -18,          /* something else has replaced this function already */
+	NP_ERROR_RETURN_ADDRESS = -19 /* the function's return address cannot be replaced */
 };
 
 /* A sentence in English; never NULL. Handlers may call it. */
@@ -185,6 +186,62 @@ NP_API int np_unregister_jprobe(struct np_jprobe *probe);
 NP_API int np_unregister_jprobes(struct np_jprobe *const *probes, size_t count);
 NP_API void np_jprobe_return(void) __attribute__((noreturn));
 
+/* ---- return probes -------------------------------------------------------------------------------------------- */
+
+struct np_retprobe;
+
+/* One call of a probed function. */
+struct np_retprobe_instance {
+	struct np_retprobe *retprobe;
+	void *return_address; /* the real one */
+	void *frame;          /* the stack pointer at the function's entry: where the return address lies */
+	void *data;           /* data_size bytes, zero at first: from the entry handler to the handler; aligned to 16 */
+};
+
+/* The function is left: regs->rip is the return address, regs->rsp is frame + 8, and changes of these two have no effect.
+ * regs->rax is the value returned; it and all other registers may be changed. What the handler returns means nothing yet:
+ * return 0. */
+typedef int (*np_retprobe_handler)(struct np_retprobe_instance *instance, struct np_regs *regs);
+
+/* Both forms see the same calls and the same values. */
+enum np_retprobe_form {
+	NP_RETPROBE_AUTO = 0,   /* exits, where that can be and all of them can be jumps; else the address; else exits */
+	NP_RETPROBE_EXITS = 1,  /* every ret of the function is a probe; the stack is not touched. NP_ERROR_EXITS where
+	                         * the function is also left by jumps, whose value is not known there, or nobody knows how */
+	NP_RETPROBE_ADDRESS = 2 /* the return address is replaced: a kretprobe. NP_ERROR_RETURN_ADDRESS where something
+	                         * would notice: runtimes that read return addresses, functions that read their own, CET */
+};
+
+struct np_retprobe {
+	struct np_probe probe;              /* addr or symbol: a function's entry. Its size is the whole structure's:
+	                                     * { { NP_SIZE(struct np_retprobe), .symbol = ... }, .handler = ... }. It has
+	                                     * no handlers of its own */
+	np_retprobe_handler handler;        /* when the function returns, may be NULL */
+	np_retprobe_handler entry_handler;  /* when it is called, may be NULL; not 0: leave this call out */
+	size_t data_size;                   /* bytes of np_retprobe_instance.data, at most NP_RETPROBE_DATA_MAX */
+	int maxactive;                      /* calls at the same time, over all threads; 0: NP_RETPROBE_MAXACTIVE; at most
+	                                     * NP_RETPROBE_MAXACTIVE_MAX */
+	int form;                           /* enum np_retprobe_form */
+};
+#define NP_RETPROBE_DATA_MAX 4096
+#define NP_RETPROBE_MAXACTIVE 1024
+#define NP_RETPROBE_MAXACTIVE_MAX 1048576
+
+NP_API int np_register_retprobe(struct np_retprobe *probe);
+NP_API int np_register_retprobes(struct np_retprobe *const *probes, size_t count);
+/* Calls that are active go on and return to where they came from; their handlers do not run. */
+NP_API int np_unregister_retprobe(struct np_retprobe *probe);
+NP_API int np_unregister_retprobes(struct np_retprobe *const *probes, size_t count);
+/* Calls whose return was seen: np_probe_hits(&probe->probe). Those whose return will not be, since maxactive others were
+ * active or the call was inside of a handler: nmissed. Those that were begun and left by longjmp, an exception or the end
+ * of their thread are neither, but abandoned, as soon as that is noticed: when their place is needed, or the thread ends. So
+ * calls = hits + nmissed + abandoned + active + left out. np_disable_probe(&probe->probe) stops calls from being followed;
+ * those that are active are followed to their end. */
+NP_API uint64_t np_retprobe_nmissed(const struct np_retprobe *probe);
+NP_API uint64_t np_retprobe_abandoned(const struct np_retprobe *probe);
+/* What AUTO has chosen; NP_RETPROBE_AUTO: it is not registered. */
+NP_API enum np_retprobe_form np_retprobe_form(const struct np_retprobe *probe);
+
 /* ---- hooks ---------------------------------------------------------------------------------------------------- */
 
 /* From now on whoever calls `function` calls `replacement`; *original (may be NULL) calls the function itself. One hook a
@@ -195,7 +252,7 @@ NP_API int np_unhook(void *function);
 
 /* ---- introspection -------------------------------------------------------------------------------------------- */
 
-enum np_kind { NP_KIND_PROBE = 'k', NP_KIND_JPROBE = 'j', NP_KIND_HOOK = 'h' };
+enum np_kind { NP_KIND_PROBE = 'k', NP_KIND_JPROBE = 'j', NP_KIND_RETPROBE = 'r', NP_KIND_HOOK = 'h' };
 
 struct np_info {
 	size_t size;

@@ -57,3 +57,28 @@ pub struct JumperProbe {
     pub probe: Probe,
     pub entry: *mut c_void,
 }
+
+/// `struct np_retprobe_instance`.
+#[repr(C)]
+#[allow(missing_docs, reason = "nanoprobe.h says what each is")]
+pub struct ReturnInstance {
+    pub retprobe: *mut ReturnProbe,
+    pub return_address: *mut c_void,
+    pub frame: *mut c_void,
+    pub data: *mut c_void,
+}
+
+/// `np_retprobe_handler`.
+pub type ReturnHandler = unsafe extern "C" fn(instance: *mut ReturnInstance, registers: *mut Registers) -> c_int;
+
+/// `struct np_retprobe`.
+#[repr(C)]
+#[allow(missing_docs, reason = "nanoprobe.h says what each is")]
+pub struct ReturnProbe {
+    pub probe: Probe,
+    pub handler: Option<ReturnHandler>,
+    pub entry_handler: Option<ReturnHandler>,
+    pub data_size: usize,
+    pub maxactive: c_int,
+    pub form: c_int,
+}

@@ -69,6 +69,14 @@ pub enum Error {
     /// The machine or the kernel lacks it.
     #[error("{0}")]
     Unsupported(&'static str),
+    /// `NP_RETPROBE_ADDRESS`.
+    #[error("the return address of the function at {at} cannot be replaced: {because}")]
+    ReturnAddress {
+        /// The function.
+        at: TargetAddress,
+        /// Why.
+        because: nanoprobe_session::ReturnRefusal,
+    },
     /// Hooked already.
     #[error("{0} is replaced already")]
     Busy(TargetAddress),
@@ -96,6 +104,7 @@ impl Error {
             Error::NoWatchpoint => -16,
             Error::Unsupported(_) => -17,
             Error::Busy(_) => -18,
+            Error::ReturnAddress { .. } => -19,
         }
     }
 
@@ -108,7 +117,7 @@ impl Error {
 }
 
 /// The sentences of `np_strerror`, by code from 0 down.
-const SENTENCES: [&std::ffi::CStr; 19] = [
+const SENTENCES: [&std::ffi::CStr; 20] = [
     c"no error",
     c"the structure cannot be meant",
     c"no module defines the symbol",
@@ -128,6 +137,7 @@ const SENTENCES: [&std::ffi::CStr; 19] = [
     c"all debug registers are taken",
     c"this machine or kernel has no such thing",
     c"replaced already",
+    c"the return address cannot be replaced",
 ];
 
 thread_local! {

@@ -162,6 +162,7 @@ fn site(list: &mut List) -> Box<Site> {
         list: AtomicPtr::new((list as *mut List).cast()),
         next: 0,
         missed_without_thread: AtomicU64::new(0),
+        otherwise: AtomicU64::new(0),
     })
 }
 

@@ -25,17 +25,23 @@ impl Built {
     }
 
     fn compile(&self, compiler: &str, source: &str) -> PathBuf {
+        self.compile_with(compiler, source, "program", &[])
+    }
+
+    fn compile_with(&self, compiler: &str, source: &str, name: &str, flags: &[&str]) -> PathBuf {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let program = self.folder.path().join("program");
+        let program = self.folder.path().join(name);
         let output = Command::new(compiler)
-            .args(["-O2", "-Wall", "-Wextra", "-Werror", "-o"])
+            .args(["-O2", "-Wall", "-Wextra", "-Werror"])
+            .args(flags)
+            .arg("-o")
             .arg(&program)
             .arg(root.join("tests/c").join(source))
             .arg("-I")
             .arg(root.join("include"))
             .arg("-L")
             .arg(self.folder.path())
-            .args(["-lnanoprobe", "-Wno-missing-field-initializers"])
+            .args(["-lnanoprobe", "-lpthread", "-Wno-missing-field-initializers"])
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -43,8 +49,13 @@ impl Built {
     }
 
     fn run(&self, program: &Path) -> String {
+        self.run_with(program, &[])
+    }
+
+    fn run_with(&self, program: &Path, arguments: &[&str]) -> String {
         text(
             &Command::new(program)
+                .args(arguments)
                 .env("LD_LIBRARY_PATH", self.folder.path())
                 .output()
                 .unwrap(),
@@ -63,6 +74,62 @@ fn a_c_program() {
     let built = Built::new();
     let program = built.compile("cc", "first.c");
     assert_eq!(built.run(&program), "2 good NULL placed\ngood -7\n");
+}
+
+const RETURNS: &str = "\
+sum 999063
+values: 999 hits, 0 missed, 0 abandoned
+sum 999063
+values: 999 hits, 0 missed, 0 abandoned
+sum 999063
+values: 999 hits, 0 missed, 0 abandoned
+recursion, maxactive 1: exact, 0 abandoned
+recursion, maxactive 40: exact, 0 abandoned
+recursion, maxactive 0: exact, 0 abandoned
+alone: 40 340
+alone: 40 hits, 60 missed, 0 abandoned
+longjmp, maxactive 0: 50 50, 50 hits, the rest abandoned
+longjmp, maxactive 1: 50 50, 50 hits, the rest abandoned
+threads that end inside: 10 hits, 0 missed, 10 abandoned
+colocated: pabc pbc pca
+removed while active
+backtrace: 6 6
+fork: child 10, parent 10
+reentry: 12
+reentry: 1 hits, 2 missed, 0 abandoned
+own entry: 420
+own entry: 10 hits, 0 missed, 0 abandoned
+";
+
+#[test]
+fn returns_are_seen_by_exits_and_by_address_alike() {
+    let built = Built::new();
+    let program = built.compile("cc", "retprobe.c");
+    for form in ["1", "2"] {
+        assert_eq!(built.run_with(&program, &[form]), RETURNS, "form {form}");
+    }
+}
+
+#[test]
+fn libraries_come_while_return_addresses_are_replaced() {
+    let built = Built::new();
+    let library = built.compile_with("cc", "unwinder.c", "unwinder.so", &["-shared", "-fPIC"]);
+    let program = built.compile("cc", "libraries.c");
+    let output = built.run_with(&program, &[library.to_str().unwrap()]);
+    assert_eq!(output, "seen right\n");
+}
+
+#[test]
+fn exceptions_pass_through_return_probes() {
+    let built = Built::new();
+    let program = built.compile("c++", "retprobe.cpp");
+    for form in ["0", "1", "2"] {
+        let output = built.run_with(&program, &[form]);
+        // inner throws for 200 values, and outer lets half of them through.
+        assert!(output.contains(", 100 caught, 1200 calls\n"), "{output}");
+        assert_eq!(output.matches("0 missed, the rest abandoned").count(), 2, "{output}");
+        assert!(output.ends_with("all plain returns\n"), "{output}");
+    }
 }
 
 #[test]

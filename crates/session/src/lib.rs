@@ -33,7 +33,7 @@ mod placement;
 mod probes;
 mod pulse;
 mod ranges;
-mod returns;
+pub mod returns;
 mod session;
 mod shims;
 mod signals;

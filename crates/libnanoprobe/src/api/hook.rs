@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError};
 
 use nanoprobe_patch::TargetAddress;
 
 use crate::engine::{Demand, Kind, Member, Spot, engine};
 use crate::error::{Error, answer};
-use crate::hit::{Entry, np_hook_hit};
+use crate::hit::np_hook_hit;
 
 /// By function.
 static HOOKS: Mutex<Option<HashMap<u64, Spot>>> = Mutex::new(None);
@@ -26,21 +25,7 @@ fn hook(function: u64, replacement: *mut c_void) -> Result<TargetAddress, Error>
     }
     let mut engine = engine()?;
     let address = engine.resolve(function, None, 0)?;
-    let member = Member {
-        entry: Box::new(Entry {
-            owner: null_mut(),
-            pre: None,
-            post: None,
-            fault: None,
-            function: Some(np_hook_hit),
-            index: 0,
-            enabled: AtomicU32::new(1),
-            data: replacement,
-        }),
-        no_simd: true,
-        trap: false,
-        kind: Kind::Hook,
-    };
+    let member = Member::new(Kind::Hook, null_mut(), Some(np_hook_hit), replacement);
     let spots = engine.register(vec![(address, member, Demand::Any)])?;
     let spot = *spots.first().ok_or(Error::NotRegistered)?;
     hooks.insert(function, spot);
@@ -52,8 +37,9 @@ fn unhook(function: u64) -> Result<(), Error> {
     let spot = hooks.as_mut().and_then(|hooks| hooks.remove(&function));
     let spot = spot.ok_or(Error::NotRegistered)?;
     let withdrawn = engine()?.withdraw(&[spot], true)?;
+    let unloaded = withdrawn.check();
     engine()?.reclaim(withdrawn);
-    Ok(())
+    unloaded
 }
 
 /// `np_hook`.

@@ -48,7 +48,7 @@ pub unsafe extern "C" fn np_list(visit: Visit, user: *mut c_void) -> c_int {
                 let (symbol, offset) = resolved.unwrap_or(("", 0));
                 let text = |text: &str| CString::new(text).unwrap_or_default();
                 let tactic = tactic_number(function.tactic_at(*address));
-                for member in &state.members {
+                for member in state.members.iter().filter(|member| member.is_counted()) {
                     found.push((
                         *address,
                         tactic,

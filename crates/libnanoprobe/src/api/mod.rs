@@ -4,11 +4,13 @@ mod hook;
 mod jprobe;
 mod list;
 mod probe;
+mod retprobe;
 
 pub use hook::*;
 pub use jprobe::*;
 pub use list::{Info, Visit, np_list};
 pub use probe::*;
+pub use retprobe::*;
 
 use std::ffi::{CStr, c_char};
 

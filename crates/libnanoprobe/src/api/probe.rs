@@ -12,7 +12,7 @@ use super::{array, name};
 use crate::c::Probe;
 use crate::engine::{Demand, Engine, Kind, Member, Spot, Withdrawn, engine};
 use crate::error::{Error, answer};
-use crate::hit::{self, Entry};
+use crate::hit;
 
 const DISABLED: c_uint = 1;
 const NO_SIMD: c_uint = 2;
@@ -35,7 +35,10 @@ struct Pending {
 ///
 /// # Safety
 /// A whole `struct np_probe`, registered nowhere.
-unsafe fn describe(engine: &mut Engine, probe: *mut Probe) -> Result<(TargetAddress, Member, Demand), Error> {
+pub(super) unsafe fn describe(
+    engine: &mut Engine,
+    probe: *mut Probe,
+) -> Result<(TargetAddress, Member, Demand), Error> {
     // SAFETY: the caller's word.
     let given = unsafe { &*probe };
     if given.size < size_of::<Probe>() {
@@ -63,22 +66,13 @@ unsafe fn describe(engine: &mut Engine, probe: *mut Probe) -> Result<(TargetAddr
     if symbol.is_some() && addr != 0 && addr != address.0 {
         return Err(Error::Argument("both address and symbol, and they differ"));
     }
-    let entry = Entry {
-        owner: probe.cast::<c_void>(),
-        pre: given.pre_handler,
-        post: given.post_handler,
-        fault: given.fault_handler,
-        function: None,
-        index: 0,
-        enabled: AtomicU32::new(u32::from(flags & DISABLED == 0)),
-        data: null_mut(),
-    };
-    let member = Member {
-        entry: Box::new(entry),
-        no_simd: flags & NO_SIMD != 0,
-        trap: flags & TRAP != 0,
-        kind: Kind::Probe,
-    };
+    let mut member = Member::new(Kind::Probe, probe.cast::<c_void>(), None, null_mut());
+    member.entry.pre = given.pre_handler;
+    member.entry.post = given.post_handler;
+    member.entry.fault = given.fault_handler;
+    member.entry.enabled = AtomicU32::new(u32::from(flags & DISABLED == 0));
+    member.no_simd = flags & NO_SIMD != 0;
+    member.trap = flags & TRAP != 0;
     let demand = if flags & JUMP_ONLY != 0 {
         Demand::Jump
     } else {
@@ -129,7 +123,7 @@ pub(super) unsafe fn register_as(
 
 /// # Safety
 /// A whole `struct np_probe`.
-unsafe fn offset_of(probe: *const Probe) -> u64 {
+pub(super) unsafe fn offset_of(probe: *const Probe) -> u64 {
     // SAFETY: the caller's word.
     unsafe { (*probe).offset as u64 }
 }
@@ -142,6 +136,9 @@ fn spots_of(engine: &Engine, probes: &[*mut Probe]) -> Result<Vec<Spot>, Error> 
 pub(super) fn unregister(probes: &[*mut Probe]) -> Result<(), Error> {
     let mut engine = engine()?;
     let spots = spots_of(&engine, probes)?;
+    if spots.iter().any(|spot| engine.kind(spot) == Some(Kind::Retprobe)) {
+        return Err(Error::Argument("a return probe: np_unregister_retprobe"));
+    }
     for probe in probes {
         engine.forget(*probe as usize);
     }
@@ -149,14 +146,18 @@ pub(super) fn unregister(probes: &[*mut Probe]) -> Result<(), Error> {
     let mut withdrawn = engine.withdraw(&spots, false)?;
     drop(engine);
     withdrawn.wait();
+    let unloaded = withdrawn.check();
     self::engine()?.reclaim(withdrawn);
     finish_pending();
-    Ok(())
+    unloaded
 }
 
 fn unregister_async(probe: *mut Probe, done: Option<Done>) -> Result<(), Error> {
     let mut engine = engine()?;
     let spots = spots_of(&engine, &[probe])?;
+    if spots.iter().any(|spot| engine.kind(spot) == Some(Kind::Retprobe)) {
+        return Err(Error::Argument("a return probe: np_unregister_retprobe"));
+    }
     engine.forget(probe as usize);
     let withdrawn = engine.withdraw(&spots, false)?;
     drop(engine);
@@ -171,7 +172,7 @@ fn unregister_async(probe: *mut Probe, done: Option<Done>) -> Result<(), Error> 
 }
 
 /// Ends the asynchronous removals that are over.
-fn finish_pending() {
+pub(super) fn finish_pending() {
     let mut over = Vec::new();
     {
         let mut pending = PENDING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -196,7 +197,7 @@ fn finish_pending() {
     }
 }
 
-fn set_enabled(probe: *mut Probe, enabled: bool) -> Result<(), Error> {
+pub(super) fn set_enabled(probe: *mut Probe, enabled: bool) -> Result<(), Error> {
     let mut engine = engine()?;
     let spot = engine.spot(probe as usize).ok_or(Error::NotRegistered)?;
     engine.enable(&spot, enabled)

@@ -1,6 +1,6 @@
 //! One function's patches: planned from the sites that are active in it, kept where they are the same as before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use nanoprobe_patch::{
@@ -8,9 +8,9 @@ use nanoprobe_patch::{
     TargetAddress, build, plan, reconcile,
 };
 
-use super::site::{SiteState, Wanted};
+use super::site::{SiteState, Wanted, new_site};
 use crate::error::Error;
-use crate::hit;
+use crate::hit::{self, Site};
 
 /// A patch of the text.
 #[derive(Clone, Debug)]
@@ -37,6 +37,17 @@ pub struct Function {
     pub patches: Vec<Patch>,
     /// All that was ever built: detours are for ever, so the same run finds its own again.
     pub known: Vec<Patch>,
+    /// The sites that it had before its module came again.
+    pub retired: HashMap<u64, &'static Site>,
+}
+
+/// What outlives a function whose module is gone.
+#[derive(Default)]
+pub struct Retired {
+    /// As [`Function::known`].
+    pub known: Vec<Patch>,
+    /// Its sites.
+    pub sites: HashMap<u64, &'static Site>,
 }
 
 impl Function {
@@ -68,6 +79,17 @@ impl Function {
             before = start;
         }
         Err(Error::NotCode(TargetAddress(address)))
+    }
+
+    /// What is registered at an instruction.
+    ///
+    /// # Errors
+    /// None starts there.
+    pub fn site(&mut self, address: u64) -> Result<&mut SiteState, Error> {
+        let next = self.next(address)?;
+        let retired = self.retired.get(&address).filter(|site| site.next == next);
+        let make = || SiteState::of(retired.copied().unwrap_or_else(|| new_site(address, next)));
+        Ok(self.sites.entry(address).or_insert_with(make))
     }
 
     /// The runs for what is active now.

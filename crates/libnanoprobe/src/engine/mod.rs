@@ -14,6 +14,7 @@
 //! that comes again finds the detour that it had. So memory grows with the number of different runs, not with time.
 
 mod function;
+mod returns;
 mod site;
 
 use std::collections::btree_map::Entry;
@@ -22,8 +23,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nanoprobe_patch::{BREAKPOINT, NearSpace, Runtime, Tactic, TargetAddress, TextRange, ThreadKey, transition};
 use nanoprobe_session::code::{extent_around, parts};
+use nanoprobe_target::Map;
 
-pub use function::{Function, Patch};
+pub use function::{Function, Patch, Retired};
+pub use returns::{Returns, Ways};
 pub use site::{Epochs, Kind, Member, OldList, SiteState, Wanted};
 
 use crate::error::Error;
@@ -37,8 +40,10 @@ pub struct Spot {
     pub function: u64,
     /// The instruction.
     pub address: u64,
-    /// Of its counters.
+    /// Of its counters; 0: it has none of its own.
     pub index: u32,
+    /// Which member.
+    pub id: u64,
 }
 
 /// All that is registered in this process.
@@ -54,6 +59,14 @@ pub struct Engine {
     has_actions: bool,
     free: Vec<u32>,
     next: u32,
+    ids: u64,
+    /// Lists that were replaced, and that threads may still be reading, with the members of them that went.
+    replaced: Vec<(Epochs, Vec<OldList>, Vec<Member>)>,
+    /// By their ids, members whose module is gone.
+    unloaded: HashMap<u64, Member>,
+    /// By their start, what was built for functions whose module is gone: it may come again.
+    retired: HashMap<u64, Retired>,
+    returns: Returns,
     /// By the address of the caller's structure.
     spots: HashMap<usize, Spot>,
 }
@@ -98,7 +111,13 @@ impl Engine {
             origins: BTreeMap::new(),
             has_actions: false,
             free: Vec::new(),
-            next: 0,
+            // 0 is everybody's who needs no counters.
+            next: 1,
+            ids: 0,
+            replaced: Vec::new(),
+            unloaded: HashMap::new(),
+            retired: HashMap::new(),
+            returns: Returns::default(),
             spots: HashMap::new(),
         })
     }
@@ -108,8 +127,7 @@ impl Engine {
     /// # Errors
     /// No such symbol, or no code there.
     pub fn resolve(&mut self, addr: u64, symbol: Option<&str>, offset: u64) -> Result<TargetAddress, Error> {
-        let map = self.own.map()?;
-        self.own.update(&map);
+        let map = self.update_modules()?;
         // The program has mapped and unmapped things meanwhile.
         let holes = map.holes(&self.own.hole_rules());
         self.near
@@ -119,6 +137,47 @@ impl Engine {
             None => addr,
         };
         Ok(TargetAddress(base.wrapping_add(offset)))
+    }
+
+    /// Brings the modules up to date with the map, and yields that.
+    fn update_modules(&mut self) -> Result<Map, Error> {
+        let map = self.own.map()?;
+        let gone = self.own.update(&map).gone;
+        for module in gone {
+            self.unload(module)?;
+        }
+        Ok(map)
+    }
+
+    /// A module is gone, and its text with all patches. Nobody may be executing it.
+    fn unload(&mut self, module: usize) -> Result<(), Error> {
+        let range = self.own.modules().range(module).unwrap_or_default();
+        let starts = self.functions.iter().filter(|(_, function)| function.module == module);
+        let starts: Vec<u64> = starts.map(|(start, _)| *start).collect();
+        let (mut lists, mut own) = (Vec::new(), Vec::new());
+        for function in starts.iter().filter_map(|start| self.functions.remove(start)) {
+            let mut retired = Retired {
+                known: function.known,
+                sites: function.retired,
+            };
+            for (address, mut state) in function.sites {
+                for member in std::mem::take(&mut state.members) {
+                    match member.kind {
+                        Kind::Own => own.push(member),
+                        _ => drop(self.unloaded.insert(member.id, member)),
+                    }
+                }
+                lists.push(state.publish());
+                retired.sites.insert(address, state.site);
+            }
+            self.retired.insert(function.extent.start, retired);
+        }
+        // Another module may come to lie there, whose breakpoints are not ours.
+        self.redirects.retain(|from, _| !range.contains(from));
+        self.returns.forget(&range);
+        own::synchronise_memory()?;
+        self.bury(lists, own);
+        Ok(())
     }
 
     /// The function around an address, decoded; a probe may stand there.
@@ -135,14 +194,19 @@ impl Engine {
         let start = extent.start;
         let function = match self.functions.entry(start) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(vacant) => vacant.insert(Function {
-                parts: parts(found, &extent).ok_or(Error::NotCode(address))?,
-                extent,
-                module,
-                sites: BTreeMap::new(),
-                patches: Vec::new(),
-                known: Vec::new(),
-            }),
+            Entry::Vacant(vacant) => {
+                let parts = parts(found, &extent).ok_or(Error::NotCode(address))?;
+                let retired = self.retired.remove(&start).unwrap_or_default();
+                vacant.insert(Function {
+                    parts,
+                    extent,
+                    module,
+                    sites: BTreeMap::new(),
+                    patches: Vec::new(),
+                    known: retired.known,
+                    retired: retired.sites,
+                })
+            }
         };
         function.next(address.0)?;
         Ok(function)
@@ -174,20 +238,28 @@ impl Engine {
         let mut demands = Vec::new();
         let mut result = Ok(());
         for (address, mut member, demand) in members {
-            let added = self.take_index().and_then(|index| {
+            self.ids += 1;
+            member.id = self.ids;
+            let counted = member.is_counted();
+            let index = if counted { self.take_index() } else { Ok(0) };
+            let added = index.and_then(|index| {
                 member.entry.index = index;
-                let function = self.function_at(address)?;
-                let next = function.next(address.0)?;
-                let state = function
-                    .sites
-                    .entry(address.0)
-                    .or_insert_with(|| SiteState::new(address.0, next));
-                state.members.push(member);
-                Ok(Spot {
-                    function: function.extent.start,
-                    address: address.0,
-                    index,
-                })
+                if let Some(calls) = member.calls.as_ref().filter(|_| counted) {
+                    calls.set_index(index);
+                }
+                let id = member.id;
+                match self.add(address, member) {
+                    Ok(function) => Ok(Spot {
+                        function,
+                        address: address.0,
+                        index,
+                        id,
+                    }),
+                    Err(error) => {
+                        self.free.extend((index != 0).then_some(index));
+                        Err(error)
+                    }
+                }
             });
             match added {
                 Ok(spot) => {
@@ -201,6 +273,7 @@ impl Engine {
             }
         }
         let result = result
+            .and_then(|()| self.watch_libraries(&spots))
             .and_then(|()| self.follow(&spots))
             .and_then(|()| self.check(&spots, &demands));
         if let Err(error) = result {
@@ -208,6 +281,13 @@ impl Engine {
             return Err(error);
         }
         Ok(spots)
+    }
+
+    /// Yields the start of the function.
+    fn add(&mut self, address: TargetAddress, member: Member) -> Result<u64, Error> {
+        let function = self.function_at(address)?;
+        function.site(address.0)?.add(member);
+        Ok(function.extent.start)
     }
 
     fn check(&self, spots: &[Spot], demands: &[Demand]) -> Result<(), Error> {
@@ -229,16 +309,23 @@ impl Engine {
             members: Vec::new(),
             indices: Vec::new(),
             epochs: None,
+            unloaded: false,
         };
         for spot in spots {
+            if let Some(member) = self.unloaded.remove(&spot.id) {
+                withdrawn.members.push(member);
+                withdrawn.indices.extend((spot.index != 0).then_some(spot.index));
+                withdrawn.unloaded = true;
+                continue;
+            }
             let Some(state) = self.state_mut(spot) else { continue };
             let (gone, kept) = std::mem::take(&mut state.members)
                 .into_iter()
-                .partition(|member| member.entry.index == spot.index);
+                .partition(|member| member.id == spot.id);
             state.members = kept;
             withdrawn.lists.push(state.publish());
             withdrawn.members.extend::<Vec<Member>>(gone);
-            withdrawn.indices.push(spot.index);
+            withdrawn.indices.extend((spot.index != 0).then_some(spot.index));
         }
         let changed = self.repatch(spots);
         own::synchronise_memory()?;
@@ -261,6 +348,9 @@ impl Engine {
     /// # Errors
     /// The text cannot be written, or no jump fits any more.
     pub fn enable(&mut self, spot: &Spot, enabled: bool) -> Result<(), Error> {
+        if self.unloaded.contains_key(&spot.id) {
+            return Err(Error::Unloaded);
+        }
         if let Some(member) = self.member(spot) {
             let value = u32::from(enabled);
             member.entry.enabled.store(value, std::sync::atomic::Ordering::Release);
@@ -271,7 +361,12 @@ impl Engine {
     /// The member at a spot.
     pub fn member(&self, spot: &Spot) -> Option<&Member> {
         let state = self.functions.get(&spot.function)?.sites.get(&spot.address)?;
-        state.members.iter().find(|member| member.entry.index == spot.index)
+        state.members.iter().find(|member| member.id == spot.id)
+    }
+
+    /// As what the member at a spot was registered.
+    pub fn kind(&self, spot: &Spot) -> Option<Kind> {
+        self.member(spot).map(|member| member.kind)
     }
 
     fn state_mut(&mut self, spot: &Spot) -> Option<&mut SiteState> {
@@ -344,9 +439,15 @@ impl Engine {
         }
         let done = self.repatch(spots);
         own::synchronise_memory()?;
-        Epochs::now().wait();
-        drop(old);
+        // Handlers may take long, and may wait for a lock that the calling thread holds: nothing is waited for here.
+        self.bury(old, Vec::new());
         done
+    }
+
+    /// Keeps what threads may still be reading, and frees what none does any more.
+    fn bury(&mut self, lists: Vec<OldList>, members: Vec<Member>) {
+        self.replaced.retain_mut(|(epochs, ..)| !epochs.are_over());
+        self.replaced.push((Epochs::now(), lists, members));
     }
 
     /// Brings the text of the spots' functions to what is active in them.
@@ -508,6 +609,8 @@ pub struct Withdrawn {
     members: Vec<Member>,
     indices: Vec<u32>,
     epochs: Option<Epochs>,
+    /// The module of some is gone.
+    unloaded: bool,
 }
 
 impl Withdrawn {
@@ -518,6 +621,14 @@ impl Withdrawn {
         }
         self.lists.clear();
         self.members.clear();
+    }
+
+    /// What the caller is to know of modules that are gone.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.unloaded { Err(Error::Unloaded) } else { Ok(()) }
     }
 
     /// Whether no thread is in a handler of it any more.

@@ -4,9 +4,11 @@
 //! no list any more, are freed when every thread has been seen outside of the handlers ([`Epochs`]).
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use crate::hit::{self, Entry, ListHeader, Site};
+use crate::hit::{self, Calls, Entry, ListHeader, Site};
 
 /// What a site's patch must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,8 +29,14 @@ pub enum Kind {
     Probe = b'k',
     /// `np_jprobe`.
     Jumper = b'j',
+    /// `np_retprobe`, at the function's entry.
+    Retprobe = b'r',
     /// `np_hook`.
     Hook = b'h',
+    /// A ret of a function with a return probe: part of that.
+    Exit = 0,
+    /// The library's own: in front of all others.
+    Own = 1,
 }
 
 /// An entry with what the engine alone knows of it.
@@ -41,6 +49,12 @@ pub struct Member {
     pub trap: bool,
     /// As what.
     pub kind: Kind,
+    /// Tells it from all others that were ever registered.
+    pub id: u64,
+    /// Of a return probe.
+    pub calls: Option<Arc<Calls>>,
+    /// Called where handlers are left out (`Site::otherwise`); 0: nothing is.
+    pub otherwise: u64,
 }
 
 /// All that is registered at one instruction.
@@ -74,16 +88,22 @@ fn layout(count: usize) -> Layout {
         .map_or(Layout::new::<ListHeader>(), |(layout, _)| layout)
 }
 
+/// A site that nobody has seen. `next`: the instruction behind it.
+pub fn new_site(address: u64, next: u64) -> &'static Site {
+    Box::leak(Box::new(Site {
+        address,
+        list: AtomicPtr::default(),
+        next,
+        missed_without_thread: AtomicU64::new(0),
+        otherwise: AtomicU64::new(0),
+    }))
+}
+
 impl SiteState {
-    /// Nothing is registered there yet. `next`: the instruction behind it.
-    pub fn new(address: u64, next: u64) -> SiteState {
+    /// Nothing is registered there yet.
+    pub fn of(site: &'static Site) -> SiteState {
         SiteState {
-            site: Box::leak(Box::new(Site {
-                address,
-                list: AtomicPtr::default(),
-                next,
-                missed_without_thread: AtomicU64::new(0),
-            })),
+            site,
             members: Vec::new(),
         }
     }
@@ -96,6 +116,20 @@ impl SiteState {
             trap: enabled().any(|member| member.trap),
             behind: enabled().any(|member| member.entry.post.is_some()),
         }
+    }
+
+    /// Adds a member, behind those that are there; the library's own come first.
+    pub fn add(&mut self, member: Member) {
+        if member.otherwise != 0 {
+            self.site.otherwise.store(member.otherwise, Ordering::Release);
+        }
+        let own = self.members.partition_point(|other| other.kind == Kind::Own);
+        let place = if member.kind == Kind::Own {
+            own
+        } else {
+            self.members.len()
+        };
+        self.members.insert(place, member);
     }
 
     /// Publishes the members as they are now; yields the list that was.
@@ -130,6 +164,33 @@ impl SiteState {
 }
 
 impl Member {
+    /// A member of its own, that fires.
+    pub fn new(kind: Kind, owner: *mut c_void, function: Option<hit::Function>, data: *mut c_void) -> Member {
+        Member {
+            entry: Box::new(Entry {
+                owner,
+                pre: None,
+                post: None,
+                fault: None,
+                function,
+                index: 0,
+                enabled: AtomicU32::new(1),
+                data,
+            }),
+            no_simd: true,
+            trap: false,
+            kind,
+            id: 0,
+            calls: None,
+            otherwise: 0,
+        }
+    }
+
+    /// Whether it is what somebody registered, and has counters of its own.
+    pub fn is_counted(&self) -> bool {
+        !matches!(self.kind, Kind::Exit | Kind::Own)
+    }
+
     /// Whether it fires.
     pub fn is_enabled(&self) -> bool {
         self.entry.enabled.load(Ordering::Relaxed) != 0

@@ -10,10 +10,12 @@ uint32_t np_simd_live NP_HIDDEN;
 
 #define compiler_barrier() __asm__ volatile("" ::: "memory")
 
-static inline NP_PATH int call(struct np_hit_entry *entry, struct np_regs *regs)
+/* Kinds other than plain probes count for themselves: a call that is seen is not a return that is seen. */
+static inline NP_PATH int call(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
 {
 	if (np_unlikely(entry->function != NULL))
 		return entry->function(entry, regs);
+	self->counters[entry->index].hits++;
 	return entry->pre ? entry->pre((struct np_probe *)entry->owner, regs) : 0;
 }
 
@@ -24,7 +26,7 @@ static NP_PATH __attribute__((noinline)) int fire_guarded(struct np_hit_thread *
 	int skip = 0;
 	if (!__builtin_setjmp(self->recover)) {
 		self->recoverable = 1;
-		skip = call(entry, regs);
+		skip = call(self, entry, regs);
 	}
 	self->recoverable = 0;
 	return skip;
@@ -33,11 +35,10 @@ static NP_PATH __attribute__((noinline)) int fire_guarded(struct np_hit_thread *
 /* One entry. Not 0: the instruction is not executed. */
 static inline NP_PATH int fire(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
 {
-	self->counters[entry->index].hits++;
 	self->current = entry;
 	if (np_unlikely(entry->fault != NULL))
 		return fire_guarded(self, entry, regs);
-	return call(entry, regs);
+	return call(self, entry, regs);
 }
 
 static NP_PATH void fire_behind(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
@@ -61,6 +62,8 @@ static NP_PATH __attribute__((noinline)) void miss(struct np_hit_thread *self, c
 	for (uint64_t index = 0; list && index < list->count; index++)
 		if (list->entries[index]->enabled)
 			self->counters[list->entries[index]->index].missed++;
+	if (np_unlikely(site->otherwise != NULL))
+		site->otherwise();
 }
 
 /* Runs the handlers of one side; yields whether one of them said that the instruction is not to be executed. */
@@ -100,6 +103,8 @@ static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *si
 		self = np_hit_join();
 	if (np_unlikely(!self)) {
 		__atomic_fetch_add(&site->missed_without_thread, 1, __ATOMIC_RELAXED);
+		if (site->otherwise)
+			site->otherwise();
 		return 0;
 	}
 	if (np_unlikely(self->depth)) {
@@ -138,6 +143,7 @@ NP_PATH uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, u
 
 NP_PATH int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs)
 {
+	np_hit_self->counters[entry->index].hits++;
 	regs->rip = (uint64_t)entry->data;
 	return 1;
 }

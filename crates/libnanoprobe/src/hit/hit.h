@@ -57,10 +57,21 @@ struct np_hit_site {
 	struct np_hit_list *list; /* NULL: nobody is registered any more */
 	uint64_t next;            /* the instruction behind it */
 	uint64_t missed_without_thread;
+	void (*otherwise)(void);  /* of the library's own: called where handlers are left out; NULL: nothing is */
 };
 
 struct np_hit_counters {
 	uint64_t hits, missed;
+};
+
+/* What the agent must know of a thread that has return addresses replaced: struct np_context of agent/contract.h, of which
+ * np_return_take uses three fields. */
+struct np_hit_context {
+	uint64_t before[10];
+	uint32_t tid, index;      /* unique for each block */
+	uint64_t between[23];
+	uint64_t return_cursor, returns_missed;
+	uint64_t behind[28];
 };
 
 /* One thread's own. Found through np_hit_self; never freed, but handed on to another thread when its own is dead. */
@@ -76,7 +87,10 @@ struct np_hit_thread {
 	uint64_t recoverable;
 	uint64_t jprobe;              /* stack pointer for np_jprobe_return; 0: in no mirror */
 	int fallback;                 /* what `error` points at until errno is found */
+	uint32_t calls;               /* of return probes, that this thread has begun and not ended */
+	uint64_t life;                /* differs for every thread that ever had a block */
 	struct np_hit_counters counters[NP_PROBES_MAX];
+	struct np_hit_context context;
 };
 
 /* Bytes that np_simd_save may write. */
@@ -97,6 +111,8 @@ NP_HIDDEN uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs,
 /* np_hit_function of jumper probes; and the end of a mirror, which does not return when there is one. */
 NP_HIDDEN int np_jprobe_hit(struct np_hit_entry *entry, struct np_regs *regs);
 NP_HIDDEN int np_jprobe_end(void);
+/* np_hit_function of unwinders' entries. */
+NP_HIDDEN int np_unwinder_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* np_hit_function of hooks: the thread goes on at entry->data. */
 NP_HIDDEN int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* Loads everything from the struct np_regs at rsp. */
@@ -111,6 +127,10 @@ NP_HIDDEN struct np_hit_thread *np_hit_join(void);
 NP_HIDDEN struct np_hit_thread *np_hit_thread_or_null(void);
 /* The first of all blocks. */
 NP_HIDDEN struct np_hit_thread *np_hit_threads(void);
+/* From now on `ends` is called with its block by every thread that ends, in the thread. 0, or an errno. */
+NP_HIDDEN int np_hit_watch_threads(void (*ends)(void *));
+/* Whether the thread that had this life is gone. */
+NP_HIDDEN int np_hit_is_over(uint64_t life);
 /* A child of fork has one thread: all other blocks are free. */
 NP_HIDDEN void np_hit_forked(void);
 

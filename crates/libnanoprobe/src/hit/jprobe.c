@@ -34,6 +34,7 @@ NP_PATH int np_jprobe_hit(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	struct np_hit_thread *self = np_hit_self;
 	char arguments[NP_JPROBE_STACK];
+	self->counters[entry->index].hits++;
 	copy_arguments(arguments, regs->rsp + 8);
 	uint64_t before = self->jprobe;
 	np_jprobe_call(entry->data, regs, &self->jprobe, arguments);

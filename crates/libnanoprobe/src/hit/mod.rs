@@ -2,8 +2,12 @@
 //!
 //! Everything a hit reads is built here and published by one store; everything a hit writes lies in its thread's block.
 
+mod calls;
+
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+pub use calls::*;
 
 use crate::c::{FaultHandler, PostHandler, PreHandler, Registers};
 
@@ -47,6 +51,8 @@ pub struct Site {
     pub next: u64,
     /// Hits of threads for which there was no memory.
     pub missed_without_thread: AtomicU64,
+    /// Called where handlers are left out; 0: nothing is.
+    pub otherwise: AtomicU64,
 }
 
 /// The head of `struct np_hit_list`.
@@ -89,7 +95,10 @@ pub struct Thread {
     recover: [u64; 5],
     recoverable: AtomicU64,
     jprobe: AtomicU64,
-    fallback: u64,
+    fallback: i32,
+    calls: AtomicU32,
+    /// Differs for every thread that ever had a block.
+    pub life: AtomicU64,
     /// By [`Entry::index`].
     pub counters: [Counters; PROBES_MAX],
 }
@@ -102,6 +111,7 @@ unsafe extern "C" {
     fn np_hit(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
     fn np_hit_behind(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
     fn np_hit_forked();
+    fn np_hit_watch_threads(ends: unsafe extern "C" fn(*mut Thread)) -> i32;
     fn np_resume();
     /// The function of jumper probes' entries.
     pub fn np_jprobe_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
@@ -208,4 +218,23 @@ pub fn dispatch_behind_address() -> u64 {
 pub fn forked() {
     // SAFETY: the child has one thread.
     unsafe { np_hit_forked() };
+}
+
+/// From now on `ends` is called by every thread that ends, with its block.
+///
+/// # Errors
+/// The C library has no key left.
+pub fn watch_threads(ends: unsafe extern "C" fn(*mut Thread)) -> std::io::Result<()> {
+    // SAFETY: under the engine's lock; the function takes what it is called with.
+    match unsafe { np_hit_watch_threads(ends) } {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(error)),
+    }
+}
+
+impl Thread {
+    /// Whether this thread has begun calls of functions with return probes, and has not ended them.
+    pub fn has_calls(&self) -> bool {
+        self.calls.load(Ordering::Relaxed) != 0
+    }
 }

@@ -6,12 +6,19 @@
 #include "raw.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
 __thread struct np_hit_thread *np_hit_self;
 static struct np_hit_thread *first;
+static uint64_t lives;
+static uint32_t blocks;
+
+/* Of pthread_key_create, by np_hit_watch_threads; only a key below this needs no memory to be set. */
+enum { KEYS_IN_PLACE = 32 };
+static unsigned key = KEYS_IN_PLACE;
 
 static NP_PATH int is_dead(uint64_t process, uint64_t tid)
 {
@@ -35,6 +42,8 @@ static NP_PATH struct np_hit_thread *take_over(uint64_t process, uint64_t tid)
 		/* A thread may have died inside of a handler. */
 		block->current = NULL;
 		block->recoverable = 0;
+		block->calls = 0;
+		block->life = __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&block->epoch, block->epoch + 1, __ATOMIC_RELEASE);
 		__atomic_store_n(&block->depth, 0, __ATOMIC_RELEASE);
 		return block;
@@ -54,6 +63,8 @@ NP_PATH struct np_hit_thread *np_hit_join(void)
 			return NULL;
 		block = (struct np_hit_thread *)mapped;
 		block->tid = tid;
+		block->life = __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
+		block->context.index = __atomic_fetch_add(&blocks, 1, __ATOMIC_RELAXED);
 		block->next = __atomic_load_n(&first, __ATOMIC_ACQUIRE);
 		while (!__atomic_compare_exchange_n(&first, &block->next, block, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			;
@@ -62,7 +73,27 @@ NP_PATH struct np_hit_thread *np_hit_join(void)
 	block->error = &block->fallback;
 	np_hit_self = block;
 	block->error = &errno;
+	if (key < KEYS_IN_PLACE)
+		pthread_setspecific(key, block);
 	return block;
+}
+
+int np_hit_watch_threads(void (*ends)(void *))
+{
+	pthread_key_t made;
+	int error = key == KEYS_IN_PLACE ? pthread_key_create(&made, ends) : 0;
+	if (error == 0 && key == KEYS_IN_PLACE)
+		key = made;
+	return error;
+}
+
+NP_PATH int np_hit_is_over(uint64_t life)
+{
+	uint64_t process = (uint64_t)np_raw_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
+	for (struct np_hit_thread *block = np_hit_threads(); block; block = block->next)
+		if (block->life == life)
+			return block->tid == 0 || is_dead(process, block->tid);
+	return 1;
 }
 
 struct np_hit_thread *np_hit_thread_or_null(void)

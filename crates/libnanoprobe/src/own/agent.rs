@@ -2,26 +2,31 @@
 //! what is not ours, and stands in front of the program's signal calls.
 //!
 //! ```text
-//!   private, rw-   control block | thread table      what the agent reads and writes
-//!   private, r-x   image | tables                     written through /proc/self/mem (invariant I7)
+//!   private, rw-   control block | thread table; pool of return addresses      what the agent reads and writes
+//!   private, r-x   image | thunks | tables, stubs                   written through /proc/self/mem (invariant I7)
 //! ```
 
 use std::mem::offset_of;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use nanoprobe_agent::{Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with, redirect_table};
 use nanoprobe_arena::layout::{
-    Control, KEY_TLS_SELF, MAGIC, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES,
-    TABLE_MAGIC, VERSION,
+    Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_POOL_INSTANCES, RETURN_THUNK_BYTES,
+    Returns as ReturnsHead, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC,
+    VERSION,
 };
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
 
 use crate::error::Error;
+use crate::hit;
 
 const PAGE: usize = 4096;
 /// Image and tables.
 const CODE_BYTES: usize = 64 << 20;
+
+const THUNKS_BYTES: usize = RETURN_INSTANCES as usize * RETURN_THUNK_BYTES as usize;
 
 /// Slot, signal and handler, as in a session.
 const SIGNALS: [(usize, i32, Function); 5] = [
@@ -38,6 +43,9 @@ pub struct Agent {
     table: u64,
     code: u64,
     used: usize,
+    /// `struct np_return_pool`, and the thunks, of which nothing is written until a return address is to be replaced.
+    returns: u64,
+    thunks: u64,
     /// The tables in force: an equal pair is not written again.
     tables: (Vec<u8>, Vec<u8>),
 }
@@ -65,6 +73,7 @@ impl Agent {
             PAGE + TABLE_BYTES.next_multiple_of(PAGE),
             libc::PROT_READ | libc::PROT_WRITE,
         )?;
+        let returns = map(RETURN_POOL_BYTES as usize, libc::PROT_READ | libc::PROT_WRITE)?;
         let code = map(CODE_BYTES, libc::PROT_READ | libc::PROT_EXEC)?;
         const { assert!(size_of::<Control>() <= PAGE) };
         let control = data as *mut Control;
@@ -82,7 +91,9 @@ impl Agent {
             control,
             table,
             code,
-            used: IMAGE.len().next_multiple_of(64),
+            used: IMAGE.len().next_multiple_of(64) + THUNKS_BYTES,
+            returns,
+            thunks: code + IMAGE.len().next_multiple_of(64) as u64,
             tables: (Vec::new(), Vec::new()),
         };
         let empty = redirect_table([].into_iter());
@@ -98,9 +109,8 @@ impl Agent {
             code_start: code,
             code_end: code + CODE_BYTES as u64,
             allow_syscalls: true,
-            // No return address is replaced yet.
-            returns: 0,
-            thunks: 0,
+            returns: agent.returns,
+            thunks: agent.thunks,
         });
         write(memory, code, &image)?;
         Ok(agent)
@@ -138,7 +148,52 @@ impl Agent {
         Ok(())
     }
 
-    fn put(&mut self, memory: &Memory, bytes: &[u8]) -> Result<u64, Error> {
+    /// Writes what replaced return addresses need: the head of their pool, the thunks.
+    ///
+    /// # Errors
+    /// The memory cannot be written.
+    pub fn prepare_returns(&mut self, memory: &Memory) -> Result<hit::Returns, Error> {
+        let head = ReturnsHead {
+            magic: MAGIC,
+            version: VERSION,
+            // Of a thread: our own bound is the return probe's.
+            maxactive: RETURN_INSTANCES,
+            thunks: self.thunks,
+            ..ReturnsHead::default()
+        };
+        // SAFETY: the pool is ours, larger than its head, aligned to a page; nothing reads it yet.
+        unsafe { *(self.returns as *mut ReturnsHead) = head };
+        let thunks = nanoprobe_agent::thunks(self.code, self.thunks, RETURN_INSTANCES);
+        write(memory, self.thunks, &thunks)?;
+        Ok(hit::Returns {
+            take: self.address(Function::ReturnTake).0,
+            leave: self.address(Function::ReturnLeave).0,
+            leave_bare: self.address(Function::ReturnLeaveBare).0,
+            thunks: self.thunks,
+            thunks_bytes: THUNKS_BYTES as u64,
+            instances: self.returns + RETURN_POOL_INSTANCES,
+            put_back: self.address(Function::ReturnPutBack).0,
+        })
+    }
+
+    /// Events of which somebody was told (`np_returns.events`): until they are answered no return address is replaced.
+    pub fn return_events(&self) -> u32 {
+        // SAFETY: the pool's head, which is ours and lives for ever; its fields that change are read and written in one.
+        unsafe { AtomicU32::from_ptr(&raw mut (*(self.returns as *mut ReturnsHead)).events) }.load(Ordering::SeqCst)
+    }
+
+    /// All that came up to an event is dealt with.
+    pub fn answer_returns(&self, event: u32) {
+        let answered = (self.returns + offset_of!(ReturnsHead, answered) as u64) as *mut u32;
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(answered) }.store(event, Ordering::SeqCst);
+    }
+
+    /// Writes code of a site's own, and yields where it is.
+    ///
+    /// # Errors
+    /// No room is left, or the memory cannot be written.
+    pub fn put(&mut self, memory: &Memory, bytes: &[u8]) -> Result<u64, Error> {
         let end = self.used + bytes.len().next_multiple_of(16);
         if end > CODE_BYTES {
             return Err(Error::Limit("no room for the table of redirects"));

@@ -60,6 +60,11 @@ impl Own {
         &self.modules
     }
 
+    /// The program's file.
+    pub fn executable(&self) -> &std::path::Path {
+        &self.executable
+    }
+
     /// The memory, for reading and for writing text.
     pub fn memory(&self) -> &Memory {
         &self.memory

@@ -40,6 +40,22 @@ pub(super) fn exits(map: &FunctionMap) -> Vec<Exit> {
         .collect()
 }
 
+/// The returns of a function that is left in no other way.
+pub(super) fn returns(map: &FunctionMap) -> Option<Vec<TargetAddress>> {
+    let is_return = |instruction: &&Instruction| instruction.kind == Kind::Return;
+    let code = || map.code().iter().take_while(|found| found.offset < map.code_size());
+    let left_otherwise = |instruction: &Instruction| !is_return(&instruction) && leaves(map, *instruction).is_some();
+    if code().any(left_otherwise) || !map.has_all_exits() || map.undecodable().is_some() {
+        return None;
+    }
+    Some(
+        code()
+            .filter(is_return)
+            .map(|found| map.address(found.offset))
+            .collect(),
+    )
+}
+
 fn leaves(map: &FunctionMap, instruction: Instruction) -> Option<FireCondition> {
     match instruction.kind {
         Kind::Return | Kind::FarJump => Some(FireCondition::Always),

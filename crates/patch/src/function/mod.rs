@@ -218,6 +218,12 @@ impl FunctionMap {
         exits::exits(self)
     }
 
+    /// Its return instructions, ascending, when it is left by these and by nothing else: behind each the value that it
+    /// returns is known, which a jump to another function has yet to compute. `None`: it is left otherwise, or may be.
+    pub fn returns_only(&self) -> Option<Vec<TargetAddress>> {
+        exits::returns(self)
+    }
+
     /// What the function does with its own return address besides returning to it, as far as its code shows.
     pub fn return_address_use(&self) -> Option<ReturnAddressUse> {
         return_address::find(self)

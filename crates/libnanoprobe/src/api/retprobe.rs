@@ -1,0 +1,299 @@
+//! `np_retprobe`: return probes.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nanoprobe_patch::TargetAddress;
+
+use super::array;
+use super::probe::{describe, finish_pending, offset_of};
+use crate::c::{Probe, ReturnProbe};
+use crate::engine::{Demand, Engine, Kind, Member, Spot, Ways, engine};
+use crate::error::{Error, answer};
+use crate::hit::{self, CallPlan, Calls, np_retprobe_entry, np_retprobe_exit};
+
+const AUTO: c_int = 0;
+const EXITS: c_int = 1;
+const ADDRESS: c_int = 2;
+const DATA_MAX: usize = 4096;
+const MAXACTIVE: u64 = 1024;
+const MAXACTIVE_MAX: u64 = 1 << 20;
+
+/// By the caller's structure.
+static REGISTERED: Mutex<Option<HashMap<usize, Registered>>> = Mutex::new(None);
+
+struct Registered {
+    entry: Spot,
+    exits: Vec<Spot>,
+    calls: Arc<Calls>,
+}
+
+/// What a structure says, checked.
+struct Wanted {
+    address: TargetAddress,
+    member: Member,
+    demand: Demand,
+    form: c_int,
+}
+
+/// # Safety
+/// A whole `struct np_retprobe`, unless its size says otherwise.
+unsafe fn check(engine: &mut Engine, probe: *mut ReturnProbe) -> Result<Wanted, Error> {
+    // SAFETY: the caller's word: a size is there in any case.
+    if unsafe { (*probe).probe.size } < size_of::<ReturnProbe>() {
+        return Err(Error::Argument(
+            "its size is smaller than this version's: begin it with { NP_SIZE(struct np_retprobe) }",
+        ));
+    }
+    // SAFETY: the caller's word.
+    let (address, member, demand) = unsafe { describe(engine, probe.cast::<Probe>()) }?;
+    // SAFETY: as above.
+    let given = unsafe { &*probe };
+    if member.entry.pre.is_some() || member.entry.post.is_some() {
+        return Err(Error::Argument("a return probe has no pre- or post-handler of its own"));
+    }
+    if given.data_size > DATA_MAX {
+        return Err(Error::Argument("data_size is larger than NP_RETPROBE_DATA_MAX"));
+    }
+    if given.maxactive < 0 || given.maxactive as u64 > MAXACTIVE_MAX {
+        return Err(Error::Argument(
+            "maxactive is negative, or larger than NP_RETPROBE_MAXACTIVE_MAX",
+        ));
+    }
+    if !(AUTO..=ADDRESS).contains(&given.form) {
+        return Err(Error::Argument("a form that does not exist"));
+    }
+    Ok(Wanted {
+        address,
+        member,
+        demand,
+        form: given.form,
+    })
+}
+
+/// Registers one, in the form that is wanted and possible.
+///
+/// # Safety
+/// As [`check`].
+unsafe fn register_one(engine: &mut Engine, probe: *mut ReturnProbe) -> Result<Registered, Error> {
+    // SAFETY: the caller's word.
+    let wanted = unsafe { check(engine, probe) }?;
+    let ways = engine.ways_out(wanted.address)?;
+    engine.watch_threads()?;
+    // SAFETY: the caller's word.
+    let mut place = |form, demand| unsafe { place(engine, probe, &wanted, &ways, form, demand) };
+    match wanted.form {
+        AUTO if wanted.member.trap => place(EXITS, Demand::Any).or_else(|_| place(ADDRESS, Demand::Any)),
+        AUTO => match place(EXITS, Demand::Jump) {
+            Err(Error::Exits(_)) => place(ADDRESS, wanted.demand),
+            Err(Error::Tactic(_)) => match place(ADDRESS, wanted.demand) {
+                Err(Error::ReturnAddress { .. }) => place(EXITS, wanted.demand),
+                other => other,
+            },
+            other => other,
+        },
+        form => place(form, wanted.demand),
+    }
+}
+
+/// # Safety
+/// As [`check`].
+unsafe fn place(
+    engine: &mut Engine,
+    probe: *mut ReturnProbe,
+    wanted: &Wanted,
+    ways: &Ways,
+    form: c_int,
+    demand: Demand,
+) -> Result<Registered, Error> {
+    let rets = match (form, &ways.rets) {
+        (EXITS, None) => return Err(Error::Exits(wanted.address)),
+        (EXITS, Some(rets)) => rets.as_slice(),
+        _ => &[],
+    };
+    let stub = if form == ADDRESS {
+        Some(engine.return_stub(wanted.address)?)
+    } else {
+        None
+    };
+    // SAFETY: the caller's word.
+    let given = unsafe { &*probe };
+    let calls = Arc::new(Calls::new(&CallPlan {
+        handler: given.handler,
+        entry_handler: given.entry_handler,
+        owner: probe,
+        capacity: if given.maxactive == 0 {
+            MAXACTIVE
+        } else {
+            given.maxactive as u64
+        },
+        data_size: given.data_size as u64,
+        stub,
+        loops: ways.loops,
+    })?);
+    let member = |kind, function| {
+        let data = Arc::as_ptr(&calls).cast_mut().cast();
+        let mut member = Member::new(kind, null_mut(), Some(function), data);
+        member.no_simd = wanted.member.no_simd;
+        member.trap = wanted.member.trap;
+        member.calls = Some(Arc::clone(&calls));
+        member
+    };
+    // The rets first: no call is seen whose return is not.
+    let exits = rets
+        .iter()
+        .map(|ret| (*ret, member(Kind::Exit, np_retprobe_exit as hit::Function), demand));
+    let exits = engine.register(exits.collect())?;
+    let entry = member(Kind::Retprobe, np_retprobe_entry as hit::Function);
+    let enabled = wanted.member.is_enabled();
+    entry
+        .entry
+        .enabled
+        .store(u32::from(enabled), std::sync::atomic::Ordering::Relaxed);
+    let entry = engine.register(vec![(wanted.address, entry, demand)]);
+    match entry.and_then(|spots| spots.first().copied().ok_or(Error::NotRegistered)) {
+        Ok(entry) => Ok(Registered { entry, exits, calls }),
+        Err(error) => {
+            let withdrawn = engine.withdraw(&exits, true)?;
+            engine.reclaim(withdrawn);
+            Err(error)
+        }
+    }
+}
+
+/// # Safety
+/// As `np_register_retprobe`, each.
+unsafe fn register(probes: &[*mut ReturnProbe]) -> Result<(), Error> {
+    let mut done = Vec::with_capacity(probes.len());
+    let mut engine = engine()?;
+    for probe in probes {
+        // SAFETY: the caller's word.
+        match unsafe { register_one(&mut engine, *probe) } {
+            Ok(registered) => {
+                engine.remember(*probe as usize, registered.entry);
+                done.push((*probe, registered));
+            }
+            Err(error) => {
+                drop(engine);
+                for (probe, registered) in &done {
+                    withdraw(*probe, registered)?;
+                }
+                return Err(error);
+            }
+        }
+    }
+    drop(engine);
+    let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let registered = registered.get_or_insert_default();
+    for (probe, one) in done {
+        // SAFETY: the caller's word: the structure is theirs to fill in.
+        unsafe { (*probe).probe.addr = (one.entry.address.wrapping_sub(offset_of(probe.cast()))) as *mut _ };
+        registered.insert(probe as usize, one);
+    }
+    finish_pending();
+    Ok(())
+}
+
+/// No new calls, then no more returns, then nobody is in a handler.
+fn withdraw(probe: *mut ReturnProbe, registered: &Registered) -> Result<(), Error> {
+    let mut all = vec![registered.entry];
+    all.extend(&registered.exits);
+    let mut engine = engine()?;
+    engine.forget(probe as usize);
+    let mut withdrawn = engine.withdraw(&all, false)?;
+    drop(engine);
+    withdrawn.wait();
+    let unloaded = withdrawn.check();
+    self::engine()?.reclaim(withdrawn);
+    unloaded
+}
+
+fn unregister(probes: &[*mut ReturnProbe]) -> Result<(), Error> {
+    // A handler must not wait for itself.
+    drop(engine()?);
+    let found: Vec<_> = {
+        let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+        let registered = registered.get_or_insert_default();
+        if !probes.iter().all(|probe| registered.contains_key(&(*probe as usize))) {
+            return Err(Error::NotRegistered);
+        }
+        let taken = probes
+            .iter()
+            .map(|probe| Some((*probe, registered.remove(&(*probe as usize))?)));
+        taken.flatten().collect()
+    };
+    for (probe, registered) in &found {
+        withdraw(*probe, registered)?;
+    }
+    finish_pending();
+    Ok(())
+}
+
+fn calls_of(probe: *const ReturnProbe) -> Option<Arc<Calls>> {
+    if hit::in_handler() {
+        return None;
+    }
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let one = registered.as_ref()?.get(&(probe as usize))?;
+    Some(Arc::clone(&one.calls))
+}
+
+/// `np_register_retprobe`.
+///
+/// # Safety
+/// What `nanoprobe.h` says of the structure and its handlers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn np_register_retprobe(probe: *mut ReturnProbe) -> c_int {
+    // SAFETY: one pointer at `&probe`; of the structure the caller's word.
+    answer(unsafe { array(&probe, 1).and_then(|probes| register(probes)) })
+}
+
+/// `np_register_retprobes`.
+///
+/// # Safety
+/// `count` pointers, and of each what `nanoprobe.h` says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn np_register_retprobes(probes: *const *mut ReturnProbe, count: usize) -> c_int {
+    // SAFETY: the caller's word.
+    answer(unsafe { array(probes, count).and_then(|probes| register(probes)) })
+}
+
+/// `np_unregister_retprobe`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_unregister_retprobe(probe: *mut ReturnProbe) -> c_int {
+    answer(unregister(&[probe]))
+}
+
+/// `np_unregister_retprobes`.
+///
+/// # Safety
+/// `count` pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn np_unregister_retprobes(probes: *const *mut ReturnProbe, count: usize) -> c_int {
+    // SAFETY: the caller's word.
+    answer(unsafe { array(probes, count) }.and_then(unregister))
+}
+
+/// `np_retprobe_nmissed`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_retprobe_nmissed(probe: *const ReturnProbe) -> u64 {
+    super::np_probe_nmissed(probe.cast())
+}
+
+/// `np_retprobe_abandoned`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_retprobe_abandoned(probe: *const ReturnProbe) -> u64 {
+    calls_of(probe).map_or(0, |calls| calls.abandoned())
+}
+
+/// `np_retprobe_form`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_retprobe_form(probe: *const ReturnProbe) -> c_int {
+    match calls_of(probe) {
+        None => AUTO,
+        Some(calls) if calls.by_address() => ADDRESS,
+        Some(_) => EXITS,
+    }
+}

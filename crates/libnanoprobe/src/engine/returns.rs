@@ -1,0 +1,308 @@
+//! Return probes: where a function is left, and what the return-address form needs before the first one is replaced.
+//!
+//! What a session does for its target (`session::returns`), a process does for itself, by the same rules: unwinders with
+//! names are hooked, so that they meet real addresses only; where one may hide, or a runtime reads return addresses, the
+//! form is refused. New libraries come through the dynamic linker's debugger hook:
+//!
+//! ```text
+//!   _dl_debug_state  ->  library_changed, in its place, in the thread that loads, in no handler
+//!                          the engine is free: new unwinders are hooked before the library's first instruction runs
+//!                          it is not, for a second, or something may not be: np_return_suspend puts all addresses back,
+//!                          and none is replaced until the next registration has looked
+//! ```
+//!
+//! That function runs with the linker's lock held. So it waits for the engine's lock only for a bounded time, and for no
+//! handler.
+
+use std::sync::TryLockError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use nanoprobe_agent::Function as AgentFunction;
+use nanoprobe_session::returns::{ReturnRefusal, check_module, has_shadow_stack, needs_its_return_address, unwinders};
+use nanoprobe_symbols::Linking;
+
+use super::*;
+use crate::hit::{Thread, np_hook_hit, np_unwinder_hit};
+
+/// How long the linker is kept waiting.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// How often libraries may come while those before are being looked at.
+const ROUNDS_MAX: usize = 16;
+
+/// What is ready for the return-address form.
+#[derive(Default)]
+pub struct Returns {
+    prepared: bool,
+    watched: bool,
+    /// Unwinders' entries, and the linker's.
+    hooked: Vec<u64>,
+    /// By site.
+    stubs: HashMap<u64, u64>,
+}
+
+impl Returns {
+    /// A module is gone.
+    pub fn forget(&mut self, range: &std::ops::Range<u64>) {
+        self.hooked.retain(|address| !range.contains(address));
+    }
+}
+
+/// How a function is left.
+pub struct Ways {
+    /// Its rets; `None`: it is also left otherwise, or may be.
+    pub rets: Option<Vec<TargetAddress>>,
+    /// A branch of its own leads to its entry.
+    pub loops: bool,
+}
+
+/// `np_return_suspend`, for [`library_changed`].
+static SUSPEND: AtomicU64 = AtomicU64::new(0);
+
+impl Engine {
+    /// How the function at an entry is left.
+    ///
+    /// # Errors
+    /// No function begins there.
+    pub fn ways_out(&mut self, entry: TargetAddress) -> Result<Ways, Error> {
+        let function = self.function_at(entry)?;
+        if function.extent.start != entry.0 {
+            return Err(Error::Argument("a return probe stands on a function's entry"));
+        }
+        let rets: Option<Vec<_>> = function.parts.iter().map(|part| part.returns_only()).collect();
+        let rets: Option<Vec<TargetAddress>> = rets.map(|rets| rets.concat());
+        Ok(Ways {
+            rets: rets.filter(|rets| !rets.is_empty()),
+            loops: function.parts.iter().any(|part| part.is_branch_target(entry)),
+        })
+    }
+
+    /// Whether the calls that threads leave are noticed at their ends.
+    ///
+    /// # Errors
+    /// The C library has no key left.
+    pub fn watch_threads(&mut self) -> Result<(), Error> {
+        if !self.returns.watched {
+            hit::watch_threads(thread_ends).map_err(|error| Error::System {
+                call: "pthread_key_create",
+                error,
+            })?;
+            self.returns.watched = true;
+        }
+        Ok(())
+    }
+
+    /// The stub of a function's entry, when its return address may be replaced; all that could notice is hooked then.
+    ///
+    /// # Errors
+    /// It may not.
+    pub fn return_stub(&mut self, entry: TargetAddress) -> Result<u64, Error> {
+        let refused = |because| Error::ReturnAddress { at: entry, because };
+        self.check_return_address(entry).map_err(refused)?;
+        if !self.returns.prepared {
+            let returns = self.agent.prepare_returns(self.own.memory())?;
+            hit::set_returns(returns);
+            SUSPEND.store(self.agent.address(AgentFunction::ReturnSuspend).0, Ordering::Release);
+            self.returns.prepared = true;
+        }
+        if !self.hook_linker()? {
+            return Err(refused(ReturnRefusal::NoLinkerHook));
+        }
+        self.serve_returns(entry)?;
+        let site = self.function_at(entry)?.site(entry.0)?.site;
+        let site = std::ptr::from_ref(site) as u64;
+        if let Some(stub) = self.returns.stubs.get(&site) {
+            return Ok(*stub);
+        }
+        let stub = self.agent.put(self.own.memory(), &hit::stub(site))?;
+        self.returns.stubs.insert(site, stub);
+        Ok(stub)
+    }
+
+    fn check_return_address(&mut self, entry: TargetAddress) -> Result<(), ReturnRefusal> {
+        if has_shadow_stack(std::process::id() as i32) {
+            return Err(ReturnRefusal::ShadowStack);
+        }
+        let Some((_, module)) = self.own.modules().find(entry) else {
+            return Ok(());
+        };
+        if let Some(found) = module.function_at(module.bias().to_image(entry)) {
+            let needs = found.names().find(|name| needs_its_return_address(name));
+            if let Some(name) = needs {
+                return Err(ReturnRefusal::Name { name: name.to_owned() });
+            }
+        }
+        let parts = self.functions.get(&entry.0).map(|function| function.parts.as_slice());
+        match parts
+            .unwrap_or_default()
+            .iter()
+            .find_map(|part| part.return_address_use())
+        {
+            Some(used) => Err(used.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The linker calls us in place of its debugger hook, which does nothing. Yields whether it does, or need not.
+    fn hook_linker(&mut self) -> Result<bool, Error> {
+        let modules = || self.own.modules().list().iter();
+        let address = modules().find_map(|module| {
+            let names = ["_dl_debug_state", "dl_debug_state"];
+            let symbol = names.iter().find_map(|name| module.symbol(name))?;
+            Some(module.bias().to_target(symbol.address))
+        });
+        let Some(address) = address else {
+            let mut executable = modules().filter(|module| module.path() == self.own.executable());
+            return Ok(executable.any(|module| module.linkage().linking != Linking::Dynamic));
+        };
+        if self.returns.hooked.contains(&address.0) {
+            return Ok(true);
+        }
+        // First: what is registered below comes here again.
+        self.returns.hooked.push(address.0);
+        let mut member = Member::new(
+            Kind::Own,
+            std::ptr::null_mut(),
+            Some(np_hook_hit),
+            library_changed as *mut std::ffi::c_void,
+        );
+        member.otherwise = self.agent.address(AgentFunction::ReturnSuspend).0;
+        let hooked = self.register(vec![(address, member, Demand::Any)]);
+        if hooked.is_err() {
+            self.returns.hooked.retain(|hooked| *hooked != address.0);
+        }
+        Ok(hooked.is_ok())
+    }
+
+    /// What is registered in a library must be forgotten when that is unloaded. Where the linker cannot be hooked, that is
+    /// noticed by the next registration.
+    pub(super) fn watch_libraries(&mut self, spots: &[Spot]) -> Result<(), Error> {
+        let executable = self.own.executable();
+        let module = |spot: &Spot| self.own.modules().find(TargetAddress(spot.address));
+        let in_library = |spot: &Spot| module(spot).is_some_and(|(_, module)| module.path() != executable);
+        if spots.iter().any(in_library) {
+            self.hook_linker()?;
+        }
+        Ok(())
+    }
+
+    /// The linker's list has changed.
+    fn libraries_changed(&mut self) -> Result<(), Error> {
+        if self.returns.prepared {
+            self.serve_returns(TargetAddress(0))
+        } else {
+            self.update_modules().map(drop)
+        }
+    }
+
+    /// Hooks the unwinders that have come; return addresses are replaced from then on.
+    fn serve_returns(&mut self, entry: TargetAddress) -> Result<(), Error> {
+        for _ in 0..ROUNDS_MAX {
+            let event = self.agent.return_events();
+            self.update_modules()?;
+            let modules = self.own.modules();
+            let loaded = modules.list().iter().enumerate();
+            let loaded = loaded.filter(|(index, _)| modules.is_loaded(*index));
+            let mut missing = Vec::new();
+            for (_, module) in loaded {
+                check_module(module).map_err(|because| Error::ReturnAddress { at: entry, because })?;
+                let entries = unwinders(module)
+                    .into_iter()
+                    .map(|image| module.bias().to_target(image));
+                missing.extend(entries.filter(|address| !self.returns.hooked.contains(&address.0)));
+            }
+            let put_back = self.agent.address(AgentFunction::ReturnPutBack).0;
+            let members = missing.iter().map(|address| {
+                let mut member = Member::new(
+                    Kind::Own,
+                    std::ptr::null_mut(),
+                    Some(np_unwinder_hit),
+                    std::ptr::null_mut(),
+                );
+                member.otherwise = put_back;
+                (*address, member, Demand::Any)
+            });
+            self.register(members.collect())?;
+            self.returns.hooked.extend(missing.iter().map(|address| address.0));
+            if self.agent.return_events() == event {
+                self.agent.answer_returns(event);
+                return Ok(());
+            }
+        }
+        Err(Error::ReturnAddress {
+            at: entry,
+            because: ReturnRefusal::NoLinkerHook,
+        })
+    }
+
+    /// What a thread leaves on its stack is over.
+    fn thread_ends(&self, life: u64, low: u64, high: u64) {
+        let sites = self.functions.values().flat_map(|function| function.sites.values());
+        let members = sites.flat_map(|state| &state.members);
+        for member in members.filter(|member| member.kind == Kind::Retprobe) {
+            if let Some(calls) = &member.calls {
+                // SAFETY: the caller's own stack, which it is about to leave.
+                unsafe { calls.thread_ends(life, low, high) };
+            }
+        }
+    }
+}
+
+/// In place of the linker's debugger hook.
+extern "C" fn library_changed() {
+    let suspend = SUSPEND.load(Ordering::Acquire);
+    let begun = Instant::now();
+    if let Some(Ok(engine)) = ENGINE.get() {
+        loop {
+            let mut engine = match engine.try_lock() {
+                Ok(engine) => engine,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) if begun.elapsed() < LOCK_WAIT => {
+                    std::thread::sleep(Duration::from_micros(50));
+                    continue;
+                }
+                Err(TryLockError::WouldBlock) => break,
+            };
+            match engine.libraries_changed() {
+                Ok(()) => return,
+                Err(_) => break,
+            }
+        }
+    }
+    if suspend != 0 {
+        // SAFETY: the agent's function, which keeps all registers and may be called anywhere.
+        unsafe { std::mem::transmute::<u64, extern "C" fn()>(suspend)() };
+    }
+}
+
+/// The destructor of the key that every thread with a block has set.
+unsafe extern "C" fn thread_ends(thread: *mut Thread) {
+    // SAFETY: the thread's own block, which lives for ever.
+    let Some(thread) = (unsafe { thread.as_ref() }) else {
+        return;
+    };
+    if !thread.has_calls() {
+        return;
+    }
+    if let Some(stack) = own_stack()
+        && let Ok(engine) = engine()
+    {
+        engine.thread_ends(thread.life.load(Ordering::Relaxed), stack.start, stack.end);
+    }
+}
+
+/// The calling thread's stack.
+fn own_stack() -> Option<std::ops::Range<u64>> {
+    let mut start = std::ptr::null_mut();
+    let mut bytes = 0;
+    // SAFETY: the calls fill in what they are given, and the attributes are destroyed once they were made.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) != 0 {
+            return None;
+        }
+        let result = libc::pthread_attr_getstack(&attributes, &mut start, &mut bytes);
+        libc::pthread_attr_destroy(&mut attributes);
+        (result == 0).then_some(start as u64..start as u64 + bytes as u64)
+    }
+}

@@ -1,0 +1,179 @@
+//! A return probe's calls: `retprobe.h`, field by field.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::c::{ReturnHandler, ReturnInstance, ReturnProbe};
+use crate::error::Error;
+
+/// `struct np_hit_call`.
+#[repr(C)]
+struct Call {
+    frame: AtomicU64,
+    life: u64,
+    word: u64,
+    instance: ReturnInstance,
+    claims: u32,
+    reserved: u32,
+}
+
+/// `struct np_hit_calls`.
+#[repr(C)]
+pub struct Calls {
+    handler: Option<ReturnHandler>,
+    entry_handler: Option<ReturnHandler>,
+    owner: *mut ReturnProbe,
+    calls: *mut c_void,
+    capacity: u64,
+    stride: u64,
+    data_size: u64,
+    index: AtomicU32,
+    by_address: u32,
+    loops: u32,
+    reserved: u32,
+    stub: u64,
+    abandoned: AtomicU64,
+    furthest: AtomicU64,
+    looked: AtomicU64,
+}
+
+// SAFETY: what changes behind the pointers is changed by atomics, or by the thread that has claimed it; `owner` is handed
+// through to handlers only.
+unsafe impl Send for Calls {}
+// SAFETY: as above.
+unsafe impl Sync for Calls {}
+
+/// What a table is made for.
+pub struct CallPlan {
+    /// `np_retprobe.handler`.
+    pub handler: Option<ReturnHandler>,
+    /// `np_retprobe.entry_handler`.
+    pub entry_handler: Option<ReturnHandler>,
+    /// The caller's structure.
+    pub owner: *mut ReturnProbe,
+    /// `maxactive`, not 0.
+    pub capacity: u64,
+    /// Bytes of each call.
+    pub data_size: u64,
+    /// The form; with it the site's stub.
+    pub stub: Option<u64>,
+    /// A branch of the function's own leads to its entry.
+    pub loops: bool,
+}
+
+impl Calls {
+    /// A table without calls.
+    ///
+    /// # Errors
+    /// No memory.
+    pub fn new(plan: &CallPlan) -> Result<Calls, Error> {
+        const CACHE_LINE: u64 = 64;
+        let stride = (size_of::<Call>() as u64 + plan.data_size).next_multiple_of(CACHE_LINE);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, wherever there is room.
+        let calls = unsafe { libc::mmap(null_mut(), (stride * plan.capacity) as usize, protection, flags, -1, 0) };
+        if calls == libc::MAP_FAILED {
+            return Err(Error::last_os("mmap of a return probe's calls"));
+        }
+        Ok(Calls {
+            handler: plan.handler,
+            entry_handler: plan.entry_handler,
+            owner: plan.owner,
+            calls,
+            capacity: plan.capacity,
+            stride,
+            data_size: plan.data_size,
+            index: AtomicU32::new(0),
+            by_address: u32::from(plan.stub.is_some()),
+            loops: u32::from(plan.loops),
+            reserved: 0,
+            stub: plan.stub.unwrap_or(0),
+            abandoned: AtomicU64::new(0),
+            furthest: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
+        })
+    }
+
+    /// The calls that were left without a return, as far as that was noticed.
+    pub fn abandoned(&self) -> u64 {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Whether the return address is replaced.
+    pub fn by_address(&self) -> bool {
+        self.by_address != 0
+    }
+
+    /// Its counters' index, before anybody hits it.
+    pub fn set_index(&self, index: u32) {
+        self.index.store(index, Ordering::Release);
+    }
+
+    /// A thread ends: what it has begun on its stack is over.
+    ///
+    /// # Safety
+    /// The calling thread's own stack, and it is ending.
+    pub unsafe fn thread_ends(&self, life: u64, low: u64, high: u64) {
+        // SAFETY: the caller's word; C changes what is atomic here.
+        unsafe { np_retprobe_thread_ends(std::ptr::from_ref(self).cast_mut(), life, low, high) };
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`; no list that leads here is read any more.
+        unsafe { libc::munmap(self.calls, (self.stride * self.capacity) as usize) };
+    }
+}
+
+/// `struct np_hit_returns`: what is needed of the agent once a return address is to be replaced.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Returns {
+    /// `np_return_take`.
+    pub take: u64,
+    /// `np_return_leave`.
+    pub leave: u64,
+    /// `np_return_leave_bare`.
+    pub leave_bare: u64,
+    /// The thunks' address.
+    pub thunks: u64,
+    /// And bytes.
+    pub thunks_bytes: u64,
+    /// `struct np_return_pool.instances`.
+    pub instances: u64,
+    /// `np_return_put_back`.
+    pub put_back: u64,
+}
+
+unsafe extern "C" {
+    static mut np_hit_returns: Returns;
+    fn np_retprobe_thread_ends(calls: *mut Calls, life: u64, low: u64, high: u64);
+    fn np_hit_returned_stub();
+    /// The function of a function's entry.
+    pub fn np_retprobe_entry(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
+    /// The function of its rets.
+    pub fn np_retprobe_exit(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
+    /// The function of unwinders' entries.
+    pub fn np_unwinder_hit(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
+}
+
+/// Tells the hit path where the agent's part is, before the first return address is replaced.
+pub fn set_returns(returns: Returns) {
+    // SAFETY: the engine's lock is held, and no member that would read it is registered.
+    unsafe { np_hit_returns = returns };
+}
+
+/// Code that leads a thread from the agent to the handlers of a site; it runs wherever it is written.
+pub fn stub(site: u64) -> Vec<u8> {
+    let mut code = vec![0x48, 0xb8]; // mov rax, site
+    code.extend_from_slice(&site.to_le_bytes());
+    code.extend_from_slice(&[0x49, 0xbf]); // mov r15, np_hit_returned_stub
+    code.extend_from_slice(&(np_hit_returned_stub as *const () as u64).to_le_bytes());
+    code.extend_from_slice(&[0x41, 0xff, 0xe7]); // jmp r15
+    code
+}
+
+const _: () = assert!(size_of::<Call>() == 64);
