@@ -13,12 +13,14 @@
 
 mod bash;
 mod floor;
+mod instructions;
 mod kernel;
 mod looping;
 mod memory;
 mod programs;
 mod report;
 mod statistics;
+mod tactics;
 mod tracer;
 mod traps;
 
@@ -64,6 +66,9 @@ fn main() -> Result<()> {
         report.unprobed_ns = plain;
         report.rows.push(floor_row);
         report.rows.extend(looping::measure_all(options.rounds)?);
+    }
+    if wanted("tactics") {
+        report.rows.extend(tactics::measure(options.rounds.min(3)));
     }
     if wanted("traps") {
         report.rows.extend(traps::measure(options.rounds.min(3)));

@@ -1,0 +1,110 @@
+//! Instructions that are probed one by one, and what a probe on one costs: by a forced tactic, by a form of the trap, by the
+//! kernel.
+
+use anyhow::{Context, Result, ensure};
+
+use crate::kernel::{self, Kind};
+use crate::looping::Looping;
+use crate::programs;
+use crate::report::Row;
+use crate::statistics::Measured;
+use crate::tracer::Tracer;
+
+/// An instruction, and the function that begins with it.
+struct Instruction {
+    name: &'static str,
+    /// What the program is told to loop on.
+    number: usize,
+    function: &'static str,
+}
+
+const fn instruction(name: &'static str, number: usize, function: &'static str) -> Instruction {
+    Instruction { name, number, function }
+}
+
+const INSTRUCTIONS: [Instruction; 7] = [
+    instruction("push", 0, "bench_function"),
+    instruction("nop", 3, "bench_nop1"),
+    instruction("5-byte nop", 1, "bench_nop"),
+    instruction("mov", 4, "bench_mov"),
+    instruction("sub rsp", 5, "bench_sub"),
+    instruction("ret", 6, "bench_ret"),
+    instruction("endbr64", 7, "bench_endbr"),
+];
+
+/// How an instruction is probed.
+#[derive(Clone, Copy)]
+pub enum How {
+    /// `@ = count()` with these options.
+    Forced(&'static [&'static str]),
+    /// The kernel's uprobe, counted.
+    Kernel,
+}
+
+/// A way to probe: its name, and what a hit is to cost at most, in ns.
+pub struct Way {
+    pub name: &'static str,
+    pub how: How,
+    pub reach: Option<f64>,
+}
+
+/// A row for each instruction and way that it can be probed in; the rounds go through the ways of an instruction in turn.
+pub fn measure(ways: &[Way], rounds: usize) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for instruction in &INSTRUCTIONS {
+        let mut figures: Vec<Result<Vec<f64>>> = ways.iter().map(|_| Ok(Vec::new())).collect();
+        for _ in 0..rounds {
+            for (way, figures) in ways.iter().zip(&mut figures) {
+                // What failed once is not tried again.
+                let Ok(taken) = figures else { continue };
+                eprintln!("{} on {}", way.name, instruction.name);
+                match once(way.how, instruction) {
+                    Ok(figure) => taken.push(figure),
+                    Err(error) => *figures = Err(error),
+                }
+            }
+        }
+        for (way, figures) in ways.iter().zip(figures) {
+            let mut row = row(&format!("{}: {}", way.name, instruction.name), figures);
+            row.reach = way.reach;
+            rows.push(row);
+        }
+    }
+    rows
+}
+
+/// The row of some figures.
+pub fn row(name: &str, figures: Result<Vec<f64>>) -> Row {
+    match figures.and_then(|figures| Measured::of(&figures).context("nothing was measured")) {
+        Ok(measured) => Row::new(name, "ns/call", measured),
+        Err(error) => Row::not_measurable(name, &format!("{error:#}")),
+    }
+}
+
+/// The overhead in ns a call.
+fn once(how: How, instruction: &Instruction) -> Result<f64> {
+    let running = Looping::start(1, instruction.number)?;
+    let before = running.median_from_now()?;
+    let with = match how {
+        How::Forced(options) => {
+            let clause = format!("pid$target:a.out:{}:entry {{ @ = count(); }}", instruction.function);
+            let tracer = Tracer::attach(running.pid(), &clause, options)?;
+            let with = running.median_from_now()?;
+            let ended = tracer.detach()?;
+            ensure!(ended.lost() == 0, "hits were lost");
+            // A forced tactic that does not fit leaves the instruction without its probe.
+            ensure!(ended.value().is_ok_and(|count| count > 0), "cannot be had there");
+            with
+        }
+        How::Kernel => {
+            let program = programs::compile("loop")?;
+            let offset = programs::file_offset(&program, instruction.function)?;
+            let probe = kernel::attach(Kind::Counted, running.pid(), &program, offset)?;
+            let with = running.median_from_now()?;
+            ensure!(probe.hits()? > 0, "the kernel's probe did not fire");
+            with
+        }
+    };
+    let after = running.median_from_now()?;
+    Ok(with - (before + after) / 2.0)
+}
