@@ -279,6 +279,48 @@ fn no_defer_and_reset() {
     assert_eq!(signal_of_death(in_child(|| execute(code + INT3))), libc::SIGTRAP);
 }
 
+/// A program that jumps to the byte behind a trap of ours, and is told of something else there: its own step, a breakpoint
+/// register, a perf event.
+#[test]
+fn only_an_int3_has_executed_our_int3() {
+    let _alone = alone();
+    let (target, code) = target(true);
+    target.set_action(SLOT_TRAP, programs_own(0, 0));
+    const SI_KERNEL: i32 = 0x80;
+    let hardware = [
+        libc::TRAP_BRKPT,
+        libc::TRAP_TRACE,
+        libc::TRAP_BRANCH,
+        libc::TRAP_HWBKPT,
+        6,
+    ];
+    let mut handed_on = 0;
+    for si_code in hardware.into_iter().chain([SI_KERNEL, libc::SI_USER]) {
+        // SAFETY: plain structures of integers; the handler lies in the image and keeps to the ABI.
+        let rip = unsafe {
+            let mut context: libc::ucontext_t = core::mem::zeroed();
+            let mut information: libc::siginfo_t = core::mem::zeroed();
+            information.si_code = si_code;
+            context.uc_mcontext.gregs[libc::REG_RIP as usize] = (code + INT3 + 1) as i64;
+            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
+                core::mem::transmute(target.address(nanoprobe_agent::Function::OnTrap));
+            handler(libc::SIGTRAP, &mut information, (&raw mut context).cast());
+            context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64
+        };
+        if si_code == SI_KERNEL {
+            assert_eq!(rip, code + SEVENTY_SEVEN);
+        } else {
+            handed_on += 1;
+            assert_eq!(
+                (rip, si_code),
+                (code + INT3 + 1, CODE_OF_SIGNAL.load(Ordering::Relaxed))
+            );
+            assert_eq!(RIP.load(Ordering::Relaxed), code + INT3 + 1);
+        }
+        assert_eq!(CALLS.load(Ordering::Relaxed), handed_on);
+    }
+}
+
 /// mov eax, 1; mov rax, [0]; mov eax, 77; ret: two instructions that stand for one.
 const SPLIT: [u8; 24] = [
     0xb8, 1, 0, 0, 0, 0x48, 0x8b, 4, 0x25, 0, 0, 0, 0, 0xb8, 77, 0, 0, 0, 0xc3, 0x90, 0x90, 0x90, 0x90, 0x90,
