@@ -13,9 +13,10 @@
 #include "guard.h"
 
 enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGFPE = 8, NP_SIGSEGV = 11 };
-/* siginfo.si_code: an instruction was executed with the trap flag set; an int3 was executed. The others that a SIGTRAP of the
- * processor's may have (breakpoint registers, icebp, perf events) leave rip wherever it was: a byte behind a trap of ours,
- * perhaps, to where the program has jumped. */
+/* siginfo.si_code of a SIGTRAP: an instruction was executed with the trap flag set; an int3 was executed. The others that a
+ * SIGTRAP of the processor's may have (breakpoint registers, int1, perf events) leave rip wherever it was: a byte behind a
+ * trap of ours, perhaps, to where the program has jumped. Some virtual machines lose the processor's word for a step once
+ * in a million; the kernel then says TRAP_BRKPT, as for int1. So whatever is not int3's is a step, if one has begun here. */
 enum { NP_TRAP_TRACE = 2, NP_SI_KERNEL = 0x80 };
 
 /* Where a thread goes on that has trapped at `from`; 0: that is no trap of ours. */
@@ -33,11 +34,11 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 	u64 at = ucontext->rip - behind;
 	if (information->code <= 0) {
 		np_cancel_step(ucontext);
-	} else if (behind && information->code == NP_TRAP_TRACE) {
+	} else if (behind && information->code != NP_SI_KERNEL) {
 		if (np_end_step(ucontext))
 			return;
 	} else {
-		u64 to = !behind || information->code == NP_SI_KERNEL ? redirect(at) : 0;
+		u64 to = redirect(at);
 		np_cancel_step(ucontext);
 		if (to & NP_REDIRECT_EMULATION) {
 			int done = np_at_site((const struct np_emulation *)(to & ~NP_REDIRECT_EMULATION), ucontext);

@@ -144,8 +144,9 @@ extern "C" fn on_trap(_: i32, information: *mut libc::siginfo_t, context: *mut l
     let (information, context) = unsafe { (&*information, &mut *context.cast::<libc::ucontext_t>()) };
     let registers = &mut context.uc_mcontext.gregs;
     let rip = registers[libc::REG_RIP as usize] as u64;
-    const TRAP_TRACE: i32 = 2;
-    if information.si_signo == libc::SIGTRAP && information.si_code == TRAP_TRACE {
+    // Not TRAP_TRACE: a virtual machine loses the reason of a step now and then, and the kernel says TRAP_BRKPT then.
+    const SI_KERNEL: i32 = 0x80;
+    if information.si_signo == libc::SIGTRAP && information.si_code != SI_KERNEL {
         match STEPS.get(rip.wrapping_sub(TEXT.load(Ordering::Relaxed)) as usize) {
             // A repeated string instruction steps once an iteration.
             Some(count) if LAST_STEP.swap(rip, Ordering::Relaxed) != rip => {
@@ -345,6 +346,11 @@ impl Machine {
                     map(start, (region.end.0 - start) as usize);
                 }
             }
+        }
+        // Only what is written now: there are many regions, and a change of protection is dear.
+        let used = |region: &&Range<TargetAddress>| placed.runs.iter().any(|(_, place)| region.contains(place));
+        let touched: Vec<Range<TargetAddress>> = wanted.iter().filter(used).cloned().collect();
+        for region in &touched {
             protect(region.start.0..region.end.0, false);
         }
         self.mapped = wanted;
@@ -360,7 +366,7 @@ impl Machine {
         let used = |tactic| placed.runs.iter().filter(|(run, _)| run.tactic == tactic).count();
         self.puns += used(Tactic::Pun);
         self.evicts += used(Tactic::Evict);
-        for region in &self.mapped {
+        for region in &touched {
             protect(region.start.0..region.end.0, true);
         }
         protect(self.text..self.text + TEXT_BYTES as u64, false);
