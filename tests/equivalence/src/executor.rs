@@ -222,8 +222,9 @@ const STEPS_MAX: u32 = 60;
 static STEP_REGISTERS: [[AtomicU64; 17]; STEPS_MAX as usize + 2] =
     [const { [const { AtomicU64::new(0) }; 17] }; STEPS_MAX as usize + 2];
 const TRAP_FLAG: u64 = 0x100;
-/// `si_code` of a single-step.
-const TRAP_TRACE: i32 = 2;
+/// `si_code` of int3. Every other SIGTRAP is a single-step, TRAP_TRACE or, where a virtual machine lost the processor's word
+/// for it, TRAP_BRKPT. int1, which says that too, is not generated.
+const SI_KERNEL: i32 = 0x80;
 const RESUME_FLAG: u64 = 0x10000;
 
 /// Of a signal frame: the general registers, as [`Registers`] has them.
@@ -285,7 +286,7 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
     }
     let rip = registers[libc::REG_RIP as usize] as u64;
     let [start, end] = [STEPPED[0].load(Relaxed), STEPPED[1].load(Relaxed)];
-    if signal == libc::SIGTRAP && information.si_code == TRAP_TRACE && start != 0 {
+    if signal == libc::SIGTRAP && information.si_code != SI_KERNEL && start != 0 {
         if !(start..end).contains(&rip) {
             registers[libc::REG_EFL as usize] &= !(TRAP_FLAG as i64);
             return 0;
@@ -314,7 +315,7 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
     }
     // SAFETY: a plain word, set by `np_eq_signal` in front of this.
     if let Some(step) = agent.step(unsafe { np_eq_signal_fs }) {
-        if signal == libc::SIGTRAP && information.si_code == TRAP_TRACE {
+        if signal == libc::SIGTRAP && information.si_code != SI_KERNEL {
             return agent.on_trap();
         }
         // As the agent does in front of the program's handler.
