@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use crate::programs;
-use crate::report::Row;
+use crate::report::{FLOOR, Row};
 use crate::statistics::Measured;
 
 /// The row of the floor, and what a plain call costs.
@@ -33,6 +33,6 @@ pub fn measure(rounds: usize) -> Result<(Row, Option<Measured>)> {
         .map(|(plain, patched)| patched - plain)
         .collect();
     let overhead = Measured::of(&overheads).context("the floor printed nothing")?;
-    let row = Row::new("hand-made floor: jump, increment, jump back", "ns/call", overhead).note("patched by itself");
+    let row = Row::new(FLOOR, "ns/call", overhead).note("patched by itself");
     Ok((row, Measured::of(&plain)))
 }

@@ -105,8 +105,36 @@ pub struct Tracefs {
     mounted: bool,
 }
 
+/// An event of tracefs that is there, but not enabled: for tools that enable it themselves.
+pub struct Defined {
+    /// Takes it away again when it is dropped.
+    _event: Tracefs,
+}
+
+impl Defined {
+    /// At the entry of a function.
+    pub fn new(program: &Path, offset: u64) -> Result<Defined> {
+        // SAFETY: a plain query.
+        ensure!(unsafe { libc::geteuid() } == 0, "the kernel's uprobes need root");
+        Ok(Defined {
+            _event: Tracefs::define(program, offset, 'p')?,
+        })
+    }
+
+    /// What tools call it.
+    pub fn name(&self) -> String {
+        format!("{EVENT}:probe")
+    }
+}
+
 impl Tracefs {
     fn enable(program: &Path, offset: u64, letter: char) -> Result<Tracefs> {
+        let tracefs = Tracefs::define(program, offset, letter)?;
+        tracefs.append(&format!("events/{EVENT}/probe/enable"), "1\n")?;
+        Ok(tracefs)
+    }
+
+    fn define(program: &Path, offset: u64, letter: char) -> Result<Tracefs> {
         let folder = PathBuf::from("/sys/kernel/tracing");
         let mut mounted = false;
         if !folder.join("uprobe_events").exists() {
@@ -124,7 +152,6 @@ impl Tracefs {
         }
         let line = format!("{letter}:{EVENT}/probe {}:{offset:#x}\n", program.display());
         tracefs.append("uprobe_events", &line)?;
-        tracefs.append(&format!("events/{EVENT}/probe/enable"), "1\n")?;
         Ok(tracefs)
     }
 

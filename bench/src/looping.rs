@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use crate::kernel::{self, Kind};
 use crate::programs;
 use crate::report::{KERNEL_REFERENCE, Row};
-use crate::statistics::{Measured, median};
+use crate::statistics::{Measured, median, paired};
 use crate::tracer::{self, Tracer};
 
 /// Batches taken without the probe before and after, and with it.
@@ -39,9 +39,19 @@ pub struct Looping {
 
 impl Looping {
     pub fn start(threads: usize, function: usize) -> Result<Looping> {
-        let program = programs::compile("loop")?;
-        let mut child = Command::new(program)
-            .args(["batches", &threads.to_string(), &function.to_string()])
+        Looping::start_program("loop", threads, function)
+    }
+
+    /// Another program that prints batches in the same way.
+    pub fn start_program(name: &str, threads: usize, function: usize) -> Result<Looping> {
+        let mut command = Command::new(programs::compile(name)?);
+        command.args(["batches", &threads.to_string(), &function.to_string()]);
+        Looping::spawn(command, threads)
+    }
+
+    /// By a command that prints batches of so many threads.
+    pub fn spawn(mut command: Command, threads: usize) -> Result<Looping> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -71,7 +81,8 @@ impl Looping {
         self.child.id()
     }
 
-    fn is_running(&mut self) -> bool {
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
 
@@ -84,7 +95,8 @@ impl Looping {
             let cost = self
                 .batches
                 .recv_timeout(Duration::from_secs(30))
-                .context("the measured program stopped")?;
+                .ok()
+                .context("the measured program ended, or hangs")?;
             if index >= 2 * self.threads {
                 taken.push(cost);
             }
@@ -246,7 +258,7 @@ const CONFIGURATIONS: &[Configuration] = &[
 ];
 
 /// All configurations in turn, `rounds` times; the rows in their order.
-pub fn measure_all(rounds: usize) -> Result<Vec<Row>> {
+pub fn measure_all(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let program = programs::compile("loop")?;
     let offsets = [
         programs::file_offset(&program, "bench_function")?,
@@ -273,7 +285,7 @@ pub fn measure_all(rounds: usize) -> Result<Vec<Row>> {
                 .enumerate()
                 .filter(|(function, _)| *function != configuration.function);
             let _stopped: Vec<Stopped> = others.map(|(_, other)| Stopped::new(other.pid())).collect();
-            eprintln!("round {} of {rounds}: {}", round + 1, configuration.name);
+            say(&format!("round {} of {rounds}: {}", round + 1, configuration.name));
             match once(configuration, running, &program, offsets[configuration.function]) {
                 Ok((overhead, drops)) => {
                     overheads.push(overhead);
@@ -324,7 +336,7 @@ fn once(
         }
     };
     let after = running.median_from_now()?;
-    Ok((with - (before + after) / 2.0, lost))
+    Ok((paired(before, with, after), lost))
 }
 
 /// A process held by SIGSTOP for as long as this lives.
@@ -347,9 +359,7 @@ impl Drop for Stopped {
 
 /// The cost of a count on one thread and on as many as there are processors, and that no count is lost.
 pub fn measure_threads(rounds: usize) -> Result<Vec<Row>> {
-    let processors = std::thread::available_parallelism().map_or(1, |count| count.get());
-    // SAFETY: a plain query.
-    let processors = processors.max(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize);
+    let processors = crate::processors();
     let mut rows = Vec::new();
     let mut threads = 1;
     while threads <= processors.max(2) {
@@ -400,7 +410,7 @@ fn exact_counts(threads: usize) -> Result<Row> {
     let lost = (threads as u64 * calls) as f64 - ended.value()? as f64;
     let measured = Measured {
         median: lost,
-        deviation: 0.0,
+        ..Measured::default()
     };
     Ok(Row::new(EXACT, "hits", measured)
         .reach(0.0)

@@ -8,7 +8,7 @@ use crate::statistics::Measured;
 use crate::tracer::Tracer;
 
 /// Resident size in KiB, of all mappings: `Rss` of smaps_rollup.
-fn resident_kib(pid: u32) -> Result<f64> {
+pub fn resident_kib(pid: u32) -> Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("reading smaps_rollup")?;
     let line = text.lines().find(|line| line.starts_with("Rss:")).context("no Rss")?;
     Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)

@@ -1,69 +1,71 @@
-//! The measured programs, compiled when the comparison starts.
+//! The measured programs: compiled when this crate is, carried inside, written out when the comparison starts.
 
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Mutex;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
+use object::{Object, ObjectSegment, ObjectSymbol};
+use tempfile::TempDir;
 
-/// Compiles `bench/programs/NAME.c` and gives its path, beside this executable.
+const PROGRAMS: &[(&str, &[u8])] = &[
+    ("loop", include_bytes!(concat!(env!("OUT_DIR"), "/loop"))),
+    ("floor", include_bytes!(concat!(env!("OUT_DIR"), "/floor"))),
+    ("seeds", include_bytes!(concat!(env!("OUT_DIR"), "/seeds"))),
+    ("traced", include_bytes!(concat!(env!("OUT_DIR"), "/traced"))),
+    ("looper", include_bytes!(concat!(env!("OUT_DIR"), "/looper"))),
+];
+
+/// Where they are written to; removed by [`remove`].
+static FOLDER: Mutex<Option<TempDir>> = Mutex::new(None);
+
+/// The path of `programs/NAME.c`, compiled.
 ///
-/// Once a run: a program compiled anew is another file, in which the probes of the kernel would not be those of the
-/// program that runs.
+/// Once a run: another file would be another inode, in which the probes of the kernel would not be those of the program
+/// that runs.
 pub fn compile(name: &str) -> Result<PathBuf> {
-    static COMPILED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-    let mut compiled = COMPILED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("programs")
-        .join(format!("{name}.c"));
-    let folder = std::env::current_exe()?
-        .parent()
-        .context("a folder")?
-        .join("bench-programs");
-    std::fs::create_dir_all(&folder)?;
-    let path = folder.join(name);
-    if compiled.contains(&path) {
-        return Ok(path);
+    let (_, bytes) = PROGRAMS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .with_context(|| format!("no measured program {name}"))?;
+    let path = folder()?.join(name);
+    if !path.exists() {
+        let mut options = std::fs::OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o755).open(&path)?;
+        file.write_all(bytes)
+            .with_context(|| format!("writing {}", path.display()))?;
     }
-    let mut command = Command::new("cc");
-    command.args(["-O2", "-g", "-pthread", "-o"]).arg(&path).arg(&source);
-    let output = command.output().context("running cc")?;
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    compiled.push(path.clone());
     Ok(path)
 }
 
-/// The offset in the file of a function, from `nm` and the segments that `readelf` shows.
+/// A folder of this run's.
+pub fn folder() -> Result<PathBuf> {
+    let mut folder = FOLDER.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if folder.is_none() {
+        *folder = Some(tempfile::Builder::new().prefix("nanoprobe-bench-").tempdir()?);
+    }
+    Ok(folder.as_ref().context("a folder")?.path().to_owned())
+}
+
+/// Takes the folder away again.
+pub fn remove() {
+    *FOLDER.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+}
+
+/// The offset in the file of a function, as the kernel's uprobes want it.
 pub fn file_offset(program: &Path, function: &str) -> Result<u64> {
-    let run = |command: &mut Command| -> Result<String> {
-        let output = command.output().with_context(|| format!("running {command:?}"))?;
-        ensure!(output.status.success(), "{command:?} failed");
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let symbols = run(Command::new("nm").arg(program))?;
-    let address = symbols
-        .lines()
-        .find_map(|line| {
-            let mut words = line.split_whitespace();
-            let (address, _, name) = (words.next()?, words.next()?, words.next()?);
-            (name == function).then(|| u64::from_str_radix(address, 16).ok())?
-        })
-        .with_context(|| format!("{function} is not in {}", program.display()))?;
-    let segments = run(Command::new("readelf").args(["-lW"]).arg(program))?;
-    for line in segments.lines() {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        if words.first() != Some(&"LOAD") || words.len() < 6 {
-            continue;
-        }
-        let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).context("a number");
-        let (offset, start, bytes) = (number(words[1])?, number(words[2])?, number(words[4])?);
-        if (start..start + bytes).contains(&address) {
-            return Ok(address - start + offset);
+    let bytes = std::fs::read(program).with_context(|| format!("reading {}", program.display()))?;
+    let file = object::File::parse(&*bytes).with_context(|| format!("reading {}", program.display()))?;
+    let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function));
+    let address = symbol
+        .with_context(|| format!("{function} is not in {}", program.display()))?
+        .address();
+    for segment in file.segments() {
+        let (offset, bytes) = segment.file_range();
+        if (segment.address()..segment.address() + bytes).contains(&address) {
+            return Ok(address - segment.address() + offset);
         }
     }
-    anyhow::bail!("{function} is in no segment")
+    bail!("{function} is in no segment of {}", program.display())
 }

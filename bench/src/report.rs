@@ -1,14 +1,16 @@
-//! The table, the chart and the JSON.
+//! What was measured: rows, and tables of words, by experiment.
 
-use std::fmt::Write;
-
+use crate::machine::Machine;
 use crate::statistics::Measured;
 
-/// One line of the table.
+/// One line of a table.
 #[derive(Clone, Debug)]
 pub struct Row {
+    /// What was done.
     pub name: String,
+    /// Of the figure.
     pub unit: &'static str,
+    /// The figure, or why there is none.
     pub value: Result<Measured, String>,
     /// The figure to reach: at most this.
     pub reach: Option<f64>,
@@ -17,6 +19,7 @@ pub struct Row {
 }
 
 impl Row {
+    /// A figure.
     pub fn new(name: &str, unit: &'static str, value: Measured) -> Row {
         Row {
             name: name.to_owned(),
@@ -27,6 +30,16 @@ impl Row {
         }
     }
 
+    /// Of the samples of a figure, or of what prevented them.
+    pub fn of(name: &str, unit: &'static str, samples: anyhow::Result<Vec<f64>>) -> Row {
+        match samples.map(|samples| Measured::of(&samples)) {
+            Ok(Some(measured)) => Row::new(name, unit, measured),
+            Ok(None) => Row::not_measurable(name, "nothing was measured"),
+            Err(error) => Row::not_measurable(name, &format!("{error:#}")),
+        }
+    }
+
+    /// No figure.
     pub fn not_measurable(name: &str, reason: &str) -> Row {
         let reason = reason.replace('\n', " ");
         Row {
@@ -38,158 +51,139 @@ impl Row {
         }
     }
 
+    /// With a figure to reach.
+    #[must_use]
     pub fn reach(mut self, at_most: f64) -> Row {
         self.reach = Some(at_most);
         self
     }
 
+    /// With a note.
+    #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Row {
         self.note = note.into();
         self
     }
+
+    /// The note, and what makes the figure doubtful.
+    pub fn remarks(&self) -> String {
+        let doubt = self.value.as_ref().ok().and_then(Measured::doubt);
+        let doubt = doubt.map(|doubt| format!("! {doubt}"));
+        let note = (!self.note.is_empty()).then(|| self.note.clone());
+        [doubt, note].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// A table of words.
+#[derive(Clone, Debug, Default)]
+pub struct Words {
+    /// The first names the rows.
+    pub columns: Vec<String>,
+    /// As many cells as columns.
+    pub rows: Vec<Vec<String>>,
+}
+
+impl Words {
+    /// Of (row, column, text).
+    pub fn of(facts: &[(String, String, String)]) -> Words {
+        let mut columns = vec![String::new()];
+        let mut rows: Vec<Vec<String>> = Vec::new();
+        for (name, column, text) in facts {
+            let index = columns.iter().position(|known| known == column).unwrap_or_else(|| {
+                columns.push(column.clone());
+                columns.len() - 1
+            });
+            let number = rows
+                .iter()
+                .position(|row| row.first() == Some(name))
+                .unwrap_or_else(|| {
+                    rows.push(vec![name.clone()]);
+                    rows.len() - 1
+                });
+            if let Some(row) = rows.get_mut(number) {
+                row.resize(row.len().max(index + 1), String::new());
+                if let Some(cell) = row.get_mut(index) {
+                    cell.clone_from(text);
+                }
+            }
+        }
+        for row in &mut rows {
+            row.resize(columns.len(), String::new());
+        }
+        Words { columns, rows }
+    }
+}
+
+/// One experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// What `--only` calls it.
+    pub name: String,
+    /// What it is.
+    pub title: String,
+    /// What the seed, or whoever, measured: beside it.
+    pub beside: String,
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// What is said in words.
+    pub words: Option<Words>,
 }
 
 /// All that was measured in one run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Report {
+    /// Of nanoprobe.
     pub version: String,
+    /// Where.
+    pub machine: Machine,
+    /// How many rounds.
+    pub rounds: usize,
     /// What an unprobed call of the measured function costs.
     pub unprobed_ns: Option<Measured>,
-    pub rows: Vec<Row>,
+    /// In the order of measuring.
+    pub sections: Vec<Section>,
 }
 
 /// The row whose figures the ratios are made with.
 pub const KERNEL_REFERENCE: &str = "kernel uprobe, counted (perf)";
+/// The row that nothing can be below.
+pub const FLOOR: &str = "hand-made floor: jump, increment, jump back";
 
 impl Report {
-    pub fn new(version: &str) -> Report {
+    /// Nothing measured yet.
+    pub fn new(version: &str, machine: Machine, rounds: usize) -> Report {
         Report {
             version: version.to_owned(),
+            machine,
+            rounds,
             unprobed_ns: None,
-            rows: Vec::new(),
+            sections: Vec::new(),
         }
     }
 
-    fn reference(&self) -> Option<f64> {
-        self.rows
-            .iter()
-            .find(|row| row.name == KERNEL_REFERENCE)?
-            .value
-            .as_ref()
-            .ok()
-            .map(|value| value.median)
+    /// The median of the first row of that name.
+    pub fn median(&self, name: &str) -> Option<f64> {
+        let mut rows = self.sections.iter().flat_map(|section| &section.rows);
+        Some(rows.find(|row| row.name == name)?.value.as_ref().ok()?.median)
     }
 
-    fn ratio(&self, row: &Row) -> Option<f64> {
+    /// How many times cheaper than the kernel's uprobe.
+    pub fn times_cheaper_than_uprobe(&self, row: &Row) -> Option<f64> {
         let value = row.value.as_ref().ok()?.median;
-        let reference = self.reference()?;
+        let reference = self.median(KERNEL_REFERENCE)?;
         (row.unit == "ns/call" && value > 0.0 && row.name != KERNEL_REFERENCE).then_some(reference / value)
     }
 
-    /// The table and the chart as text.
-    pub fn text(&self) -> String {
-        let mut text = format!("{} on {}\n", self.version, machine());
-        if let Some(plain) = self.unprobed_ns {
-            let _ = writeln!(
-                text,
-                "an unprobed call of the measured function: {:.2} ns (± {:.2})",
-                plain.median, plain.deviation
-            );
-        }
-        let _ = writeln!(
-            text,
-            "overheads: with the probe minus without it; median ± median absolute deviation\n"
-        );
-        let width = self.rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max(20);
-        let _ = writeln!(
-            text,
-            "{:width$} {:>12} {:>10} {:8} {:>12} {:>10}  note",
-            "", "median", "±", "unit", "of a uprobe", "to reach"
-        );
-        for row in &self.rows {
-            match &row.value {
-                Ok(value) => {
-                    let ratio = self.ratio(row).map_or(String::new(), fraction);
-                    let reach = row.reach.map_or(String::new(), |reach| {
-                        format!("{} {reach}", if value.median <= reach { "ok" } else { "MISSED" })
-                    });
-                    let _ = writeln!(
-                        text,
-                        "{:width$} {:>12.2} {:>10.2} {:8} {ratio:>12} {reach:>10}  {}",
-                        row.name, value.median, value.deviation, row.unit, row.note
-                    );
-                }
-                Err(reason) => {
-                    let _ = writeln!(text, "{:width$} not measurable here: {reason}", row.name);
-                }
-            }
-        }
-        text + &self.chart(width)
-    }
-
-    /// Bars on a logarithmic scale: a nanosecond is the first column, a factor of ten takes ten.
-    fn chart(&self, width: usize) -> String {
-        let mut text =
-            String::from("\nns a call, over the unprobed one; each 10 columns are a factor of 10 above 0.1 ns\n");
-        for row in self.rows.iter().filter(|row| row.unit == "ns/call") {
-            let Ok(value) = &row.value else { continue };
-            let columns = ((value.median.max(0.1) / 0.1).log10() * 10.0).round() as usize;
-            let _ = writeln!(text, "{:width$} |{} {:.1}", row.name, "#".repeat(columns), value.median);
-        }
-        text
-    }
-
-    /// Everything as JSON.
-    pub fn json(&self) -> String {
-        let mut text = format!(
-            "{{\n  \"version\": {},\n  \"machine\": {},\n",
-            quoted(&self.version),
-            quoted(&machine())
-        );
-        if let Some(plain) = self.unprobed_ns {
-            let _ = writeln!(
-                text,
-                "  \"unprobed_ns\": {{\"median\": {}, \"deviation\": {}}},",
-                plain.median, plain.deviation
-            );
-        }
-        text += "  \"rows\": [\n";
-        for (index, row) in self.rows.iter().enumerate() {
-            let _ = write!(
-                text,
-                "    {{\"name\": {}, \"unit\": {}",
-                quoted(&row.name),
-                quoted(row.unit)
-            );
-            match &row.value {
-                Ok(value) => {
-                    let _ = write!(
-                        text,
-                        ", \"median\": {}, \"deviation\": {}",
-                        value.median, value.deviation
-                    );
-                }
-                Err(reason) => {
-                    let _ = write!(text, ", \"not_measurable\": {}", quoted(reason));
-                }
-            }
-            if let Some(ratio) = self.ratio(row) {
-                let _ = write!(text, ", \"times_cheaper_than_uprobe\": {ratio}");
-            }
-            if let Some(reach) = row.reach {
-                let _ = write!(text, ", \"to_reach\": {reach}");
-            }
-            if !row.note.is_empty() {
-                let _ = write!(text, ", \"note\": {}", quoted(&row.note));
-            }
-            text += if index + 1 < self.rows.len() { "},\n" } else { "}\n" };
-        }
-        text + "  ]\n}\n"
+    /// How many times the hand-made floor's.
+    pub fn times_the_floor(&self, row: &Row) -> Option<f64> {
+        let value = row.value.as_ref().ok()?.median;
+        let floor = self.median(FLOOR)?;
+        (row.unit == "ns/call" && value > 0.0 && floor > 0.0 && row.name != FLOOR).then_some(value / floor)
     }
 }
 
 /// A part of the reference as `1/150.0`, a multiple of it as `x 1.5`.
-fn fraction(times_cheaper: f64) -> String {
+pub fn fraction(times_cheaper: f64) -> String {
     if times_cheaper >= 1.0 {
         format!("1/{times_cheaper:.1}")
     } else {
@@ -197,81 +191,91 @@ fn fraction(times_cheaper: f64) -> String {
     }
 }
 
-fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for character in text.chars() {
-        match character {
-            '"' | '\\' => quoted.extend(['\\', character]),
-            control if control.is_control() => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(control));
-            }
-            other => quoted.push(other),
-        }
-    }
-    quoted + "\""
-}
-
-/// Processor, number of them, kernel.
-fn machine() -> String {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let field = |name: &str| {
-        let line = cpuinfo.lines().find(|line| line.starts_with(name));
-        line.and_then(|line| line.split_once(": "))
-            .map_or("?", |(_, value)| value)
-            .to_owned()
-    };
-    let processors = cpuinfo.lines().filter(|line| line.starts_with("processor")).count();
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let (name, family, model) = (field("model name"), field("cpu family"), field("model\t"));
-    format!(
-        "{name} (family {family} model {model}), {processors} processors, Linux {}",
-        kernel.trim()
-    )
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn report() -> Report {
-        let value = |median| Measured {
+    /// A report with a bit of everything.
+    pub fn report() -> Report {
+        let value = |median: f64| Measured {
             median,
             deviation: 0.25,
+            samples: vec![median - 0.25, median, median + 0.25],
         };
-        let mut report = Report::new("nanoprobe \"0\"");
-        report.rows = vec![
+        let mut report = Report::new("nanoprobe \"0\" <&>", Machine::example(), 3);
+        report.unprobed_ns = Some(value(0.5));
+        let rows = vec![
+            Row::new(FLOOR, "ns/call", value(1.0)),
             Row::new(KERNEL_REFERENCE, "ns/call", value(500.0)),
             Row::new("count", "ns/call", value(2.0)).reach(3.0),
             Row::new("slow", "ns/call", value(20.0)).reach(3.0).note("5 drops"),
+            Row::new(
+                "noisy",
+                "ns/call",
+                Measured {
+                    median: 10.0,
+                    deviation: 4.0,
+                    samples: vec![6.0, 10.0, 14.0],
+                },
+            ),
             Row::not_measurable("other", "no\nroot"),
+        ];
+        let facts = [
+            ("entry", "jump", "yes"),
+            ("entry", "trap", "yes"),
+            ("ret", "trap", "no: <why>"),
+        ]
+        .map(|(row, column, text)| (row.to_owned(), column.to_owned(), text.to_owned()));
+        report.sections = vec![
+            Section {
+                name: "call".into(),
+                title: "What a call costs".into(),
+                beside: "the seed: 28 ns".into(),
+                rows,
+                words: None,
+            },
+            Section {
+                name: "functions".into(),
+                title: "What each can do".into(),
+                words: Some(Words::of(&facts)),
+                ..Section::default()
+            },
         ];
         report
     }
 
     #[test]
-    fn ratios_and_verdicts_are_shown() {
-        let text = report().text();
-        let line = |name: &str| {
-            text.lines()
-                .find(|line| line.starts_with(name))
-                .expect("a line")
-                .to_owned()
+    fn ratios_are_of_the_reference_in_the_same_run() {
+        let report = report();
+        let row = |name: &str| {
+            report.sections[0]
+                .rows
+                .iter()
+                .find(|row| row.name == name)
+                .expect("a row")
+                .clone()
         };
-        assert!(
-            line("count").contains("1/250.0") && line("count").contains("ok 3"),
-            "{text}"
+        assert_eq!(report.times_cheaper_than_uprobe(&row("count")), Some(250.0));
+        assert_eq!(report.times_cheaper_than_uprobe(&row(KERNEL_REFERENCE)), None);
+        assert_eq!(report.times_the_floor(&row("slow")), Some(20.0));
+        assert_eq!(report.times_the_floor(&row("other")), None);
+        assert_eq!(
+            (fraction(250.0), fraction(0.5)),
+            ("1/250.0".to_owned(), "x 2.0".to_owned())
         );
-        assert!(
-            line("slow").contains("MISSED 3") && line("slow").contains("5 drops"),
-            "{text}"
-        );
-        assert!(line("other").contains("not measurable here: no root"), "{text}");
     }
 
     #[test]
-    fn json_quotes() {
-        let json = report().json();
-        assert!(json.contains(r#""version": "nanoprobe \"0\"""#), "{json}");
-        assert!(json.contains(r#""times_cheaper_than_uprobe": 250"#), "{json}");
+    fn doubtful_figures_are_marked() {
+        let report = report();
+        let remarks: Vec<String> = report.sections[0].rows.iter().map(Row::remarks).collect();
+        assert_eq!(remarks, ["", "", "", "5 drops", "! wide spread", ""]);
+    }
+
+    #[test]
+    fn facts_become_a_table_without_holes() {
+        let words = report().sections[1].words.clone().expect("words");
+        assert_eq!(words.columns, ["", "jump", "trap"]);
+        assert_eq!(words.rows, [["entry", "yes", "yes"], ["ret", "", "no: <why>"]]);
     }
 }

@@ -1,11 +1,20 @@
 //! Medians and their spread.
 
-/// A measured quantity: the median of several, and the median absolute deviation from it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// A measured quantity: the median of several samples, and the median absolute deviation from it.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
+    /// The middle of the samples.
     pub median: f64,
+    /// The middle of their distances from it.
     pub deviation: f64,
+    /// All of them, in the order in which they were taken.
+    pub samples: Vec<f64>,
 }
+
+/// A spread of at most this part of the median is a good one.
+const GOOD_SPREAD: f64 = 0.15;
+/// A spread of at most so much is a good one whatever the median is: alignment alone makes a nanosecond of difference.
+const GOOD_SPREAD_ABSOLUTE: f64 = 0.25;
 
 impl Measured {
     /// Of a list of values; `None` for an empty one.
@@ -15,7 +24,20 @@ impl Measured {
         Some(Measured {
             median: middle,
             deviation: median(&deviations)?,
+            samples: values.to_vec(),
         })
+    }
+
+    /// What must be said beside the figure, so that it is not taken for a good one: too few samples, or too wide a spread.
+    pub fn doubt(&self) -> Option<&'static str> {
+        // One sample is right where nothing varies: a count.
+        if !self.samples.is_empty() && self.samples.len() < 3 {
+            Some("too few samples")
+        } else if self.deviation > GOOD_SPREAD_ABSOLUTE && self.deviation > GOOD_SPREAD * self.median.abs() {
+            Some("wide spread")
+        } else {
+            None
+        }
     }
 }
 
@@ -31,6 +53,12 @@ pub fn median(values: &[f64]) -> Option<f64> {
     }
 }
 
+/// The overhead that a probe adds, paired: the cost with it, minus the mean of those before it came and after it went.
+/// A machine that changes its speed evenly in between does not change the figure.
+pub fn paired(before: f64, with: f64, after: f64) -> f64 {
+    with - (before + after) / 2.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,12 +68,46 @@ mod tests {
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
-        assert_eq!(
-            Measured::of(&[1.0, 2.0, 3.0, 100.0, 2.0]),
-            Some(Measured {
-                median: 2.0,
-                deviation: 1.0
-            })
+        let measured = Measured::of(&[1.0, 2.0, 3.0, 100.0, 2.0]).expect("some values");
+        assert_eq!((measured.median, measured.deviation), (2.0, 1.0));
+        assert_eq!(measured.samples, [1.0, 2.0, 3.0, 100.0, 2.0]);
+    }
+
+    #[test]
+    fn a_wide_spread_and_few_samples_are_doubtful() {
+        let doubt = |values: &[f64]| Measured::of(values).and_then(|measured| measured.doubt());
+        assert_eq!(doubt(&[10.0, 10.1, 10.2]), None);
+        assert_eq!(doubt(&[10.0, 20.0, 30.0]), Some("wide spread"));
+        assert_eq!(doubt(&[10.0, 10.0]), Some("too few samples"));
+        // A fifth of a nanosecond is alignment, not noise.
+        assert_eq!(doubt(&[0.5, 0.7, 0.9]), None);
+        let exact = Measured {
+            median: 0.0,
+            ..Measured::default()
+        };
+        assert_eq!(exact.doubt(), None);
+    }
+
+    /// A clock whose speed drifts by a tenth a batch, and hiccups in some: a probe of 7 ns comes out as 7 ns.
+    #[test]
+    fn a_known_delay_comes_out_of_a_drifting_and_jumping_clock() {
+        let mut time = 0.0;
+        let mut batch = |cost: f64| {
+            time += 1.0;
+            let hiccup = if time % 11.0 == 0.0 { 400.0 } else { 0.0 };
+            cost + 0.1 * time + hiccup
+        };
+        let mut samples = Vec::new();
+        for _ in 0..21 {
+            let (before, with, after) = (batch(1.0), batch(1.0 + 7.0), batch(1.0));
+            samples.push(paired(before, with, after));
+        }
+        let measured = Measured::of(&samples).expect("samples");
+        assert!((measured.median - 7.0).abs() < 1e-9, "{measured:?}");
+        assert!(measured.deviation < 1e-9, "{measured:?}");
+        assert!(
+            measured.samples.iter().any(|sample| (sample - 7.0).abs() > 100.0),
+            "the hiccups were there"
         );
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,28 +12,18 @@ use anyhow::{Context, Result, bail, ensure};
 /// How long anything may take before it counts as hung.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The command: `NANOPROBE`, or the one beside this executable.
+/// The command that is measured.
+static PATH: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Says which nanoprobe is measured.
+pub fn set_path(path: &Path) {
+    *PATH.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(path.to_owned());
+}
+
+/// The command that is measured.
 pub fn path() -> Result<PathBuf> {
-    if let Some(path) = std::env::var_os("NANOPROBE") {
-        return Ok(PathBuf::from(path));
-    }
-    let beside = std::env::current_exe()?.parent().context("a folder")?.join("nanoprobe");
-    if !beside.is_file() {
-        let target = beside
-            .parent()
-            .and_then(|folder| folder.parent())
-            .context("a target folder")?;
-        let mut build = Command::new("cargo");
-        build
-            .args(["build", "--release", "-p", "nanoprobe", "--target-dir"])
-            .arg(target);
-        build.current_dir(env!("CARGO_MANIFEST_DIR"));
-        ensure!(
-            build.status().context("running cargo")?.success(),
-            "building nanoprobe failed"
-        );
-    }
-    Ok(beside)
+    let path = PATH.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
+    path.context("no nanoprobe to measure")
 }
 
 /// What `-V` says.

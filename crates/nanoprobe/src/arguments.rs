@@ -39,7 +39,7 @@ pub enum ProgramText {
     disable_version_flag = true,
     disable_help_flag = true,
     about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
-    override_usage = "nanoprobe [-eFlqvVwZh] [-b size] [-o file] [-x opt[=val]] [-p pid | -c command] [-n program | -s script]... [argument...]\n       nanoprobe restore pid",
+    override_usage = "nanoprobe [-eFlqvVwZh] [-b size] [-o file] [-x opt[=val]] [-p pid | -c command] [-n program | -s script]... [argument...]\n       nanoprobe restore pid\n       nanoprobe bench [--only experiment] [--out dir]",
     after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
 )]
 struct LowArguments {
@@ -104,6 +104,7 @@ struct LowArguments {
 pub enum Request {
     Trace(Box<Arguments>),
     Restore { pid: i32 },
+    Bench(crate::bench::Arguments),
     Version,
 }
 
@@ -112,6 +113,9 @@ pub enum Request {
 /// # Errors
 /// Clap's error, which knows its own exit status and whether it is the help that was asked for.
 pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
+    if words.get(1).is_some_and(|word| word == "bench") {
+        return crate::bench::parse(words.get(1..).unwrap_or_default()).map(Request::Bench);
+    }
     if words.get(1).is_some_and(|word| word == "restore") {
         let pid = words
             .get(2)

@@ -4,6 +4,7 @@
 //! command line.
 
 mod arguments;
+mod bench;
 mod compile;
 mod interrupt;
 mod list;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Request::Restore { pid } => restore(pid),
+        Request::Bench(arguments) => bench::run(&arguments),
         Request::Trace(arguments) => trace::run(*arguments),
     }
 }

@@ -1,0 +1,40 @@
+//! Compiles the measured programs, so that the comparison carries them: where it runs there may be no compiler.
+
+use std::env;
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Programs of their own: `programs/NAME.c`, with what the compiler is told besides.
+const PROGRAMS: &[(&str, &[&str])] = &[
+    ("loop", &["-O2"]),
+    ("floor", &["-O2"]),
+    ("seeds", &["-O2"]),
+    ("traced", &["-O2"]),
+    // As the seed's: a small function that is really called, and really calls strlen.
+    ("looper", &["-O1", "-fno-builtin", "-fno-inline", "-fno-ipa-pure-const"]),
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
+    let compiler = env::var("CC").unwrap_or_else(|_| "cc".to_owned());
+    for (name, flags) in PROGRAMS {
+        let source = format!("programs/{name}.c");
+        println!("cargo::rerun-if-changed={source}");
+        let mut command = Command::new(&compiler);
+        command.args(*flags).args(["-g", "-pthread", "-o"]);
+        command.arg(out.join(name)).arg(&source);
+        if !command.status()?.success() {
+            return Err(format!("{command:?} failed").into());
+        }
+    }
+    println!("cargo::rerun-if-changed=programs/own.c");
+    println!("cargo::rerun-if-changed=../crates/libnanoprobe/include/nanoprobe.h");
+    cc::Build::new()
+        .file("programs/own.c")
+        .include("../crates/libnanoprobe/include")
+        .opt_level(2)
+        .flag("-pthread")
+        .compile("nanoprobe_bench_own");
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! Methods compared on one running program: each is attached, measured and detached in turn.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::kernel::{self, Kind};
+use crate::looping::Looping;
+use crate::programs;
+use crate::report::Row;
+use crate::statistics::paired;
+use crate::tracer::Tracer;
+
+/// What is probed.
+pub struct Subject {
+    running: Looping,
+    start: Box<dyn Fn() -> Result<Looping>>,
+    /// Its file.
+    pub program: PathBuf,
+    /// The function that it calls.
+    pub function: &'static str,
+    /// Where that lies in the file.
+    pub offset: u64,
+}
+
+impl Subject {
+    /// `program` with `argument`, which says what it calls in its loop: `function`.
+    pub fn new(program: &'static str, argument: usize, function: &'static str) -> Result<Subject> {
+        let start = Box::new(move || Looping::start_program(program, 1, argument));
+        let path = programs::compile(program)?;
+        Ok(Subject {
+            running: start()?,
+            start,
+            offset: programs::file_offset(&path, function)?,
+            program: path,
+            function,
+        })
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// What a call costs from now on.
+    pub fn cost(&self) -> Result<f64> {
+        self.running.median_from_now()
+    }
+}
+
+/// A tracer that is there.
+pub trait Attached {
+    /// Takes it away again, and checks that it fired; how much it says that it lost.
+    fn end(self: Box<Self>) -> Result<u64>;
+}
+
+impl Attached for Tracer {
+    fn end(self: Box<Self>) -> Result<u64> {
+        Ok(self.detach()?.lost())
+    }
+}
+
+impl Attached for kernel::Probe {
+    fn end(self: Box<Self>) -> Result<u64> {
+        ensure!(self.hits()? > 0, "the kernel's probe did not fire");
+        Ok(0)
+    }
+}
+
+/// How a method attaches.
+pub type Attach = Box<dyn Fn(&Subject) -> Result<Box<dyn Attached>>>;
+
+/// A row.
+pub struct Method {
+    /// Its name.
+    pub name: String,
+    /// How it attaches.
+    pub attach: Attach,
+}
+
+impl Method {
+    /// nanoprobe with a D program, in which FUNCTION stands for the subject's.
+    pub fn nanoprobe(name: &str, text: &'static str, options: &'static [&'static str]) -> Method {
+        let attach = move |subject: &Subject| -> Result<Box<dyn Attached>> {
+            let text = text.replace("FUNCTION", subject.function);
+            Ok(Box::new(Tracer::attach(subject.pid(), &text, options)?))
+        };
+        Method {
+            name: name.to_owned(),
+            attach: Box::new(attach),
+        }
+    }
+
+    /// The kernel's.
+    pub fn kernel(name: &str, kind: Kind) -> Method {
+        let attach = move |subject: &Subject| -> Result<Box<dyn Attached>> {
+            Ok(Box::new(kernel::attach(
+                kind,
+                subject.pid(),
+                &subject.program,
+                subject.offset,
+            )?))
+        };
+        Method {
+            name: name.to_owned(),
+            attach: Box::new(attach),
+        }
+    }
+}
+
+/// What one attaching came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Once {
+    /// Of a call, without; ns.
+    pub plain: f64,
+    /// What it costs more with; ns.
+    pub overhead: f64,
+    /// What the tracer said that it lost.
+    pub lost: u64,
+    /// What the process holds more in memory than before, in KiB.
+    pub resident_kib: f64,
+}
+
+/// All methods in turn, `rounds` times; the results of each.
+pub fn compare(
+    subject: &mut Subject,
+    methods: &[Method],
+    rounds: usize,
+    say: &dyn Fn(&str),
+) -> Result<Vec<Result<Vec<Once>>>> {
+    let mut results: Vec<Result<Vec<Once>>> = methods.iter().map(|_| Ok(Vec::new())).collect();
+    for round in 0..rounds {
+        for (method, result) in methods.iter().zip(&mut results) {
+            // What failed once is not tried again.
+            let Ok(taken) = result else { continue };
+            if !subject.running.is_running() {
+                subject.running = (subject.start)()?;
+            }
+            say(&format!("round {} of {rounds}: {}", round + 1, method.name));
+            match once(subject, method) {
+                Ok(once) => taken.push(once),
+                Err(error) => {
+                    *result = Err(error);
+                    // Whoever failed may have left something.
+                    subject.running = (subject.start)()?;
+                }
+            }
+        }
+    }
+    Ok(results)
+}
+
+fn once(subject: &Subject, method: &Method) -> Result<Once> {
+    let before = subject.cost()?;
+    let resident_before = crate::memory::resident_kib(subject.pid())?;
+    let attached = (method.attach)(subject)?;
+    let with = subject.cost()?;
+    let resident = crate::memory::resident_kib(subject.pid())?;
+    let lost = attached.end()?;
+    let after = subject.cost()?;
+    Ok(Once {
+        plain: (before + after) / 2.0,
+        overhead: paired(before, with, after),
+        lost,
+        resident_kib: resident - resident_before,
+    })
+}
+
+/// A row of overheads in ns a call.
+pub fn overheads(method: &Method, result: Result<Vec<Once>>) -> Row {
+    let lost: u64 = result.iter().flatten().map(|once| once.lost).sum();
+    let row = Row::of(
+        &method.name,
+        "ns/call",
+        result.map(|all| all.iter().map(|once| once.overhead).collect()),
+    );
+    if lost > 0 {
+        row.note(format!("{lost} dropped or missed, as reported"))
+    } else {
+        row
+    }
+}
+
+/// The rows of methods on a subject.
+pub fn rows(subject: &mut Subject, methods: &[Method], rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
+    let results = compare(subject, methods, rounds, say)?;
+    Ok(methods
+        .iter()
+        .zip(results)
+        .map(|(method, result)| overheads(method, result))
+        .collect())
+}
+
+/// The name of a file, for tools that want it as text.
+pub fn text_of(path: &std::path::Path) -> Result<&str> {
+    path.to_str().context("a path that is not UTF-8")
+}

@@ -1,0 +1,156 @@
+//! Seed 002: the whole command on the seed's own program, and what a rate of events costs.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use super::compare::{Method, Subject, compare};
+use crate::kernel::Kind;
+use crate::programs;
+use crate::report::{Row, Section};
+use crate::tracer;
+
+const MILLIONS: u64 = 100;
+const CALLS: u64 = MILLIONS * 1_000_000;
+
+/// Name, D program, and how many times each call is counted.
+const PROGRAMS: [(&str, &str, u64); 4] = [
+    (
+        "start-up: a probe that is never hit",
+        "pid$target:libc:qsort:entry { @ = count(); }",
+        0,
+    ),
+    ("count()", "pid$target:a.out:func:entry { @ = count(); }", 1),
+    (
+        "@[copyinstr(arg0)] = count()",
+        "pid$target:a.out:func:entry { @[copyinstr(arg0)] = count(); }",
+        1,
+    ),
+    (
+        "entry and return, both counted",
+        "pid$target:a.out:func:entry { @ = count(); } pid$target:a.out:func:return { @ = count(); }",
+        2,
+    ),
+];
+
+pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Result<()> {
+    section.beside = "seed 002, 100 million calls, Xeon E5530: plain 1.5 s, start-up 1.2 s; count() 62.5 s, 598 ns a probe; \
+                      copyinstr 153 s, 1500 ns\nits rule: below 1000 events a second do not worry, above 10,000 noticeable, \
+                      above 100,000 painful"
+        .to_owned();
+    section.rows = whole_runs(rounds, say);
+    section.rows.extend(rates(rounds, say)?);
+    Ok(())
+}
+
+fn whole_runs(rounds: usize, say: &dyn Fn(&str)) -> Vec<Row> {
+    let mut plain: Result<Vec<f64>> = Ok(Vec::new());
+    let mut seconds: Vec<Result<Vec<f64>>> = PROGRAMS.iter().map(|_| Ok(Vec::new())).collect();
+    for round in 0..rounds {
+        say(&format!("round {} of {rounds}: plain", round + 1));
+        push(&mut plain, unprobed);
+        for ((name, program, times), seconds) in PROGRAMS.iter().zip(&mut seconds) {
+            say(&format!("round {} of {rounds}: {name}", round + 1));
+            push(seconds, || probed(program, *times));
+        }
+    }
+    // The cost of a probe as the seed computes it: over the run in which nothing was hit, of the same round.
+    let start_up = seconds
+        .first()
+        .and_then(|runs| runs.as_ref().ok())
+        .cloned()
+        .unwrap_or_default();
+    let costs: Vec<Row> = PROGRAMS
+        .iter()
+        .zip(&seconds)
+        .skip(1)
+        .map(|((name, _, times), runs)| {
+            let name = format!("cost of a probe: {name}");
+            let hits = (CALLS * times) as f64;
+            match runs {
+                Ok(runs) => {
+                    let costs = runs
+                        .iter()
+                        .zip(&start_up)
+                        .map(|(run, start)| (run - start) * 1e9 / hits);
+                    Row::of(&name, "ns/hit", Ok(costs.collect()))
+                }
+                Err(error) => Row::not_measurable(&name, &format!("{error:#}")),
+            }
+        })
+        .collect();
+    let mut rows = vec![Row::of("plain, 100 million calls", "s", plain)];
+    rows.extend(
+        PROGRAMS
+            .iter()
+            .zip(seconds)
+            .map(|((name, ..), runs)| Row::of(name, "s", runs)),
+    );
+    rows.extend(costs);
+    rows
+}
+
+/// What failed once is not tried again.
+fn push(taken: &mut Result<Vec<f64>>, measure: impl FnOnce() -> Result<f64>) {
+    if let Ok(values) = taken {
+        match measure() {
+            Ok(value) => values.push(value),
+            Err(error) => *taken = Err(error),
+        }
+    }
+}
+
+fn unprobed() -> Result<f64> {
+    let program = programs::compile("looper")?;
+    let start = Instant::now();
+    let status = Command::new(program)
+        .arg(MILLIONS.to_string())
+        .status()
+        .context("running looper")?;
+    ensure!(status.success(), "looper ended with {status}");
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Seconds of the whole command; its count must be exact.
+fn probed(program: &str, times: u64) -> Result<f64> {
+    let looper = programs::compile("looper")?;
+    let mut command = Command::new(tracer::path()?);
+    command.args(["-q", "-n", program, "-c", &format!("{} {MILLIONS}", looper.display())]);
+    let start = Instant::now();
+    let output = command.stdin(Stdio::null()).output().context("running nanoprobe")?;
+    let took = start.elapsed().as_secs_f64();
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let last = text.split_whitespace().next_back().map_or(Ok(0), str::parse::<u64>);
+    let counted = last.with_context(|| format!("cannot read {text:?}"))?;
+    ensure!(counted == CALLS * times, "{counted} of {} counted", CALLS * times);
+    Ok(took)
+}
+
+/// Events a second against slow-down: work of a fixed length, a call at its end.
+fn rates(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (name, rate) in [("1k", 1e3), ("10k", 1e4), ("100k", 1e5), ("1M", 1e6), ("10M", 1e7)] {
+        let mut subject = Subject::new("seeds", (1e9 / rate) as usize, "bench_paced")?;
+        let methods = [
+            Method::nanoprobe(&format!("slow-down at {name} hits/s: jump"), super::COUNT, &[]),
+            Method::nanoprobe(
+                &format!("slow-down at {name} hits/s: trap"),
+                super::COUNT,
+                super::EMULATE,
+            ),
+            Method::kernel(&format!("slow-down at {name} hits/s: kernel uprobe"), Kind::Counted),
+        ];
+        let results = compare(&mut subject, &methods, rounds, say)?;
+        rows.extend(methods.iter().zip(results).map(|(method, result)| {
+            let slowed = result.map(|all| all.iter().map(|once| 100.0 * once.overhead / once.plain).collect());
+            Row::of(&method.name, "%", slowed)
+        }));
+    }
+    Ok(rows)
+}

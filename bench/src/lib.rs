@@ -1,0 +1,209 @@
+//! The measured comparison: what a probe costs, in one run, against a hand-made floor, the kernel's uprobes, and the other
+//! tools that are there. `nanoprobe bench` runs it.
+//!
+//! Method. A measured program ([`looping`]) calls a small function for ever, pinned to a processor, and says every few
+//! milliseconds what a call cost, in time of its thread on the processor. Tracers attach to it while it runs, so that no
+//! start-up is in any figure. A round goes through all configurations in turn; each takes batches without the probe, with
+//! it, and again without: its overhead is the median with minus the mean of both medians without
+//! ([`statistics::paired`]: a machine that changes its speed between configurations does not change the figure). What is
+//! reported is the median over the rounds and the median absolute deviation; a figure that spreads too widely is marked
+//! ([`statistics::Measured::doubt`]). Figures in ns are this machine's; the ratios to the kernel's uprobe in the same run
+//! are what to quote.
+//!
+//! What cannot be measured is a row that says why.
+//!
+//! | file | |
+//! |---|---|
+//! | `floor`, `looping`, `instructions`, `tactics`, `traps`, `bash`, `memory` | the groups: what a call costs, by which way |
+//! | `experiments` | the seeds' experiments, by name |
+//! | `own` | what a process measures on itself, by libnanoprobe |
+//! | `peers` | other tools |
+//! | `programs`, `tracer`, `kernel` | the measured programs; nanoprobe and the kernel's probes on them |
+//! | `statistics`, `machine`, `report` | figures; where they were taken |
+//! | `text`, `page`, `data` | the report for a terminal, as a page, as JSON and CSV |
+
+mod bash;
+pub mod data;
+mod experiments;
+mod floor;
+mod instructions;
+mod kernel;
+mod looping;
+pub mod machine;
+mod memory;
+mod own;
+pub mod page;
+mod peers;
+mod programs;
+pub mod report;
+pub mod statistics;
+pub mod text;
+mod tactics;
+mod tracer;
+mod traps;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, ensure};
+
+use crate::machine::Machine;
+use crate::report::{Report, Row, Section};
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How often each configuration is measured.
+    pub rounds: usize,
+    /// Only the experiments whose names contain this.
+    pub only: Option<String>,
+    /// The `nanoprobe` that is measured; of its own commands, `bench --own` is needed.
+    pub nanoprobe: PathBuf,
+}
+
+/// The experiments by name, in the order in which they are run, and what each is.
+pub const EXPERIMENTS: &[(&str, &str)] = &[
+    (
+        "call",
+        "what a call of a small function costs more with a probe at its entry",
+    ),
+    (
+        "gtod",
+        "seed 000, Lists 4 to 7: gettimeofday in a loop, handlers that do nothing",
+    ),
+    (
+        "record",
+        "seed 000, Lists 11 to 14: the same, 64 bytes of an event recorded",
+    ),
+    (
+        "functions",
+        "seed 000, List 15: what each kind of probe can do, as tried",
+    ),
+    (
+        "push",
+        "seed 001: a function that begins with push, probed at entry and return",
+    ),
+    ("looper", "seed 002: 100 million calls; what a rate of events costs"),
+    (
+        "booster",
+        "seed 003, Table 1: probes, jumper probes, return probes, with and without booster",
+    ),
+    ("scaling", "seed 003, Figure 4: hits a second on several threads"),
+    ("tactics", "each tactic, by instruction"),
+    ("traps", "the trap in its forms, by instruction"),
+    ("threads", "a count on several threads"),
+    ("peers", "other tools, on the same function"),
+    ("bash", "all functions of bash"),
+    ("memory", "memory added to the target"),
+];
+
+/// Runs what is asked for; `say` hears what is being done: the experiment, and the step in it.
+///
+/// # Errors
+/// An experiment that does not exist, or a nanoprobe that cannot be run. What cannot be measured is a row instead.
+pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
+    let only = options.only.as_deref();
+    let wanted: Vec<_> = EXPERIMENTS
+        .iter()
+        .filter(|(name, _)| only.is_none_or(|only| name.contains(only)))
+        .collect();
+    let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
+    ensure!(
+        !wanted.is_empty(),
+        "no experiment {}: there are {}",
+        only.unwrap_or_default(),
+        names.join(", ")
+    );
+    tracer::set_path(&options.nanoprobe);
+    let mut report = Report::new(&tracer::version(), Machine::here(), options.rounds);
+    looping::leave_the_last_processor();
+    for (name, title) in wanted {
+        say(name, "");
+        let mut section = Section {
+            name: (*name).to_owned(),
+            title: (*title).to_owned(),
+            ..Section::default()
+        };
+        let step = |what: &str| say(name, what);
+        let measured = measure(name, options.rounds, &step, &mut section, &mut report);
+        if let Err(error) = measured {
+            // The others go on.
+            section.rows.push(Row::not_measurable(name, &format!("{error:#}")));
+        }
+        report.sections.push(section);
+    }
+    programs::remove();
+    Ok(report)
+}
+
+fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Section, report: &mut Report) -> Result<()> {
+    match name {
+        "call" => {
+            say("the hand-made floor");
+            match floor::measure(rounds) {
+                Ok((row, plain)) => {
+                    report.unprobed_ns = plain;
+                    section.rows.push(row);
+                }
+                Err(error) => section
+                    .rows
+                    .push(Row::not_measurable(report::FLOOR, &format!("{error:#}"))),
+            }
+            section.rows.extend(looping::measure_all(rounds, say)?);
+        }
+        "tactics" => section.rows = tactics::measure(rounds.min(3)),
+        "traps" => section.rows = traps::measure(rounds.min(3)),
+        "threads" => section.rows = looping::measure_threads(rounds)?,
+        "peers" => peers::measure(rounds, say, section)?,
+        "bash" => section.rows = bash::measure(rounds)?,
+        "memory" => section.rows = memory::measure()?,
+        _ => experiments::measure(name, rounds, say, section)?,
+    }
+    Ok(())
+}
+
+/// One experiment of those that a process measures on itself, in this process: what `nanoprobe bench --own` does.
+///
+/// # Errors
+/// An unknown name.
+pub fn own(name: &str, rounds: usize) -> Result<()> {
+    own::child(name, rounds, &mut std::io::stdout().lock())
+}
+
+/// How many processors there are.
+pub fn processors() -> usize {
+    // SAFETY: a plain query.
+    unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) as usize
+}
+
+/// 1, 2, 4, ... and all.
+fn thread_counts(processors: usize) -> Vec<usize> {
+    let mut counts: Vec<usize> = (0..16)
+        .map(|power| 1 << power)
+        .take_while(|count| *count < processors)
+        .collect();
+    counts.push(processors);
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thread_counts_end_with_all() {
+        assert_eq!(thread_counts(1), [1]);
+        assert_eq!(thread_counts(2), [1, 2]);
+        assert_eq!(thread_counts(6), [1, 2, 4, 6]);
+    }
+
+    #[test]
+    fn an_experiment_that_does_not_exist_is_named_with_those_that_do() {
+        let options = Options {
+            rounds: 1,
+            only: Some("nothing".into()),
+            nanoprobe: PathBuf::from("/nowhere"),
+        };
+        let error = run(&options, &|_, _| {}).expect_err("no such experiment").to_string();
+        assert!(error.contains("nothing") && error.contains("gtod"), "{error}");
+    }
+}
