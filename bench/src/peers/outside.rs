@@ -87,8 +87,8 @@ impl Outside {
     /// Ends it, and gives what it said.
     pub fn finish(mut self) -> Result<String> {
         match self.ending {
-            // SAFETY: a signal to a child of ours that has not been waited for.
             Ending::Interrupt => {
+                // SAFETY: a signal to a child of ours that has not been waited for.
                 unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
             }
             Ending::EndOfInput => drop(self.child.stdin.take()),
@@ -134,8 +134,8 @@ pub fn counted(text: &str, label: &str) -> bool {
 
 /// What a tool said last: mostly why it failed.
 pub fn last_line(text: &str) -> String {
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.last().unwrap_or("(it said nothing)").chars().take(300).collect()
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.next_back().unwrap_or("(it said nothing)").chars().take(300).collect()
 }
 
 #[cfg(test)]
