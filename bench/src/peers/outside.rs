@@ -135,7 +135,12 @@ pub fn counted(text: &str, label: &str) -> bool {
 /// What a tool said last: mostly why it failed.
 pub fn last_line(text: &str) -> String {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    lines.next_back().unwrap_or("(it said nothing)").chars().take(300).collect()
+    lines
+        .next_back()
+        .unwrap_or("(it said nothing)")
+        .chars()
+        .take(300)
+        .collect()
 }
 
 #[cfg(test)]

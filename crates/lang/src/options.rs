@@ -131,6 +131,8 @@ pub struct Options {
     pub active_calls: u32,
     /// The form of the tactic `trap` that is forced, by name; `patch` knows the names.
     pub trap: Option<String>,
+    /// What all probes together may take of a processor's time, in hundredths of a percent; those over it are turned off.
+    pub max_cost: Option<u32>,
 }
 
 impl Default for Options {
@@ -165,6 +167,7 @@ impl Default for Options {
             return_form: ReturnForm::Auto,
             active_calls: 4096,
             trap: None,
+            max_cost: None,
         }
     }
 }
@@ -236,6 +239,7 @@ pub const NAMES: &[&str] = &[
     "evaltime",
     "flowindent",
     "maxactive",
+    "maxcost",
     "quiet",
     "rawbytes",
     "return",
@@ -325,6 +329,7 @@ impl Options {
                     ],
                 )?;
             }
+            "maxcost" => self.max_cost = Some(given.percent()?),
             "trap" => self.trap = Some(given.required("emulate, boost or step")?.to_owned()),
             "tactic" => self.tactic = Some(given.required("the name of a tactic")?.to_owned()),
             _ => return Err(OptionError::Unknown { name: name.to_owned() }),
@@ -419,6 +424,22 @@ impl<'a> Given<'a> {
         let expected = "a time with ns, us, ms, s, m, h or d, or a frequency in hz";
         let value = interval::parse_period(self.required(expected)?).ok_or_else(|| self.invalid(expected))?;
         self.in_range(value, minimum, maximum)
+    }
+
+    /// A percentage in hundredths: 5%, 0.25%.
+    fn percent(&self) -> Result<u32, OptionError> {
+        let expected = "a percentage of a processor, as 5% or 0.5%";
+        let text = self.required(expected)?;
+        let number = text.strip_suffix('%').unwrap_or(text);
+        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+        let is_digits = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_digits(whole) || !is_digits(part) || part.len() > 2 {
+            return Err(self.invalid(expected));
+        }
+        let hundredths = format!("{whole}{part:0<2}");
+        let value = hundredths.parse().map_err(|_| self.invalid(expected))?;
+        // A hundred processors: more is no limit.
+        Ok(self.in_range(value, 1, 1_000_000)? as u32)
     }
 
     fn word<T: Copy>(&self, expected: &'static str, words: &[(&str, T)]) -> Result<T, OptionError> {

@@ -39,7 +39,7 @@ pub enum ProgramText {
     disable_version_flag = true,
     disable_help_flag = true,
     about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
-    override_usage = "nanoprobe [-eFlqvVwZh] [-b size] [-o file] [-x opt[=val]] [-p pid | -c command] [-n program | -s script]... [argument...]\n       nanoprobe restore pid\n       nanoprobe bench [--only experiment] [--out dir]",
+    override_usage = "nanoprobe [-eFlqvVwZh] [-b size] [-o file] [-x opt[=val]] [-p pid | -c command] [-n program | -s script]... [argument...]\n       nanoprobe restore pid\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
     after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
 )]
 struct LowArguments {
@@ -103,6 +103,7 @@ struct LowArguments {
 #[derive(Debug)]
 pub enum Request {
     Trace(Box<Arguments>),
+    Cost(Box<Arguments>),
     Restore { pid: i32 },
     Bench(crate::bench::Arguments),
     Version,
@@ -125,13 +126,16 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
             LowArguments::command().error(clap::error::ErrorKind::ValueValidation, "usage: nanoprobe restore PID")
         });
     }
-    let matches = LowArguments::command().try_get_matches_from(words)?;
+    // `cost` takes the flags of tracing: it is asked about what is about to be traced.
+    let is_cost = words.get(1).is_some_and(|word| word == "cost");
+    let words = words.iter().enumerate().filter(|(index, _)| !(is_cost && *index == 1));
+    let matches = LowArguments::command().try_get_matches_from(words.map(|(_, word)| word))?;
     let low = LowArguments::from_arg_matches(&matches)?;
     if low.version {
         return Ok(Request::Version);
     }
     let options = options(&low);
-    Ok(Request::Trace(Box::new(Arguments {
+    let arguments = Box::new(Arguments {
         programs: programs_in_order(&matches, &low),
         command: low.command,
         pid: low.pid,
@@ -144,7 +148,12 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
         destructive: low.destructive,
         allow_zero_matches: low.zero,
         macro_arguments: low.arguments,
-    })))
+    });
+    Ok(if is_cost {
+        Request::Cost(arguments)
+    } else {
+        Request::Trace(arguments)
+    })
 }
 
 /// `-x`, and the flags that are short for one.
@@ -223,6 +232,18 @@ mod tests {
         ));
         assert!(parse(&words("nanoprobe restore")).is_err());
         assert!(parse(&words("nanoprobe restore x")).is_err());
+    }
+
+    #[test]
+    fn cost_takes_the_flags_of_tracing() {
+        let Ok(Request::Cost(arguments)) = parse(&words("nanoprobe cost -x maxcost=5% -p 12 -n BEGIN")) else {
+            panic!("not a cost request");
+        };
+        assert_eq!(
+            (arguments.pid, arguments.options),
+            (Some(12), vec!["maxcost=5%".to_owned()])
+        );
+        assert_eq!(arguments.programs, [ProgramText::Inline("BEGIN".into())]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod arguments;
 mod bench;
 mod compile;
+mod cost;
 mod interrupt;
 mod list;
 mod output;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         }
         Request::Restore { pid } => restore(pid),
         Request::Bench(arguments) => bench::run(&arguments),
+        Request::Cost(arguments) => cost::run(&arguments),
         Request::Trace(arguments) => trace::run(*arguments),
     }
 }

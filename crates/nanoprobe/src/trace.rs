@@ -12,6 +12,8 @@ use nanoprobe_session::{Choice, Losses, Output, Session};
 use nanoprobe_target::{Exit, Pauses};
 
 use crate::arguments::{Arguments, ProgramText};
+use crate::cost::hits;
+use crate::cost::limit::Limit;
 use crate::output::{Names, Sink, detached, losses, message, print_error, printer, probe_name};
 use crate::{compile, interrupt, list};
 
@@ -42,10 +44,22 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     if arguments.command.is_some() {
         macros.target = Some(0);
     }
-    let Some(program) = compile::program(&sources, &macros) else {
+    let Some(mut program) = compile::program(&sources, &macros) else {
         return Ok(1);
     };
     let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
+    let is_limited = options.max_cost.is_some();
+    let with_hits = |macros: &MacroValues| {
+        if is_limited {
+            hits::compile(&sources, macros)
+        } else {
+            nanoprobe_lang::compile(&sources, macros)
+        }
+    };
+    if is_limited {
+        program = with_hits(&macros)
+            .map_err(|_| anyhow::Error::msg("maxcost: the hits of these probes cannot be counted"))?;
+    }
     if arguments.list {
         options.allow_unmatched = true;
     }
@@ -60,7 +74,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     let compile = |pid: i64| {
         let mut macros = macros.clone();
         macros.target = Some(pid);
-        nanoprobe_lang::compile(&sources, &macros).unwrap_or_default()
+        with_hits(&macros).unwrap_or_default()
     };
     let mut session = Session::open(program, options.clone(), choice, &compile)?;
     if arguments.list {
@@ -90,6 +104,8 @@ struct Trace<'a> {
     announced: bool,
     refused_told: usize,
     patches_told: usize,
+    /// `-x maxcost`.
+    limit: Option<Limit>,
 }
 
 impl<'a> Trace<'a> {
@@ -105,6 +121,7 @@ impl<'a> Trace<'a> {
             announced: false,
             refused_told: 0,
             patches_told: 0,
+            limit: options.max_cost.map(Limit::new),
         })
     }
 
@@ -165,6 +182,9 @@ impl<'a> Trace<'a> {
             }
             self.print(session, printer, outputs)?;
             self.out.flush()?;
+            if let Some(limit) = &mut self.limit {
+                limit.look(session)?;
+            }
             if self.losses_at.elapsed() >= LOSSES_PERIOD {
                 let now = session.losses()?;
                 losses(&self.losses, &now);
@@ -312,6 +332,10 @@ impl<'a> Trace<'a> {
         let snapshot = session.snapshot()?;
         self.aggregations
             .load(snapshot.with_symbols(session.program(), &mut Names(session)));
+        // Ours is never printed.
+        if let Some(id) = hits::aggregation(session.program()).filter(|_| self.limit.is_some()) {
+            self.aggregations.truncate(session.program(), id, 0);
+        }
         Ok(())
     }
 
@@ -347,7 +371,7 @@ fn needs_aggregations(clause: &nanoprobe_lang::program::Clause) -> bool {
 }
 
 /// The values of `$target`, `$1` and so on.
-fn macro_values(arguments: &Arguments) -> MacroValues {
+pub fn macro_values(arguments: &Arguments) -> MacroValues {
     use nix::unistd::{Pid, getegid, geteuid, getgid, getpgrp, getpid, getppid, getsid, getuid};
     // Of a parent, a group or a session outside our pid namespace the kernel says 0.
     let number = |pid: Pid| i64::from(pid.as_raw());

@@ -12,6 +12,7 @@ mod events;
 mod libraries;
 mod matching;
 mod returns;
+mod sites;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;

@@ -146,3 +146,16 @@ fn names_of_timed_probes() {
         assert_eq!(parse_interval(name), None, "{name}");
     }
 }
+
+#[test]
+fn a_cost_is_a_percentage_in_hundredths() {
+    let cost = |text: &str| set(&format!("maxcost={text}")).map(|options| options.max_cost);
+    assert_eq!(cost("5%"), Ok(Some(500)));
+    assert_eq!(cost("5"), Ok(Some(500)));
+    assert_eq!(cost("0.25%"), Ok(Some(25)));
+    assert_eq!(cost("0.5%"), Ok(Some(50)));
+    assert_eq!(cost("400%"), Ok(Some(40_000)));
+    for wrong in ["", "%", "x", "5%%", "-1", "+1", ".5", "1.", "0.001", "0", "99999999"] {
+        assert!(cost(wrong).is_err(), "{wrong}");
+    }
+}

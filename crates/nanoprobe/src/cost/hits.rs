@@ -1,0 +1,131 @@
+//! How often each probe is hit: by a clause of our own that counts at all of a program's probes in the target. It is one
+//! increment in the detour, at a fixed place for each probe, so it costs nothing that is seen.
+
+use std::collections::BTreeMap;
+
+use nanoprobe_export::AggregateTable;
+use nanoprobe_lang::interpret::Value;
+use nanoprobe_lang::program::{AggregationId, ProbeDescription};
+use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source};
+use nanoprobe_session::{Place, Probe, Session};
+
+/// Its aggregation, which is never printed.
+const NAME: &str = "@nanoprobe_hits";
+
+/// A probe as its hits are told apart: module, function, name.
+pub type Name = (String, String, String);
+
+/// The name of a probe.
+pub fn name_of(probe: &Probe) -> Name {
+    (
+        probe.module.to_string(),
+        probe.function.to_string(),
+        probe.name().into_owned(),
+    )
+}
+
+/// A program that counts the hits at all probes of the target that another enables; `None` where it enables none.
+pub fn source(program: &Program) -> Option<Source> {
+    let mut descriptions: Vec<String> = Vec::new();
+    for probe in program.clauses.iter().flat_map(|clause| &clause.probes) {
+        let text = text_of(probe);
+        if is_target(probe) && !descriptions.contains(&text) {
+            descriptions.push(text);
+        }
+    }
+    let text = descriptions.join(",\n");
+    let body = format!("{{ {NAME}[probemod, probefunc, probename] = count(); }}");
+    (!descriptions.is_empty()).then(|| Source::new("<hits>", format!("{text}\n{body}\n")))
+}
+
+fn is_target(probe: &ProbeDescription) -> bool {
+    let digits = probe.provider.strip_prefix("pid");
+    digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn text_of(probe: &ProbeDescription) -> String {
+    format!("{}:{}:{}:{}", probe.provider, probe.module, probe.function, probe.name)
+}
+
+/// A program, and behind it the clause that counts.
+///
+/// # Errors
+/// The program's diagnostics.
+pub fn compile(sources: &[Source], macros: &MacroValues) -> Result<Program, Vec<Diagnostic>> {
+    let program = nanoprobe_lang::compile(sources, macros)?;
+    let Some(hits) = source(&program) else {
+        return Ok(program);
+    };
+    let mut all = sources.to_vec();
+    all.push(hits);
+    nanoprobe_lang::compile(&all, macros)
+}
+
+/// The aggregation of a program that was compiled so.
+pub fn aggregation(program: &Program) -> Option<AggregationId> {
+    let index = program
+        .aggregations
+        .iter()
+        .position(|aggregation| aggregation.name == NAME)?;
+    u32::try_from(index).ok().map(AggregationId)
+}
+
+/// Hits of each probe since the beginning; those of no hit are missing.
+pub fn read(session: &Session) -> Result<BTreeMap<Name, u64>, nanoprobe_session::SessionError> {
+    let mut hits = BTreeMap::new();
+    let Some(id) = aggregation(session.program()) else {
+        return Ok(hits);
+    };
+    let mut table = AggregateTable::new();
+    table.load(session.snapshot()?);
+    for row in table.rows(session.program(), id) {
+        let mut names = row.key.iter().map(|element| match element {
+            Value::String(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => String::new(),
+        });
+        let (module, function, name) = (names.next(), names.next(), names.next());
+        let name = (
+            module.unwrap_or_default(),
+            function.unwrap_or_default(),
+            name.unwrap_or_default(),
+        );
+        *hits.entry(name).or_default() += row.words.first().copied().unwrap_or(0);
+    }
+    Ok(hits)
+}
+
+/// Whether a probe fires in the target.
+pub fn is_in_target(probe: &Probe) -> bool {
+    matches!(probe.place, Place::Function { .. } | Place::Address { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn macros() -> MacroValues {
+        MacroValues {
+            target: Some(12),
+            ..MacroValues::default()
+        }
+    }
+
+    #[test]
+    fn every_probe_of_the_target_is_counted_once() {
+        let text = "pid$target:libc:mal*:entry, pid$target:::return { trace(1); } tick-1s { trace(2); }
+                    pid$target:libc:mal*:entry { @a = count(); }";
+        let program = compile(&[Source::new("test", text)], &macros()).expect("a program");
+        let last = program.clauses.last().expect("ours");
+        let probes: Vec<String> = last.probes.iter().map(text_of).collect();
+        assert_eq!(probes, ["pid12:libc:mal*:entry", "pid12:::return"]);
+        assert_eq!(program.clauses.len(), 4);
+        assert!(aggregation(&program).is_some());
+    }
+
+    #[test]
+    fn a_program_without_a_target_stays_as_it_is() {
+        let sources = [Source::new("test", "BEGIN { trace(1); }")];
+        let program = compile(&sources, &macros()).expect("a program");
+        assert_eq!((program.clauses.len(), aggregation(&program)), (1, None));
+    }
+}

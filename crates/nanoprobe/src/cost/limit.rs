@@ -1,0 +1,162 @@
+//! `-x maxcost`: what probes take is watched while they trace, and the dearest are turned off when all together take more
+//! than they may.
+//!
+//! A probe that is turned off has its original instructions back; what it counted and recorded until then stays, exactly.
+//! Those that share its patch go with it, and are named too. Nothing is turned on again: a program whose load changes would
+//! see probes come and go, and counts that mean nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use nanoprobe_session::{Patch, ProbeIndex, Session, SessionError};
+
+use super::budget::{self, Cost, thousands};
+use super::hits::{self, Name};
+use super::model;
+use crate::output::message;
+
+/// How often it is looked. A probe of 10 ns that is hit all the time has taken a quarter of a second by then.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// What is watched.
+pub struct Limit {
+    share: f64,
+    before: BTreeMap<Name, u64>,
+    looked: Instant,
+    off: BTreeSet<Name>,
+}
+
+impl Limit {
+    /// `hundredths` of a percent of a processor.
+    pub fn new(hundredths: u32) -> Limit {
+        Limit {
+            share: f64::from(hundredths) / 10_000.0,
+            before: BTreeMap::new(),
+            looked: Instant::now(),
+            off: BTreeSet::new(),
+        }
+    }
+
+    /// Looks, when it is time, and turns off what must be.
+    ///
+    /// # Errors
+    /// As [`Session::set_armed`].
+    pub fn look(&mut self, session: &mut Session) -> Result<(), SessionError> {
+        let elapsed = self.looked.elapsed();
+        if elapsed < PERIOD || session.is_finished() {
+            return Ok(());
+        }
+        let now = hits::read(session)?;
+        let rates = now.iter().map(|(probe, hits)| {
+            let before = self.before.get(probe).copied().unwrap_or(0);
+            (probe, hits.saturating_sub(before) as f64 / elapsed.as_secs_f64())
+        });
+        let busy: BTreeMap<Name, f64> = rates
+            .filter(|(probe, rate)| *rate > 0.0 && !self.off.contains(*probe))
+            .map(|(probe, rate)| (probe.clone(), rate))
+            .collect();
+        self.before = now;
+        self.looked = Instant::now();
+        let costs = costs(session, &busy);
+        let over = budget::over(&costs, self.share);
+        if over.is_empty() {
+            return Ok(());
+        }
+        self.turn_off(session, &over)
+    }
+
+    fn turn_off(&mut self, session: &mut Session, over: &[Cost<Name>]) -> Result<(), SessionError> {
+        let probes = probes_of(session);
+        let dear: BTreeSet<Name> = over.iter().map(|cost| cost.probe.clone()).collect();
+        let patches = |wanted: &dyn Fn(&Name) -> bool| -> BTreeSet<u64> {
+            let indices = probes.iter().filter(|(name, _)| wanted(name)).map(|(_, index)| *index);
+            indices
+                .flat_map(|index| session.patches_of(index))
+                .map(address_of)
+                .collect()
+        };
+        let chosen = patches(&|name| dear.contains(name));
+        // A probe that has no patch left has gone with its neighbour.
+        let others: Vec<Name> = probes
+            .iter()
+            .map(|(name, _)| name)
+            .filter(|name| !dear.contains(*name) && !self.off.contains(*name))
+            .filter(|name| {
+                let own = patches(&|other| other == *name);
+                own.intersection(&chosen).next().is_some()
+            })
+            .cloned()
+            .collect();
+        session.set_armed(false, &mut |patch| chosen.contains(&address_of(patch)))?;
+        for cost in over {
+            message(format_args!(
+                "maxcost: {} is off: {} hits/s x {:.1} ns = {:.1} % of a processor, all may take {} %",
+                text_of(&cost.probe),
+                thousands(cost.rate),
+                cost.ns,
+                cost.share() * 100.0,
+                self.share * 100.0
+            ));
+        }
+        for probe in &others {
+            message(format_args!(
+                "maxcost: {} is off: it shares a patch with one that is",
+                text_of(probe)
+            ));
+        }
+        self.off.extend(dear);
+        self.off.extend(others);
+        Ok(())
+    }
+}
+
+fn address_of(patch: &Patch) -> u64 {
+    patch.built.address.0
+}
+
+fn text_of((module, function, name): &Name) -> String {
+    format!("{module}:{function}:{name}")
+}
+
+fn probes_of(session: &Session) -> Vec<(Name, ProbeIndex)> {
+    let mut probes: Vec<(Name, ProbeIndex)> = session
+        .enablings()
+        .filter_map(|enabling| {
+            let probe = session
+                .probe(enabling.probe)
+                .filter(|probe| hits::is_in_target(probe))?;
+            Some((hits::name_of(probe), enabling.probe))
+        })
+        .collect();
+    probes.sort();
+    probes.dedup();
+    probes
+}
+
+/// What each busy probe costs: its site, and the clauses that fire there. Our own count among them is free.
+fn costs(session: &Session, busy: &BTreeMap<Name, f64>) -> Vec<Cost<Name>> {
+    let mut costs: BTreeMap<Name, Cost<Name>> = BTreeMap::new();
+    for enabling in session.enablings() {
+        let Some(probe) = session.probe(enabling.probe) else {
+            continue;
+        };
+        let name = hits::name_of(probe);
+        let (Some(rate), Some(clause)) = (busy.get(&name), session.program().clauses.get(enabling.clause)) else {
+            continue;
+        };
+        let cost = costs.entry(name.clone()).or_insert_with(|| {
+            let sites = session.patches_of(enabling.probe);
+            let dearest = sites
+                .into_iter()
+                .map(|patch| model::site_ns(Some(patch)))
+                .reduce(f64::max);
+            Cost {
+                probe: name,
+                rate: *rate,
+                ns: dearest.unwrap_or_else(|| model::site_ns(None)),
+            }
+        });
+        cost.ns += model::clause_ns(clause);
+    }
+    costs.into_values().collect()
+}

@@ -1,0 +1,203 @@
+//! What probes take from the program that they watch: hits a second, times ns a hit, is a share of a processor.
+//!
+//! | file | |
+//! |---|---|
+//! | this one | `nanoprobe cost`: counts for a while, tells, and runs nothing of the program |
+//! | `hits` | the clause of our own that counts at every probe |
+//! | `model` | ns a hit |
+//! | `budget` | which probes are over a budget: pure |
+//! | `limit` | `-x maxcost`: takes them out of a session that runs |
+
+pub mod budget;
+pub mod hits;
+pub mod limit;
+pub mod model;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nanoprobe_session::{Choice, Session};
+
+use crate::arguments::Arguments;
+use crate::cost::budget::{Cost, thousands, word};
+use crate::cost::hits::Name;
+use crate::output::{Sink, message};
+use crate::{compile, interrupt, trace};
+
+/// How long hits are counted.
+const SAMPLE: Duration = Duration::from_secs(1);
+/// How many probes are listed.
+const LISTED: usize = 20;
+/// The share of a processor above which a warning is due, where `-x maxcost` names none: hundredths of a percent.
+const DEFAULT_MAX: u32 = 500;
+
+/// Runs `nanoprobe cost`.
+pub fn run(arguments: &Arguments) -> ExitCode {
+    match try_run(arguments) {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            message(format_args!("{error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
+    let sources = compile::sources(arguments).map_err(anyhow::Error::msg)?;
+    let (Some(pid), false) = (arguments.pid, sources.is_empty()) else {
+        message("cost needs a program and a running process: nanoprobe cost -n '...' -p PID");
+        return Ok(2);
+    };
+    interrupt::install();
+    let macros = trace::macro_values(arguments);
+    let Some(program) = compile::program(&sources, &macros) else {
+        return Ok(1);
+    };
+    let options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
+    let Some(counting) = hits::source(&program) else {
+        message("this program has no probe in the process: it takes nothing from it");
+        return Ok(0);
+    };
+    // What the program would do where: only looked at, never begun.
+    let compile = |_: i64| program.clone();
+    let planned = Session::open(program.clone(), options.clone(), Choice::Process(pid), &compile)?;
+    let work = work(&planned);
+    drop(planned);
+    // And how often: only the counts are placed.
+    let counting = nanoprobe_lang::compile(&[counting], &macros)
+        .map_err(|_| anyhow::Error::msg("the hits of these probes cannot be counted"))?;
+    let compile = |_: i64| counting.clone();
+    let mut session = Session::open(counting.clone(), options.clone(), Choice::Process(pid), &compile)?;
+    session.begin()?;
+    let start = Instant::now();
+    let sampled = sample(&mut session, start);
+    let seconds = start.elapsed().as_secs_f64();
+    let patched = sampled.as_ref().map(|_| sites(&session)).unwrap_or_default();
+    session.end()?;
+    let hits = sampled?;
+    let costs: Vec<Cost<Name>> = hits
+        .into_iter()
+        .map(|(probe, hits)| Cost {
+            rate: hits as f64 / seconds,
+            ns: work.get(&probe).copied().unwrap_or(0.0) + patched.get(&probe).map_or(0.0, |site| site.ns),
+            probe,
+        })
+        .collect();
+    report(
+        arguments,
+        pid,
+        seconds,
+        costs,
+        &patched,
+        options.max_cost.unwrap_or(DEFAULT_MAX),
+    )
+}
+
+fn sample(session: &mut Session, start: Instant) -> Result<BTreeMap<Name, u64>, anyhow::Error> {
+    while start.elapsed() < SAMPLE && !interrupt::requested() && !session.is_finished() {
+        session.step()?;
+    }
+    Ok(hits::read(session)?)
+}
+
+/// What the clauses do at each probe, in ns.
+fn work(session: &Session) -> BTreeMap<Name, f64> {
+    let mut work = BTreeMap::new();
+    for enabling in session.enablings() {
+        let probe = session.probe(enabling.probe).filter(|probe| hits::is_in_target(probe));
+        if let (Some(probe), Some(clause)) = (probe, session.program().clauses.get(enabling.clause)) {
+            *work.entry(hits::name_of(probe)).or_insert(0.0) += model::clause_ns(clause);
+        }
+    }
+    work
+}
+
+/// How a probe is patched.
+struct SiteCost {
+    how: String,
+    ns: f64,
+}
+
+/// How each probe is patched; the dearest of its sites, where it has several.
+fn sites(session: &Session) -> BTreeMap<Name, SiteCost> {
+    let mut sites: BTreeMap<Name, SiteCost> = BTreeMap::new();
+    for enabling in session.enablings() {
+        let Some(probe) = session.probe(enabling.probe) else {
+            continue;
+        };
+        for patch in session.patches_of(enabling.probe) {
+            let ns = model::site_ns(Some(patch));
+            let site = sites
+                .entry(hits::name_of(probe))
+                .or_insert(SiteCost { how: patch.how(), ns });
+            if ns > site.ns {
+                *site = SiteCost { how: patch.how(), ns };
+            }
+        }
+    }
+    sites
+}
+
+fn report(
+    arguments: &Arguments,
+    pid: i32,
+    seconds: f64,
+    mut costs: Vec<Cost<Name>>,
+    patched: &BTreeMap<Name, SiteCost>,
+    max: u32,
+) -> Result<u8, anyhow::Error> {
+    let mut out = Sink::open(arguments.output.as_deref())?;
+    costs.sort_by(|left, right| right.share().total_cmp(&left.share()));
+    writeln!(
+        out,
+        "{:>16} {:>10} {:>10}  {:18} PROBE",
+        "HITS/S", "NS", "OF A CPU", "HOW"
+    )?;
+    for cost in costs.iter().take(LISTED) {
+        let (module, function, name) = &cost.probe;
+        let how = patched.get(&cost.probe).map_or("", |site| site.how.as_str());
+        writeln!(
+            out,
+            "{:>16} {:>10.1} {:>8.3} %  {how:18} pid{pid}:{module}:{function}:{name}",
+            thousands(cost.rate),
+            cost.ns,
+            cost.share() * 100.0
+        )?;
+    }
+    if costs.len() > LISTED {
+        let rest: f64 = costs.iter().skip(LISTED).map(Cost::share).sum();
+        writeln!(
+            out,
+            "{:>16} {:>10} {:>8.3} %  {} probes more",
+            "",
+            "",
+            rest * 100.0,
+            costs.len() - LISTED
+        )?;
+    }
+    let (rate, share): (f64, f64) = (
+        costs.iter().map(|cost| cost.rate).sum(),
+        costs.iter().map(Cost::share).sum(),
+    );
+    writeln!(
+        out,
+        "{:>16} {:>10} {:>8.3} %  all of {} probes hit in {seconds:.1} s: {}",
+        thousands(rate),
+        "",
+        share * 100.0,
+        costs.len(),
+        word(share)
+    )?;
+    out.flush()?;
+    let max = f64::from(max) / 10_000.0;
+    if share > max {
+        message(format_args!(
+            "this would take more than {} % of a processor: enable fewer probes, or let -x maxcost={}% turn off the dearest",
+            max * 100.0,
+            max * 100.0
+        ));
+    }
+    Ok(0)
+}

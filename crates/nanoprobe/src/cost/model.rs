@@ -1,0 +1,218 @@
+//! What a hit costs, in ns: how the site is patched, and what its clauses do there.
+//!
+//! The figures are those of docs/benchmarks.md's machine, rounded, each measured alone there (`nanoprobe bench` measures
+//! another machine's). They are an estimate, good to about a factor of two: caches and predictors make up the rest.
+
+use nanoprobe_lang::program::{
+    Builtin, Clause, Expression, ExpressionKind, Function, KeyExpression, Place, RecordKind, Scope, Statement,
+};
+use nanoprobe_session::{Patch, TrapForm};
+
+/// A jump to the detour and back, with a count in between.
+const JUMP_NS: f64 = 0.8;
+/// The return address taken, and put back by a thunk.
+const RETURN_ADDRESS_NS: f64 = 24.0;
+/// A signal, and its handler.
+const TRAP_NS: f64 = 1100.0;
+/// A signal, a single-step, and another signal.
+const STEP_NS: f64 = 15_500.0;
+
+/// The call of a handler that does more than count.
+const HANDLER_NS: f64 = 1.0;
+/// The time stamp counter is read.
+const CLOCK_NS: f64 = 8.0;
+/// A record is begun and committed, with the processor's number.
+const RECORD_NS: f64 = 8.0;
+/// A value is stored into a record.
+const FIELD_NS: f64 = 0.5;
+/// An aggregation's slot is found by a key that is known only at the hit.
+const KEY_NS: f64 = 9.0;
+/// The value of an aggregation that does more than count.
+const VALUE_NS: f64 = 2.5;
+/// A stack is walked, by unwinding tables.
+const STACK_NS: f64 = 65.0;
+/// A string is read out of the target.
+const STRING_NS: f64 = 5.0;
+/// A few bytes are.
+const MEMORY_NS: f64 = 2.0;
+/// A string function.
+const TEXT_NS: f64 = 8.0;
+/// A bucket of an associative array is locked and looked through.
+const ELEMENT_NS: f64 = 25.0;
+/// A variable, an operator: a few instructions.
+const OPERATION_NS: f64 = 0.3;
+
+/// What coming to a patch's handlers and back costs.
+pub fn site_ns(patch: Option<&Patch>) -> f64 {
+    let Some(patch) = patch else { return JUMP_NS };
+    let trap = match patch.built.form {
+        Some(TrapForm::Step) => STEP_NS,
+        Some(TrapForm::Emulate | TrapForm::Boost) => TRAP_NS,
+        None => JUMP_NS,
+    };
+    trap + if patch.takes_return { RETURN_ADDRESS_NS } else { 0.0 }
+}
+
+/// What a clause costs more than a count.
+pub fn clause_ns(clause: &Clause) -> f64 {
+    let predicate = clause.predicate.as_ref().map_or(0.0, expression_ns);
+    let statements: f64 = clause.statements.iter().map(statement_ns).sum();
+    let record = if clause.records() { RECORD_NS } else { 0.0 };
+    let work = predicate + statements + record;
+    if work > 0.0 { HANDLER_NS + work } else { 0.0 }
+}
+
+fn statement_ns(statement: &Statement) -> f64 {
+    match statement {
+        Statement::Expression(expression) => expression_ns(expression),
+        Statement::Aggregate {
+            keys, value, weight, ..
+        } => {
+            let elements: f64 = keys.iter().map(key_ns).sum();
+            let computed = if keys.iter().all(is_known) { 0.0 } else { KEY_NS };
+            let value = value.as_ref().map_or(0.0, |value| VALUE_NS + expression_ns(value));
+            elements + computed + value + weight.as_ref().map_or(0.0, expression_ns)
+        }
+        Statement::Record(action) => match &action.kind {
+            RecordKind::Trace(value) | RecordKind::TraceMemory(value) | RecordKind::Exit(value) => {
+                FIELD_NS + expression_ns(value)
+            }
+            RecordKind::Printf { arguments, .. } => arguments
+                .iter()
+                .map(|argument| FIELD_NS + expression_ns(argument))
+                .sum(),
+            RecordKind::UserStack { .. } => STACK_NS,
+            RecordKind::Symbol { address, .. } => FIELD_NS + expression_ns(address),
+            RecordKind::Printa { .. }
+            | RecordKind::Clear(_)
+            | RecordKind::Truncate { .. }
+            | RecordKind::Normalize { .. }
+            | RecordKind::Denormalize(_) => 0.0,
+        },
+    }
+}
+
+/// Whether a key is the same at every hit of a probe: then its slot is fixed.
+fn is_known(key: &KeyExpression) -> bool {
+    let KeyExpression::Value(value) = key else { return false };
+    matches!(
+        value.kind,
+        ExpressionKind::Integer(_)
+            | ExpressionKind::String(_)
+            | ExpressionKind::Builtin(
+                Builtin::ProbeProvider
+                    | Builtin::ProbeModule
+                    | Builtin::ProbeFunction
+                    | Builtin::ProbeName
+                    | Builtin::ProbeId
+                    | Builtin::EnabledProbeId
+            )
+    )
+}
+
+fn key_ns(key: &KeyExpression) -> f64 {
+    match key {
+        KeyExpression::UserStack { .. } => STACK_NS,
+        KeyExpression::Value(_) if is_known(key) => 0.0,
+        KeyExpression::Value(value) => expression_ns(value),
+    }
+}
+
+fn expression_ns(expression: &Expression) -> f64 {
+    let sum = |parts: &[&Expression]| -> f64 { parts.iter().map(|part| expression_ns(part)).sum() };
+    match &expression.kind {
+        ExpressionKind::Integer(_) | ExpressionKind::String(_) => 0.0,
+        ExpressionKind::Builtin(Builtin::Timestamp | Builtin::VirtualTimestamp | Builtin::WallTimestamp) => CLOCK_NS,
+        ExpressionKind::Builtin(Builtin::Cpu | Builtin::UserCaller) => MEMORY_NS,
+        ExpressionKind::Builtin(_) => OPERATION_NS,
+        ExpressionKind::Variable(place) => place_ns(place),
+        ExpressionKind::Register(operand)
+        | ExpressionKind::Unary { operand, .. }
+        | ExpressionKind::Cast(operand)
+        | ExpressionKind::Narrow(operand) => OPERATION_NS + expression_ns(operand),
+        ExpressionKind::Load(address) => MEMORY_NS + expression_ns(address),
+        ExpressionKind::Binary { left, right, .. } | ExpressionKind::Logical { left, right, .. } => {
+            OPERATION_NS + sum(&[left, right])
+        }
+        // One of the two is carried out; the dearer one is counted.
+        ExpressionKind::Conditional {
+            condition,
+            then,
+            otherwise,
+        } => expression_ns(condition) + expression_ns(then).max(expression_ns(otherwise)),
+        ExpressionKind::Assign { place, value } | ExpressionKind::AssignOperator { place, value, .. } => {
+            place_ns(place) + expression_ns(value)
+        }
+        ExpressionKind::Increment { place, .. } => OPERATION_NS + place_ns(place),
+        ExpressionKind::Comma { first, second } => sum(&[first, second]),
+        ExpressionKind::Call { function, arguments } => {
+            let arguments: f64 = arguments.iter().map(expression_ns).sum();
+            arguments
+                + match function {
+                    Function::CopyInString => STRING_NS,
+                    Function::CopyIn | Function::CopyInTo | Function::Allocate => MEMORY_NS,
+                    Function::Swap16 | Function::Swap32 | Function::Swap64 | Function::Random => OPERATION_NS,
+                    _ => TEXT_NS,
+                }
+        }
+    }
+}
+
+fn place_ns(place: &Place) -> f64 {
+    match place {
+        Place::Scalar {
+            scope: Scope::Global | Scope::ThreadLocal | Scope::ClauseLocal,
+            ..
+        } => OPERATION_NS,
+        Place::Element { keys, .. } => ELEMENT_NS + keys.iter().map(expression_ns).sum::<f64>(),
+        Place::Field { offset, .. } => OPERATION_NS + expression_ns(offset),
+        Place::Memory { address, .. } => MEMORY_NS + expression_ns(address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nanoprobe_lang::{MacroValues, Source};
+
+    use super::*;
+
+    fn ns(text: &str) -> f64 {
+        let macros = MacroValues {
+            target: Some(1),
+            ..MacroValues::default()
+        };
+        let program = nanoprobe_lang::compile(&[Source::new("test", text)], &macros).expect("a program");
+        program.clauses.iter().map(clause_ns).sum()
+    }
+
+    #[test]
+    fn a_count_is_free_and_what_is_dear_is_dearer() {
+        assert_eq!(ns("pid$target:::entry { @ = count(); }"), 0.0);
+        assert_eq!(ns("pid$target:::entry { @[probefunc] = count(); }"), 0.0);
+        let (string, stack) = (
+            ns("pid$target:::entry { @[copyinstr(arg0)] = count(); }"),
+            ns("pid$target:::entry { @[ustack()] = count(); }"),
+        );
+        assert!(0.0 < string && 3.0 * string < stack, "{string} {stack}");
+        assert!(ns("pid$target:::entry { trace(timestamp); }") > ns("pid$target:::entry { trace(arg0); }") + 7.0);
+    }
+
+    /// docs/benchmarks.md's figures, less the site: within a factor of two.
+    #[test]
+    fn the_estimates_are_near_what_was_measured() {
+        for (text, measured) in [
+            ("pid$target:::entry { @[copyinstr(arg0)] = count(); }", 16.4),
+            ("pid$target:::entry { @ = quantize(arg1); }", 3.5),
+            ("pid$target:::entry { @[ustack()] = count(); }", 77.9),
+            ("pid$target:::entry { trace(timestamp); }", 20.1),
+            (
+                "pid$target:::entry { self->t = timestamp; } \
+                 pid$target:::return /self->t/ { @ = quantize(timestamp - self->t); self->t = 0; }",
+                25.9,
+            ),
+        ] {
+            let ratio = (ns(text) + JUMP_NS) / measured;
+            assert!((0.5..2.0).contains(&ratio), "{text}: {ratio} of {measured} ns");
+        }
+    }
+}

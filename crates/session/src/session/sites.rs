@@ -1,0 +1,63 @@
+//! Which patches a probe fires in: what is asked before some are turned off ([`Session::set_armed`]).
+
+use super::*;
+use crate::probes::Spot;
+
+impl Session {
+    /// The patches in which a probe of the target fires now. Others may fire in the same ones.
+    pub fn patches_of(&self, probe: ProbeIndex) -> Vec<&Patch> {
+        let mut found: Vec<&Patch> = Vec::new();
+        for (start, (members, _)) in &self.placed {
+            let of = |number: &usize| self.enablings.list().get(*number).map(|enabling| enabling.probe);
+            let Some((_, spot)) = members.iter().find(|(number, _)| of(number) == Some(probe)) else {
+                continue;
+            };
+            let named: Vec<u64> = members.iter().filter_map(|(_, spot)| site_of(*start, *spot)).collect();
+            let fires = |patch: &&Patch| match site_of(*start, *spot) {
+                Some(site) => patch.sites.contains(&TargetAddress(site)),
+                // A way out is a site that nobody has named; a function of a lone `ret` is left where it is entered, and
+                // a replaced return address is replaced there.
+                None => {
+                    let here = patch.function.0 == *start;
+                    here && (patch.takes_return || patch.sites.iter().any(|site| !named.contains(&site.0)))
+                }
+            };
+            let mut patches: Vec<&Patch> = self
+                .patches()
+                .iter()
+                .filter(|patch| !patch.shim)
+                .filter(fires)
+                .collect();
+            if patches.is_empty() {
+                let entry = |patch: &&Patch| patch.sites.contains(&TargetAddress(*start));
+                patches = self
+                    .patches()
+                    .iter()
+                    .filter(|patch| !patch.shim)
+                    .filter(entry)
+                    .collect();
+            }
+            found.extend(patches);
+        }
+        found
+    }
+
+    /// The probe of an enabling, and the clause that it runs there: all enablings, in order.
+    pub fn enablings(&self) -> impl Iterator<Item = &Enabling> {
+        self.enablings.list().iter()
+    }
+
+    /// A probe by its index.
+    pub fn probe(&self, index: ProbeIndex) -> Option<&Probe> {
+        self.probes.get(index)
+    }
+}
+
+/// The one address of a spot; `None` for the ways out.
+fn site_of(start: u64, spot: Spot) -> Option<u64> {
+    match spot {
+        Spot::Entry => Some(start),
+        Spot::Offset(offset) => Some(start.wrapping_add(offset)),
+        Spot::Exits => None,
+    }
+}
