@@ -1,0 +1,217 @@
+//! What probes take, and the limit to it, on a program with a function that is called all the time and one that is not.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Calls hot() with 1, 2, 3, ..., and cold() after each thousand, from the first line of its input to the second. Prints
+/// where hot() lies, and at the end how often both were called.
+const PROGRAM: &str = r#"
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((noipa)) long hot(long number) { return number; }
+__attribute__((noipa)) long cold(long number) { return number; }
+int main(void)
+{
+	char byte;
+	printf("%p\n", (void *)hot);
+	fflush(stdout);
+	if (read(0, &byte, 1) != 1)
+		return 1;
+	long hots = 0, colds = 0;
+	struct pollfd input = { .fd = 0, .events = POLLIN };
+	while (poll(&input, 1, 0) == 0)
+		for (int i = 0; i < 100; i++) {
+			for (int j = 0; j < 1000; j++)
+				hot(++hots);
+			cold(++colds);
+		}
+	printf("%ld %ld\n", hots, colds);
+	return 0;
+}
+"#;
+
+struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    hot: u64,
+    _folder: tempfile::TempDir,
+}
+
+impl Program {
+    fn start() -> Program {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (source, path) = (folder.path().join("busy.c"), folder.path().join("busy"));
+        std::fs::write(&source, PROGRAM).expect("writing");
+        let status = Command::new("cc").args(["-O1", "-o"]).arg(&path).arg(&source).status();
+        assert!(status.expect("running cc").success());
+        let mut child = Command::new(path)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("starting the program");
+        let input = child.stdin.take();
+        let mut output = BufReader::new(child.stdout.take().expect("its output"));
+        let mut line = String::new();
+        output.read_line(&mut line).expect("its first line");
+        let hot = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).expect("an address");
+        Program {
+            child,
+            input,
+            output,
+            hot,
+            _folder: folder,
+        }
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn say_go(&mut self) {
+        let input = self.input.as_mut().expect("its input");
+        input.write_all(b"x").expect("writing");
+    }
+
+    /// The bytes of hot(), as they are in memory now: `mov` and `ret`.
+    fn text(&self) -> [u8; 4] {
+        let mut memory = File::open(format!("/proc/{}/mem", self.pid())).expect("its memory");
+        let mut bytes = [0; 4];
+        memory.seek(SeekFrom::Start(self.hot)).expect("seeking");
+        memory.read_exact(&mut bytes).expect("reading");
+        bytes
+    }
+
+    /// Ends it: how often hot() and cold() were called.
+    fn finish(mut self) -> (u64, u64) {
+        drop(self.input.take());
+        let mut line = String::new();
+        self.output.read_line(&mut line).expect("its last line");
+        assert!(self.child.wait().expect("its end").success());
+        let mut numbers = line.split_whitespace().map(|word| word.parse().expect("a number"));
+        (numbers.next().expect("hot"), numbers.next().expect("cold"))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn nanoprobe() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
+}
+
+/// Waits until a file holds a text.
+fn wait_for(path: &PathBuf, text: &str, child: &mut Child) -> String {
+    let start = Instant::now();
+    loop {
+        let said = std::fs::read_to_string(path).unwrap_or_default();
+        if said.contains(text) {
+            return said;
+        }
+        assert!(child.try_wait().expect("waiting").is_none(), "it ended: {said}");
+        assert!(start.elapsed() < Duration::from_secs(100), "{text} expected: {said}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_probe_over_budget_is_turned_off_and_its_counts_are_exact_up_to_then() {
+    let mut program = Program::start();
+    let original = program.text();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (errors, results) = (folder.path().join("errors"), folder.path().join("results"));
+    // Arguments go 1, 2, 3, ...: the greatest that was seen is the number of calls that were.
+    let text = "pid$target:busy:hot:entry { @hot[\"calls\"] = count(); @last[\"last\"] = max(arg0); }
+                pid$target:busy:cold:entry { @cold[\"cold\"] = count(); }";
+    let mut tracer = nanoprobe()
+        .args(["-q", "-v", "-x", "maxcost=0.2%", "-n", text, "-p", &program.pid(), "-o"])
+        .arg(&results)
+        .stderr(File::create(&errors).expect("a file"))
+        .spawn()
+        .expect("starting nanoprobe");
+    wait_for(&errors, "nanoprobe: attach ", &mut tracer);
+    assert_ne!(program.text(), original, "it was patched");
+    program.say_go();
+    let said = wait_for(&errors, "busy:hot:entry is off", &mut tracer);
+    assert!(said.contains("% of a processor, all may take 0.2 %"), "{said}");
+    assert!(!said.contains("cold:entry is off"), "{said}");
+    assert_eq!(program.text(), original, "off means the original bytes");
+    // It goes on without the probe for a while.
+    std::thread::sleep(Duration::from_millis(300));
+    let (hots, colds) = program.finish();
+    assert!(tracer.wait().expect("its end").success());
+    let results = std::fs::read_to_string(results).expect("results");
+    let value = |name: &str| -> u64 {
+        let line = results.lines().find(|line| line.trim_start().starts_with(name));
+        let line = line.unwrap_or_else(|| panic!("{name} in {results}"));
+        line.split_whitespace()
+            .nth(1)
+            .and_then(|word| word.parse().ok())
+            .expect("a number")
+    };
+    assert!(value("calls") > 0 && value("calls") < hots, "{results} of {hots}");
+    assert_eq!(
+        value("calls"),
+        value("last"),
+        "every call was counted up to the last one"
+    );
+    assert_eq!(value("cold"), colds);
+    assert!(
+        !results.contains("entry"),
+        "what we count ourselves is not printed: {results}"
+    );
+}
+
+#[test]
+fn cost_tells_what_a_program_would_take_and_runs_nothing_of_it() {
+    let mut program = Program::start();
+    let original = program.text();
+    program.say_go();
+    let text = "pid$target:busy:hot:entry, pid$target:busy:cold:entry { @[ustack()] = count(); }
+                pid$target:busy:hot:entry { exit(3); }";
+    let output = nanoprobe()
+        .args(["cost", "-x", "maxcost=0.01%", "-n", text, "-p", &program.pid()])
+        .output()
+        .expect("running nanoprobe");
+    assert_eq!(program.text(), original, "nothing is left behind");
+    program.finish();
+    let (stdout, stderr) = (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let rate = |function: &str| -> f64 {
+        let line = stdout
+            .lines()
+            .find(|line| line.contains(&format!(":busy:{function}:entry")));
+        let line = line.unwrap_or_else(|| panic!("{function} in {stdout}"));
+        let number = line.split_whitespace().next().expect("a number").replace(',', "");
+        number.parse().expect("a number")
+    };
+    // A thousand calls of the one to each of the other.
+    let ratio = rate("hot") / rate("cold");
+    assert!((900.0..1100.0).contains(&ratio), "{stdout}");
+    assert!(stdout.contains("all of 2 probes hit"), "{stdout}");
+    assert!(
+        stderr.contains("this would take more than 0.01 % of a processor"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn cost_without_a_process_says_what_it_needs() {
+    let output = nanoprobe()
+        .args(["cost", "-n", "BEGIN"])
+        .output()
+        .expect("running nanoprobe");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nanoprobe cost -n '...' -p PID"));
+}
