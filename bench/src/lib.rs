@@ -37,8 +37,8 @@ mod peers;
 mod programs;
 pub mod report;
 pub mod statistics;
-pub mod text;
 mod tactics;
+pub mod text;
 mod tracer;
 mod traps;
 
