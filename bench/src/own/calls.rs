@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
 use std::ptr::{null, null_mut};
 
 use anyhow::{Result, ensure};
-use nanoprobe::c::{JumperProbe, PreHandler, Probe};
+use nanoprobe::c::{JumperProbe, PreHandler, Probe, Registers, ReturnHandler, ReturnInstance, ReturnProbe};
 
 use crate::statistics::median;
 
@@ -56,6 +56,8 @@ unsafe extern "C" {
     fn np_probe_tactic(probe: *const Probe) -> c_int;
     fn np_register_jprobe(probe: *mut JumperProbe) -> c_int;
     fn np_unregister_jprobe(probe: *mut JumperProbe) -> c_int;
+    fn np_register_retprobe(probe: *mut ReturnProbe) -> c_int;
+    fn np_unregister_retprobe(probe: *mut ReturnProbe) -> c_int;
     fn np_last_error() -> *const c_char;
 
     static bench_own_handlers: [PreHandler; 5];
@@ -79,10 +81,27 @@ impl Function {
     }
 }
 
+/// How a return probe sees the return: `enum np_retprobe_form`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Every `ret` is a probe.
+    Exits = 1,
+    /// The return address is replaced.
+    Address = 2,
+}
+
 /// A registered probe; dropping it takes it back.
-pub struct Registered {
-    probe: Box<JumperProbe>,
-    is_jumper: bool,
+pub struct Registered(Structure);
+
+/// The structure that the library holds: it stays where it is.
+enum Structure {
+    Plain(Box<Probe>),
+    Jumper(Box<JumperProbe>),
+    Return(Box<ReturnProbe>),
+}
+
+unsafe extern "C" fn no_op_return(_: *mut ReturnInstance, _: *mut Registers) -> c_int {
+    0
 }
 
 impl Registered {
@@ -101,20 +120,44 @@ impl Registered {
         post_handler: Option<nanoprobe::c::PostHandler>,
         flags: c_uint,
     ) -> Result<Registered> {
-        let mut probe = Box::new(JumperProbe {
-            probe: blank(address, flags),
-            entry: null_mut(),
-        });
-        probe.probe.offset = offset;
-        probe.probe.pre_handler = pre_handler;
-        probe.probe.post_handler = post_handler;
+        let mut probe = Box::new(blank(address, flags));
+        probe.offset = offset;
+        probe.pre_handler = pre_handler;
+        probe.post_handler = post_handler;
         // SAFETY: a whole structure in its box, where it stays until it is taken back.
-        let status = unsafe { np_register_probe(&mut probe.probe) };
+        let status = unsafe { np_register_probe(&mut *probe) };
         ensure!(status == 0, "{}", last_error());
-        Ok(Registered {
-            probe,
-            is_jumper: false,
-        })
+        Ok(Registered(Structure::Plain(probe)))
+    }
+
+    /// Registers a return probe with a handler that does nothing.
+    pub fn returning(function: Function, form: Form, flags: c_uint) -> Result<Registered> {
+        Registered::returning_at(function.address(), 0, None, no_op_return, form, flags)
+    }
+
+    /// Registers a return probe anywhere.
+    pub fn returning_at(
+        address: *mut c_void,
+        offset: usize,
+        entry_handler: Option<ReturnHandler>,
+        handler: ReturnHandler,
+        form: Form,
+        flags: c_uint,
+    ) -> Result<Registered> {
+        let mut probe = Box::new(ReturnProbe {
+            probe: blank(address, flags),
+            handler: Some(handler),
+            entry_handler,
+            data_size: 0,
+            maxactive: 0,
+            form: form as c_int,
+        });
+        probe.probe.size = size_of::<ReturnProbe>();
+        probe.probe.offset = offset;
+        // SAFETY: as above.
+        let status = unsafe { np_register_retprobe(&mut *probe) };
+        ensure!(status == 0, "{}", last_error());
+        Ok(Registered(Structure::Return(probe)))
     }
 
     /// Registers a jumper probe.
@@ -135,19 +178,28 @@ impl Registered {
         // SAFETY: as above.
         let status = unsafe { np_register_jprobe(&mut *probe) };
         ensure!(status == 0, "{}", last_error());
-        Ok(Registered { probe, is_jumper: true })
+        Ok(Registered(Structure::Jumper(probe)))
+    }
+
+    fn probe_of(&self) -> &Probe {
+        match &self.0 {
+            Structure::Plain(probe) => probe,
+            Structure::Jumper(jumper) => &jumper.probe,
+            Structure::Return(returning) => &returning.probe,
+        }
     }
 
     /// How often it fired.
     pub fn hits(&self) -> u64 {
         // SAFETY: a registered structure.
-        unsafe { np_probe_hits(&self.probe.probe) }
+        unsafe { np_probe_hits(self.probe_of()) }
     }
 
-    /// Whether it is a trap.
-    pub fn is_trap(&self) -> bool {
+    /// Whether it is a trap; `None` of a return probe, which may be several.
+    pub fn is_trap(&self) -> Option<bool> {
         // SAFETY: a registered structure.
-        unsafe { np_probe_tactic(&self.probe.probe) == 5 }
+        let tactic = unsafe { np_probe_tactic(self.probe_of()) };
+        (!matches!(self.0, Structure::Return(_))).then_some(tactic == 5)
     }
 }
 
@@ -155,11 +207,11 @@ impl Drop for Registered {
     fn drop(&mut self) {
         // SAFETY: a registered structure, of the kind it was registered as.
         unsafe {
-            if self.is_jumper {
-                np_unregister_jprobe(&mut *self.probe);
-            } else {
-                np_unregister_probe(&mut self.probe.probe);
-            }
+            match &mut self.0 {
+                Structure::Plain(probe) => np_unregister_probe(&mut **probe),
+                Structure::Jumper(jumper) => np_unregister_jprobe(&mut **jumper),
+                Structure::Return(returning) => np_unregister_retprobe(&mut **returning),
+            };
         }
     }
 }

@@ -7,9 +7,9 @@ use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, bail, ensure};
-use nanoprobe::c::{Probe, Registers};
+use nanoprobe::c::{Probe, Registers, ReturnInstance};
 
-use super::calls::{JUMP_ONLY, Registered, TRAP};
+use super::calls::{Form, JUMP_ONLY, Registered, TRAP};
 
 // bench_own_shapes(x) returns x + 7.
 global_asm!(
@@ -54,12 +54,14 @@ const PLACES: [(&str, usize); 6] = [
 enum Kind {
     Plain(c_uint),
     Jumper,
+    Return,
 }
 
-const KINDS: [(&str, Kind); 3] = [
+const KINDS: [(&str, Kind); 4] = [
     ("probe by trap", Kind::Plain(TRAP)),
     ("jumper probe", Kind::Jumper),
     ("probe by jump", Kind::Plain(JUMP_ONLY)),
+    ("return probe", Kind::Return),
 ];
 
 static FIRED: AtomicU64 = AtomicU64::new(0);
@@ -94,6 +96,23 @@ unsafe extern "C" fn skip(_: *mut Probe, registers: *mut Registers) -> c_int {
     1
 }
 
+unsafe extern "C" fn enter(_: *mut ReturnInstance, registers: *mut Registers) -> c_int {
+    // SAFETY: as above.
+    SEEN.store(unsafe { (*registers).rdi }, Ordering::Relaxed);
+    0
+}
+
+unsafe extern "C" fn leave(_: *mut ReturnInstance, _: *mut Registers) -> c_int {
+    FIRED.fetch_add(1, Ordering::Relaxed);
+    0
+}
+
+unsafe extern "C" fn change_result(_: *mut ReturnInstance, registers: *mut Registers) -> c_int {
+    // SAFETY: as above.
+    unsafe { (*registers).rax += 1 };
+    0
+}
+
 extern "C" fn mirror(value: c_long) -> c_long {
     SEEN.store(value as u64, Ordering::Relaxed);
     FIRED.fetch_add(1, Ordering::Relaxed);
@@ -110,6 +129,7 @@ fn at(kind: Kind, offset: usize) -> Result<Registered> {
     match kind {
         Kind::Plain(flags) => Registered::plain(address, offset, Some(look), None, flags),
         Kind::Jumper => Registered::jumper_at(address, offset, mirror as *mut c_void, 0),
+        Kind::Return => Registered::returning_at(address, offset, Some(enter), leave, Form::Exits, 0),
     }
 }
 
@@ -126,6 +146,7 @@ fn plain(kind: Kind, pre: nanoprobe::c::PreHandler) -> Result<Registered> {
     match kind {
         Kind::Plain(flags) => Registered::plain(bench_own_shapes as *mut c_void, 0, Some(pre), None, flags),
         Kind::Jumper => bail!("its handler is a function of the probed one's prototype"),
+        Kind::Return => bail!("it has handlers for the call and for the return"),
     }
 }
 
@@ -144,6 +165,7 @@ fn tried(question: &str, kind: Kind) -> Result<()> {
                 fires(Registered::plain(address, 4, None, Some(behind), flags))?;
             }
             Kind::Jumper => bail!("runs before the function only"),
+            Kind::Return => bail!("runs when the function returns"),
         },
         "changes registers" => {
             let _probe = plain(kind, change)?;
@@ -152,6 +174,12 @@ fn tried(question: &str, kind: Kind) -> Result<()> {
         "returns in the function's place" => {
             let _probe = plain(kind, skip)?;
             ensure!(call() == 1000, "the function ran");
+        }
+        "changes the value returned" => {
+            ensure!(kind == Kind::Return, "it runs before that value is there");
+            let address = bench_own_shapes as *mut c_void;
+            let _probe = Registered::returning_at(address, 0, None, change_result, Form::Exits, 0)?;
+            ensure!(call() == RESULT + 1, "the change had no effect");
         }
         "two at one place" => {
             let _both = [at(kind, 0)?, at(kind, 0)?];
@@ -163,11 +191,12 @@ fn tried(question: &str, kind: Kind) -> Result<()> {
     Ok(())
 }
 
-const CAPABILITIES: [&str; 5] = [
+const CAPABILITIES: [&str; 6] = [
     "sees the function's arguments",
     "a handler behind the instruction",
     "changes registers",
     "returns in the function's place",
+    "changes the value returned",
     "two at one place",
 ];
 

@@ -6,7 +6,7 @@ use std::io::Write;
 use anyhow::{Result, ensure};
 
 use super::calls::{
-    Function, Handler, JUMP_ONLY, Jumper, NO_SIMD, Registered, TRAP, begin, cost, events, measured_spin, set_hook,
+    Form, Function, Handler, JUMP_ONLY, Jumper, NO_SIMD, Registered, TRAP, begin, cost, events, measured_spin, set_hook,
 };
 use crate::statistics::paired;
 
@@ -19,6 +19,10 @@ pub enum How {
     Jumper(Jumper, c_uint),
     /// Both of a function's probes: plain and jumper.
     Both(Handler, Jumper, c_uint),
+    /// A return probe.
+    Return(Form, c_uint),
+    /// A jumper probe and a return probe.
+    JumperReturn(Jumper, Form, c_uint),
     /// A hook that was compiled in: the baseline is the same code with its flag off.
     StaticHook,
 }
@@ -134,6 +138,36 @@ pub fn booster() -> Vec<Method> {
             Small,
             How::Both(Handler::NoOp, Jumper::NoOp, JUMP_ONLY | NO_SIMD),
         ),
+        method(
+            "rp by the library, boosted traps",
+            Small,
+            How::Return(Form::Address, TRAP | NO_SIMD),
+        ),
+        method(
+            "rp by the library, jumps at the exits",
+            Small,
+            How::Return(Form::Exits, JUMP_ONLY | NO_SIMD),
+        ),
+        method(
+            "rp by the library, a jump and the return address",
+            Small,
+            How::Return(Form::Address, JUMP_ONLY | NO_SIMD),
+        ),
+        method(
+            "jp + rp, boosted traps",
+            Small,
+            How::JumperReturn(Jumper::NoOp, Form::Address, TRAP | NO_SIMD),
+        ),
+        method(
+            "jp + rp, jumps at the exits",
+            Small,
+            How::JumperReturn(Jumper::NoOp, Form::Exits, JUMP_ONLY | NO_SIMD),
+        ),
+        method(
+            "jp + rp, jumps and the return address",
+            Small,
+            How::JumperReturn(Jumper::NoOp, Form::Address, JUMP_ONLY | NO_SIMD),
+        ),
     ]
 }
 
@@ -191,6 +225,14 @@ fn once(method: &Method) -> Result<f64> {
     let before = cost(function, hooked)?;
     let events_before = events();
     let with = match method.how {
+        How::Return(form, flags) => probed(function, flags, &[Registered::returning(function, form, flags)?])?,
+        How::JumperReturn(jumper, form, flags) => {
+            let both = [
+                Registered::jumper(function, jumper, flags)?,
+                Registered::returning(function, form, flags)?,
+            ];
+            probed(function, flags, &both)?
+        }
         How::StaticHook => {
             set_hook(true);
             let with = cost(function, true)?;
@@ -221,7 +263,7 @@ fn probed(function: Function, flags: c_uint, probes: &[Registered]) -> Result<f6
     for probe in probes {
         ensure!(probe.hits() > 0, "the probe did not fire");
         ensure!(
-            probe.is_trap() == (flags & TRAP != 0),
+            probe.is_trap().is_none_or(|is_trap| is_trap == (flags & TRAP != 0)),
             "another tactic than the one that was asked for"
         );
     }

@@ -51,7 +51,7 @@ fn the_table_of_functions_is_what_the_library_can_do() {
         let line = text.lines().find_map(|line| line.strip_prefix(&start));
         line.unwrap_or_else(|| panic!("{start} in {text}")).to_owned()
     };
-    for kind in ["probe by trap", "jumper probe", "probe by jump"] {
+    for kind in ["probe by trap", "jumper probe", "probe by jump", "return probe"] {
         assert_eq!(answer("at a function's entry (push)", kind), "yes");
         assert_eq!(answer("sees the function's arguments", kind), "yes");
         assert_eq!(answer("two at one place", kind), "yes");
@@ -62,6 +62,8 @@ fn the_table_of_functions_is_what_the_library_can_do() {
         assert_eq!(answer("a handler behind the instruction", kind), "yes");
     }
     assert!(answer("changes registers", "jumper probe").starts_with("no: "));
+    assert_eq!(answer("changes the value returned", "return probe"), "yes");
+    assert!(answer("at a branch (je)", "return probe").starts_with("no: "));
 }
 
 /// The files of `--out`, from the one experiment that takes no time.
