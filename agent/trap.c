@@ -34,11 +34,10 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 	u64 at = ucontext->rip - behind;
 	if (information->code <= 0) {
 		np_cancel_step(ucontext);
-	} else if (behind && information->code != NP_SI_KERNEL) {
-		if (np_end_step(ucontext))
-			return;
-	} else {
-		u64 to = redirect(at);
+	} else if (behind && information->code != NP_SI_KERNEL && np_end_step(ucontext)) {
+		return;
+	} else if (!behind || information->code != NP_TRAP_TRACE) {
+		u64 to = !behind || information->code == NP_SI_KERNEL ? redirect(at) : 0;
 		np_cancel_step(ucontext);
 		if (to & NP_REDIRECT_EMULATION) {
 			int done = np_at_site((const struct np_emulation *)(to & ~NP_REDIRECT_EMULATION), ucontext);

@@ -10,9 +10,11 @@ use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use common::{Options, Target, in_child, map, map_code};
+use common::{Options, ROOM, Target, in_child, map, map_code};
 use nanoprobe_arena::Memory;
-use nanoprobe_arena::layout::{Control, Redirect, SLOT_BUS, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction};
+use nanoprobe_arena::layout::{
+    Control, Redirect, SLOT_BUS, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_FACTOR, TABLE_STEPS,
+};
 
 /// int3; ret, sixteen bytes on: ud2; ret, then mov eax, 77; ret, then mov rax, [0]; ret.
 const CODE: [u8; 64] = {
@@ -319,6 +321,56 @@ fn only_an_int3_has_executed_our_int3() {
         }
         assert_eq!(CALLS.load(Ordering::Relaxed), handed_on);
     }
+}
+
+/// A step of ours ends, whether the kernel was told that it was one or not.
+#[test]
+fn a_step_ends_whatever_it_is_called() {
+    let _alone = alone();
+    let (target, _) = target(false);
+    target.set_action(SLOT_TRAP, programs_own(0, 0));
+    // struct np_emulation: length, site, copy and copy_end, which count from behind themselves.
+    let (emulation, copy, copy_end) = (ROOM + 4000, ROOM + 4800, ROOM + 4804);
+    let mut bytes = [0; 64];
+    bytes[12] = 3;
+    bytes[32..40].copy_from_slice(&0x1230_u64.to_le_bytes());
+    bytes[56..60].copy_from_slice(&((copy - emulation - 60) as u32).to_le_bytes());
+    bytes[60..64].copy_from_slice(&((copy_end - emulation - 64) as u32).to_le_bytes());
+    target.memory.write(emulation, &bytes).unwrap();
+    let key: u64;
+    // SAFETY: the thread control block begins with its own address.
+    unsafe { core::arch::asm!("mov {}, fs:0", out(reg) key) };
+    let slot = key.wrapping_mul(TABLE_FACTOR) >> 52;
+    let step = target.table + TABLE_STEPS as u64 + 16 * slot;
+    for si_code in [libc::TRAP_TRACE, libc::TRAP_BRKPT] {
+        for (rip, after) in [
+            (target.arena + copy, target.arena + copy),
+            (target.arena + copy_end, 0x1233),
+        ] {
+            // SAFETY: plain structures of integers; the table is private memory of this test's, in which this thread has the
+            // first slot of its row; the handler lies in the image and keeps to the ABI.
+            let (found, flags) = unsafe {
+                *((target.table + 16 * slot) as *mut u64) = key;
+                *(step as *mut u64) = target.arena + emulation;
+                let mut context: libc::ucontext_t = core::mem::zeroed();
+                let mut information: libc::siginfo_t = core::mem::zeroed();
+                information.si_code = si_code;
+                context.uc_mcontext.gregs[libc::REG_RIP as usize] = rip as i64;
+                context.uc_mcontext.gregs[libc::REG_EFL as usize] = 0x100;
+                let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
+                    core::mem::transmute(target.address(nanoprobe_agent::Function::OnTrap));
+                handler(libc::SIGTRAP, &mut information, (&raw mut context).cast());
+                let registers = context.uc_mcontext.gregs;
+                (
+                    registers[libc::REG_RIP as usize] as u64,
+                    registers[libc::REG_EFL as usize],
+                )
+            };
+            assert_eq!(found, after, "{si_code} at {rip:#x}");
+            assert_eq!(flags == 0x100, after != 0x1233, "{si_code} at {rip:#x}");
+        }
+    }
+    assert_eq!(CALLS.load(Ordering::Relaxed), 0);
 }
 
 /// mov eax, 1; mov rax, [0]; mov eax, 77; ret: two instructions that stand for one.

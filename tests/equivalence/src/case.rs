@@ -482,7 +482,9 @@ impl Bench {
         lowest: u64,
     ) -> bool {
         let below = (lowest - self.arenas[which].stack()) as usize;
-        for garbage in [None, Some(0), Some(0xff), Some(0x3c)] {
+        // The last is a denormal number.
+        let patterns = [0, u64::MAX, 0x3c3c_3c3c_3c3c_3c3c, 1];
+        for garbage in std::iter::once(None).chain(patterns.map(Some)) {
             let mut other = State {
                 registers: state.registers,
                 image: state.image.clone(),
@@ -490,7 +492,9 @@ impl Bench {
                 stack: state.stack.clone(),
             };
             if let Some(garbage) = garbage {
-                other.stack[..below].fill(garbage);
+                for word in other.stack[..below].chunks_exact_mut(8) {
+                    word.copy_from_slice(&garbage.to_le_bytes());
+                }
             }
             let Some(again) = self.natively(which, laid, &other, entry) else {
                 return true;
