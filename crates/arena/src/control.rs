@@ -126,6 +126,15 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         Ok(true)
     }
 
+    /// Takes the last region off the table: it was not mapped after all.
+    ///
+    /// # Errors
+    /// The control block is damaged.
+    pub fn withdraw_region(&self) -> Result<(), Corrupt> {
+        let count = self.read()?.region_count;
+        self.store_u32(offset_of!(Control, region_count), count.saturating_sub(1))
+    }
+
     /// Stores the state, one of `STATE_*`.
     pub fn set_state(&self, state: u32) -> Result<(), Corrupt> {
         self.store_u32(offset_of!(Control, state), state)

@@ -25,11 +25,12 @@ use nanoprobe_arena::layout::{
 use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _};
 use nanoprobe_lang::options::StopPolicy;
 use nanoprobe_patch::{NearSpace, Runtime, TargetAddress, ThreadKey, TrapForm};
-use nanoprobe_target::{Hole, Map, Process, Protection, Stopped};
+use nanoprobe_target::{Hole, Map, Process, Protection, Remote, Stopped};
 
 use crate::arena_memory::ArenaMemory;
 use crate::arming::redirects;
 use crate::clock::{Clock, tsc};
+use crate::detach;
 use crate::error::SessionError;
 use crate::layout::{ArenaLayout, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, round_up};
 use crate::placement::{Patch, origins};
@@ -230,12 +231,9 @@ impl Attachment {
             remote.advise(self.addresses.arena, self.layout.bytes, MADV_DONTDUMP)?;
             self.write_control(clock)?;
             self.publish(REGION_ARENA, self.addresses.arena, self.layout.bytes)?;
-            // Known before it is there: unmapping nothing is harmless, a mapping that nobody knows of is not.
-            self.publish(REGION_TABLE, self.addresses.table, table_bytes)?;
-            remote.map_anonymous(self.addresses.table, table_bytes, Protection::ReadWrite)?;
+            self.map_known(&mut remote, REGION_TABLE, self.addresses.table, table_bytes)?;
             remote.advise(self.addresses.table, table_bytes, MADV_WIPEONFORK)?;
-            self.publish(REGION_CODE, self.addresses.code, self.layout.code_bytes)?;
-            remote.map_anonymous(self.addresses.code, self.layout.code_bytes, Protection::ReadExecute)?;
+            self.map_known(&mut remote, REGION_CODE, self.addresses.code, self.layout.code_bytes)?;
             remote.finish()?;
         }
         self.write_example()?;
@@ -269,13 +267,10 @@ impl Attachment {
     /// The target refuses the mappings.
     pub fn map_regions(&mut self, stopped: &mut Stopped, regions: &[Range<TargetAddress>]) -> Result<(), SessionError> {
         let tid = stopped.best_thread()?;
-        for region in regions {
-            self.publish(REGION_CODE, region.start, region.end.0.saturating_sub(region.start.0))?;
-        }
         let mut remote = stopped.remote(tid)?;
         for region in regions {
             let bytes = region.end.0.saturating_sub(region.start.0);
-            remote.map_anonymous(region.start, bytes, Protection::ReadExecute)?;
+            self.map_known(&mut remote, REGION_CODE, region.start, bytes)?;
         }
         Ok(remote.finish()?)
     }
@@ -290,9 +285,8 @@ impl Attachment {
         }
         let bytes = round_up(RETURN_POOL_BYTES, PAGE_BYTES);
         let tid = stopped.best_thread()?;
-        self.publish(REGION_RETURNS, self.returns.pool, bytes)?;
         let mut remote = stopped.remote(tid)?;
-        remote.map_anonymous(self.returns.pool, bytes, Protection::ReadWrite)?;
+        self.map_known(&mut remote, REGION_RETURNS, self.returns.pool, bytes)?;
         remote.finish()?;
         self.returns.write_head(self.process.memory())?;
         self.returns.mapped = true;
@@ -449,6 +443,43 @@ impl Attachment {
             .write_example(memory, offset, self.parameters.ring_policy)?;
         memory.store_u64(offset_of!(Control, example_offset) as u64, offset)?;
         Ok(memory.store_u32(offset_of!(Control, context_capacity) as u64, CONTEXTS_MAX)?)
+    }
+
+    /// Maps a region that is in the arena's table before it is there: unmapping nothing is harmless, a mapping that nobody
+    /// knows of is not. But what somebody else has there by now is not ours to unmap: then the table forgets it.
+    fn map_known(
+        &mut self,
+        remote: &mut Remote<'_>,
+        kind: u32,
+        address: TargetAddress,
+        bytes: u64,
+    ) -> Result<(), SessionError> {
+        let protection = if kind == REGION_CODE {
+            Protection::ReadExecute
+        } else {
+            Protection::ReadWrite
+        };
+        self.publish(kind, address, bytes)?;
+        let mapped = remote.map_anonymous(address, bytes, protection);
+        if mapped.is_err() {
+            ControlBlock::open(self.memory()?)?.withdraw_region()?;
+            self.regions.pop();
+        }
+        Ok(mapped?)
+    }
+
+    /// Whether no other tracer has mapped its arena by now.
+    ///
+    /// # Errors
+    /// One has; the map cannot be read.
+    pub fn check_alone(&self) -> Result<(), SessionError> {
+        let map = self.process.map()?;
+        if detach::other_arenas(&map, self.addresses.arena) {
+            return Err(SessionError::TwoTracers {
+                pid: self.process.pid(),
+            });
+        }
+        Ok(())
     }
 
     fn publish(&mut self, kind: u32, address: TargetAddress, bytes: u64) -> Result<(), SessionError> {

@@ -145,6 +145,13 @@ pub fn has_arena(map: &Map) -> bool {
     map.mappings().iter().any(is_arena)
 }
 
+/// Whether there is an arena that does not begin at `ours`.
+pub fn other_arenas(map: &Map, ours: TargetAddress) -> bool {
+    map.mappings()
+        .iter()
+        .any(|mapping| is_arena(mapping) && mapping.start != ours)
+}
+
 fn is_arena(mapping: &Mapping) -> bool {
     mapping.permissions.shared && mapping.path().is_some_and(|path| path.ends_with("memfd:nanoprobe"))
 }

@@ -101,6 +101,32 @@ pub enum SessionError {
         /// Its tracer.
         tracer: u32,
     },
+    /// Two tracers attach at once.
+    #[error("another nanoprobe is attaching to process {pid}; try again, or end that one first")]
+    TwoTracers {
+        /// Which.
+        pid: i32,
+    },
+}
+
+impl SessionError {
+    /// Whether somebody else was quicker: has mapped something where, or when, we were about to.
+    pub(crate) fn is_another_tracers(&self) -> bool {
+        let taken = |error: &RemoteError| {
+            matches!(
+                error,
+                RemoteError::Call {
+                    errno: nix::errno::Errno::EEXIST,
+                    ..
+                }
+            )
+        };
+        match self {
+            SessionError::TwoTracers { .. } | SessionError::Stop(StopError::Refused { .. }) => true,
+            SessionError::Remote(error) => taken(error),
+            _ => false,
+        }
+    }
 }
 
 impl From<nanoprobe_arena::OutOfBounds> for SessionError {

@@ -32,7 +32,7 @@ use nanoprobe_lang::options::{BufferPolicy, IntervalKind, Options};
 use nanoprobe_lang::program::{ProbeDescription, SymbolKind};
 use nanoprobe_patch::{Fire, Tactic, TargetAddress, ThreadKey};
 use nanoprobe_symbols::{FunctionKind, Libc, Linking, Module, ModuleKind};
-use nanoprobe_target::{Exit, Pauses, Process, Seccomp, Stopped};
+use nanoprobe_target::{Exit, Pauses, Process, Seccomp, StopError, Stopped};
 
 use crate::arena_memory::ArenaMemory;
 use crate::arming::Armed;
@@ -167,6 +167,8 @@ struct Timer {
 
 /// How long a step waits at most.
 const STEP: Duration = Duration::from_millis(2);
+/// For how long attaching gives way to other tracers that come or go.
+const PATIENCE_WITH_TRACERS: Duration = Duration::from_secs(2);
 /// How long the end of a target is waited for that could not be detached from.
 const LAST_WAIT: Duration = Duration::from_millis(200);
 /// How often the map of readable memory is refreshed.
@@ -379,11 +381,8 @@ impl Session {
                 ..Begun::default()
             });
         };
-        let parameters = self.parameters(&process)?;
-        let attachment = Attachment::prepare(process.clone(), &process.map()?, self.layout.clone(), parameters)?;
-        self.attachment = Some(attachment);
-        let result = self.attach(&process, &clock);
-        match result {
+        let entered = self.enter(&process, &clock);
+        match entered.and_then(|stopped| self.attach(stopped)) {
             Ok(mut begun) => {
                 begun.took = start.elapsed();
                 Ok(begun)
@@ -396,14 +395,42 @@ impl Session {
         }
     }
 
-    fn attach(&mut self, process: &Process, clock: &Clock) -> Result<Begun, SessionError> {
-        let mut stopped = match self.starting.take() {
-            Some(stopped) => stopped,
-            None => process.stop_one()?,
-        };
+    /// Maps what is ours; the thread that did so, or all of a program that is being started, still stands. Where another
+    /// tracer is about to do the same, or has just gone, this is begun again.
+    fn enter(&mut self, process: &Process, clock: &Clock) -> Result<Stopped, SessionError> {
+        let deadline = Instant::now() + PATIENCE_WITH_TRACERS;
+        loop {
+            let parameters = self.parameters(process)?;
+            let attachment = Attachment::prepare(process.clone(), &process.map()?, self.layout.clone(), parameters)?;
+            self.attachment = Some(attachment);
+            let starting = self.starting.take();
+            let is_running = starting.is_none();
+            let stopped = match starting {
+                Some(stopped) => Ok(stopped),
+                None => process.stop_one(),
+            };
+            let entered = stopped.map_err(SessionError::from).and_then(|mut stopped| {
+                let attachment = self.attachment_mut()?;
+                attachment.map(&mut stopped, clock)?;
+                attachment.check_alone()?;
+                Ok(stopped)
+            });
+            let error = match entered {
+                Ok(stopped) => return Ok(stopped),
+                Err(error) => error,
+            };
+            // The first error is the one that counts.
+            let _ = self.detach();
+            if !is_running || !error.is_another_tracers() || Instant::now() > deadline {
+                return Err(error);
+            }
+            give_way(process, deadline)?;
+        }
+    }
+
+    fn attach(&mut self, mut stopped: Stopped) -> Result<Begun, SessionError> {
         let mut pauses = Pauses::default();
         let started = stopped.is_whole_process();
-        self.attachment_mut()?.map(&mut stopped, clock)?;
         // A command that is let go finds a tracer that lives, however long its probes took.
         let _pulse = self.pulse();
         self.initialise_dynamic()?;
@@ -424,9 +451,12 @@ impl Session {
             release_one(stopped, &mut pauses);
             None
         };
-        let hooks = self.hooks();
+        let mut hooks = self.hooks();
         self.hooked = !hooks.is_empty();
         let first = if self.listing { self.enablings.list().len() } else { 0 };
+        if stopped.is_none() && self.takes_all_returns() {
+            pauses.add(&self.prepare_returns(std::mem::take(&mut hooks))?);
+        }
         let armed = self.place(first, 0, &hooks, stopped)?;
         pauses.add(&armed.pauses);
         self.serve_returns()?;
@@ -772,13 +802,32 @@ fn open_process(pid: i32) -> Result<Process, SessionError> {
     if process.facts().seccomp != Seccomp::Disabled {
         return Err(SessionError::Sandboxed { pid });
     }
-    if detach::has_arena(&process.map()?) {
-        match detach::restore(&process) {
-            Ok(_) | Err(SessionError::NothingToRestore { .. }) => {}
-            Err(error) => return Err(error),
+    clean_up(&process)?;
+    Ok(process)
+}
+
+/// Waits until another tracer, which was as quick as we, has gone; not as long as it waits for us.
+fn give_way(process: &Process, deadline: Instant) -> Result<(), SessionError> {
+    loop {
+        let unlike_the_other = u64::from(std::process::id()).wrapping_mul(7) % 32;
+        std::thread::sleep(Duration::from_millis(1 + 2 * unlike_the_other));
+        match clean_up(process) {
+            Err(SessionError::TracerLives { .. } | SessionError::Stop(StopError::Refused { .. }))
+                if Instant::now() < deadline => {}
+            other => return other,
         }
     }
-    Ok(process)
+}
+
+/// Takes back what dead tracers have left in a process; an error when a tracer lives.
+fn clean_up(process: &Process) -> Result<(), SessionError> {
+    if !detach::has_arena(&process.map()?) {
+        return Ok(());
+    }
+    match detach::restore(process) {
+        Ok(_) | Err(SessionError::NothingToRestore { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// Where a C library keeps the number of a thread, from its thread pointer: `struct pthread`'s `tid`.

@@ -186,6 +186,25 @@ live_tests! {
         }
     }
 
+    /// Nothing is called before its return can be seen, in a program that calls all the time.
+    fn attaching_to_a_busy_program_misses_no_return(form) {
+        let mut busy = start_waiting(&program("busy.c"), "2");
+        busy.go();
+        busy.wait_for("working\n");
+        for _ in 0..3 {
+            let clause = "pid$target:a.out:busy_work:entry,pid$target:a.out:busy_work:return { @[probename] = count(); }";
+            let tracing = attach(tracer(form).clause(clause), busy.pid());
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            let traced = tracing.interrupt().success();
+            let rows = table(&traced.results);
+            assert_eq!(sum_in_front_of(&traced.finished.stderr, " returns missed"), 0, "{}", traced.finished.stderr);
+            // Two threads, each in one call at most.
+            assert!(rows["entry"] > 100 && (0..=2).contains(&(rows["entry"] - rows["return"])), "{rows:?}");
+        }
+        busy.write("stop\n");
+        busy.finish().success();
+    }
+
     /// A thousand calls are in progress when the tracer goes; they return to where they came from.
     fn detaching_puts_back_what_is_outstanding(form) {
         let mut target = start_waiting(&program("calls.c"), "wait 1000");

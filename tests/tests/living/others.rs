@@ -98,6 +98,37 @@ live_tests! {
         busy.finish().success();
     }
 
+    /// Two tracers that come at the same moment: one attaches, the other says who was quicker.
+    fn two_tracers_at_once(form) {
+        let mut busy = start_waiting(&program("busy.c"), "2");
+        busy.go();
+        busy.wait_for("working\n");
+        let snapshot = Snapshot::take(busy.pid());
+        for _ in 0..form.scale(4, 2) {
+            let tracer = || Tracer::new(form).argument("-v").clause(WORK).start_on(busy.pid());
+            let mut both = [tracer(), tracer()];
+            let attaches = |tracing: &Tracing| tracing.running.stderr().contains("nanoprobe: attach ");
+            let start = std::time::Instant::now();
+            while both.iter_mut().any(|tracing| tracing.running.is_running() && !attaches(tracing)) {
+                assert!(start.elapsed() < nanoprobe_tests::LIMIT, "hung");
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            let (attached, refused): (Vec<Tracing>, Vec<Tracing>) = both.into_iter().partition(attaches);
+            for tracing in refused {
+                let finished = tracing.finish().finished;
+                assert_ne!(finished.code(), 0);
+                assert!(finished.stderr.contains("end that one"), "{}", finished.stderr);
+            }
+            assert_eq!(attached.len(), 1);
+            for tracing in attached {
+                assert!(value(&after_some_work(tracing).results) > 0);
+            }
+            snapshot.assert_restored(busy.pid());
+        }
+        busy.write("stop\n");
+        busy.finish().success();
+    }
+
     fn ctrl_c_restores_everything(form) {
         let mut busy = start_waiting(&program("busy.c"), "4");
         busy.go();

@@ -14,18 +14,7 @@ const ROUNDS_MAX: usize = 16;
 impl Session {
     /// Why no return address of this process may be replaced.
     pub(super) fn return_refusal(&self) -> Option<ReturnRefusal> {
-        let spot = |enabling: &Enabling| match self.probes.get(enabling.probe)?.place {
-            Place::Function { spot, .. } => Some(spot),
-            _ => None,
-        };
-        let wanted = self.options.return_form != ReturnForm::Exits;
-        if !wanted
-            || !self
-                .enablings
-                .list()
-                .iter()
-                .any(|enabling| spot(enabling) == Some(Spot::Exits))
-        {
+        if self.options.return_form == ReturnForm::Exits || !self.wants_exits() {
             return None;
         }
         if self
@@ -44,6 +33,43 @@ impl Session {
         let modules = self.modules.list().iter().enumerate();
         let mut loaded = modules.filter(|(index, _)| self.modules.is_loaded(*index));
         loaded.find_map(|(_, module)| check_module(module).err())
+    }
+
+    /// Whether a clause fires at a function's return.
+    fn wants_exits(&self) -> bool {
+        let spot = |enabling: &Enabling| match self.probes.get(enabling.probe)?.place {
+            Place::Function { spot, .. } => Some(spot),
+            _ => None,
+        };
+        let mut enablings = self.enablings.list().iter();
+        enablings.any(|enabling| spot(enabling) == Some(Spot::Exits))
+    }
+
+    /// Whether it is certain, before anything is planned, that return addresses are to be replaced.
+    pub(super) fn takes_all_returns(&self) -> bool {
+        self.options.return_form == ReturnForm::Address
+            && !self.listing
+            && self.wants_exits()
+            && self.return_refusal().is_none()
+    }
+
+    /// Hooks all that could meet a replaced address, with `hooks`, and lets them be replaced, before the first probe is in
+    /// the text: a function that is called every few nanoseconds would otherwise miss a million returns until then.
+    pub(super) fn prepare_returns(&mut self, mut hooks: Vec<Hook>) -> Result<Pauses, SessionError> {
+        let mut pauses = Pauses::default();
+        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
+        let mut stopped = attachment.process.clone().stop_one()?;
+        let mapped = attachment.map_returns(&mut stopped);
+        release_one(stopped, &mut pauses);
+        mapped?;
+        let returns = self.missing_return_hooks();
+        hooks.extend(returns.iter().copied());
+        let armed = self.place(self.enablings.list().len(), self.modules.list().len(), &hooks, None)?;
+        pauses.add(&armed.pauses);
+        // What could not be hooked is said by who serves libraries, in a moment and whenever some come.
+        self.note_return_hooks(&returns);
+        self.serve_returns()?;
+        Ok(pauses)
     }
 
     /// What planning has to know.
