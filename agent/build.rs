@@ -20,6 +20,7 @@ const SOURCES: &[&str] = &[
     "emulate",
     "enter",
     "image",
+    "json",
     "key",
     "library",
     "memory",
@@ -27,6 +28,7 @@ const SOURCES: &[&str] = &[
     "returns",
     "ring",
     "shims",
+    "speculation",
     "step",
     "strings",
     "text",
@@ -46,6 +48,7 @@ const HEADERS: &[&str] = &[
     "scratch.h",
     "strings.h",
     "syscalls.h",
+    "text.h",
     "threads.h",
     "unwind.h",
 ];

@@ -106,8 +106,14 @@ struct np_control {
 	/* A new context is made from an example: struct np_context whose addresses are offsets from the context (0: none),
 	 * and, NP_EXAMPLE_AGGREGATES behind it, the head of an empty struct np_aggregate_table. */
 	u64 example_offset;
-	u64 reserved[7];
+
+	/* speculation.c: u64 at speculations_offset for each, 0 free, 1 taken; given back by the tracer */
+	u64 speculations_offset;
+	u64 speculation_count;  /* at most NP_SPECULATIONS_MAX */
+	u64 speculation_failures; /* calls of speculation() that found none free; atomic */
+	u64 reserved[4];
 };
+#define NP_SPECULATIONS_MAX 256u
 #define NP_EXAMPLE_AGGREGATES 1024
 
 enum np_signal_slot { NP_SLOT_TRAP = 0, NP_SLOT_SEGV = 1, NP_SLOT_BUS = 2, NP_SLOT_ILL = 3, NP_SLOT_FPE = 4 };
@@ -570,6 +576,14 @@ void np_lltostr(struct np_context *context, u64 value, u64 base);
 void np_strtoll(struct np_context *context, u64 string, u64 base);
 void np_inet_ntop(struct np_context *context, u64 family, u64 address, u64 short_form);
 void np_rand(struct np_context *context);
+void np_json(struct np_context *context, u64 text, u64 path);
+/* copyout: `bytes` bytes of scratch memory that the clause has taken to the program's memory; copyoutstr: a string of ours
+ * with its NUL, at most `bytes` bytes of it. */
+void np_copyout(struct np_context *context, u64 buffer, u64 address, u64 bytes);
+void np_copyoutstr(struct np_context *context, u64 string, u64 address, u64 bytes);
+/* result = the number of a speculation that was free and is taken now, 0: none; whether this one is taken. */
+void np_speculation(struct np_context *context);
+void np_speculate(struct np_context *context, u64 id);
 /* Key building: key_bytes is reset by the clause (a store of 0) and advanced by these. */
 void np_key_integer(struct np_context *context, u64 value);
 void np_key_string(struct np_context *context, u64 string);

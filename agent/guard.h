@@ -1,4 +1,4 @@
-/* Guarded loads, and a store: the only instructions of the agent that touch the target's memory.
+/* Guarded loads, and stores: the only instructions of the agent that touch the target's memory.
  *
  * Each is listed in the section .np_guards with the place to go on at when it faults. np_on_fault finds the faulting rip
  * there, stores the place as the interrupted rip, and returns: the load has become a jump to its error path.
@@ -47,7 +47,14 @@ NP_GUARDED_LOAD(np_guarded_u8, u8, "movzbl (%1), %k0")
 NP_GUARDED_LOAD(np_guarded_fs_u64, u64, "movq %%fs:(%1), %0")
 NP_GUARDED_LOAD(np_guarded_gs_u64, u64, "movq %%gs:(%1), %0")
 
-/* The one store to the target's memory: what an emulated push or call stores. */
+/* The stores to the target's memory: what an emulated push or call stores; copyout without a system call. */
+NP_INLINE int np_guarded_store_u8(u64 address, u8 value)
+{
+	__asm__ goto(NP_GUARDED("movb %1, (%0)") : : "r"(address), "r"(value) : "memory" : fault);
+	return 1;
+fault:
+	return 0;
+}
 NP_INLINE int np_guarded_store_u64(u64 address, u64 value)
 {
 	__asm__ goto(NP_GUARDED("movq %1, (%0)") : : "r"(address), "r"(value) : "memory" : fault);

@@ -1,4 +1,4 @@
-/* Reading the target's memory: copyin, copyinstr, load.
+/* Reading the target's memory: copyin, copyinstr, load; and writing it: copyout, copyoutstr.
  *
  * Three ways, the first that applies:
  *
@@ -12,6 +12,7 @@
 #include "scratch.h"
 #include "strings.h"
 #include "syscalls.h"
+#include "text.h"
 
 struct np_vector {
 	u64 base;
@@ -250,4 +251,48 @@ NP_ENTRY void np_fetch_into(struct np_context *context, u64 destination, u64 add
 {
 	if (np_unlikely(!np_fetch(context, destination, address, bytes)))
 		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
+}
+
+/* Writes to the program's memory. The kernel refuses what the program could not write itself. Of ours nothing is written. */
+static void copy_out(struct np_context *context, u64 source, u64 address, u64 bytes)
+{
+	struct np_control *control = np_control_block(context);
+	u64 offset = address - (u64)control, done = 0;
+	if (address < NP_LOWEST_ADDRESS || address > NP_HIGHEST_ADDRESS || bytes > NP_HIGHEST_ADDRESS - address ||
+	    offset < control->arena_bytes || (u64)control - address < bytes) {
+		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
+		return;
+	}
+	if (np_may_call()) {
+		struct np_vector local = { source, bytes }, remote = { address, bytes };
+		i64 result = np_syscall6(NP_SYS_PROCESS_VM_WRITEV, control->target_pid, (u64)&local, 1, (u64)&remote, 1, 0);
+		if (result != -NP_ENOSYS && result != -NP_EPERM) {
+			if (result != (i64)bytes)
+				np_fault(context, NP_FAULT_BAD_ADDRESS, result < 0 ? address : address + (u64)result);
+			return;
+		}
+	}
+	for (; done < bytes; done++) {
+		if (!np_guarded_store_u8(address + done, *(const volatile u8 *)(source + done))) {
+			np_fault(context, NP_FAULT_BAD_ADDRESS, address + done);
+			return;
+		}
+	}
+}
+
+NP_ENTRY void np_copyout(struct np_context *context, u64 buffer, u64 address, u64 bytes)
+{
+	context->result = 0;
+	if (np_unlikely(!np_in_scratch(context, buffer, bytes)))
+		np_fault(context, NP_FAULT_BAD_ADDRESS, buffer);
+	else if (bytes)
+		copy_out(context, buffer, address, bytes);
+}
+
+NP_ENTRY void np_copyoutstr(struct np_context *context, u64 string, u64 address, u64 bytes)
+{
+	u64 length = np_text_length(context, string) + 1;
+	context->result = 0;
+	if (np_minimum(length, bytes))
+		copy_out(context, string, address, np_minimum(length, bytes));
 }

@@ -4,46 +4,14 @@
  * string they yield is a copy in scratch memory as long as it needs to be. Where DTrace yields a null pointer, for what is
  * not found, they yield the empty string, which is what a null pointer is worth wherever D reads it as a string.
  *
- * Bounds: strsize for a pass over a string; strsize squared for the three searches, which try every place.
+ * Bounds: strsize for a pass over a string; the searches, too, take time linear in strsize.
  */
-#include "scratch.h"
-#include "strings.h"
-
-/* Bytes in front of the NUL, at most strsize - 1: what a string variable can hold. */
-static u64 length_of(const struct np_context *context, u64 string)
-{
-	u64 limit = np_control_block(context)->strsize, done = 0;
-	while (done + 1 < limit && *(const volatile u8 *)(string + done))
-		done++;
-	return done;
-}
-
-NP_INLINE u8 byte_at(u64 string, u64 index)
-{
-	return *(const volatile u8 *)(string + index);
-}
-
-NP_INLINE void put(u64 string, u64 index, u8 byte)
-{
-	*(volatile u8 *)(string + index) = byte;
-}
-
-/* The result: a copy of `bytes` bytes, none of them NUL, with a NUL behind them. */
-static void yield_copy(struct np_context *context, u64 source, u64 bytes)
-{
-	u64 copy = np_scratch_make(context, bytes + 1);
-	if (!copy)
-		return;
-	for (u64 done = 0; done < bytes; done++)
-		put(copy, done, byte_at(source, done));
-	put(copy, bytes, 0);
-	context->result = copy;
-}
+#include "text.h"
 
 /* What is longer than strsize is out of scratch space, as in DTrace, not cut. */
 NP_ENTRY void np_strjoin(struct np_context *context, u64 left, u64 right)
 {
-	u64 first = length_of(context, left), second = length_of(context, right);
+	u64 first = np_text_length(context, left), second = np_text_length(context, right);
 	if (first + second + 1 > np_control_block(context)->strsize) {
 		context->result = (u64)np_zeros;
 		np_fault(context, NP_FAULT_SCRATCH, first + second + 1);
@@ -53,50 +21,133 @@ NP_ENTRY void np_strjoin(struct np_context *context, u64 left, u64 right)
 	if (!joined)
 		return;
 	for (u64 done = 0; done < first; done++)
-		put(joined, done, byte_at(left, done));
+		np_text_put(joined, done, np_text_byte(left, done));
 	for (u64 done = 0; done <= second; done++)
-		put(joined, first + done, done < second ? byte_at(right, done) : 0);
+		np_text_put(joined, first + done, done < second ? np_text_byte(right, done) : 0);
 	context->result = joined;
 }
 
 /* From the first, or the last, `wanted` on. The NUL is found as well: it is the empty string. */
 NP_ENTRY void np_strchr(struct np_context *context, u64 string, u64 wanted, u64 last)
 {
-	u64 length = length_of(context, string), found = length;
+	u64 length = np_text_length(context, string), found = length;
 	for (u64 at = 0; at < length; at++) {
-		if (byte_at(string, at) == (u8)wanted) {
+		if (np_text_byte(string, at) == (u8)wanted) {
 			found = at;
 			if (!last)
 				break;
 		}
 	}
-	yield_copy(context, string + found, length - found);
+	np_yield_copy(context, string + found, length - found);
 }
 
-NP_INLINE int matches(u64 string, u64 wanted, u64 bytes)
+/* A string to be read from its start, or (step -1) from its end. */
+struct direction {
+	u64 text, wanted; /* their first bytes in this direction */
+	u64 length, bytes;
+	i64 step;
+};
+
+NP_INLINE u8 text_at(const struct direction *in, u64 index)
 {
-	for (u64 at = 0; at < bytes; at++)
-		if (byte_at(string, at) != byte_at(wanted, at))
-			return 0;
-	return 1;
+	return np_text_byte(in->text, (u64)((i64)index * in->step));
+}
+
+NP_INLINE u8 wanted_at(const struct direction *in, u64 index)
+{
+	return np_text_byte(in->wanted, (u64)((i64)index * in->step));
+}
+
+/* The start of the greatest suffix of what is wanted, in one order of bytes or the other, and its period. */
+static u64 greatest_suffix(const struct direction *in, int reversed, u64 *period)
+{
+	u64 suffix = ~0UL, candidate = 0, offset = 1, length = 1; /* ~0: in front of the first byte */
+	while (candidate + offset < in->bytes) {
+		u8 ours = wanted_at(in, suffix + offset), other = wanted_at(in, candidate + offset);
+		if (ours == other) {
+			if (offset == length) {
+				candidate += length;
+				offset = 1;
+			} else {
+				offset++;
+			}
+		} else if (reversed ? ours < other : ours > other) {
+			candidate += offset;
+			offset = 1;
+			length = candidate - suffix;
+		} else {
+			suffix = candidate++;
+			offset = length = 1;
+		}
+	}
+	*period = length;
+	return suffix + 1;
+}
+
+#define NOWHERE (~0UL)
+
+/* Where what is wanted is first found. Crochemore and Perrin's two-way search: time linear in both lengths, no memory. What
+ * is wanted is cut in two; its right part is compared first, to the right, then its left part, to the left. */
+static u64 search(const struct direction *in)
+{
+	u64 period, other_period, at = 0, known = 0, keeps = 0;
+	if (!in->bytes)
+		return 0;
+	u64 cut = greatest_suffix(in, 0, &period), other = greatest_suffix(in, 1, &other_period);
+	if (other > cut) {
+		cut = other;
+		period = other_period;
+	}
+	u64 same = 0;
+	while (same < cut && period + same < in->bytes && wanted_at(in, same) == wanted_at(in, period + same))
+		same++;
+	if (same == cut)
+		keeps = in->bytes - period; /* it is periodic: so much is known to match after a shift by its period */
+	else
+		period = (cut > in->bytes - cut ? cut : in->bytes - cut) + 1;
+	while (in->bytes <= in->length && at <= in->length - in->bytes) {
+		u64 index = cut > known ? cut : known;
+		while (index < in->bytes && wanted_at(in, index) == text_at(in, at + index))
+			index++;
+		if (index < in->bytes) {
+			at += index - cut + 1;
+			known = 0;
+			continue;
+		}
+		for (index = cut; index > known && wanted_at(in, index - 1) == text_at(in, at + index - 1);)
+			index--;
+		if (index <= known)
+			return at;
+		at += period;
+		known = keeps;
+	}
+	return NOWHERE;
+}
+
+/* From `start` on. */
+static u64 first_place(u64 string, u64 length, u64 wanted, u64 bytes, u64 start)
+{
+	struct direction in = { string + start, wanted, length - start, bytes, 1 };
+	u64 found = search(&in);
+	return found == NOWHERE ? NOWHERE : start + found;
 }
 
 NP_ENTRY void np_strstr(struct np_context *context, u64 string, u64 wanted)
 {
-	u64 length = length_of(context, string), bytes = length_of(context, wanted);
-	u64 at = 0;
-	while (at < length && !matches(string + at, wanted, bytes))
-		at++;
-	yield_copy(context, string + at, length - at);
+	u64 length = np_text_length(context, string), bytes = np_text_length(context, wanted);
+	u64 at = first_place(string, length, wanted, bytes, 0);
+	if (at == NOWHERE)
+		at = length;
+	np_yield_copy(context, string + at, length - at);
 }
 
 /* As Perl's, which DTrace follows: a position in front of the string is its start, for index; one behind it is its end, for
  * rindex; and the empty string is found wherever one looks, and where one cannot. */
 NP_ENTRY void np_index(struct np_context *context, u64 string, u64 wanted, u64 position)
 {
-	u64 length = length_of(context, string), bytes = length_of(context, wanted);
+	u64 length = np_text_length(context, string), bytes = np_text_length(context, wanted);
 	i64 at = (i64)position;
-	context->result = (u64)-1L;
+	context->result = NOWHERE;
 	if (!length && !bytes) {
 		context->result = 0;
 		return;
@@ -108,62 +159,57 @@ NP_ENTRY void np_index(struct np_context *context, u64 string, u64 wanted, u64 p
 			context->result = length;
 		return;
 	}
-	for (; (u64)at < length; at++) {
-		if (matches(string + (u64)at, wanted, bytes)) {
-			context->result = (u64)at;
-			return;
-		}
-	}
+	context->result = first_place(string, length, wanted, bytes, (u64)at);
 }
 
 NP_ENTRY void np_rindex(struct np_context *context, u64 string, u64 wanted, u64 position)
 {
-	u64 length = length_of(context, string), bytes = length_of(context, wanted);
+	u64 length = np_text_length(context, string), bytes = np_text_length(context, wanted);
 	i64 at = (i64)position;
-	context->result = (u64)-1L;
+	context->result = NOWHERE;
 	if (at < 0 || (!length && !bytes)) {
 		if (!bytes)
 			context->result = 0;
 		return;
 	}
-	if ((u64)at > length)
-		at = (i64)length;
-	for (; at >= 0; at--) {
-		if (matches(string + (u64)at, wanted, bytes)) {
-			context->result = (u64)at;
-			return;
-		}
-	}
+	if (bytes > length)
+		return;
+	/* Backwards, from the end of what may be found last. */
+	u64 end = np_minimum((u64)at, length - bytes) + bytes;
+	struct direction in = { string + end - 1, wanted + bytes - 1, end, bytes, -1 };
+	u64 found = search(&in);
+	if (found != NOWHERE)
+		context->result = end - found - bytes;
 }
 
 /* `state` is a string variable: the token is taken off its front, what follows it stays there. */
 NP_ENTRY void np_strtok(struct np_context *context, u64 state, u64 separators)
 {
-	u64 length = length_of(context, state), start = 0, end, separator_count = length_of(context, separators);
+	u64 length = np_text_length(context, state), start = 0, end, separator_count = np_text_length(context, separators);
 	u64 map[4] = { 0, 0, 0, 0 };
 	for (u64 at = 0; at < separator_count; at++) {
-		u8 byte = byte_at(separators, at);
+		u8 byte = np_text_byte(separators, at);
 		map[byte / 64] |= 1UL << byte % 64;
 	}
 #define IS_SEPARATOR(byte) (map[(byte) / 64] >> (byte) % 64 & 1)
-	while (start < length && IS_SEPARATOR(byte_at(state, start)))
+	while (start < length && IS_SEPARATOR(np_text_byte(state, start)))
 		start++;
-	for (end = start; end < length && !IS_SEPARATOR(byte_at(state, end));)
+	for (end = start; end < length && !IS_SEPARATOR(np_text_byte(state, end));)
 		end++;
 #undef IS_SEPARATOR
-	yield_copy(context, state + start, end - start);
+	np_yield_copy(context, state + start, end - start);
 	if (context->fault)
 		return;
 	/* The separator itself stays in front of the rest, where the next call skips it. */
 	for (u64 at = end; at <= length; at++)
-		put(state, at - end, at < length ? byte_at(state, at) : 0);
+		np_text_put(state, at - end, at < length ? np_text_byte(state, at) : 0);
 }
 
 #define NP_SUBSTR_ALL (1UL << 63) /* no count was given: lang::interpret::text::ALL */
 
 NP_ENTRY void np_substr(struct np_context *context, u64 string, u64 index, u64 count)
 {
-	i64 length = (i64)length_of(context, string), start = (i64)index, remaining = (i64)count;
+	i64 length = (i64)np_text_length(context, string), start = (i64)index, remaining = (i64)count;
 	i64 strsize = (i64)np_control_block(context)->strsize;
 	if (count == NP_SUBSTR_ALL)
 		remaining = strsize;
@@ -184,51 +230,51 @@ NP_ENTRY void np_substr(struct np_context *context, u64 string, u64 index, u64 c
 		start = remaining = 0;
 	else if (remaining > length - start)
 		remaining = length - start;
-	yield_copy(context, string + (u64)start, (u64)remaining);
+	np_yield_copy(context, string + (u64)start, (u64)remaining);
 }
 
 /* Letters of ASCII only. */
 NP_ENTRY void np_strcase(struct np_context *context, u64 string, u64 upper)
 {
-	u64 length = length_of(context, string);
+	u64 length = np_text_length(context, string);
 	u8 first = upper ? 'a' : 'A';
-	yield_copy(context, string, length);
+	np_yield_copy(context, string, length);
 	if (context->fault)
 		return;
 	u64 copy = context->result;
 	for (u64 at = 0; at < length; at++) {
-		u8 byte = byte_at(copy, at);
+		u8 byte = np_text_byte(copy, at);
 		if (byte >= first && byte < first + 26)
-			put(copy, at, byte ^ 0x20);
+			np_text_put(copy, at, byte ^ 0x20);
 	}
 }
 
 /* The last component, or what is in front of it, as basename(1) and dirname(1). */
 static void path_part(struct np_context *context, u64 string, int base)
 {
-	i64 length = (i64)length_of(context, string), at = length - 1, last_base, first_base, last_directory;
+	i64 length = (i64)np_text_length(context, string), at = length - 1, last_base, first_base, last_directory;
 	u64 dot = (u64)'.';
 	if (!length) {
-		yield_copy(context, (u64)&dot, 1);
+		np_yield_copy(context, (u64)&dot, 1);
 		return;
 	}
-	while (at >= 0 && byte_at(string, (u64)at) == '/')
+	while (at >= 0 && np_text_byte(string, (u64)at) == '/')
 		at--;
 	last_base = at;
-	while (at >= 0 && byte_at(string, (u64)at) != '/')
+	while (at >= 0 && np_text_byte(string, (u64)at) != '/')
 		at--;
 	first_base = at + 1;
-	while (at >= 0 && byte_at(string, (u64)at) == '/')
+	while (at >= 0 && np_text_byte(string, (u64)at) == '/')
 		at--;
 	last_directory = at;
 	if (last_base < 0) /* slashes only */
-		yield_copy(context, string, 1);
+		np_yield_copy(context, string, 1);
 	else if (base)
-		yield_copy(context, string + (u64)first_base, (u64)(last_base - first_base + 1));
+		np_yield_copy(context, string + (u64)first_base, (u64)(last_base - first_base + 1));
 	else if (first_base == 0) /* no slash */
-		yield_copy(context, (u64)&dot, 1);
+		np_yield_copy(context, (u64)&dot, 1);
 	else
-		yield_copy(context, string, last_directory < 0 ? 1 : (u64)last_directory + 1);
+		np_yield_copy(context, string, last_directory < 0 ? 1 : (u64)last_directory + 1);
 }
 
 NP_ENTRY void np_basename(struct np_context *context, u64 string)
@@ -244,57 +290,57 @@ NP_ENTRY void np_dirname(struct np_context *context, u64 string)
 /* Without empty components, `.` and `..`; of the text only: no link is followed. */
 NP_ENTRY void np_cleanpath(struct np_context *context, u64 string)
 {
-	u64 length = length_of(context, string), strsize = np_control_block(context)->strsize, in = 0, out = 0;
+	u64 length = np_text_length(context, string), strsize = np_control_block(context)->strsize, in = 0, out = 0;
 	/* DTrace stops five bytes before strsize, and a `..` at the end may write one byte more than it takes away. */
 	u64 path = np_scratch_make(context, length + 6);
 	u8 byte;
 	if (!path)
 		return;
-#define NEXT() (in < length ? byte_at(string, in++) : (in++, 0))
+#define NEXT() (in < length ? np_text_byte(string, in++) : (in++, 0))
 	do {
 		byte = NEXT();
 again:
 		if (out + 5 >= strsize)
 			break;
 		if (byte != '/') {
-			put(path, out++, byte);
+			np_text_put(path, out++, byte);
 			continue;
 		}
 		byte = NEXT();
 		if (byte == '/')
 			goto again;
 		if (byte != '.') {
-			put(path, out++, '/');
-			put(path, out++, byte);
+			np_text_put(path, out++, '/');
+			np_text_put(path, out++, byte);
 			continue;
 		}
 		byte = NEXT();
 		if (byte == '/')
 			goto again;
 		if (byte != '.') {
-			put(path, out++, '/');
-			put(path, out++, '.');
-			put(path, out++, byte);
+			np_text_put(path, out++, '/');
+			np_text_put(path, out++, '.');
+			np_text_put(path, out++, byte);
 			continue;
 		}
 		byte = NEXT();
 		if (byte != '/' && byte) {
-			put(path, out++, '/');
-			put(path, out++, '.');
-			put(path, out++, '.');
-			put(path, out++, byte);
+			np_text_put(path, out++, '/');
+			np_text_put(path, out++, '.');
+			np_text_put(path, out++, '.');
+			np_text_put(path, out++, byte);
 			continue;
 		}
 		in--;
 		/* At the end, what it goes back to stays, be it a slash or not; of nothing, a slash is left. */
 		if (!out)
-			put(path, 0, '/');
-		while (out && byte_at(path, --out) != '/')
+			np_text_put(path, 0, '/');
+		while (out && np_text_byte(path, --out) != '/')
 			;
 		if (!byte)
 			out++;
 	} while (byte);
 #undef NEXT
-	put(path, out, 0);
+	np_text_put(path, out, 0);
 	context->result = path;
 }

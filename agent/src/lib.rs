@@ -99,6 +99,16 @@ functions! {
     AddressToString = np_inet_ntop,
     /// `np_rand(context)`
     Random = np_rand,
+    /// `np_json(context, text, path)`
+    Json = np_json,
+    /// `np_copyout(context, buffer, address, bytes)`
+    CopyOut = np_copyout,
+    /// `np_copyoutstr(context, string, address, bytes)`
+    CopyOutString = np_copyoutstr,
+    /// `np_speculation(context)`
+    Speculation = np_speculation,
+    /// `np_speculate(context, id)`
+    Speculate = np_speculate,
     /// `np_key_integer(context, value)`
     KeyInteger = np_key_integer,
     /// `np_key_string(context, string)`

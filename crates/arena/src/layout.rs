@@ -132,6 +132,8 @@ pub const FAULT_ILLEGAL: u32 = 6;
 
 /// Buckets that a hash aggregation looks at before it drops.
 pub const AGGREGATE_PROBES: u64 = 64;
+/// Speculations of a session, at most.
+pub const SPECULATIONS_MAX: u64 = 256;
 /// Attempts at a bucket lock of the dynamic variables before the access is dropped.
 pub const DYNAMIC_SPINS: u32 = 1000;
 
@@ -249,8 +251,14 @@ structure! {
         ustackframes: u32,
         /// Where the example of a new context is; its addresses are offsets from the context.
         example_offset: u64,
+        /// Where the speculations' words are: 0 free, 1 taken.
+        speculations_offset: u64,
+        /// How many there are; at most [`SPECULATIONS_MAX`].
+        speculation_count: u64,
+        /// Calls of `speculation()` that found none free.
+        speculation_failures: u64,
         /// Zero.
-        reserved: [u64; 7],
+        reserved: [u64; 4],
     }
 }
 

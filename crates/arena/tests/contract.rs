@@ -113,6 +113,7 @@ fn layout_is_the_contracts() {
         ("NP_RETURN_INSTANCES", u64::from(RETURN_INSTANCES)),
         ("NP_RETURN_CHUNK", u64::from(RETURN_CHUNK)),
         ("NP_RETURN_THUNK_BYTES", RETURN_THUNK_BYTES),
+        ("NP_SPECULATIONS_MAX", SPECULATIONS_MAX),
         ("NP_RETURN_CHAIN_MAX", u64::from(RETURN_CHAIN_MAX)),
         ("NP_RETURN_FREE", u64::from(RETURN_FREE)),
         ("NP_RETURN_CLAIMED", u64::from(RETURN_CLAIMED)),

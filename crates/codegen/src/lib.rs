@@ -84,6 +84,8 @@ pub struct SessionConstants {
     pub pid: u32,
     /// `ppid`.
     pub ppid: u32,
+    /// `progenyof()`: the process and its ancestors.
+    pub ancestors: Vec<u32>,
     /// `uid`: the real user id.
     pub uid: u32,
     /// `gid`: the real group id.

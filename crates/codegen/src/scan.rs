@@ -78,7 +78,7 @@ impl Needs {
             }
             check(program, expression)?;
             self.node(expression, kind);
-            children(expression, &mut |child| pending.push((child, depth + 1)));
+            pending.extend(expression.operands().into_iter().map(|child| (child, depth + 1)));
         }
         Ok(())
     }
@@ -116,7 +116,12 @@ impl Needs {
             },
             ExpressionKind::Load(_) => self.fault = true,
             ExpressionKind::Call { function, .. } => match function {
-                Function::StringLength | Function::Swap16 | Function::Swap32 | Function::Swap64 => {}
+                Function::StringLength
+                | Function::Swap16
+                | Function::Swap32
+                | Function::Swap64
+                | Function::ProgenyOf
+                | Function::Speculation => {}
                 _ => {
                     self.fault = true;
                     self.scratch = true;
@@ -130,48 +135,5 @@ impl Needs {
             }
             _ => {}
         }
-    }
-}
-
-/// Calls `visit` with every direct operand of an expression.
-fn children<'a>(expression: &'a Expression, visit: &mut dyn FnMut(&'a Expression)) {
-    match &expression.kind {
-        ExpressionKind::Integer(_) | ExpressionKind::String(_) | ExpressionKind::Builtin(_) => {}
-        ExpressionKind::Register(operand)
-        | ExpressionKind::Unary { operand, .. }
-        | ExpressionKind::Cast(operand)
-        | ExpressionKind::Narrow(operand)
-        | ExpressionKind::Load(operand) => visit(operand),
-        ExpressionKind::Binary { left, right, .. } | ExpressionKind::Logical { left, right, .. } => {
-            visit(left);
-            visit(right);
-        }
-        ExpressionKind::Conditional {
-            condition,
-            then,
-            otherwise,
-        } => {
-            visit(condition);
-            visit(then);
-            visit(otherwise);
-        }
-        ExpressionKind::Comma { first, second } => {
-            visit(first);
-            visit(second);
-        }
-        ExpressionKind::Call { arguments, .. } => arguments.iter().for_each(visit),
-        ExpressionKind::Variable(place) | ExpressionKind::Increment { place, .. } => keys(place).iter().for_each(visit),
-        ExpressionKind::Assign { place, value } | ExpressionKind::AssignOperator { place, value, .. } => {
-            keys(place).iter().for_each(&mut *visit);
-            visit(value);
-        }
-    }
-}
-
-fn keys(place: &Place) -> &[Expression] {
-    match place {
-        Place::Scalar { .. } => &[],
-        Place::Element { keys, .. } => keys,
-        Place::Memory { address: inner, .. } | Place::Field { offset: inner, .. } => std::slice::from_ref(inner),
     }
 }

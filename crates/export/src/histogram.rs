@@ -25,7 +25,9 @@ pub(crate) fn distribution(
     function: AggregatingFunction,
     words: &[u64],
     normal: u64,
+    zoom: bool,
 ) -> Result<()> {
+    let normal = Scale { normal, zoom };
     let weights = |count: usize| -> Vec<i64> {
         (0..count)
             .map(|index| crate::aggregate::word(words, index) as i64)
@@ -67,13 +69,22 @@ pub(crate) fn distribution(
     }
 }
 
+/// How values and bars are scaled.
+#[derive(Clone, Copy)]
+struct Scale {
+    /// What values are divided by.
+    normal: u64,
+    /// `aggzoom`.
+    zoom: bool,
+}
+
 /// `empty`: the buckets printed where all are empty.
 fn print(
     out: &mut dyn Write,
     weights: &[i64],
     empty: (usize, usize),
     label: &dyn Fn(usize) -> String,
-    normal: u64,
+    Scale { normal, zoom }: Scale,
 ) -> Result<()> {
     let is_filled = |weight: &i64| *weight != 0;
     let last_bucket = weights.len().saturating_sub(1);
@@ -82,7 +93,13 @@ fn print(
         _ => (empty.0, empty.1.min(last_bucket)),
     };
     let shown = weights.get(first..=last).unwrap_or_default();
-    let total: u128 = shown.iter().map(|weight| u128::from(weight.unsigned_abs())).sum();
+    let magnitudes = || shown.iter().map(|weight| u128::from(weight.unsigned_abs()));
+    let (share, total): (u128, u128) = if zoom {
+        // As in DTrace, the longest bar leaves a little room.
+        (95, magnitudes().max().unwrap_or(0) * 100)
+    } else {
+        (1, magnitudes().sum())
+    };
     let has = (
         shown.iter().any(|weight| *weight > 0),
         shown.iter().any(|weight| *weight < 0),
@@ -98,7 +115,7 @@ fn print(
             out,
             "{:>16} {} {:<9}",
             label(first + bucket),
-            bar(*weight, total, has),
+            bar(*weight, share, total, has),
             normalised
         )?;
     }
@@ -106,10 +123,11 @@ fn print(
 }
 
 /// The bar with its line: to the right for positive weights, to the left for negative ones.
-fn bar(weight: i64, total: u128, (positives, negatives): (bool, bool)) -> String {
+/// Of a whole bar it is `share` times the weight of the total.
+fn bar(weight: i64, share: u128, total: u128, (positives, negatives): (bool, bool)) -> String {
     let whole = if positives && negatives { BAR / 2 } else { BAR };
     // Rounded to the nearest: (2 * weight * whole + total) / (2 * total).
-    let depth = (2 * u128::from(weight.unsigned_abs()) * whole as u128 + total)
+    let depth = (2 * share * u128::from(weight.unsigned_abs()) * whole as u128 + total)
         .checked_div(2 * total)
         .unwrap_or(0);
     let depth = (depth as usize).min(whole);

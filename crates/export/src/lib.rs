@@ -22,13 +22,15 @@
 //! * `%S` ends at the string's NUL.
 //! * A negative sum is divided as a signed number: by `normalize()`, and for the `avg()` of a `printa` with a format.
 //! * A `quantize` of which only the last bucket holds something is not taken for an empty one.
-//! * Histograms are of ASCII only, and the options `agghist`, `aggpack` and `aggzoom` do not exist.
+//! * Histograms are of ASCII only, and the options `agghist` and `aggpack` do not exist.
 #![forbid(unsafe_code)]
 
 mod aggregate;
 mod bytes;
+mod console;
 mod date;
 mod escape;
+mod flame;
 mod flow;
 mod histogram;
 mod message;
@@ -37,14 +39,19 @@ mod order;
 mod printa;
 mod printer;
 mod printf;
+mod speculation;
 mod stack;
 mod table;
+mod typed;
 
 pub use aggregate::{average, merge, standard_deviation, update};
+pub use console::{Console, Effect};
 pub use date::LocalTime;
+pub use flame::{Folded, flame_graph, folded, has_stacks};
 pub use message::{drop_message, error_message};
 pub use order::{Order, sort};
 pub use printer::{Event, Printer, ProbeName};
+pub use speculation::{Speculations, Taken, is_speculative};
 pub use stack::Symbolizer;
 pub use table::{AggregateTable, Row, Snapshot};
 

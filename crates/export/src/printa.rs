@@ -208,7 +208,13 @@ fn plain(
                 let value = (word(&row.words, 0) as i64).wrapping_div((row.normal as i64).max(1));
                 write!(out, " {value:16}")?;
             }
-            _ => histogram::distribution(out, function, &row.words, row.normal)?,
+            _ => histogram::distribution(
+                out,
+                function,
+                &row.words,
+                row.normal,
+                context.options.zoom_distributions,
+            )?,
         }
     }
     writeln!(out)

@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
+use nanoprobe_lang::format::Format;
 use nanoprobe_lang::interpret::{Value, read_field};
 use nanoprobe_lang::layout::{FieldKind, RecordField, RecordLayout};
 use nanoprobe_lang::options::Options;
@@ -17,12 +18,14 @@ use nanoprobe_lang::program::{AggregationId, Clause, IntegerType, Program, Recor
 
 use crate::Error;
 use crate::bytes;
+use crate::console::{Console, Effect};
 use crate::date::{LocalTime, utc};
 use crate::flow::Flow;
 use crate::printa;
 use crate::printf::{self, Context, Item};
 use crate::stack::Symbolizer;
 use crate::table::AggregateTable;
+use crate::typed;
 
 /// A probe, as the columns and the messages name it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +66,8 @@ pub struct Event<'a> {
 /// Prints the records of a session in the order in which they are given.
 pub struct Printer<'a> {
     program: &'a Program,
-    options: &'a Options,
+    /// `setopt()` changes them.
+    options: Options,
     local: LocalTime,
     heading_printed: bool,
     flow: Flow,
@@ -72,10 +76,10 @@ pub struct Printer<'a> {
 
 impl<'a> Printer<'a> {
     /// Nothing is printed yet. Dates are in UTC.
-    pub fn new(program: &'a Program, options: &'a Options) -> Printer<'a> {
+    pub fn new(program: &'a Program, options: &Options) -> Printer<'a> {
         Printer {
             program,
-            options,
+            options: options.clone(),
             local: utc,
             heading_printed: false,
             flow: Flow::default(),
@@ -90,13 +94,18 @@ impl<'a> Printer<'a> {
         self
     }
 
+    /// The options as they are now.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// Prints one record, and does to the aggregations what it asks for. Yields the status of an `exit()`.
     ///
     /// # Errors
     /// [`Error::Write`]; [`Error::Damaged`] for a record that is too short, of which nothing has been printed then.
     pub fn record(
         &mut self,
-        out: &mut dyn Write,
+        out: &mut dyn Console,
         event: &Event<'_>,
         aggregations: &mut AggregateTable,
         symbolizer: &mut dyn Symbolizer,
@@ -114,16 +123,19 @@ impl<'a> Printer<'a> {
             .filter(|_| record.len() >= layout.bytes as usize)
             .ok_or_else(damaged)?;
         let fields: Vec<(&RecordField, Value)> = layout.fields.iter().zip(values).collect();
-        self.columns(out, event)?;
-        let mut context = Context {
-            options: self.options,
-            local: self.local,
-            symbolizer,
-        };
+        let is_silent = is_silent(event.clause);
+        if !is_silent {
+            self.columns(out, event)?;
+        }
         let mut exit = None;
         for (index, statement) in event.clause.statements.iter().enumerate() {
             let Statement::Record(action) = statement else { continue };
             let mut recorded = fields.iter().filter(|(field, _)| field.statement == index);
+            let mut context = Context {
+                options: &self.options,
+                local: self.local,
+                symbolizer: &mut *symbolizer,
+            };
             let mut integer = || recorded.next().map(|(_, value)| value.as_integer());
             match &action.kind {
                 RecordKind::Trace(_) | RecordKind::UserStack { .. } => {
@@ -140,11 +152,38 @@ impl<'a> Printer<'a> {
                     }
                 }
                 RecordKind::Printf { format, .. } => {
-                    printf::format(out, &mut context, format, &mut |_| {
-                        let (field, value) = recorded.next()?;
-                        Some(Item::of(value, integer_type(field)))
+                    formatted(out, &mut context, format, &mut recorded)?;
+                }
+                RecordKind::System { format, .. } | RecordKind::Reopen { format, .. } => {
+                    let mut text = Vec::new();
+                    formatted(&mut text, &mut context, format, &mut recorded)?;
+                    let text = String::from_utf8_lossy(&text).into_owned();
+                    out.act(match action.kind {
+                        RecordKind::System { .. } => Effect::System(text),
+                        _ => Effect::Reopen(text),
                     })?;
                 }
+                RecordKind::TruncateOutput => out.act(Effect::Truncate)?,
+                RecordKind::SetOption(_) => {
+                    let mut string = || Some(String::from_utf8_lossy(recorded.next()?.1.as_bytes()).into_owned());
+                    let (name, value) = (string().unwrap_or_default(), string());
+                    if let Err(problem) = set_option(&mut self.options, &name, value.as_deref()) {
+                        out.act(Effect::Complaint(problem))?;
+                    }
+                }
+                RecordKind::Print { shown, .. } => {
+                    for (_, value) in recorded {
+                        typed::print(out, shown, value)?;
+                    }
+                }
+                RecordKind::Stop => out.act(Effect::Signal(SIGSTOP))?,
+                RecordKind::Raise(_) => {
+                    if let Some(signal) = integer() {
+                        out.act(Effect::Signal(signal as i32))?;
+                    }
+                }
+                // Dealt with before it came here.
+                RecordKind::Speculate(_) | RecordKind::CommitSpeculation(_) | RecordKind::DiscardSpeculation(_) => {}
                 RecordKind::Printa {
                     format,
                     aggregations: ids,
@@ -168,7 +207,7 @@ impl<'a> Printer<'a> {
                 RecordKind::Denormalize(id) => aggregations.denormalize(*id),
             }
         }
-        if !self.options.quiet {
+        if !self.options.quiet && !is_silent {
             writeln!(out)?;
         }
         Ok(exit)
@@ -185,7 +224,7 @@ impl<'a> Printer<'a> {
         symbolizer: &mut dyn Symbolizer,
     ) -> Result<(), Error> {
         let mut context = Context {
-            options: self.options,
+            options: &self.options,
             local: self.local,
             symbolizer,
         };
@@ -215,6 +254,62 @@ impl<'a> Printer<'a> {
         }
         Ok(())
     }
+}
+
+/// SIGSTOP on Linux.
+const SIGSTOP: i32 = 19;
+
+/// Whether a clause records nothing that is printed: it has no line then.
+fn is_silent(clause: &Clause) -> bool {
+    let mut actions = clause.statements.iter().filter_map(|statement| match statement {
+        Statement::Record(action) => Some(&action.kind),
+        _ => None,
+    });
+    !clause.statements.is_empty() && actions.all(RecordKind::is_silent)
+}
+
+/// A format with the values that were recorded for it.
+fn formatted<'v>(
+    out: &mut dyn Write,
+    context: &mut Context<'_>,
+    format: &Format,
+    recorded: &mut dyn Iterator<Item = &'v (&'v RecordField, Value)>,
+) -> Result<(), Error> {
+    Ok(printf::format(out, context, format, &mut |_| {
+        let (field, value) = recorded.next()?;
+        Some(Item::of(value, integer_type(field)))
+    })?)
+}
+
+/// `setopt(name[, value])`, of the options that can change while tracing.
+fn set_option(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), String> {
+    const CHANGEABLE: [&str; 12] = [
+        "aggrate",
+        "aggsortkey",
+        "aggsortkeypos",
+        "aggsortpos",
+        "aggsortrev",
+        "aggzoom",
+        "flowindent",
+        "quiet",
+        "rawbytes",
+        "stackindent",
+        "statusrate",
+        "switchrate",
+    ];
+    let before = options.clone();
+    let result = options.set(name, value).map_err(|error| error.to_string());
+    let result = match result {
+        Ok(()) if !CHANGEABLE.contains(&name) => Err("Operation illegal when tracing is active".to_owned()),
+        result => result,
+    };
+    result.map_err(|reason| {
+        *options = before;
+        format!(
+            "couldn't set option \"{name}\" to \"{}\": {reason}",
+            value.unwrap_or("set")
+        )
+    })
 }
 
 fn integer_type(field: &RecordField) -> IntegerType {

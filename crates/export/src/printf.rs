@@ -145,7 +145,7 @@ fn convert(
                 AggregatingFunction::Sum | AggregatingFunction::Minimum | AggregatingFunction::Maximum => {
                     (word(words, 0) as i64, SIGNED, normal)
                 }
-                _ => return histogram::distribution(out, function, words, normal),
+                _ => return histogram::distribution(out, function, words, normal, context.options.zoom_distributions),
             };
             out.write_all(&integral(context, directive, shape, value, integer, normal))
         }

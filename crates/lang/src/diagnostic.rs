@@ -11,12 +11,15 @@ use std::fmt;
 pub const OWN_TAGS: &[(&str, &str)] = &[
     (
         "N_ACTION",
-        "an action of D that is not there yet: stack, system, speculate, print, ...",
+        "an action of D that is not there: stack, panic, chill, jstack, ...",
+    ),
+    (
+        "N_DESTRUCTIVE",
+        "destructive actions without `-w` (Destructive actions not allowed)",
     ),
     ("N_EXTERN", "declarations with extern"),
     ("N_FLOAT", "float and double"),
     ("N_FUNCTION_TYPE", "types of functions"),
-    ("N_INLINE_ARRAY", "inlines with keys"),
     (
         "N_LOAD",
         "reading something else than an integer or a pointer through a pointer",
@@ -37,7 +40,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ),
     (
         "N_SUBROUTINE",
-        "a subroutine of D that is not there yet: json, progenyof, copyout, speculation, ...",
+        "a subroutine of D that is not there: mutex_owned, msgsize, ddi_pathname, ...",
     ),
     ("N_SYMBOL", "symbols of the target by name (module`symbol)"),
     (

@@ -10,6 +10,7 @@
 //!   x = (int)arg1
 //! ```
 
+use crate::format::Format;
 use crate::program::{
     AggregatingFunction, AggregationId, Builtin, Expression, ExpressionKind, KeyExpression, KeyType, LogicalOperator,
     Place, Program, RecordKind, Scope, Statement, SymbolKind, Type, UnaryOperator, Variable,
@@ -103,14 +104,16 @@ impl Dump<'_> {
         }
     }
 
+    fn formatted(&self, name: &str, format: &Format, arguments: &[Expression]) -> String {
+        let arguments: String = arguments.iter().map(|a| format!(", {}", self.typed(a))).collect();
+        format!("{name} {:?}{arguments}", format.text)
+    }
+
     fn record(&self, kind: &RecordKind) -> String {
         match kind {
             RecordKind::Trace(value) => format!("trace {}", self.typed(value)),
             RecordKind::TraceMemory(value) => format!("tracemem {}", self.typed(value)),
-            RecordKind::Printf { format, arguments } => {
-                let arguments: String = arguments.iter().map(|a| format!(", {}", self.typed(a))).collect();
-                format!("printf {:?}{arguments}", format.text)
-            }
+            RecordKind::Printf { format, arguments } => self.formatted("printf", format, arguments),
             RecordKind::Printa { format, aggregations } => {
                 let format = format
                     .as_ref()
@@ -137,6 +140,19 @@ impl Dump<'_> {
                 format!("normalize {}, {}", self.aggregation(*aggregation), self.typed(factor))
             }
             RecordKind::Denormalize(id) => format!("denormalize {}", self.aggregation(*id)),
+            RecordKind::Print { value, shown } => format!("print {} as {}", self.typed(value), types::name(shown)),
+            RecordKind::System { format, arguments } => self.formatted("system", format, arguments),
+            RecordKind::Reopen { format, arguments } => self.formatted("freopen", format, arguments),
+            RecordKind::TruncateOutput => "ftruncate".to_owned(),
+            RecordKind::SetOption(arguments) => {
+                let arguments: Vec<String> = arguments.iter().map(|argument| self.typed(argument)).collect();
+                format!("setopt {}", arguments.join(", "))
+            }
+            RecordKind::Stop => "stop".to_owned(),
+            RecordKind::Raise(signal) => format!("raise {}", self.typed(signal)),
+            RecordKind::Speculate(id) => format!("speculate {}", self.typed(id)),
+            RecordKind::CommitSpeculation(id) => format!("commit {}", self.typed(id)),
+            RecordKind::DiscardSpeculation(id) => format!("discard {}", self.typed(id)),
         }
     }
 

@@ -17,6 +17,7 @@
 
 mod arithmetic;
 mod evaluate;
+pub mod json;
 pub mod key;
 mod subroutines;
 pub mod text;
@@ -31,6 +32,9 @@ use evaluate::Evaluator;
 
 /// Where scratch memory appears to lie.
 pub const SCRATCH_ADDRESS: u64 = 0x4e50_0000_0000_0000;
+
+/// The longest record that is made here: no ring would have room for more, and the size is the program's to choose.
+const RECORD_BYTES_MAX: u32 = 64 << 20;
 
 /// What can go wrong while a clause runs; the codes are `enum np_fault`'s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -69,6 +73,18 @@ impl FaultKind {
             5 => FaultKind::BadSize,
             6 => FaultKind::Illegal,
             _ => FaultKind::Unknown,
+        }
+    }
+
+    /// Its number in `arg4` of ERROR: `DTRACEFLT_...` of `<sys/dtrace.h>`.
+    pub fn dtrace_code(self) -> u32 {
+        match self {
+            FaultKind::Unknown => 0,
+            FaultKind::BadAddress => 1,
+            FaultKind::BadSize | FaultKind::Illegal => 3,
+            FaultKind::Divide => 4,
+            FaultKind::Scratch => 5,
+            FaultKind::KeyTooLong => 8,
         }
     }
 
@@ -177,6 +193,32 @@ pub trait World {
         (RandomState::new().hash_one(0) & 0x7fff_ffff) as i64
     }
 
+    /// Writes into the target's memory.
+    ///
+    /// # Errors
+    /// [`Fault::bad_address`].
+    fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        let _ = bytes;
+        Err(Fault::bad_address(address))
+    }
+
+    /// `progenyof(pid)`.
+    fn is_progeny_of(&mut self, pid: i64) -> bool {
+        let _ = pid;
+        false
+    }
+
+    /// `speculation()`: the number of a speculation that was free, and is not any more; 0: there is none.
+    fn speculation(&mut self) -> i64 {
+        0
+    }
+
+    /// Whether `speculation()` has given this number away and nobody has committed or discarded it yet.
+    fn is_speculating(&mut self, id: i64) -> bool {
+        let _ = id;
+        false
+    }
+
     /// Bytes of scratch memory of a clause.
     fn scratch_bytes(&self) -> usize {
         64 << 10
@@ -215,6 +257,9 @@ pub fn run_clause<W: World + ?Sized>(
         ..Outcome::default()
     };
     let layout = record_layout(clause, limits);
+    if layout.bytes > RECORD_BYTES_MAX {
+        return Err(at(1)(Fault::new(FaultKind::Scratch)));
+    }
     let mut payload = clause
         .records()
         .then(|| vec![0; layout.bytes.saturating_sub(RECORD_HEADER_BYTES) as usize]);
@@ -238,8 +283,13 @@ pub fn run_clause<W: World + ?Sized>(
             Statement::Record(action) => {
                 let payload = payload.as_deref_mut().unwrap_or_default();
                 let recorded = record(&mut evaluator, &layout, index, &action.kind, payload).map_err(at)?;
-                if matches!(action.kind, RecordKind::Exit(_)) {
-                    outcome.exit = recorded.map(|status| status as i32);
+                match action.kind {
+                    RecordKind::Exit(_) => outcome.exit = recorded.map(|status| status as i32),
+                    // Not a fault: the clause just ends, and what it has recorded goes nowhere.
+                    RecordKind::Speculate(_) if !evaluator.world().is_speculating(recorded.unwrap_or(0)) => {
+                        return Ok(outcome);
+                    }
+                    _ => {}
                 }
             }
         }

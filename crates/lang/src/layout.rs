@@ -197,13 +197,23 @@ pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
         | RecordKind::Exit(value)
         | RecordKind::Symbol { address: value, .. }
         | RecordKind::Truncate { count: Some(value), .. }
-        | RecordKind::Normalize { factor: value, .. } => std::slice::from_ref(value),
-        RecordKind::Printf { arguments, .. } => arguments,
+        | RecordKind::Normalize { factor: value, .. }
+        | RecordKind::Print { value, .. }
+        | RecordKind::Raise(value)
+        | RecordKind::Speculate(value)
+        | RecordKind::CommitSpeculation(value)
+        | RecordKind::DiscardSpeculation(value) => std::slice::from_ref(value),
+        RecordKind::Printf { arguments, .. }
+        | RecordKind::System { arguments, .. }
+        | RecordKind::Reopen { arguments, .. }
+        | RecordKind::SetOption(arguments) => arguments,
         RecordKind::Truncate { count: None, .. }
         | RecordKind::Printa { .. }
         | RecordKind::UserStack { .. }
         | RecordKind::Clear(_)
-        | RecordKind::Denormalize(_) => &[],
+        | RecordKind::Denormalize(_)
+        | RecordKind::TruncateOutput
+        | RecordKind::Stop => &[],
     }
 }
 

@@ -117,8 +117,14 @@ pub struct Options {
     pub aggregation_ns: u64,
     /// How often drops are looked for, in ns.
     pub status_ns: u64,
-    /// Taken and ignored: dynamic variables are never cleaned here.
+    /// Taken and ignored: dynamic variables are never cleaned here, and speculations at once.
     pub clean_ns: u64,
+    /// How many speculations there may be at a time.
+    pub speculations: u64,
+    /// Bytes of the records of one speculation.
+    pub speculation_bytes: u64,
+    /// Bars that are scaled to the longest of them rather than to their sum.
+    pub zoom_distributions: bool,
     /// When a started program is instrumented.
     pub evaluation_time: EvaluationTime,
     /// The tactic of patching that is forced, by name; `patch` knows the names.
@@ -161,6 +167,9 @@ impl Default for Options {
             aggregation_ns: SECOND,
             status_ns: SECOND,
             clean_ns: SECOND / 101,
+            speculations: 1,
+            speculation_bytes: 32 << 10,
+            zoom_distributions: false,
             evaluation_time: EvaluationTime::PreInitialization,
             tactic: None,
             stop: StopPolicy::Auto,
@@ -180,6 +189,14 @@ pub enum OptionError {
     Unknown {
         /// As given.
         name: String,
+    },
+    /// DTrace has it, and it can mean nothing here.
+    #[error("option {name} is not there: {reason}")]
+    NotHere {
+        /// The option.
+        name: String,
+        /// Why.
+        reason: &'static str,
     },
     /// It needs a value.
     #[error("option {name} needs a value: {expected}")]
@@ -228,6 +245,7 @@ pub const NAMES: &[&str] = &[
     "aggsortkeypos",
     "aggsortpos",
     "aggsortrev",
+    "aggzoom",
     "bufpolicy",
     "bufresize",
     "bufsize",
@@ -240,9 +258,11 @@ pub const NAMES: &[&str] = &[
     "flowindent",
     "maxactive",
     "maxcost",
+    "nspec",
     "quiet",
     "rawbytes",
     "return",
+    "specsize",
     "stackindent",
     "statusrate",
     "stop",
@@ -272,6 +292,9 @@ impl Options {
             "zdefs" => self.allow_unmatched = given.switch()?,
             "defaultargs" => self.default_arguments = given.switch()?,
             "errtags" => self.error_tags = given.switch()?,
+            "aggzoom" => self.zoom_distributions = given.switch()?,
+            "nspec" => self.speculations = given.number(0, 256)?,
+            "specsize" => self.speculation_bytes = given.size(0, 4096 * MEBIBYTE)?,
             "aggsortkey" => self.sort_by_key = given.switch()?,
             "aggsortrev" => self.sort_reversed = given.switch()?,
             "aggsortpos" => self.sort_position = given.number(0, 1 << 16)? as usize,
@@ -332,7 +355,25 @@ impl Options {
             "maxcost" => self.max_cost = Some(given.percent()?),
             "trap" => self.trap = Some(given.required("emulate, boost or step")?.to_owned()),
             "tactic" => self.tactic = Some(given.required("the name of a tactic")?.to_owned()),
-            _ => return Err(OptionError::Unknown { name: name.to_owned() }),
+            // Stacks of kernels and of interpreters are never taken; records always come in the order of their time.
+            "stackframes" | "jstackframes" => {
+                given.number(0, u64::from(u32::MAX))?;
+            }
+            "jstackstrsize" => {
+                given.size(0, 4096 * MEBIBYTE)?;
+            }
+            "temporal" | "droptags" | "nolibs" | "unodefs" | "stdc" => {
+                if value.is_some() && name != "stdc" {
+                    given.switch()?;
+                }
+            }
+            _ => {
+                let name = name.to_owned();
+                return Err(match not_here(&name) {
+                    Some(reason) => OptionError::NotHere { name, reason },
+                    None => OptionError::Unknown { name },
+                });
+            }
         }
         Ok(())
     }
@@ -355,6 +396,25 @@ impl Options {
             ustackframes: self.stack_frames,
         }
     }
+}
+
+/// Why an option of DTrace's is refused.
+fn not_here(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "agghist" | "aggpack" => "bars of this form are not drawn yet",
+        "cpu" => "buffers are of threads, not of CPUs",
+        "grabanon" | "audit" | "anon" => "there is no anonymous tracing",
+        "cpp" | "cpphdrs" | "cpppath" | "cppargs" | "define" | "incdir" | "undef" => {
+            "the preprocessor runs before options are read: -C, -D, -I, -U, -H"
+        }
+        "libdir" | "syslibdir" | "ldpath" | "late" | "lazyload" | "linkmode" | "linktype" => {
+            "there are no D libraries, and nothing is linked"
+        }
+        "ctypes" | "dtypes" | "kdefs" | "knodefs" | "udefs" => "types are those of the text",
+        "core" | "pgmax" | "setenv" | "unsetenv" | "amin" | "argref" | "empty" | "iregs" | "pspec" | "strip"
+        | "tree" | "tregs" | "verbose" | "version" | "oformat" | "encoding" => "it has no meaning for this compiler",
+        _ => return None,
+    })
 }
 
 /// An option as it was given.

@@ -304,6 +304,8 @@ pub struct TypeName {
     pub base: BaseType,
     /// What is done to it, from the base outwards.
     pub derived: Vec<Derived>,
+    /// Of a key of an inline, what its value calls it; else empty.
+    pub name: String,
     /// Where.
     pub span: Span,
 }

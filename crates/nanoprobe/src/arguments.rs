@@ -20,6 +20,12 @@ pub struct Arguments {
     pub verbose: bool,
     pub destructive: bool,
     pub allow_zero_matches: bool,
+    /// `-S`
+    pub listing: bool,
+    /// `--flamegraph`: the picture's file.
+    pub flame_graph: Option<String>,
+    /// `-C`: what the preprocessor is given besides the script.
+    pub preprocessor: Option<Vec<String>>,
     /// `$1`, `$2`, ...
     pub macro_arguments: Vec<String>,
 }
@@ -39,7 +45,7 @@ pub enum ProgramText {
     disable_version_flag = true,
     disable_help_flag = true,
     about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
-    override_usage = "nanoprobe [-eFlqvVwZh] [-b size] [-o file] [-x opt[=val]] [-p pid | -c command] [-n program | -s script]... [argument...]\n       nanoprobe restore pid\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
+    override_usage = "nanoprobe [-CeFHlqSvVwZh] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-U name] [-p pid | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe restore pid\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
     after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
 )]
 struct LowArguments {
@@ -52,6 +58,45 @@ struct LowArguments {
     /// Enable the probes of a provider, as -n 'provider:::'
     #[arg(short = 'P', value_name = "provider", action = ArgAction::Append)]
     provider: Vec<String>,
+    /// Enable the probes of a module, as -n '[provider:]module::'
+    #[arg(short = 'm', value_name = "module", action = ArgAction::Append)]
+    module: Vec<String>,
+    /// Enable the probes of a function, as -n '[[provider:]module:]function:'
+    #[arg(short = 'f', value_name = "function", action = ArgAction::Append)]
+    function: Vec<String>,
+    /// Run the C preprocessor over scripts
+    #[arg(short = 'C')]
+    preprocess: bool,
+    /// Define a macro of the preprocessor
+    #[arg(short = 'D', value_name = "name[=value]", action = ArgAction::Append)]
+    define: Vec<String>,
+    /// Search this folder for the files that scripts include
+    #[arg(short = 'I', value_name = "folder", action = ArgAction::Append)]
+    include: Vec<String>,
+    /// Undefine a macro of the preprocessor
+    #[arg(short = 'U', value_name = "name", action = ArgAction::Append)]
+    undefine: Vec<String>,
+    /// Print the paths of included files
+    #[arg(short = 'H')]
+    headers: bool,
+    /// Print the compiled program
+    #[arg(short = 'S')]
+    listing: bool,
+    /// At the end, draw the counts and sums by ustack() as a flame graph
+    #[arg(long = "flamegraph", value_name = "file.svg")]
+    flame_graph: Option<String>,
+    /// Refused: probes have no numbers that last
+    #[arg(short = 'i', value_name = "id", hide = true)]
+    id: Option<String>,
+    /// Refused: no object file is made
+    #[arg(short = 'G', hide = true)]
+    object: bool,
+    /// Refused: there is no anonymous tracing
+    #[arg(short = 'A', hide = true)]
+    anonymous: bool,
+    /// Refused: likewise
+    #[arg(short = 'a', hide = true)]
+    claim: bool,
     /// Run a command and trace it; $target is its process id
     #[arg(short = 'c', value_name = "command", conflicts_with = "pid")]
     command: Option<String>,
@@ -134,7 +179,11 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     if low.version {
         return Ok(Request::Version);
     }
+    if let Some(refusal) = refusal(&low) {
+        return Err(LowArguments::command().error(clap::error::ErrorKind::InvalidValue, refusal));
+    }
     let options = options(&low);
+    let preprocessor = preprocessor(&low);
     let arguments = Box::new(Arguments {
         programs: programs_in_order(&matches, &low),
         command: low.command,
@@ -147,6 +196,9 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
         verbose: low.verbose,
         destructive: low.destructive,
         allow_zero_matches: low.zero,
+        listing: low.listing,
+        flame_graph: low.flame_graph,
+        preprocessor,
         macro_arguments: low.arguments,
     });
     Ok(if is_cost {
@@ -164,16 +216,60 @@ fn options(low: &LowArguments) -> Vec<String> {
     options
 }
 
+/// dtrace's flags that cannot be had here, and why.
+fn refusal(low: &LowArguments) -> Option<&'static str> {
+    let refusals = [
+        (
+            low.id.is_some(),
+            "-i: probes are numbered anew in each session; name them (-n), or list them (-l)",
+        ),
+        (
+            low.object,
+            "-G: static probes are found by their notes in the program's file; nothing is linked into it",
+        ),
+        (
+            low.anonymous || low.claim,
+            "-A, -a: anonymous tracing is of the kernel's start; there is nothing to claim",
+        ),
+    ];
+    refusals.into_iter().find_map(|(is_given, why)| is_given.then_some(why))
+}
+
+/// What the preprocessor is given, when it is to run.
+fn preprocessor(low: &LowArguments) -> Option<Vec<String>> {
+    if !low.preprocess {
+        return None;
+    }
+    let flagged = |flag: &'static str, values: &[String]| -> Vec<String> {
+        values.iter().map(|value| format!("{flag}{value}")).collect()
+    };
+    let mut given = flagged("-D", &low.define);
+    given.extend(flagged("-U", &low.undefine));
+    given.extend(flagged("-I", &low.include));
+    given.extend(low.headers.then(|| "-H".to_owned()));
+    Some(given)
+}
+
+/// A probe description that ends early, with the colons that it lacks; what follows it, a predicate or a body, stays.
+fn with_colons(text: &str, colons: &str) -> String {
+    let end = text.find(|character: char| character.is_whitespace() || matches!(character, '/' | '{'));
+    let (description, rest) = text.split_at(end.unwrap_or(text.len()));
+    format!("{description}{colons}{rest}")
+}
+
 fn programs_in_order(matches: &ArgMatches, low: &LowArguments) -> Vec<ProgramText> {
     let positions = |id: &str| matches.indices_of(id).into_iter().flatten();
     let mut programs: Vec<(usize, ProgramText)> = Vec::new();
     programs.extend(positions("name").zip(low.name.iter().cloned().map(ProgramText::Inline)));
     programs.extend(positions("script").zip(low.script.iter().cloned().map(ProgramText::Script)));
-    let providers = low
-        .provider
-        .iter()
-        .map(|provider| ProgramText::Inline(format!("{provider}:::")));
-    programs.extend(positions("provider").zip(providers));
+    for (id, texts, colons) in [
+        ("provider", &low.provider, ":::"),
+        ("module", &low.module, "::"),
+        ("function", &low.function, ":"),
+    ] {
+        let texts = texts.iter().map(|text| ProgramText::Inline(with_colons(text, colons)));
+        programs.extend(positions(id).zip(texts));
+    }
     programs.sort_by_key(|(position, _)| *position);
     programs.into_iter().map(|(_, program)| program).collect()
 }
@@ -213,6 +309,48 @@ mod tests {
     #[test]
     fn a_process_and_a_command_exclude_each_other() {
         assert!(parse(&words("nanoprobe -p 1 -c true -n BEGIN")).is_err());
+    }
+
+    #[test]
+    fn providers_modules_and_functions_get_their_colons() {
+        let texts = [
+            "nanoprobe",
+            "-f",
+            "libc:malloc/arg0 > 5/{ trace(arg0); }",
+            "-m",
+            "pid1:libc",
+            "-P",
+            "pid1 { @ = count(); }",
+        ];
+        let Ok(Request::Trace(arguments)) = parse(&texts.map(str::to_owned)) else {
+            panic!("not a trace request");
+        };
+        let expected = [
+            "libc:malloc:/arg0 > 5/{ trace(arg0); }",
+            "pid1:libc::",
+            "pid1::: { @ = count(); }",
+        ];
+        assert_eq!(
+            arguments.programs,
+            expected.map(|text| ProgramText::Inline(text.to_owned()))
+        );
+    }
+
+    #[test]
+    fn the_preprocessor_gets_its_flags() {
+        let Ok(Request::Trace(arguments)) = parse(&words("nanoprobe -C -DA=1 -D B -U C -I /tmp -H -s a.d")) else {
+            panic!("not a trace request");
+        };
+        let expected = ["-DA=1", "-DB", "-UC", "-I/tmp", "-H"].map(str::to_owned).to_vec();
+        assert_eq!(arguments.preprocessor, Some(expected));
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_refused_by_name() {
+        for (line, name) in [("-G -s a.d", "-G"), ("-i 5", "-i"), ("-A -n BEGIN", "-A"), ("-a", "-a")] {
+            let error = parse(&words(&format!("nanoprobe {line}"))).unwrap_err();
+            assert!(error.to_string().contains(name), "{line}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source};
 
 use crate::arguments::{Arguments, ProgramText};
 use crate::output::message;
+use crate::preprocess;
 
 /// The texts, as sources, in order. `-n` texts are named as dtrace names them in messages.
 pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
@@ -23,6 +24,10 @@ pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
                     std::fs::read(path)
                 };
                 let bytes = bytes.map_err(|error| format!("failed to open {path}: {error}"))?;
+                let bytes = match &arguments.preprocessor {
+                    Some(given) => preprocess::run(path, bytes, given)?,
+                    None => bytes,
+                };
                 Source::new(path.clone(), String::from_utf8_lossy(&bytes))
             }
         });
@@ -65,7 +70,7 @@ pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, Stri
 }
 
 /// The message, the line, a caret, the tag.
-fn show(sources: &[Source], diagnostic: &Diagnostic) {
+pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
     let index = diagnostic.span.source as usize;
     let Some(source) = sources.get(index) else {
         message(diagnostic);

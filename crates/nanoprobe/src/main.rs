@@ -10,6 +10,7 @@ mod cost;
 mod interrupt;
 mod list;
 mod output;
+mod preprocess;
 mod trace;
 
 use std::process::ExitCode;

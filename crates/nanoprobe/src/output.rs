@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, Seek as _, SeekFrom, Stdout, Write};
 
-use nanoprobe_export::{Printer, ProbeName, Symbolizer};
+use nanoprobe_export::{Console, Effect, Printer, ProbeName, Symbolizer};
 use nanoprobe_lang::program::SymbolKind;
 use nanoprobe_session::{Detached, Losses, Probe, Session};
 
@@ -15,38 +15,108 @@ pub fn message(text: impl Display) {
 }
 
 /// Where results go.
-pub enum Sink {
-    /// Standard output.
+pub struct Sink {
+    /// Standard output, or the file of `-o`.
+    first: Writer,
+    /// The file of a `freopen()`.
+    reopened: Option<BufWriter<File>>,
+    /// Who gets the signals of `stop()` and `raise()`.
+    target: Option<i32>,
+}
+
+enum Writer {
     Terminal(BufWriter<Stdout>),
-    /// `-o`.
     File(BufWriter<File>),
 }
 
 impl Sink {
     /// Opens it; a file is appended to.
     pub fn open(path: Option<&str>) -> io::Result<Sink> {
-        Ok(match path {
-            None => Sink::Terminal(BufWriter::with_capacity(1 << 16, io::stdout())),
+        const BUFFER: usize = 1 << 16;
+        let first = match path {
+            None => Writer::Terminal(BufWriter::with_capacity(BUFFER, io::stdout())),
             Some(path) => {
                 let file = OpenOptions::new().create(true).append(true).open(path)?;
-                Sink::File(BufWriter::with_capacity(1 << 16, file))
+                Writer::File(BufWriter::with_capacity(BUFFER, file))
             }
+        };
+        Ok(Sink {
+            first,
+            reopened: None,
+            target: None,
         })
+    }
+
+    /// Says who gets signals.
+    pub fn set_target(&mut self, pid: Option<i32>) {
+        self.target = pid;
+    }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        match (&mut self.reopened, &mut self.first) {
+            (Some(file), _) | (None, Writer::File(file)) => file,
+            (None, Writer::Terminal(terminal)) => terminal,
+        }
     }
 }
 
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Sink::Terminal(writer) => writer.write(bytes),
-            Sink::File(writer) => writer.write(bytes),
-        }
+        self.writer().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Sink::Terminal(writer) => writer.flush(),
-            Sink::File(writer) => writer.flush(),
+        self.writer().flush()
+    }
+}
+
+impl Console for Sink {
+    /// What fails is told, and the tracing goes on.
+    fn act(&mut self, effect: Effect) -> io::Result<()> {
+        self.flush()?;
+        match effect {
+            Effect::System(command) => {
+                if let Err(error) = std::process::Command::new("/bin/sh").arg("-c").arg(&command).status() {
+                    message(format_args!("failed to run {command:?}: {error}"));
+                }
+            }
+            Effect::Reopen(path) if path.is_empty() => self.reopened = None,
+            Effect::Reopen(path) => match File::create(&path) {
+                Ok(file) => self.reopened = Some(BufWriter::new(file)),
+                Err(error) => message(format_args!("failed to freopen \"{path}\": {error}")),
+            },
+            Effect::Truncate => {
+                let file = match (&mut self.reopened, &mut self.first) {
+                    (Some(file), _) | (None, Writer::File(file)) => file,
+                    // A terminal or a pipe has nothing that could be taken back.
+                    (None, Writer::Terminal(_)) => return Ok(()),
+                };
+                file.get_ref().set_len(0)?;
+                file.seek(SeekFrom::Start(0))?;
+            }
+            Effect::Signal(number) => self.signal(number),
+            Effect::Complaint(text) => message(text),
+        }
+        Ok(())
+    }
+}
+
+impl Sink {
+    fn signal(&self, number: i32) {
+        use nix::errno::Errno;
+        use nix::sys::signal::{Signal, kill};
+        let Some(pid) = self.target else {
+            message("there is no process to send a signal to");
+            return;
+        };
+        let sent = Signal::try_from(number).and_then(|signal| kill(nix::unistd::Pid::from_raw(pid), signal));
+        match sent {
+            // It may have ended meanwhile.
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(error) => message(format_args!(
+                "cannot send signal {number} to pid {pid}: {}",
+                error.desc()
+            )),
         }
     }
 }
@@ -91,7 +161,20 @@ pub fn losses(before: &Losses, now: &Losses) {
             "dynamic variable",
             "increase dynvarsize",
         ),
+        (
+            now.speculation_drops,
+            before.speculation_drops,
+            "speculative",
+            "increase specsize",
+        ),
     ];
+    let failed = now.failed_speculations.saturating_sub(before.failed_speculations);
+    if failed > 0 {
+        let plural = if failed == 1 { "" } else { "s" };
+        message(format_args!(
+            "{failed} failed speculation{plural} (no speculative buffer available)"
+        ));
+    }
     for (now, before, what, remedy) in counts {
         let count = now.saturating_sub(before);
         if count > 0 {

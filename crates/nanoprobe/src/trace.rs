@@ -47,6 +47,9 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     let Some(mut program) = compile::program(&sources, &macros) else {
         return Ok(1);
     };
+    if arguments.listing {
+        anstream::eprint!("{}", nanoprobe_lang::dump::dump(&program));
+    }
     let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
     let is_limited = options.max_cost.is_some();
     let with_hits = |macros: &MacroValues| {
@@ -65,6 +68,17 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     }
     if arguments.exit_after_compile {
         return Ok(0);
+    }
+    if let Some((name, span)) = nanoprobe_lang::resolve::effects::destructive(&program)
+        && !options.destructive
+        && !arguments.list
+    {
+        compile::show(&sources, &nanoprobe_lang::resolve::effects::not_permitted(name, span));
+        return Ok(1);
+    }
+    if arguments.flame_graph.is_some() && !nanoprobe_export::has_stacks(&program) {
+        message("--flamegraph draws counts and sums by stacks, and there are none: @[ustack()] = count();");
+        return Ok(2);
     }
     let choice = match (&arguments.command, arguments.pid) {
         (Some(command), _) => Choice::Command(split(command).map_err(anyhow::Error::msg)?),
@@ -128,6 +142,8 @@ impl<'a> Trace<'a> {
     fn run(&mut self, session: &mut Session) -> Result<u8, anyhow::Error> {
         let program = session.program().clone();
         let mut printer = printer(&program, self.options);
+        self.out
+            .set_target(session.process().map(nanoprobe_target::Process::pid));
         let begun = session.begin()?;
         self.verbose(format_args!(
             "attach {:.1} ms, {}, {} sites",
@@ -162,12 +178,13 @@ impl<'a> Trace<'a> {
         self.load(session)?;
         if !program.aggregations.is_empty() {
             let mut names = Names(session);
-            if !self.options.quiet {
+            if !printer.options().quiet {
                 writeln!(self.out)?;
             }
             printer.finish(&mut self.out, &self.aggregations, &mut names)?;
         }
         self.out.flush()?;
+        self.draw(session)?;
         detached(&gone);
         losses(&self.losses, &session.losses()?);
         let status = session.exit_status().unwrap_or(0);
@@ -325,6 +342,21 @@ impl<'a> Trace<'a> {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// `--flamegraph`.
+    fn draw(&self, session: &Session) -> Result<(), anyhow::Error> {
+        let Some(path) = &self.arguments.flame_graph else {
+            return Ok(());
+        };
+        let stacks = nanoprobe_export::folded(session.program(), &self.aggregations, &mut Names(session));
+        let title = match (&self.arguments.command, session.process()) {
+            (Some(command), _) => command.clone(),
+            (None, Some(process)) => format!("{} (pid {})", process.facts().name, process.pid()),
+            (None, None) => String::new(),
+        };
+        let picture = nanoprobe_export::flame_graph(&title, &stacks);
+        std::fs::write(path, picture).map_err(|error| anyhow::anyhow!("cannot write {path}: {error}"))
     }
 
     /// Takes over the aggregations as they are now.

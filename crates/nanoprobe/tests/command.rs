@@ -84,3 +84,89 @@ fn a_provider_that_is_not_there_is_named() {
     );
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn destructive_actions_need_permission() {
+    let program = "BEGIN { system(\"echo done %d\", 1 + 1); exit(0); }";
+    let refused = nanoprobe(&["-q", "-n", program]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("[N_DESTRUCTIVE] Destructive actions not allowed: system( )"));
+    assert_eq!(text(&refused.stdout), "");
+    let pragma = format!("#pragma D option destructive\n{program}");
+    for permitted in [
+        &["-qw", "-n", program][..],
+        &["-q", "-x", "destructive", "-n", program],
+        &["-q", "-n", &pragma],
+    ] {
+        let output = nanoprobe(permitted);
+        assert_eq!(
+            (text(&output.stdout), text(&output.stderr)),
+            ("done 2\n".into(), String::new())
+        );
+    }
+}
+
+#[test]
+fn output_goes_where_freopen_says_and_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("out.5");
+    let name = folder.path().display();
+    let program = format!(
+        "BEGIN {{ printf(\"first\\n\"); freopen(\"{name}/out.%d\", 5); printf(\"second\\n\"); freopen(\"\"); \
+         printf(\"third\\n\"); exit(0); }}"
+    );
+    let output = nanoprobe(&["-qw", "-n", &program]);
+    assert_eq!(text(&output.stdout), "first\nthird\n");
+    assert_eq!(std::fs::read_to_string(path).expect("the file"), "second\n");
+}
+
+#[test]
+fn speculations_without_a_target() {
+    let program = "BEGIN { a = speculation(); b = speculation(); } \
+                   BEGIN { speculate(a); printf(\"kept %d %d\\n\", a, b); } \
+                   BEGIN { printf(\"first\\n\"); } BEGIN { commit(a); } BEGIN { exit(0); }";
+    let output = nanoprobe(&["-q", "-n", program]);
+    assert_eq!(text(&output.stdout), "first\nkept 1 0\n");
+    assert!(text(&output.stderr).contains("1 failed speculation (no speculative buffer available)"));
+}
+
+#[test]
+fn scripts_go_through_the_preprocessor() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script.d");
+    std::fs::write(folder.path().join("number.h"), "#define NUMBER 20\n").expect("a header");
+    let source = "#!/usr/bin/nanoprobe -Cs\n#include \"number.h\"\n#ifdef MORE\n\
+                  BEGIN { printf(\"%d %d\\n\", NUMBER, MORE); exit(0); }\n#endif\n";
+    std::fs::write(&script, source).expect("a script");
+    let path = script.to_string_lossy().into_owned();
+    if Command::new("cpp").arg("--version").output().is_err() {
+        println!("left out: there is no cpp here");
+        return;
+    }
+    let output = nanoprobe(&["-q", "-C", "-DMORE=22", "-s", &path]);
+    assert_eq!(
+        (text(&output.stdout), text(&output.stderr)),
+        ("20 22\n".into(), String::new())
+    );
+    let without = nanoprobe(&["-q", "-s", &path]);
+    assert!(
+        text(&without.stderr).contains("D_PRAGCTL_INVAL"),
+        "{}",
+        text(&without.stderr)
+    );
+    std::fs::write(&script, "#include \"nowhere.h\"\n").expect("a script");
+    let failed = nanoprobe(&["-q", "-C", "-s", &path]);
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(text(&failed.stderr).contains("Preprocessor failed to process input program"));
+}
+
+#[test]
+fn the_compiled_program_can_be_listed() {
+    let output = nanoprobe(&["-S", "-e", "-n", "BEGIN { x = 1; exit(x); }"]);
+    assert_eq!(output.status.code(), Some(0));
+    let listing = text(&output.stderr);
+    assert!(
+        listing.contains("clause :::BEGIN\n") && listing.contains("  exit "),
+        "{listing}"
+    );
+}

@@ -32,7 +32,9 @@ use crate::arming::redirects;
 use crate::clock::{Clock, tsc};
 use crate::detach;
 use crate::error::SessionError;
-use crate::layout::{ArenaLayout, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, round_up};
+use crate::layout::{
+    ArenaLayout, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, SPECULATIONS_OFFSET, round_up,
+};
 use crate::placement::{Patch, origins};
 use crate::returns::Returns;
 use crate::signals;
@@ -426,6 +428,8 @@ impl Attachment {
             tid_offset: self.parameters.tid_offset,
             target_pid: self.process.facts().inner_pid as u32,
             dynamic_offset: self.layout.dynamic_offset,
+            speculations_offset: SPECULATIONS_OFFSET,
+            speculation_count: self.layout.speculations,
             strsize: self.parameters.strsize,
             ustackframes: self.parameters.ustackframes,
             ..Control::default()

@@ -31,6 +31,10 @@ pub struct Losses {
     pub aggregation_drops: u64,
     /// Dynamic variables that found no room.
     pub dynamic_drops: u64,
+    /// Records that found no room under their speculation.
+    pub speculation_drops: u64,
+    /// Calls of `speculation()` that found none free.
+    pub failed_speculations: u64,
     /// Rings that were found damaged.
     pub damaged: u64,
 }
@@ -87,6 +91,7 @@ impl Consumer {
         let mut losses = Losses {
             missed_without_context: control.missed_without_context,
             dynamic_drops: control.dynamic_drops,
+            failed_speculations: control.speculation_failures,
             damaged: self.damaged,
             ..Losses::default()
         };

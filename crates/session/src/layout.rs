@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   0            control block                         struct np_control
+//!   2048         speculations                          a word for each
 //!   4096         region table, site table              frozen: what `nanoprobe restore` reads
 //!                global variables                      Storage
 //!                dynamic variables                     associative arrays
@@ -20,6 +21,10 @@ use nanoprobe_lang::program::Program;
 
 /// Size of a page: everything that is mapped is a multiple of it.
 pub const PAGE_BYTES: u64 = 4096;
+/// Where the words of the speculations are: behind the control block, in its page.
+pub const SPECULATIONS_OFFSET: u64 = 2048;
+const _: () = assert!(size_of::<Control>() as u64 <= SPECULATIONS_OFFSET);
+const _: () = assert!(SPECULATIONS_OFFSET + 8 * nanoprobe_arena::layout::SPECULATIONS_MAX <= PAGE_BYTES);
 /// Threads that can have a context at the same time or one after the other with different thread pointers; the hits of
 /// further ones are missed, and counted.
 pub const CONTEXTS_MAX: u32 = 1024;
@@ -53,6 +58,8 @@ pub struct ArenaLayout {
     pub regions_offset: u64,
     /// Offset of the global variables.
     pub globals_offset: u64,
+    /// How many speculations there are.
+    pub speculations: u64,
     /// Offset of the dynamic variables; 0: the program has none.
     pub dynamic_offset: u64,
     /// Their size.
@@ -98,6 +105,7 @@ impl ArenaLayout {
             sites_offset,
             regions_offset,
             globals_offset,
+            speculations: options.speculations.min(nanoprobe_arena::layout::SPECULATIONS_MAX),
             dynamic_offset,
             dynamic_bytes,
             growth_offset,

@@ -24,7 +24,7 @@ use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::layout::{Control, ErrorRecord, RING_FILL, RING_OVERWRITE, RING_SWITCH};
 use nanoprobe_arena::{DynamicVariables, Mapping, Memory as _, Record, Structure as _};
 use nanoprobe_codegen::{ProbeKind, SessionConstants};
-use nanoprobe_export::Snapshot;
+use nanoprobe_export::{Snapshot, Speculations};
 use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{ClauseFault, Fault, FaultKind, run_clause};
 use nanoprobe_lang::layout::{Limits, RECORD_HEADER_BYTES, RecordLayout, Storage, record_layout};
@@ -140,6 +140,7 @@ pub struct Session {
     private: Option<ArenaMemory>,
     consumer: Consumer,
     tracer: TracerState,
+    speculations: Speculations<Output>,
     timers: Vec<Timer>,
     outputs: VecDeque<Output>,
     refused: Vec<Refused>,
@@ -171,6 +172,8 @@ const STEP: Duration = Duration::from_millis(2);
 const PATIENCE_WITH_TRACERS: Duration = Duration::from_secs(2);
 /// How long the end of a target is waited for that could not be detached from.
 const LAST_WAIT: Duration = Duration::from_millis(200);
+/// How far `progenyof()` looks: a process tree is never so deep.
+const ANCESTORS_MAX: usize = 64;
 /// How often the map of readable memory is refreshed.
 const STATUS_PERIOD: Duration = Duration::from_millis(500);
 
@@ -209,7 +212,8 @@ impl Session {
             let facts = process.facts();
             SessionConstants {
                 pid: process.pid() as u32,
-                ppid: parent_of(process.pid()),
+                ppid: parent_of(process.pid() as u32),
+                ancestors: ancestors_of(process.pid() as u32),
                 uid: facts.uid,
                 gid: facts.gid,
                 execname: facts.name.clone(),
@@ -223,6 +227,7 @@ impl Session {
             .collect();
         let allow_unmatched = options.allow_unmatched;
         let slot_bytes = layout.context.slots_bytes;
+        let speculations = Speculations::new(options.speculation_bytes);
         let mut session = Session {
             codegen: nanoprobe_codegen::ArenaLayout {
                 globals_offset,
@@ -251,6 +256,7 @@ impl Session {
             private: None,
             consumer: Consumer::default(),
             tracer: TracerState::default(),
+            speculations,
             timers: Vec::new(),
             outputs: VecDeque::new(),
             refused: Vec::new(),
@@ -686,6 +692,8 @@ impl Session {
             None => Losses::default(),
         };
         losses.dynamic_drops += self.tracer.dynamic_drops;
+        losses.speculation_drops = self.speculations.drops();
+        losses.failed_speculations += self.tracer.failed_speculations;
         losses.missed_returns += self.abandoned_calls;
         Ok(losses)
     }
@@ -839,7 +847,14 @@ fn tid_offset(libc: Option<Libc>, dynamic: bool) -> u32 {
     }
 }
 
-fn parent_of(pid: i32) -> u32 {
+/// A process and its ancestors; as many as any process tree is deep.
+pub(crate) fn ancestors_of(pid: u32) -> Vec<u32> {
+    std::iter::successors(Some(pid), |pid| Some(parent_of(*pid)).filter(|parent| *parent != 0))
+        .take(ANCESTORS_MAX)
+        .collect()
+}
+
+fn parent_of(pid: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
     line.and_then(|text| text.trim().parse().ok()).unwrap_or(0)

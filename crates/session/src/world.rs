@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use nanoprobe_arena::{DynamicError, DynamicVariables, Mapping, variables};
+use nanoprobe_arena::{DynamicError, DynamicVariables, Mapping, Memory as _, variables};
 use nanoprobe_export::Snapshot;
 use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{Fault, FaultKind, Value, World};
@@ -13,7 +13,7 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
 
 use crate::clock;
-use crate::layout::ArenaLayout;
+use crate::layout::{ArenaLayout, SPECULATIONS_OFFSET};
 
 /// What stays from one firing to the next.
 #[derive(Default)]
@@ -24,6 +24,10 @@ pub struct TracerState {
     pub aggregates: Snapshot,
     /// Stores for which there was no room.
     pub dynamic_drops: u64,
+    /// Calls of `speculation()` that found none free.
+    pub failed_speculations: u64,
+    /// This process and its ancestors, once somebody has asked.
+    ancestors: Vec<u32>,
 }
 
 /// One firing.
@@ -205,6 +209,49 @@ impl World for TracerWorld<'_> {
             None => {}
         }
         Ok(bytes)
+    }
+
+    fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        use nix::sys::uio::{RemoteIoVec, process_vm_writev};
+        // Not by /proc/PID/mem, which would write what the program itself may not.
+        let pid = nix::unistd::Pid::from_raw(self.target_pid as i32);
+        let remote = RemoteIoVec {
+            base: address as usize,
+            len: bytes.len(),
+        };
+        match process_vm_writev(pid, &[std::io::IoSlice::new(bytes)], &[remote]) {
+            Ok(written) if self.target.is_some() && written == bytes.len() => Ok(()),
+            _ => Err(Fault::bad_address(address)),
+        }
+    }
+
+    fn is_progeny_of(&mut self, pid: i64) -> bool {
+        if self.state.ancestors.is_empty() {
+            self.state.ancestors = crate::session::ancestors_of(std::process::id());
+        }
+        self.state.ancestors.iter().any(|ancestor| i64::from(*ancestor) == pid)
+    }
+
+    fn speculation(&mut self) -> i64 {
+        for index in 0..self.layout.speculations {
+            let taken = self.memory.compare_exchange_u64(SPECULATIONS_OFFSET + 8 * index, 0, 1);
+            if taken.unwrap_or(false) {
+                return index as i64 + 1;
+            }
+        }
+        self.state.failed_speculations += 1;
+        0
+    }
+
+    fn is_speculating(&mut self, id: i64) -> bool {
+        let index = u64::try_from(id).ok().and_then(|id| id.checked_sub(1));
+        index
+            .filter(|index| *index < self.layout.speculations)
+            .is_some_and(|index| {
+                self.memory
+                    .load_u64(SPECULATIONS_OFFSET + 8 * index)
+                    .is_ok_and(|word| word == 1)
+            })
     }
 
     fn stack(&mut self, _frames: u32) -> Vec<u64> {

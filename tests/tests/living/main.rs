@@ -1,6 +1,7 @@
 //! Living with the target: whatever it does, its results are those of the unprobed run, and the counts are exact.
 
 mod by_address;
+mod effects;
 mod embedded;
 mod ends;
 mod exceptions;

@@ -59,6 +59,13 @@ impl Emitter<'_, '_> {
             self.write_field(record, field, value);
             last = Some(value);
         }
+        if let (RecordKind::Speculate(_), Some(id)) = (&action.kind, last) {
+            // No such speculation: the clause ends, and its record is not published.
+            let goes_on = self.call_for_result(AgentFunction::Speculate, &[id]);
+            let on = self.builder.create_block();
+            self.branch(goes_on, on, self.return_block);
+            self.enter(on);
+        }
         Ok(if matches!(action.kind, RecordKind::Exit(_)) {
             last
         } else {

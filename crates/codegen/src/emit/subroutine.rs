@@ -1,5 +1,6 @@
 //! Calls of subroutines: most are one call of the agent with the same arguments.
 
+use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 use nanoprobe_lang::program::{Expression, Function, IntegerType, Type};
 
@@ -78,8 +79,27 @@ impl Emitter<'_, '_> {
                 return Ok(self.swapped(function, value));
             }
             Function::Random => AgentFunction::Random,
+            Function::Json => AgentFunction::Json,
+            Function::ProgenyOf => {
+                let pid = values.first().copied().unwrap_or(zero);
+                return Ok(self.is_progeny_of(pid));
+            }
+            Function::Speculation => return Ok(self.call_for_result(AgentFunction::Speculation, &values)),
+            Function::CopyOut => AgentFunction::CopyOut,
+            Function::CopyOutString => AgentFunction::CopyOutString,
         };
         Ok(self.call_fallible(callee, &values))
+    }
+
+    /// Whether a number is that of the process or of one of its ancestors, as they were when the session began.
+    fn is_progeny_of(&mut self, pid: Value) -> Value {
+        let mut found = self.constant(0);
+        for ancestor in &self.source.arena.constants.ancestors {
+            let same = self.builder.ins().icmp_imm_s(IntCC::Equal, pid, i64::from(*ancestor));
+            let same = self.builder.ins().uextend(types::I64, same);
+            found = self.builder.ins().bor(found, same);
+        }
+        found
     }
 
     /// The bytes of a number in the other order.

@@ -4,7 +4,7 @@ pub mod target;
 pub mod world;
 
 use nanoprobe_codegen::ProbeKind;
-use nanoprobe_export::{AggregateTable, Event, Printer, ProbeName, Symbolizer, error_message};
+use nanoprobe_export::{AggregateTable, Event, Printer, ProbeName, Speculations, Symbolizer, error_message};
 use nanoprobe_lang::interpret::{ClauseFault, FaultKind, Outcome, run_clause};
 use nanoprobe_lang::layout::record_layout;
 use nanoprobe_lang::options::Options;
@@ -75,6 +75,8 @@ struct Run<'a> {
     out: Vec<u8>,
     /// Both sides see the same only where the program does not ask for the time or for chance.
     compares: bool,
+    speculations: Speculations<(u32, String, Vec<u8>)>,
+    time: u64,
     exited: bool,
 }
 
@@ -85,7 +87,9 @@ impl<'a> Run<'a> {
             program,
             options,
             printer: Printer::new(program, options),
-            world: GuideWorld::new(program),
+            world: GuideWorld::new(program, options.speculations as usize),
+            speculations: Speculations::new(options.speculation_bytes),
+            time: 0,
             target: Target::new(program, options),
             aggregations: AggregateTable::new(),
             out: Vec::new(),
@@ -139,7 +143,7 @@ impl<'a> Run<'a> {
                 ..
             }) => {
                 self.exited |= exit.is_some();
-                self.print(clause, event, &payload);
+                self.record(clause, event, payload);
             }
             Ok(_) => {}
             Err(fault) => self.fault(event, fault),
@@ -157,22 +161,39 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn print(&mut self, clause: &Clause, event: &str, payload: &[u8]) {
+    /// Prints a record, or keeps it.
+    fn record(&mut self, clause: &Clause, event: &str, payload: Vec<u8>) {
         let layout = record_layout(clause, self.options.limits());
-        let mut record = vec![0; 24];
-        record.extend_from_slice(payload);
+        let record = [vec![0; 24], payload].concat();
+        self.time += 1;
+        let view = (self.world.epid, event.to_owned(), record.clone());
+        let taken = self.speculations.take(clause, &layout, &record, self.time, view);
+        if let Some(id) = taken.freed {
+            if let Some(taken) = self.world.speculations.get_mut(id as usize - 1) {
+                *taken = false;
+            }
+            self.target.free_speculation(id);
+        }
+        for (epid, event, record) in taken.print {
+            let clause = &self.program.clauses[epid as usize - 1];
+            self.print(epid, clause, &event, &record);
+        }
+    }
+
+    fn print(&mut self, epid: u32, clause: &Clause, event: &str, record: &[u8]) {
+        let layout = record_layout(clause, self.options.limits());
         let snapshot = self.world.aggregates.clone();
         self.aggregations
             .load(snapshot.with_symbols(self.program, &mut Addresses));
         let probe = self.name(event);
         let event = Event {
-            epid: self.world.epid,
+            epid,
             probe: &probe,
             clause,
             layout: &layout,
             cpu: 0,
             thread: 1,
-            record: &record,
+            record,
             next: None,
         };
         self.printer
@@ -188,8 +209,11 @@ impl<'a> Run<'a> {
         self.out.extend_from_slice(format!("! {message}\n").as_bytes());
         if event != "ERROR" {
             let epid = u64::from(self.world.epid);
-            let offset = fault.fault.kind.code().into();
-            self.fire("ERROR", [0, epid, fault.action.into(), 0, offset, shown.fault.value]);
+            let kind = fault.fault.kind.dtrace_code().into();
+            self.fire(
+                "ERROR",
+                [0, epid, fault.action.into(), u64::MAX, kind, shown.fault.value],
+            );
         }
     }
 }

@@ -15,6 +15,8 @@ use super::world::names;
 use crate::support::machine::{GLOBALS_OFFSET, Machine, arena_layout};
 
 const ARENA_BYTES: usize = 1 << 20;
+/// Behind the globals.
+const SPECULATIONS: usize = 248 << 10;
 const DYNAMIC: usize = 256 << 10;
 const AGGREGATES: usize = 384 << 10;
 const RING: usize = 512 << 10;
@@ -70,6 +72,8 @@ impl<'a> Target<'a> {
         half(offset_of!(Control, target_pid), u64::from(std::process::id()));
         half(offset_of!(Control, dynamic_offset), DYNAMIC as u64);
         half(offset_of!(Control, clock_mult), 1 << 32);
+        half(offset_of!(Control, speculations_offset), SPECULATIONS as u64);
+        half(offset_of!(Control, speculation_count), self.options.speculations);
         self.arena[DYNAMIC / 8..][..3].copy_from_slice(&[64 << 10, 32 + 64 * 8, 63]);
         self.arena[AGGREGATES / 8..][..3].copy_from_slice(&[64 << 10, 32 + 64 * 4, 63]);
         let mut context = |offset: usize, value| machine.context[offset / 8] = value;
@@ -139,6 +143,11 @@ impl<'a> Target<'a> {
             },
             action: word(28),
         })
+    }
+
+    /// A speculation was committed or discarded.
+    pub fn free_speculation(&mut self, id: i64) {
+        self.arena[SPECULATIONS / 8 + id as usize - 1] = 0;
     }
 
     fn record(&self, at: usize) -> Vec<u8> {

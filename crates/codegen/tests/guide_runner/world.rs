@@ -69,17 +69,20 @@ pub struct GuideWorld<'a> {
     variables: HashMap<PlaceKey, Value>,
     pub aggregates: Snapshot,
     pub epid: u32,
+    /// Which are taken.
+    pub speculations: Vec<bool>,
     event: String,
     arguments: [u64; 6],
 }
 
 impl<'a> GuideWorld<'a> {
-    pub fn new(program: &'a Program) -> GuideWorld<'a> {
+    pub fn new(program: &'a Program, speculations: usize) -> GuideWorld<'a> {
         GuideWorld {
             program,
             variables: HashMap::new(),
             aggregates: Snapshot::new(),
             epid: 0,
+            speculations: vec![false; speculations],
             event: String::new(),
             arguments: [0; 6],
         }
@@ -156,6 +159,26 @@ impl World for GuideWorld<'_> {
             .take_while(|byte| *byte != 0)
             .take(limit)
             .collect())
+    }
+
+    fn is_progeny_of(&mut self, pid: i64) -> bool {
+        [100, 99, 1].contains(&pid)
+    }
+
+    fn speculation(&mut self) -> i64 {
+        let free = self.speculations.iter().position(|taken| !taken);
+        if let Some(taken) = free.and_then(|index| self.speculations.get_mut(index)) {
+            *taken = true;
+        }
+        free.map_or(0, |index| index as i64 + 1)
+    }
+
+    fn is_speculating(&mut self, id: i64) -> bool {
+        let index = usize::try_from(id - 1).ok();
+        index
+            .and_then(|index| self.speculations.get(index))
+            .copied()
+            .unwrap_or(false)
     }
 
     fn stack(&mut self, _: u32) -> Vec<u64> {

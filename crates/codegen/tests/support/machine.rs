@@ -36,6 +36,7 @@ pub fn arena_layout() -> ArenaLayout {
     ArenaLayout {
         globals_offset: GLOBALS_OFFSET,
         constants: SessionConstants {
+            ancestors: vec![100, 99, 1],
             pid: 100,
             ppid: 99,
             uid: 1000,

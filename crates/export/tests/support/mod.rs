@@ -62,7 +62,7 @@ pub fn trace(value: Typed) -> (RecordKind, Vec<Value>) {
 pub fn printf(format: &str, values: Vec<Typed>) -> (RecordKind, Vec<Value>) {
     let format = Format::parse(format).unwrap();
     let types: Vec<Type> = values.iter().map(|(value_type, _)| value_type.clone()).collect();
-    format.check(&types).unwrap();
+    format.check("printf", &types).unwrap();
     let (types, values): (Vec<Type>, Vec<Value>) = values.into_iter().unzip();
     (
         RecordKind::Printf {

@@ -4,17 +4,17 @@ use super::{Conversion, Dimension, Directive, Format, FormatError, Size};
 use crate::program::{AggregatingFunction, Aggregation, IntegerType, KeyType, Type};
 
 impl Format {
-    /// Checks the arguments of a `printf`: their number and types. Arguments are counted from 2: the format is the
+    /// Checks the arguments of a `printf`, or of what takes the same: their number and types. Arguments are counted from 2: the format is the
     /// first.
     ///
     /// # Errors
     /// `D_PRINTF_ARG_PROTO` (too few), `D_PRINTF_ARG_EXTRA` (too many), `D_PRINTF_ARG_TYPE`, `D_PRINTF_DYN_PROTO` and
     /// `D_PRINTF_DYN_TYPE` (a `*` without an integer), `D_PRINTF_AGG_CONV` (`%@` in a `printf`).
-    pub fn check(&self, arguments: &[Type]) -> Result<(), FormatError> {
+    pub fn check(&self, name: &'static str, arguments: &[Type]) -> Result<(), FormatError> {
         let arguments: Vec<Argument> = arguments.iter().map(Argument::of_type).collect();
-        let used = self.check_conversions("printf", &arguments, None)?;
+        let used = self.check_conversions(name, &arguments, None)?;
         if used < arguments.len() {
-            let message = format!("printf( ) prototype mismatch: only {used} arguments required by this format string");
+            let message = format!("{name}( ) prototype mismatch: only {used} arguments required by this format string");
             return Err(FormatError::new("D_PRINTF_ARG_EXTRA", message));
         }
         Ok(())

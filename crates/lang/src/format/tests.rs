@@ -124,7 +124,7 @@ fn arguments_must_fit() {
     let check = |text: &str, arguments: &[Type]| {
         Format::parse(text)
             .unwrap()
-            .check(arguments)
+            .check("printf", arguments)
             .map_err(|error| error.tag)
             .err()
             .unwrap_or("")
@@ -174,7 +174,13 @@ fn arguments_must_fit() {
 
 #[test]
 fn messages_say_which_argument_and_what_was_expected() {
-    let message = |text: &str, arguments: &[Type]| Format::parse(text).unwrap().check(arguments).unwrap_err().message;
+    let message = |text: &str, arguments: &[Type]| {
+        Format::parse(text)
+            .unwrap()
+            .check("printf", arguments)
+            .unwrap_err()
+            .message
+    };
     assert_eq!(
         message("%d then %5s", &[Type::I64, Type::I32]),
         "printf( ) argument #3 is incompatible with conversion #2 prototype:\n\

@@ -246,6 +246,16 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         self.world.random()
     }
 
+    pub(super) fn world(&mut self) -> &mut W {
+        self.world
+    }
+
+    /// `copyout`: of scratch memory the bytes from and to these places.
+    pub(super) fn copy_out(&mut self, place: std::ops::Range<usize>, address: u64) -> Result<Value, Fault> {
+        self.world.write(address, self.scratch.get(place).unwrap_or_default())?;
+        Ok(Value::Integer(0))
+    }
+
     pub(super) fn read_memory(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
         match self.scratch_at(address) {
             None => self.world.read(address, bytes),

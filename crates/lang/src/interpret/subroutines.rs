@@ -1,7 +1,7 @@
 //! Calls of subroutines: their arguments evaluated, their memory fetched; what they compute is in [`super::text`].
 
 use super::evaluate::Evaluator;
-use super::{Fault, FaultKind, Value, World, text};
+use super::{Fault, FaultKind, Value, World, json, text};
 use crate::program::{Expression, ExpressionKind, Function};
 
 const ILLEGAL: Fault = Fault {
@@ -139,6 +139,28 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             Function::Swap32 => Ok(Value::Integer(i64::from((take.number()? as u32).swap_bytes()))),
             Function::Swap64 => Ok(Value::Integer(take.number()?.swap_bytes())),
             Function::Random => Ok(Value::Integer(self.random())),
+            Function::Json => {
+                let (whole, path) = (take.text()?, take.text()?);
+                Ok(Value::String(json::find(&whole, &path)))
+            }
+            Function::ProgenyOf => {
+                let pid = take.number()?;
+                Ok(Value::Integer(i64::from(self.world().is_progeny_of(pid))))
+            }
+            Function::Speculation => Ok(Value::Integer(self.world().speculation())),
+            Function::CopyOut => {
+                let (buffer, address, bytes) = (take.number()? as u64, take.number()? as u64, take.number()? as u64);
+                let place = self.scratch_place(buffer, bytes)?;
+                self.copy_out(place, address)
+            }
+            Function::CopyOutString => {
+                let (text, address, bytes) = (take.text()?, take.number()? as u64, take.number()? as u64);
+                let mut text = text;
+                text.push(0);
+                text.truncate(usize::try_from(bytes).unwrap_or(usize::MAX));
+                self.world().write(address, &text)?;
+                Ok(Value::Integer(0))
+            }
         }
     }
 

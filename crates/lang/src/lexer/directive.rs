@@ -31,7 +31,7 @@ impl Lexer<'_> {
                     span,
                     format!("the directive #{word} needs a preprocessor"),
                 )
-                .with_help("run the script through cpp first; constants can be declared with `inline`"))
+                .with_help("-C runs cpp over scripts; constants can be declared with `inline`"))
             }
             Some("error") => Err(error(&words.collect::<Vec<_>>(), span)),
             Some(word) => Err(Diagnostic::new(

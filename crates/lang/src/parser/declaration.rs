@@ -156,6 +156,7 @@ impl Parser<'_> {
         Ok(TypeName {
             base,
             derived: declarator.derived,
+            name: String::new(),
             span: start.to(self.last),
         })
     }
@@ -392,11 +393,13 @@ impl Parser<'_> {
         }
         let mut keys = Vec::new();
         loop {
-            keys.push(self.nested(Self::type_name)?);
+            let mut key = self.nested(Self::type_name)?;
             // An inline names its keys.
-            if let TokenKind::Identifier(_) = self.peek()?.kind {
+            if let TokenKind::Identifier(name) = self.peek()?.kind {
+                key.name = name;
                 self.take()?;
             }
+            keys.push(key);
             if !self.accept(",")? {
                 break;
             }

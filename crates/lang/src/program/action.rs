@@ -1,6 +1,6 @@
 //! Statements: what a clause does.
 
-use super::{AggregationId, Expression, SymbolKind};
+use super::{AggregationId, Expression, SymbolKind, Type};
 use crate::source::Span;
 
 /// A statement of a clause. There is no `if`: the front end takes it apart into clauses.
@@ -99,4 +99,66 @@ pub enum RecordKind {
     },
     /// `denormalize(@a)`: undoes that.
     Denormalize(AggregationId),
+    /// `print(value)`: the value with its type, a structure member by member.
+    Print {
+        /// An integer, a pointer, a string, or the bytes of what has another type.
+        value: Expression,
+        /// The type that is shown.
+        shown: Type,
+    },
+    /// `system(format, ...)`: a command for the shell.
+    System {
+        /// Parsed and checked.
+        format: crate::format::Format,
+        /// In order.
+        arguments: Vec<Expression>,
+    },
+    /// `freopen(format, ...)`: the file that output goes to from here on; an empty name: standard output again.
+    Reopen {
+        /// Parsed and checked.
+        format: crate::format::Format,
+        /// In order.
+        arguments: Vec<Expression>,
+    },
+    /// `ftruncate()`: empties the output file.
+    TruncateOutput,
+    /// `setopt(name[, value])`: one or two strings.
+    SetOption(Vec<Expression>),
+    /// `stop()`: the tracer stops the process when it reads the record.
+    Stop,
+    /// `raise(signal)`: likewise.
+    Raise(Expression),
+    /// `speculate(id)`: the record is kept until somebody commits it. The clause ends here when there is no such
+    /// speculation.
+    Speculate(Expression),
+    /// `commit(id)`.
+    CommitSpeculation(Expression),
+    /// `discard(id)`.
+    DiscardSpeculation(Expression),
+}
+
+impl RecordKind {
+    /// Its name in D, where it is an action that needs the option `destructive`.
+    #[must_use]
+    pub fn destructive(&self) -> Option<&'static str> {
+        match self {
+            RecordKind::System { .. } => Some("system"),
+            RecordKind::Reopen { .. } => Some("freopen"),
+            RecordKind::Stop => Some("stop"),
+            RecordKind::Raise(_) => Some("raise"),
+            _ => None,
+        }
+    }
+
+    /// Whether it leaves nothing to be printed: a clause of nothing else has no line of output.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        matches!(
+            self,
+            RecordKind::Stop
+                | RecordKind::Raise(_)
+                | RecordKind::CommitSpeculation(_)
+                | RecordKind::DiscardSpeculation(_)
+        )
+    }
 }

@@ -267,9 +267,85 @@ pub enum Function {
     Swap64,
     /// `rand()` -> int.
     Random,
+    /// `json(text, path)` -> `String`.
+    Json,
+    /// `progenyof(pid)` -> int: whether the process, or an ancestor of it, has this number.
+    ProgenyOf,
+    /// `speculation()` -> int: the number of a free speculation, 0: none.
+    Speculation,
+    /// `copyout(buffer, address, size)`: scratch memory to the target's.
+    CopyOut,
+    /// `copyoutstr(string, address, size)`: at most `size` bytes of the string and its NUL.
+    CopyOutString,
+}
+
+impl Expression {
+    /// What it is made of: its operands, and those of its place.
+    #[must_use]
+    pub fn operands(&self) -> Vec<&Expression> {
+        let mut found: Vec<&Expression> = Vec::new();
+        match &self.kind {
+            ExpressionKind::Integer(_) | ExpressionKind::String(_) | ExpressionKind::Builtin(_) => {}
+            ExpressionKind::Variable(target) | ExpressionKind::Increment { place: target, .. } => {
+                found.extend(target.operands());
+            }
+            ExpressionKind::Register(one)
+            | ExpressionKind::Unary { operand: one, .. }
+            | ExpressionKind::Cast(one)
+            | ExpressionKind::Narrow(one)
+            | ExpressionKind::Load(one) => found.push(one),
+            ExpressionKind::Binary { left, right, .. }
+            | ExpressionKind::Logical { left, right, .. }
+            | ExpressionKind::Comma {
+                first: left,
+                second: right,
+            } => found.extend([left.as_ref(), right]),
+            ExpressionKind::Conditional {
+                condition,
+                then,
+                otherwise,
+            } => found.extend([condition.as_ref(), then, otherwise]),
+            ExpressionKind::Assign { place: target, value }
+            | ExpressionKind::AssignOperator {
+                place: target, value, ..
+            } => {
+                found.extend(target.operands());
+                found.push(value);
+            }
+            ExpressionKind::Call { arguments, .. } => found.extend(arguments),
+        }
+        found
+    }
+
+    /// What in it needs the option `destructive`, and where.
+    #[must_use]
+    pub fn destructive(&self) -> Option<(&'static str, Span)> {
+        match &self.kind {
+            ExpressionKind::Call { function, .. } if function.is_destructive() => Some((function.name(), self.span)),
+            _ => self.operands().into_iter().find_map(Expression::destructive),
+        }
+    }
+}
+
+impl Place {
+    /// The keys of an element; the address, or the offset, of what lies in memory.
+    #[must_use]
+    pub fn operands(&self) -> &[Expression] {
+        match self {
+            Place::Scalar { .. } => &[],
+            Place::Element { keys, .. } => keys,
+            Place::Memory { address: inner, .. } | Place::Field { offset: inner, .. } => std::slice::from_ref(inner),
+        }
+    }
 }
 
 impl Function {
+    /// Whether it changes the target.
+    #[must_use]
+    pub fn is_destructive(self) -> bool {
+        matches!(self, Function::CopyOut | Function::CopyOutString)
+    }
+
     /// Its name in D; of those that stand for several, the first.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -300,6 +376,11 @@ impl Function {
             Function::Swap32 => "htonl",
             Function::Swap64 => "htonll",
             Function::Random => "rand",
+            Function::Json => "json",
+            Function::ProgenyOf => "progenyof",
+            Function::Speculation => "speculation",
+            Function::CopyOut => "copyout",
+            Function::CopyOutString => "copyoutstr",
         }
     }
 
@@ -310,9 +391,11 @@ impl Function {
         let all: &[Parameter] = match self {
             Function::CopyIn => &[Address, Address],
             Function::CopyInString => return (&[Address, Address], 1),
-            Function::CopyInTo => &[Address, Address, Address],
+            Function::CopyInTo | Function::CopyOut => &[Address, Address, Address],
+            Function::CopyOutString => &[Text, Address, Address],
+            Function::ProgenyOf => &[Number],
             Function::Allocate => &[Address],
-            Function::StringJoin | Function::StringSearch | Function::StringToken => &[Text, Text],
+            Function::StringJoin | Function::StringSearch | Function::StringToken | Function::Json => &[Text, Text],
             Function::StringCharacter | Function::StringLastCharacter => &[Text, Number],
             Function::Substring => &[Text, Number, Number],
             Function::Index | Function::LastIndex => &[Text, Text, Number],
@@ -327,7 +410,7 @@ impl Function {
             Function::AddressToString => &[Number, Address],
             Function::AddressToString6 => &[Address],
             Function::Swap16 | Function::Swap32 | Function::Swap64 => &[Number],
-            Function::Random => &[],
+            Function::Random | Function::Speculation => &[],
         };
         (all, all.len())
     }
@@ -352,6 +435,7 @@ impl Function {
                 | Function::NumberToString
                 | Function::AddressToString
                 | Function::AddressToString6
+                | Function::Json
         )
     }
 }

@@ -34,6 +34,9 @@ impl Resolver {
                     address: self.address(name, arguments, 0)?,
                 }
             }
+            "print" => self.print(arguments, span)?,
+            "system" | "freopen" | "ftruncate" | "setopt" | "stop" | "raise" => self.effect(name, arguments, span)?,
+            "speculate" | "commit" | "discard" => self.speculative(name, arguments, span)?,
             "clear" => RecordKind::Clear(self.aggregation_argument(name, arguments, 1..=1, span)?),
             "denormalize" => RecordKind::Denormalize(self.aggregation_argument(name, arguments, 1..=1, span)?),
             "normalize" => {
@@ -110,7 +113,7 @@ impl Resolver {
         let known = constant::wide_value(&self.expression(size)?);
         let Some(bytes) = known
             .and_then(|bytes| u32::try_from(bytes).ok())
-            .filter(|bytes| *bytes > 0)
+            .filter(|bytes| (1..=1 << 20).contains(bytes))
         else {
             return Err(Diagnostic::new(
                 "D_TRACEMEM_SIZE",
@@ -131,10 +134,28 @@ impl Resolver {
     }
 
     fn printf(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        let (format, arguments) = self.formatted("printf", arguments, span)?;
+        Ok(RecordKind::Printf { format, arguments })
+    }
+
+    /// A format and its arguments, of `printf` and those that take the same.
+    pub(super) fn formatted(
+        &mut self,
+        name: &'static str,
+        arguments: &[Node],
+        span: Span,
+    ) -> Resolve<(Format, Vec<Expression>)> {
         let [first, rest @ ..] = arguments else {
-            return Err(super::subroutines::count_mismatch("printf", 0, "at least 1", span));
+            return Err(super::subroutines::count_mismatch(name, 0, "at least 1", span));
         };
-        let format = constant_format("printf", first)?;
+        let format = match &first.kind {
+            // The one empty format that means something: standard output.
+            NodeKind::String(text) if text.is_empty() && name == "freopen" => Format {
+                text: String::new(),
+                pieces: Vec::new(),
+            },
+            _ => constant_format(name, first)?,
+        };
         let mut resolved = Vec::with_capacity(rest.len());
         for node in rest {
             let value = self.bytes(node)?;
@@ -148,11 +169,36 @@ impl Resolver {
             resolved.push(value);
         }
         let types: Vec<Type> = resolved.iter().map(|value| value.value_type.clone()).collect();
-        format.check(&types).map_err(|error| format_error(error, span))?;
-        Ok(RecordKind::Printf {
-            format,
-            arguments: resolved,
-        })
+        format.check(name, &types).map_err(|error| format_error(error, span))?;
+        Ok((format, resolved))
+    }
+
+    /// `print(value)`: what is recorded is the value or its bytes; the type says how they are shown.
+    fn print(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        check_count("print", arguments, 1..=1, span)?;
+        let [node] = arguments else {
+            return Err(super::subroutines::count_mismatch("print", arguments.len(), "1", span));
+        };
+        if aggregations::named(node).is_some() {
+            let message = "print( ) may not be applied to a dynamic expression";
+            return Err(Diagnostic::new("D_PRINT_DYN", node.span, message).with_help("printa() prints aggregations"));
+        }
+        let whole = self.operand(node)?;
+        let shown = whole.value_type.clone();
+        let value = super::memory::bytes_of(whole);
+        match value.value_type {
+            Type::Void => Err(Diagnostic::new(
+                "D_PRINT_VOID",
+                node.span,
+                "print( ) may not be applied to a void expression",
+            )),
+            Type::Bytes { size: None } | Type::Structure(_) | Type::Array { .. } => Err(Diagnostic::new(
+                "D_PRINT_DYN",
+                node.span,
+                "print( ) may not be applied to what has no size",
+            )),
+            _ => Ok(RecordKind::Print { value, shown }),
+        }
     }
 
     fn printa(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
@@ -235,7 +281,7 @@ impl Resolver {
         Ok(frames)
     }
 
-    fn integer_argument(
+    pub(super) fn integer_argument(
         &mut self,
         name: &str,
         arguments: &[Node],

@@ -4,7 +4,7 @@ use super::expressions::unsupported;
 use super::{Resolve, Resolver, constant, convert, names};
 use crate::diagnostic::Diagnostic;
 use crate::parser::MAXIMUM_NESTING;
-use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable};
+use crate::program::{Builtin, Expression, ExpressionKind, Scope, Type, Variable};
 use crate::source::Span;
 use crate::syntax::{BaseType, Declaration, Declarator, Derived, Inline, Node, TypeName};
 use crate::types;
@@ -123,6 +123,8 @@ impl Resolver {
             || names::missing_variable(name).is_some()
             || names::register(name).is_some()
             || self.inlines.contains_key(name)
+            || self.inline_functions.contains_key(name)
+            || names::signal(name).is_some()
             || self.enumerators.contains_key(name)
             || self.known(Scope::Global, name).is_some()
             || matches!(name, "NULL" | "uregs");
@@ -150,33 +152,94 @@ impl Resolver {
     pub(super) fn inline(&mut self, inline: &Inline) -> Resolve<()> {
         let declarator = &inline.declarator;
         let base = self.base(&inline.base, inline.span)?;
-        if declarator.derived.iter().any(|d| matches!(d, Derived::Keys(_))) {
-            return Err(unsupported("N_INLINE_ARRAY", "an inline with keys", declarator.span));
+        if let Some((Derived::Keys(keys), rest)) = declarator.derived.split_last() {
+            let result = self.derive(base, rest, declarator.span)?;
+            let mut parameters = Vec::with_capacity(keys.len());
+            for key in keys {
+                parameters.push((key.name.clone(), self.type_of(key)?));
+            }
+            self.check_new_name(&declarator.name, declarator.span)?;
+            let function = InlineFunction {
+                parameters,
+                result,
+                value: inline.value.clone(),
+            };
+            // What is wrong with it is wrong where it is declared, not only where it is used.
+            let stand_ins = function.parameters.iter();
+            let stand_ins = stand_ins.map(|(_, of)| placeholder(of, inline.span)).collect();
+            self.expand(&declarator.name, &function, stand_ins, inline.span)?;
+            self.inline_functions.insert(declarator.name.clone(), function);
+            return Ok(());
         }
         let to = self.derive(base, &declarator.derived, declarator.span)?;
-        let value = self.expression(&inline.value)?;
-        let from = types::name(&value.value_type);
-        let Some(value) = convert::assign(value, &to) else {
-            return Err(super::operators::incompatible(
-                &types::name(&to),
-                "=",
-                &from,
-                inline.span,
-            ));
-        };
-        if nodes(&value) > MAXIMUM_INLINE {
-            return Err(Diagnostic::new(
-                "N_NESTING",
-                inline.value.span,
-                format!(
-                    "the inline {} expands to more than {MAXIMUM_INLINE} operations",
-                    declarator.name
-                ),
-            ));
-        }
+        let value = self.inline_value(&declarator.name, &inline.value, &to, inline.span)?;
         self.check_new_name(&declarator.name, declarator.span)?;
         self.inlines.insert(declarator.name.clone(), value);
         Ok(())
+    }
+
+    fn inline_value(&mut self, name: &str, node: &Node, to: &Type, span: Span) -> Resolve<Expression> {
+        let value = self.expression(node)?;
+        let from = types::name(&value.value_type);
+        let Some(value) = convert::assign(value, to) else {
+            return Err(super::operators::incompatible(&types::name(to), "=", &from, span));
+        };
+        if nodes(&value) > MAXIMUM_INLINE {
+            let message = format!("the inline {name} expands to more than {MAXIMUM_INLINE} operations");
+            return Err(Diagnostic::new("N_NESTING", node.span, message));
+        }
+        Ok(value)
+    }
+
+    /// The value of an inline with its parameters replaced by these expressions, which have their types.
+    fn expand(
+        &mut self,
+        name: &str,
+        function: &InlineFunction,
+        arguments: Vec<Expression>,
+        span: Span,
+    ) -> Resolve<Expression> {
+        let names = function.parameters.iter().map(|(name, _)| name.clone());
+        let outer = std::mem::replace(&mut self.bound, names.zip(arguments).collect());
+        let value = self.inline_value(name, &function.value, &function.result, span);
+        self.bound = outer;
+        value.map(|value| Expression { span, ..value })
+    }
+
+    /// `f[argument, ...]` of an inline with parameters; `None` where the name is not that of one.
+    pub(super) fn inline_call(&mut self, name: &str, arguments: &[Node], span: Span) -> Option<Resolve<Expression>> {
+        let function = self.inline_functions.get(name)?.clone();
+        Some(self.expanded(name, &function, arguments, span))
+    }
+
+    fn expanded(
+        &mut self,
+        name: &str,
+        function: &InlineFunction,
+        arguments: &[Node],
+        span: Span,
+    ) -> Resolve<Expression> {
+        let (passed, expected) = (arguments.len(), function.parameters.len());
+        if passed != expected {
+            let plural = if passed == 1 { "" } else { "s" };
+            let message = format!("{name}[ ] prototype mismatch: {passed} arg{plural} passed, {expected} expected");
+            return Err(Diagnostic::new("D_PROTO_LEN", span, message));
+        }
+        let mut values = Vec::with_capacity(expected);
+        for (index, (node, (_, to))) in arguments.iter().zip(&function.parameters).enumerate() {
+            let value = self.expression(node)?;
+            let found = types::name(&value.value_type);
+            let Some(value) = convert::assign(value, to) else {
+                let message = format!(
+                    "{name}[ ] argument #{} is incompatible with prototype: expected {}, found {found}",
+                    index + 1,
+                    types::name(to)
+                );
+                return Err(Diagnostic::new("D_PROTO_ARG", node.span, message));
+            };
+            values.push(value);
+        }
+        self.expand(name, function, values, span)
     }
 
     /// The type that a type name names.
@@ -287,35 +350,26 @@ fn redeclared(name: &str, span: Span) -> Diagnostic {
 
 /// Nodes of an expression.
 fn nodes(of: &Expression) -> usize {
-    let all = |list: &[Expression]| list.iter().map(nodes).sum::<usize>();
-    let place = |place: &Place| match place {
-        Place::Scalar { .. } => 0,
-        Place::Element { keys, .. } => all(keys),
-        Place::Memory { address: inner, .. } | Place::Field { offset: inner, .. } => nodes(inner),
+    1 + of.operands().into_iter().map(nodes).sum::<usize>()
+}
+
+/// An inline with parameters.
+#[derive(Clone, Debug)]
+pub(super) struct InlineFunction {
+    parameters: Vec<(String, Type)>,
+    result: Type,
+    value: Node,
+}
+
+/// A parameter's value while the inline is only declared: of its type, and nothing that is known.
+fn placeholder(of: &Type, span: Span) -> Expression {
+    let builtin = match of {
+        Type::String => Builtin::ExecName,
+        _ => Builtin::Argument(0),
     };
-    1 + match &of.kind {
-        ExpressionKind::Integer(_) | ExpressionKind::String(_) | ExpressionKind::Builtin(_) => 0,
-        ExpressionKind::Variable(target) | ExpressionKind::Increment { place: target, .. } => place(target),
-        ExpressionKind::Register(one)
-        | ExpressionKind::Unary { operand: one, .. }
-        | ExpressionKind::Cast(one)
-        | ExpressionKind::Narrow(one)
-        | ExpressionKind::Load(one) => nodes(one),
-        ExpressionKind::Binary { left, right, .. }
-        | ExpressionKind::Logical { left, right, .. }
-        | ExpressionKind::Comma {
-            first: left,
-            second: right,
-        } => nodes(left) + nodes(right),
-        ExpressionKind::Conditional {
-            condition,
-            then,
-            otherwise,
-        } => nodes(condition) + nodes(then) + nodes(otherwise),
-        ExpressionKind::Assign { place: target, value }
-        | ExpressionKind::AssignOperator {
-            place: target, value, ..
-        } => place(target) + nodes(value),
-        ExpressionKind::Call { arguments, .. } => all(arguments),
+    Expression {
+        kind: ExpressionKind::Builtin(builtin),
+        value_type: of.clone(),
+        span,
     }
 }

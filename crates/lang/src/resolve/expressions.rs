@@ -96,13 +96,20 @@ impl Resolver {
     /// A name. User's variables come first, as in DTrace: they may hide what is built in later.
     fn identifier(&mut self, name: &str, node: &Node) -> Resolve<Expression> {
         let span = node.span;
+        if let Some((_, bound)) = self.bound.iter().rev().find(|(parameter, _)| parameter == name) {
+            return Ok(Expression { span, ..bound.clone() });
+        }
         if self.known(Scope::Global, name).is_some() {
             return self.variable_of(node);
+        }
+        if self.inline_functions.contains_key(name) {
+            let message = format!("inline '{name}' may not be referenced as scalar");
+            return Err(Diagnostic::new("D_IDENT_BADREF", span, message).with_help(format!("{name}[...]")));
         }
         if let Some(inline) = self.inlines.get(name) {
             return Ok(Expression { span, ..inline.clone() });
         }
-        if let Some(value) = self.enumerators.get(name).copied().or_else(|| names::register(name)) {
+        if let Some(value) = self.constant_name(name) {
             return Ok(constant::integer(value, constant::INT, span));
         }
         if let Some((builtin, value_type)) = names::builtin(name) {
@@ -157,6 +164,12 @@ impl Resolver {
         }
     }
 
+    /// A name for a number: an enumerator, a register, a signal.
+    fn constant_name(&self, name: &str) -> Option<i64> {
+        let known = self.enumerators.get(name).copied();
+        known.or_else(|| names::register(name)).or_else(|| names::signal(name))
+    }
+
     /// `base[index]`: an element of an associative array, a register, or what a pointer points to.
     fn index(&mut self, base: &Node, indices: &[Node], node: &Node) -> Resolve<Expression> {
         let span = node.span;
@@ -164,6 +177,12 @@ impl Resolver {
             NodeKind::Aggregation(name) => return Err(aggregation_as_value(name, span)),
             NodeKind::Index { base: inner, .. } if matches!(inner.kind, NodeKind::Aggregation(_)) => {
                 return Err(multi_dimensional(inner, span));
+            }
+            NodeKind::Identifier(name) if self.bound.iter().any(|(parameter, _)| parameter == name) => {}
+            NodeKind::Identifier(name) if self.inline_functions.contains_key(name) => {
+                if let Some(value) = self.inline_call(name, indices, span) {
+                    return value;
+                }
             }
             NodeKind::Identifier(name) if self.known(Scope::Global, name).is_none() => match name.as_str() {
                 "uregs" => return self.register(indices, span),
@@ -177,7 +196,7 @@ impl Resolver {
             },
             _ => {}
         }
-        if let Some(found) = designator(node) {
+        if let Some(found) = designator(node).filter(|found| self.bound.iter().all(|(name, _)| name != found.name)) {
             let scalar = match self.known(found.scope, found.name) {
                 Some(known) => self.variable(found.scope, known.id).is_some_and(|v| v.keys.is_none()),
                 None => found.scope == Scope::Global,

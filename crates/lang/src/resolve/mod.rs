@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `declarations` | `int x;`, `typedef`, `enum`, `inline` |
 //! | `statements` | clauses and statements; `conditional` takes `if` apart |
-//! | `actions`, `aggregations` | what only a statement can be |
+//! | `actions`, `aggregations`, `effects`, `speculations` | what only a statement can be |
 //! | `expressions`, `operators`, `assignment`, `subroutines` | values |
 //! | `bit_fields` | assignments to bit-fields |
 //! | `variables` | places that can be read and assigned |
@@ -26,11 +26,13 @@ mod conditional;
 mod constant;
 mod convert;
 mod declarations;
+pub mod effects;
 mod expressions;
 mod later;
 mod memory;
 mod names;
 mod operators;
+mod speculations;
 mod statements;
 mod structures;
 mod subroutines;
@@ -82,6 +84,12 @@ pub fn resolve(items: &[Item], pragmas: Vec<Pragma>) -> Result<Program, Vec<Diag
             }
         }
     }
+    // The parts that an `if` was taken apart into write their records each for itself.
+    for clause in &resolver.program.clauses {
+        if let Err(diagnostic) = speculations::check_order(clause) {
+            resolver.diagnostics.push(diagnostic);
+        }
+    }
     if resolver.diagnostics.is_empty() {
         Ok(resolver.program)
     } else {
@@ -119,6 +127,9 @@ struct Resolver {
     aggregates: HashMap<(Scope, VariableId), Type>,
     enumerators: HashMap<String, i64>,
     inlines: HashMap<String, Expression>,
+    inline_functions: HashMap<String, declarations::InlineFunction>,
+    /// The parameters of the inline whose value is being resolved.
+    bound: Vec<(String, Expression)>,
     /// What is assigned further on.
     later: Later,
     /// The clause at hand is carried out by the tracer, at every one of its probes.

@@ -73,6 +73,24 @@ pub(super) fn register(name: &str) -> Option<i64> {
         .and_then(|index| i64::try_from(index).ok())
 }
 
+/// `SIG...`: the numbers of Linux on x86-64.
+pub(super) fn signal(name: &str) -> Option<i64> {
+    let name = name.strip_prefix("SIG")?;
+    const SIGNALS: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+        "WINCH", "IO", "PWR", "SYS",
+    ];
+    let name = match name {
+        "CLD" => "CHLD",
+        "IOT" => "ABRT",
+        "POLL" => "IO",
+        _ => name,
+    };
+    let index = SIGNALS.iter().position(|signal| *signal == name)?;
+    i64::try_from(index + 1).ok()
+}
+
 /// How a name may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Callable {
@@ -91,17 +109,15 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
     Some(match name {
         _ if super::subroutines::is_subroutine(name) => Callable::Subroutine,
         "trace" | "tracemem" | "printf" | "printa" | "exit" | "ustack" | "clear" | "trunc" | "normalize"
-        | "denormalize" | "uaddr" | "usym" | "ufunc" | "umod" => Callable::Action,
+        | "denormalize" | "uaddr" | "usym" | "ufunc" | "umod" | "print" | "system" | "freopen" | "ftruncate"
+        | "setopt" | "stop" | "raise" | "speculate" | "commit" | "discard" => Callable::Action,
         "count" | "sum" | "avg" | "min" | "max" | "stddev" | "quantize" | "lquantize" | "llquantize" => {
             Callable::Aggregating
         }
-        "copyout"
-        | "copyoutstr"
-        | "ddi_pathname"
+        "ddi_pathname"
         | "getf"
         | "getmajor"
         | "getminor"
-        | "json"
         | "link_ntop"
         | "memref"
         | "memstr"
@@ -111,16 +127,13 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
         | "mutex_owner"
         | "mutex_type_adaptive"
         | "mutex_type_spin"
-        | "progenyof"
         | "rw_iswriter"
         | "rw_read_held"
         | "rw_write_held"
-        | "speculation"
         | "typeref"
         | "uaddr_of" => Callable::Missing("subroutine"),
-        "breakpoint" | "chill" | "commit" | "discard" | "freopen" | "ftruncate" | "func" | "jstack" | "mod"
-        | "panic" | "pcap" | "print" | "printm" | "printt" | "raise" | "setopt" | "speculate" | "stack" | "stop"
-        | "sym" | "system" => Callable::Missing("action"),
+        "breakpoint" | "chill" | "func" | "jstack" | "mod" | "panic" | "pcap" | "printm" | "printt" | "stack"
+        | "sym" => Callable::Missing("action"),
         _ => return None,
     })
 }
@@ -137,6 +150,14 @@ mod tests {
         assert_eq!(register("R_RIP"), Some(17));
         assert_eq!(register("R_SP"), Some(20));
         assert_eq!(register("R_EAX"), None);
+    }
+
+    #[test]
+    fn signals_are_numbered_as_by_signal_h() {
+        assert_eq!(signal("SIGUSR1"), Some(10));
+        assert_eq!(signal("SIGCHLD"), Some(17));
+        assert_eq!(signal("SIGSYS"), Some(31));
+        assert_eq!(signal("SIGNAL"), None);
     }
 
     #[test]

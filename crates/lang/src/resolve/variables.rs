@@ -189,9 +189,16 @@ impl Resolver {
         }
         let what = if names::builtin(name).is_some() || names::missing_variable(name).is_some() || name == "uregs" {
             "a built-in variable"
-        } else if self.inlines.contains_key(name) || name == "NULL" {
+        } else if self.inlines.contains_key(name)
+            || self.inline_functions.contains_key(name)
+            || self.bound.iter().any(|(parameter, _)| parameter == name)
+            || name == "NULL"
+        {
             "an inline"
-        } else if self.enumerators.contains_key(name) || names::register(name).is_some() {
+        } else if self.enumerators.contains_key(name)
+            || names::register(name).is_some()
+            || names::signal(name).is_some()
+        {
             "a constant"
         } else if names::callable(name).is_some() {
             "a function"

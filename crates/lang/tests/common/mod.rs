@@ -85,7 +85,28 @@ fn record(program: &Program, of: &RecordKind) {
         RecordKind::Clear(id) | RecordKind::Denormalize(id) | RecordKind::Truncate { aggregation: id, .. } => {
             assert!((id.0 as usize) < program.aggregations.len());
         }
-        RecordKind::UserStack { .. } => {}
+        RecordKind::System { arguments, .. } | RecordKind::Reopen { arguments, .. } => {
+            arguments.iter().for_each(|a| expression(program, a));
+        }
+        RecordKind::SetOption(arguments) => {
+            assert!(matches!(arguments.len(), 1 | 2));
+            for argument in arguments {
+                assert_eq!(argument.value_type, Type::String);
+                expression(program, argument);
+            }
+        }
+        RecordKind::Print { value, .. } => {
+            assert!(!matches!(value.value_type, Type::Void | Type::Bytes { size: None }));
+            expression(program, value);
+        }
+        RecordKind::Raise(value)
+        | RecordKind::Speculate(value)
+        | RecordKind::CommitSpeculation(value)
+        | RecordKind::DiscardSpeculation(value) => {
+            assert_eq!(value.value_type, Type::I32);
+            expression(program, value);
+        }
+        RecordKind::UserStack { .. } | RecordKind::TruncateOutput | RecordKind::Stop => {}
     }
 }
 

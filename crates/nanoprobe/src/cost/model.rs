@@ -3,6 +3,7 @@
 //! The figures are those of docs/benchmarks.md's machine, rounded, each measured alone there (`nanoprobe bench` measures
 //! another machine's). They are an estimate, good to about a factor of two: caches and predictors make up the rest.
 
+use nanoprobe_lang::layout::recorded_values;
 use nanoprobe_lang::program::{
     Builtin, Clause, Expression, ExpressionKind, Function, KeyExpression, Place, RecordKind, Scope, Statement,
 };
@@ -74,20 +75,16 @@ fn statement_ns(statement: &Statement) -> f64 {
             elements + computed + value + weight.as_ref().map_or(0.0, expression_ns)
         }
         Statement::Record(action) => match &action.kind {
-            RecordKind::Trace(value) | RecordKind::TraceMemory(value) | RecordKind::Exit(value) => {
-                FIELD_NS + expression_ns(value)
-            }
-            RecordKind::Printf { arguments, .. } => arguments
-                .iter()
-                .map(|argument| FIELD_NS + expression_ns(argument))
-                .sum(),
             RecordKind::UserStack { .. } => STACK_NS,
-            RecordKind::Symbol { address, .. } => FIELD_NS + expression_ns(address),
             RecordKind::Printa { .. }
             | RecordKind::Clear(_)
             | RecordKind::Truncate { .. }
             | RecordKind::Normalize { .. }
             | RecordKind::Denormalize(_) => 0.0,
+            kind => recorded_values(kind)
+                .iter()
+                .map(|value| FIELD_NS + expression_ns(value))
+                .sum(),
         },
     }
 }

@@ -1,6 +1,7 @@
 //! What happens while tracing: records, faults, timers, the clauses that fire in the tracer.
 
 use super::*;
+use crate::layout::SPECULATIONS_OFFSET;
 
 impl Session {
     pub(super) fn take_records(&mut self) -> Result<(), SessionError> {
@@ -33,8 +34,34 @@ impl Session {
                     },
                 )?;
             } else {
-                self.outputs.push_back(output(record, epid));
+                let time = record.tsc;
+                self.recorded(output(record, epid), time)?;
             }
+        }
+        Ok(())
+    }
+
+    /// A record for the user, now or when its speculation is committed.
+    fn recorded(&mut self, output: Output, time: u64) -> Result<(), SessionError> {
+        let Output::Record { epid, ref bytes, .. } = output else {
+            return Ok(());
+        };
+        let enabling = self.enablings.get(epid);
+        let clause = enabling.and_then(|enabling| self.program.clauses.get(enabling.clause));
+        let layout = enabling.and_then(|enabling| self.layouts.get(enabling.clause));
+        let (Some(clause), Some(layout)) = (clause, layout) else {
+            return Ok(());
+        };
+        if !nanoprobe_export::is_speculative(clause) {
+            self.outputs.push_back(output);
+            return Ok(());
+        }
+        let record = bytes.clone();
+        let taken = self.speculations.take(clause, layout, &record, time, output);
+        self.outputs.extend(taken.print);
+        let index = taken.freed.and_then(|id| u64::try_from(id - 1).ok());
+        if let (Some(index), Some(memory)) = (index.filter(|index| *index < self.layout.speculations), self.memory()) {
+            memory.store_u64(SPECULATIONS_OFFSET + 8 * index, 0)?;
         }
         Ok(())
     }
@@ -45,7 +72,7 @@ impl Session {
             i64::from(epid),
             i64::from(fault.action),
             -1,
-            i64::from(fault.fault.kind.code()),
+            i64::from(fault.fault.kind.dtrace_code()),
             fault.fault.value as i64,
             0,
             0,
@@ -165,12 +192,13 @@ impl Session {
                     let mut bytes = vec![0; RECORD_HEADER_BYTES as usize];
                     bytes.extend_from_slice(&payload);
                     let cpu = rustix::thread::sched_getcpu() as u32;
-                    self.outputs.push_back(Output::Record {
+                    let output = Output::Record {
                         epid,
                         cpu,
                         thread: std::process::id(),
                         bytes,
-                    });
+                    };
+                    self.recorded(output, clock::tsc())?;
                 }
                 if self.exit_status.is_none() {
                     self.exit_status = outcome.exit;

@@ -1,0 +1,156 @@
+/* json(text, path): the part of a JSON text that a path names, as illumos' dtrace_json finds it. crates/lang, interpret/json.rs,
+ * does the same, and says what exactly.
+ *
+ * One pass over both strings: whatever is read moves `at` on, so the time is bounded by strsize.
+ */
+#include "text.h"
+
+struct reader {
+	u64 text;
+	u64 length;
+	u64 at;
+};
+#define NONE 256u /* no byte */
+
+static inline u32 next_byte(struct reader *reader)
+{
+	return reader->at < reader->length ? np_text_byte(reader->text, reader->at++) : NONE;
+}
+
+/* The next byte that is no space. */
+static inline u32 next_token(struct reader *reader)
+{
+	u32 byte;
+	do {
+		byte = next_byte(reader);
+	} while (byte == ' ' || byte == '\t' || byte == '\r' || byte == '\n' || byte == '\f');
+	return byte;
+}
+
+/* Behind the closing quote; yields whether there is one. */
+static int skip_string(struct reader *reader)
+{
+	for (;;) {
+		u32 byte = next_byte(reader);
+		if (byte == '\\')
+			byte = next_byte(reader) == NONE ? NONE : 0;
+		if (byte == NONE)
+			return 0;
+		if (byte == '"')
+			return 1;
+	}
+}
+
+static inline int is_word(u32 byte)
+{
+	return (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+	       byte == '-' || byte == '+' || byte == '.';
+}
+
+/* The value that begins here, [*start, *end); of a string what is between the quotes. */
+static int skip_value(struct reader *reader, u64 *start, u64 *end)
+{
+	u32 byte = next_token(reader);
+	if (byte == NONE)
+		return 0;
+	*start = reader->at - 1;
+	if (byte == '"') {
+		*start = reader->at;
+		if (!skip_string(reader))
+			return 0;
+		*end = reader->at - 1;
+		return 1;
+	}
+	if (byte == '{' || byte == '[') {
+		for (u64 depth = 1; depth;) {
+			byte = next_byte(reader);
+			if (byte == NONE || (byte == '"' && !skip_string(reader)))
+				return 0;
+			if (byte == '{' || byte == '[')
+				depth++;
+			else if (byte == '}' || byte == ']')
+				depth--;
+		}
+	} else {
+		reader->at = *start;
+		while (reader->at < reader->length && is_word(np_text_byte(reader->text, reader->at)))
+			reader->at++;
+	}
+	*end = reader->at;
+	return *end > *start;
+}
+
+/* Behind the colon of the member of this name. */
+static int find_member(struct reader *reader, u64 name, u64 name_bytes)
+{
+	for (;;) {
+		u64 start, end, same = 0;
+		if (next_token(reader) != '"')
+			return 0;
+		start = reader->at;
+		if (!skip_string(reader))
+			return 0;
+		if (reader->at - 1 - start == name_bytes)
+			for (same = 0; same < name_bytes; same++)
+				if (np_text_byte(reader->text, start + same) != np_text_byte(name, same))
+					break;
+		int is_it = reader->at - 1 - start == name_bytes && same == name_bytes;
+		if (next_token(reader) != ':')
+			return 0;
+		if (is_it)
+			return 1;
+		if (!skip_value(reader, &start, &end) || next_token(reader) != ',')
+			return 0;
+	}
+}
+
+/* In front of the element of this number, which is read as strtoll() reads it. */
+static int find_element(struct reader *reader, u64 digits, u64 digit_count)
+{
+	u64 at = 0, wanted = 0, start, end;
+	while (at < digit_count && (np_text_byte(digits, at) == ' ' || np_text_byte(digits, at) == '\t'))
+		at++;
+	if (at < digit_count && np_text_byte(digits, at) == '+')
+		at++;
+	else if (at < digit_count && np_text_byte(digits, at) == '-')
+		wanted = ~0UL; /* in front of all */
+	for (; at < digit_count && wanted <= reader->length; at++) {
+		u32 digit = np_text_byte(digits, at) - (u32)'0';
+		if (digit > 9)
+			break;
+		wanted = wanted * 10 + digit;
+	}
+	if (wanted > reader->length)
+		return 0;
+	for (; wanted; wanted--)
+		if (!skip_value(reader, &start, &end) || next_token(reader) != ',')
+			return 0;
+	return 1;
+}
+
+NP_ENTRY void np_json(struct np_context *context, u64 text, u64 path)
+{
+	struct reader reader = { text, np_text_length(context, text), 0 };
+	u64 path_bytes = np_text_length(context, path), found = 0, start = 0, end = 0;
+	for (u64 at = 0; at < path_bytes;) {
+		u64 from = at;
+		for (; at < path_bytes; at++) {
+			u8 byte = np_text_byte(path, at);
+			if (byte == '.' || byte == '[' || byte == ']')
+				break;
+		}
+		u64 bytes = at++ - from;
+		if (!bytes)
+			continue;
+		u32 opening = next_token(&reader);
+		if (opening == '{')
+			found = (u64)find_member(&reader, path + from, bytes);
+		else
+			found = opening == '[' && find_element(&reader, path + from, bytes);
+		if (!found)
+			break;
+	}
+	if (!found || !skip_value(&reader, &start, &end))
+		start = end = 0;
+	np_yield_copy(context, text + start, end - start);
+}

@@ -1,0 +1,183 @@
+//! `print()`: a value with its type, as mdb's `::print -t` shows it.
+//!
+//! ```text
+//! int 0x1              struct request {
+//!                          int kind :4 = 0x3
+//!                          int8_t [16] name = [ "work" ]
+//!                          struct request *next = 0x7f0000001000
+//!                      }
+//! ```
+//!
+//! A structure's members stand four columns deeper than its name; the elements of an array stand in one line, unless they
+//! are structures.
+
+use std::io::{Result, Write};
+
+use nanoprobe_lang::interpret::Value;
+use nanoprobe_lang::program::{IntegerType, Member, Structure, Type, size_of};
+use nanoprobe_lang::types;
+
+/// Prints a value of a type; structures and arrays are their bytes.
+pub(crate) fn print(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<()> {
+    write!(out, "{} ", name(shown, ""))?;
+    match (shown, value) {
+        (Type::String, _) => {
+            out.write_all(b"\"")?;
+            out.write_all(value.as_bytes())?;
+            out.write_all(b"\"")?;
+        }
+        (Type::Structure(_) | Type::Array { .. }, Value::Bytes { bytes, .. }) => of_bytes(out, shown, bytes, 0, true)?,
+        (Type::Integer(integer), Value::Integer(value)) => number(out, *value as u64, *integer)?,
+        (_, Value::Bytes { bytes, .. }) => {
+            for byte in bytes {
+                write!(out, "{byte:02x}")?;
+            }
+        }
+        (_, value) => hexadecimal(out, value.as_integer() as u64)?,
+    }
+    // As in DTrace, nothing follows a structure's brace.
+    match shown {
+        Type::Structure(_) => Ok(()),
+        _ => writeln!(out),
+    }
+}
+
+/// A declaration of a type and a name, as DTrace writes it: the name behind all of the type.
+fn name(of: &Type, member: &str) -> String {
+    let of = types::name(of);
+    // What has no name of its own any more was most likely C's.
+    let of = match (of.strip_prefix("int8_t"), of.strip_prefix("int16_t")) {
+        (Some(rest), _) => format!("char{rest}"),
+        (_, Some(rest)) => format!("short{rest}"),
+        _ => of,
+    };
+    let space = if member.is_empty() || of.ends_with('*') {
+        ""
+    } else {
+        " "
+    };
+    format!("{of}{space}{member}")
+}
+
+/// As C's `%#x`: a zero has no prefix.
+fn hexadecimal(out: &mut dyn Write, value: u64) -> Result<()> {
+    if value == 0 {
+        write!(out, "0")
+    } else {
+        write!(out, "{value:#x}")
+    }
+}
+
+fn is_character(of: &Type) -> bool {
+    matches!(of, Type::Integer(IntegerType { bytes: 1, signed: true }))
+}
+
+fn is_printable(byte: u8) -> bool {
+    (b' '..=b'~').contains(&byte)
+}
+
+fn number(out: &mut dyn Write, value: u64, of: IntegerType) -> Result<()> {
+    let value = match of.bytes {
+        bytes @ 1..=7 => value & ((1 << (8 * u32::from(bytes))) - 1),
+        _ => value,
+    };
+    match value as u8 {
+        _ if !is_character(&Type::Integer(of)) => hexadecimal(out, value),
+        0 => write!(out, "'\\0'"),
+        byte if is_printable(byte) => write!(out, "'{}'", char::from(byte)),
+        byte => write!(out, "'\\{byte:03o}'"),
+    }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .take(8)
+        .rev()
+        .fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+/// What lies in memory; `depth` is that of the line it begins in.
+fn of_bytes(out: &mut dyn Write, of: &Type, bytes: &[u8], depth: usize, outermost: bool) -> Result<()> {
+    match of {
+        Type::Integer(integer) => number(out, word(bytes), *integer),
+        Type::Structure(structure) => members(out, structure, bytes, depth),
+        Type::Array { of, count } => array(out, of, *count, bytes, depth, outermost),
+        _ => hexadecimal(out, word(bytes)),
+    }
+}
+
+fn members(out: &mut dyn Write, structure: &Structure, bytes: &[u8], depth: usize) -> Result<()> {
+    writeln!(out, "{{")?;
+    let inner = depth + 1;
+    for member in structure.body().map(|body| body.members.as_slice()).unwrap_or_default() {
+        let Member {
+            name: member_name,
+            member_type,
+            offset,
+            bits,
+        } = member;
+        write!(
+            out,
+            "{:indent$}{}",
+            "",
+            name(member_type, member_name),
+            indent = 4 * inner
+        )?;
+        let here = usize::try_from(*offset)
+            .ok()
+            .and_then(|offset| bytes.get(offset..))
+            .unwrap_or_default();
+        let size = size_of(member_type)
+            .and_then(|size| usize::try_from(size).ok())
+            .unwrap_or(0);
+        let here = here.get(..size).unwrap_or(here);
+        match bits {
+            Some(bits) => {
+                let value = word(here) >> bits.shift & (u64::MAX >> (64 - bits.width.clamp(1, 64)));
+                write!(out, " :{} = ", bits.width)?;
+                hexadecimal(out, value)?;
+            }
+            None => {
+                write!(out, "{}", if member_name.is_empty() { " " } else { " = " })?;
+                of_bytes(out, member_type, here, inner, false)?;
+            }
+        }
+        writeln!(out)?;
+    }
+    write!(out, "{:indent$}}}", "", indent = 4 * depth)
+}
+
+fn array(out: &mut dyn Write, of: &Type, count: u32, bytes: &[u8], depth: usize, outermost: bool) -> Result<()> {
+    let size = size_of(of)
+        .and_then(|size| usize::try_from(size).ok())
+        .unwrap_or(1)
+        .max(1);
+    let elements = || bytes.chunks(size).take(count as usize);
+    if is_character(of)
+        && let Some(end) = bytes.iter().position(|byte| !is_printable(*byte))
+        && bytes.get(end) == Some(&0)
+    {
+        let text = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default());
+        return match outermost {
+            true => write!(out, "\"{text}\""),
+            false => write!(out, "[ \"{text}\" ]"),
+        };
+    }
+    write!(out, "[ ")?;
+    let has_lines = matches!(of, Type::Structure(_));
+    for (index, element) in elements().enumerate() {
+        if index > 0 {
+            write!(out, ", ")?;
+        }
+        if has_lines {
+            write!(out, "\n{:indent$}{} ", "", name(of, ""), indent = 4 * (depth + 1))?;
+        }
+        of_bytes(out, of, element, depth + 1, false)?;
+    }
+    if has_lines {
+        write!(out, "\n{:indent$}]", "", indent = 4 * depth)
+    } else {
+        write!(out, " ]")
+    }
+}

@@ -1,0 +1,3 @@
+BEGIN { panic(); }
+BEGIN { @[sym(arg0)] = count(); }
+BEGIN { stack(1); }

@@ -1,3 +1,0 @@
-BEGIN { system("date"); }
-BEGIN { @[sym(arg0)] = count(); }
-BEGIN { speculate(1); }

@@ -1,2 +1,0 @@
-inline int a[int i] = i;
-BEGIN { }

@@ -1,0 +1,83 @@
+//! What D programs do besides looking: destructive actions, and speculations.
+
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::tracer::Tracer;
+
+/// The line of a program's output that begins with a word.
+fn line<'t>(text: &'t str, word: &str) -> &'t str {
+    text.lines().find(|line| line.starts_with(word)).unwrap_or_default()
+}
+
+live_tests! {
+    fn copyout_changes_what_the_program_may_change(form) {
+        let clause = "pid$target:a.out:offers:entry {
+                          this->new = (long *)alloca(8);
+                          *this->new = 42;
+                          copyout(this->new, arg0, 8);
+                          copyoutstr(\"changed, but cut\", arg1, 7);
+                      }
+                      pid$target:a.out:offers:entry { copyout(alloca(8), arg2, 8); }";
+        let tracer = Tracer::new(form).argument("-w").clause(clause);
+        let traced = tracer.command(&program("effects.c"), "").run().success();
+        let out = &traced.finished.stdout;
+        assert_eq!(line(out, "value"), "value 42");
+        assert_eq!(line(out, "text"), "text changeded");
+        assert_eq!(line(out, "constant"), "constant 7");
+        let errors = traced.finished.stderr.matches("invalid address").count();
+        assert_eq!(errors, 1, "{}", traced.finished.stderr);
+    }
+
+    fn raise_sends_a_signal(form) {
+        let clause = "pid$target:a.out:asks:entry { raise(SIGUSR1); }";
+        let tracer = Tracer::new(form).argument("-w").clause(clause);
+        let traced = tracer.command(&program("effects.c"), "wait").run().complete();
+        assert_eq!(line(&traced.finished.stdout, "signals"), "signals 10");
+    }
+
+    /// It stands until somebody lets it go on.
+    fn stop_stops(form) {
+        let clause = "pid$target:a.out:asks:entry {
+                          stop();
+                          system(\"for i in 1 2 3 4 5 6 7 8 9; do grep \\\"T (stopped)\\\" /proc/%d/status && break; sleep 0.2; done\", pid);
+                          system(\"kill -CONT %d; kill -USR1 %d\", pid, pid);
+                      }";
+        let tracer = Tracer::new(form).argument("-w").clause(clause);
+        let traced = tracer.command(&program("effects.c"), "wait").run().complete();
+        let out = &traced.finished.stdout;
+        assert!(line(out, "State").contains("T (stopped)"), "{out}");
+        assert_eq!(line(out, "signals"), "signals 10");
+    }
+
+    fn speculations_are_committed_or_not(form) {
+        let clause = "pid$target:a.out:takes:entry { self->id = speculation(); }
+                      pid$target:a.out:takes:entry { speculate(self->id); printf(\"speculated %d\\n\", arg1); }
+                      pid$target:a.out:takes:return /self->id && arg1 == 5/ { commit(self->id); self->id = 0; }
+                      pid$target:a.out:takes:return /self->id/ { discard(self->id); self->id = 0; }";
+        let tracer = Tracer::new(form).argument("-q").argument("-x").argument("nspec=256").clause(clause);
+        let traced = tracer.command(&program("strings.c"), "10").run().complete();
+        assert_eq!(traced.results, "speculated 5\n".repeat(10));
+    }
+
+    /// 120 calls, faster than the tracer looks: most find the one speculation taken, and that is said.
+    fn failed_speculations_are_counted(form) {
+        let clause = "pid$target:a.out:takes:entry { @all = count(); this->id = speculation(); }
+                      pid$target:a.out:takes:entry /this->id/ { @had[\"had\"] = count(); }";
+        let tracer = Tracer::new(form).clause(clause);
+        let traced = tracer.command(&program("strings.c"), "10").run().success();
+        let stderr = &traced.finished.stderr;
+        assert!(stderr.contains("119 failed speculations (no speculative buffer available)"), "{stderr}");
+    }
+    /// Every call of `takes` comes from main.
+    fn stacks_are_drawn(form) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("out.svg");
+        let tracer = Tracer::new(form).argument("--flamegraph").argument(path.to_str().expect("a path"));
+        let tracer = tracer.clause("pid$target:a.out:takes:entry { @[ustack()] = count(); }");
+        tracer.command(&program("strings.c"), "10").run().complete();
+        let picture = std::fs::read_to_string(&path).expect("the picture");
+        assert!(picture.contains("<title>all (120, 100.00%)</title>"), "{picture}");
+        assert!(picture.contains("main (120, 100.00%)</title>"), "{picture}");
+        assert!(picture.contains("takes (120, 100.00%)</title>"), "{picture}");
+    }
+}
