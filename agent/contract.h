@@ -161,7 +161,8 @@ struct np_image {
 	u64 use_rdpid;          /* the processor has rdpid: with rdtsc it is quicker than rdtscp */
 	u64 returns;            /* address of struct np_return_pool; mapped when a return address is first to be replaced */
 	u64 thunks;             /* address of NP_RETURN_INSTANCES thunks of NP_RETURN_THUNK_BYTES bytes, in the code; 0: none */
-	u64 reserved[4];
+	u64 fault_hook;         /* of a library in the program itself: np_fault_hook, or 0 */
+	u64 reserved[3];
 };
 
 enum np_thread_key {
@@ -640,6 +641,13 @@ void np_return_suspend(void);
 void np_on_trap(i32 signal, void *information, void *ucontext);
 void np_on_fault(i32 signal, void *information, void *ucontext);
 void np_restorer(void);
+/* Carries out what a struct np_emulation says of an instruction, on the registers r8 .. flags of a struct np_ucontext.
+ * Ordinary calling convention. 0: the processor must do that, nothing is changed. */
+int np_emulate(const struct np_emulation *emulation, void *ucontext);
+/* np_image.fault_hook: a signal that an instruction has raised, before the program is told of it. `original` is the
+ * instruction as the program knows it, `pushed` by how many words the stack is deeper than at its fault. Not 0: the thread
+ * goes on as `ucontext` says now. */
+typedef int (*np_fault_hook)(i32 signal, void *ucontext, u64 original, u64 pushed);
 /* In front of the program's own system calls rt_sigprocmask and rt_sigaction; ordinary calling convention, any thread, any
  * process. 0: make the system call, which is none of our business. 1: it was made, rax is its result. */
 u64 np_shim_sigprocmask(struct np_registers *registers);

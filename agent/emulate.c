@@ -231,6 +231,11 @@ NP_INLINE u64 shadow_stack(void)
 	return pointer;
 }
 
+NP_SIGNAL int np_emulate(const struct np_emulation *emulation, void *ucontext)
+{
+	return !(emulation->flags & NP_EMULATION_STACK_OF_CALLS && shadow_stack()) && emulate(emulation, ucontext);
+}
+
 /* On an alternate stack there must be room for us, and for one more frame like this one where something may fault. */
 static int has_room(const struct np_emulation *emulation, const struct np_ucontext *ucontext)
 {

@@ -26,6 +26,13 @@ static u64 redirect(u64 from)
 	return entry && entry->from == from ? entry->to : 0;
 }
 
+/* Whether a library in the program has dealt with it. */
+static int is_dealt_with(i32 signal, struct np_ucontext *ucontext, u64 original, u64 pushed)
+{
+	np_fault_hook hook = (np_fault_hook)np_load_once(*(u64 *)&np_header.fault_hook);
+	return hook && hook(signal, ucontext, original, pushed);
+}
+
 NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 {
 	struct np_siginfo *information = siginfo;
@@ -51,6 +58,8 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 			return;
 		} else {
 			u64 pushed, original = np_original_address(at, &pushed);
+			if (!behind && is_dealt_with(signal, ucontext, original, pushed))
+				return;
 			if (information->address == at && !behind)
 				information->address = original;
 			ucontext->rip = original + behind;
@@ -74,6 +83,8 @@ NP_SIGNAL void np_on_fault(i32 signal, void *siginfo, void *context)
 		}
 		np_cancel_step(ucontext);
 		u64 pushed, original = np_original_address(ucontext->rip, &pushed);
+		if (is_dealt_with(signal, ucontext, original, pushed))
+			return;
 		/* Of a SIGFPE the address is the instruction's. */
 		if (signal == NP_SIGFPE && information->address == ucontext->rip)
 			information->address = original;

@@ -169,6 +169,8 @@ functions! {
     ReturnLeave = np_return_leave,
     /// Where stubs lead without a context.
     ReturnLeaveBare = np_return_leave_bare,
+    /// `int np_emulate(emulation, ucontext)`
+    Emulate = np_emulate,
     /// `np_return_put_back()`: no context needed.
     ReturnPutBack = np_return_put_back,
     /// `np_return_suspend()`: no context needed.
@@ -207,6 +209,9 @@ pub struct ImageHeader {
 /// Offset of `redirects` in the image, for the tracer's later stores; `origins` is the word behind it. Both are published
 /// by one write.
 pub const REDIRECTS_OFFSET: u32 = 24;
+
+/// Offset of `fault_hook` in the image, which [`image_with`] leaves 0.
+pub const FAULT_HOOK_OFFSET: u32 = 96;
 
 /// The bytes of a `struct np_redirect_table`: pairs of `from` and `to`, which must be sorted by `from`. To be written at
 /// a multiple of 8.

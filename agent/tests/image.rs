@@ -161,7 +161,8 @@ fn the_header_is_where_the_contract_says() {
         use_rdpid: Image::from_bytes(&image).unwrap().use_rdpid,
         returns: header.returns,
         thunks: header.thunks,
-        reserved: [0; 4],
+        fault_hook: 0,
+        reserved: [0; 3],
     };
     assert_eq!(Image::from_bytes(&image), Some(expected));
     // Whether the machine has it, as the kernel says.

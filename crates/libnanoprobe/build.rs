@@ -3,6 +3,7 @@
 fn main() {
     for file in [
         "hit.c",
+        "fault.c",
         "threads.c",
         "jprobe.c",
         "retprobe.c",
@@ -20,6 +21,7 @@ fn main() {
     cc::Build::new()
         .files([
             "src/hit/hit.c",
+            "src/hit/fault.c",
             "src/hit/threads.c",
             "src/hit/jprobe.c",
             "src/hit/retprobe.c",

@@ -329,8 +329,10 @@ structure! {
         returns: u64,
         /// Address of their thunks.
         thunks: u64,
+        /// Of a library in the program itself; 0: there is none.
+        fault_hook: u64,
         /// Zero.
-        reserved: [u64; 4],
+        reserved: [u64; 3],
     }
 }
 

@@ -108,12 +108,19 @@ struct np_probe;
  * instruction is executed all the same.) The post-handler does not run then. */
 typedef int (*np_pre_handler)(struct np_probe *probe, struct np_regs *regs);
 
-/* Runs behind the probed instruction: regs->rip is the next one. `flags` is 0. Branches, calls and returns cannot have one
- * yet (NP_ERROR_UNMOVABLE). */
+/* Runs behind the probed instruction, whatever it was: regs->rip is where the thread goes on, behind a call the callee's
+ * entry. `flags` is 0. (Branches, calls and returns are emulated for it; one that faults has none. NP_ERROR_UNMOVABLE: nobody
+ * but the processor can carry it out, as a far jump.) */
 typedef void (*np_post_handler)(struct np_probe *probe, struct np_regs *regs, unsigned long flags);
 
-/* For faults of the probed instruction and of handlers. Not called yet: a probe that has one is refused
- * (NP_ERROR_UNSUPPORTED). */
+/* Runs when a handler of this probe, or the probed instruction, raised `signal` (SIGSEGV, SIGBUS, SIGFPE, SIGILL); regs are
+ * those of the fault, of the instruction as if it had been executed in place. In a signal handler.
+ *
+ *   0        not dealt with: the program's own handler has it, or the program dies
+ *   not 0    dealt with. With regs->rip unchanged a handler is abandoned, and what the program was doing goes on; the
+ *            probed instruction is executed once more, with regs. With rip changed the thread goes on there.
+ *
+ * The instruction's fault is told to each of its probes, in the order of registration, until one has dealt with it. */
 typedef int (*np_fault_handler)(struct np_probe *probe, struct np_regs *regs, int signal);
 
 enum np_probe_flags {
@@ -175,7 +182,7 @@ NP_API const char *np_tactic_name(enum np_tactic tactic);
  * floating-point registers and those on the stack (NP_JPROBE_STACK bytes of them), too. What it does to its arguments
  * stays with it. It ends by np_jprobe_return(), or by returning. */
 struct np_jprobe {
-	struct np_probe probe; /* addr or symbol; its handlers are the library's */
+	struct np_probe probe; /* addr or symbol; its pre- and post-handlers are the library's */
 	void *entry;
 };
 #define NP_JPROBE_STACK 512
@@ -215,7 +222,7 @@ enum np_retprobe_form {
 struct np_retprobe {
 	struct np_probe probe;              /* addr or symbol: a function's entry. Its size is the whole structure's:
 	                                     * { { NP_SIZE(struct np_retprobe), .symbol = ... }, .handler = ... }. It has
-	                                     * no handlers of its own */
+	                                     * no pre- or post-handler of its own */
 	np_retprobe_handler handler;        /* when the function returns, may be NULL */
 	np_retprobe_handler entry_handler;  /* when it is called, may be NULL; not 0: leave this call out */
 	size_t data_size;                   /* bytes of np_retprobe_instance.data, at most NP_RETPROBE_DATA_MAX */

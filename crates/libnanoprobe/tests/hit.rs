@@ -163,6 +163,8 @@ fn site(list: &mut List) -> Box<Site> {
         next: 0,
         missed_without_thread: AtomicU64::new(0),
         otherwise: AtomicU64::new(0),
+        emulation: 0,
+        next_with_fault: AtomicPtr::default(),
     })
 }
 
@@ -265,7 +267,11 @@ fn handlers_see_all_and_nothing_else_changes() {
     hit::initialise();
     let mut entry = entry(1, look);
     let mut list = List {
-        header: ListHeader { count: 1, simd: 1 },
+        header: ListHeader {
+            count: 1,
+            simd: 1,
+            emulates: 0,
+        },
         entries: [&mut *entry, null_mut()],
     };
     let site = site(&mut list);
@@ -321,7 +327,11 @@ fn what_a_handler_changes_holds() {
     hit::initialise();
     let (mut first, mut second) = (entry(2, change), entry(3, look));
     let mut list = List {
-        header: ListHeader { count: 2, simd: 1 },
+        header: ListHeader {
+            count: 2,
+            simd: 1,
+            emulates: 0,
+        },
         entries: [&mut *first, &mut *second],
     };
     let site = site(&mut list);
@@ -342,7 +352,11 @@ fn a_function_is_skipped() {
     hit::initialise();
     let (mut first, mut second) = (entry(4, skip), entry(5, look));
     let mut list = List {
-        header: ListHeader { count: 2, simd: 0 },
+        header: ListHeader {
+            count: 2,
+            simd: 0,
+            emulates: 0,
+        },
         entries: [&mut *first, &mut *second],
     };
     let site = site(&mut list);
@@ -372,7 +386,11 @@ fn a_hit_inside_of_a_handler_is_missed() {
     hit::initialise();
     let mut entry = entry(6, reenter);
     let mut list = List {
-        header: ListHeader { count: 1, simd: 1 },
+        header: ListHeader {
+            count: 1,
+            simd: 1,
+            emulates: 0,
+        },
         entries: [&mut *entry, null_mut()],
     };
     let site = site(&mut list);

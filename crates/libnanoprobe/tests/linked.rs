@@ -110,6 +110,33 @@ fn returns_are_seen_by_exits_and_by_address_alike() {
     }
 }
 
+const HANDLERS: &str = "\
+jcc: 100
+jmp: 50, behind, stack 0
+loop: 300, out of the loop, stack 0
+call: 100, inner, stack -8
+call [rdx]: 100, inner, stack -8
+jmp r11: 100, end, stack 0
+ret: 100, outside, stack 8
+ret 0: 200, caller, stack 8
+faults of handlers: dealt with
+faults of other kinds: 10
+mended: 42, 2 pre-handlers, 1 asked
+skipped: 7, 4 pre-handlers, 2 asked
+the program's: 4 asked, there, address 8
+without: 42
+";
+
+#[test]
+fn handlers_run_behind_branches_and_survive_faults() {
+    let built = Built::new();
+    let program = built.compile("cc", "handlers.c");
+    // Whatever fits, without SIMD registers, and breakpoints.
+    for flags in ["0", "2", "4"] {
+        assert_eq!(built.run_with(&program, &[flags]), HANDLERS, "flags {flags}");
+    }
+}
+
 #[test]
 fn libraries_come_while_return_addresses_are_replaced() {
     let built = Built::new();

@@ -24,7 +24,6 @@ unsafe fn register(probes: &[*mut JumperProbe]) -> Result<(), Error> {
         member.entry.data = mirror;
         member.entry.pre = None;
         member.entry.post = None;
-        member.entry.fault = None;
         Ok(())
     };
     // SAFETY: the caller's word.

@@ -53,9 +53,6 @@ pub(super) unsafe fn describe(
     if engine.spot(probe as usize).is_some() {
         return Err(Error::Registered);
     }
-    if given.fault_handler.is_some() {
-        return Err(Error::Unsupported("fault handlers are not called yet"));
-    }
     // SAFETY: the caller's word.
     let symbol = unsafe { name(given.symbol) }?;
     let addr = given.addr as u64;

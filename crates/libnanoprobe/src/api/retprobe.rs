@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::ptr::null_mut;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nanoprobe_patch::TargetAddress;
@@ -135,7 +134,8 @@ unsafe fn place(
     })?);
     let member = |kind, function| {
         let data = Arc::as_ptr(&calls).cast_mut().cast();
-        let mut member = Member::new(kind, null_mut(), Some(function), data);
+        let mut member = Member::new(kind, probe.cast(), Some(function), data);
+        member.entry.fault = wanted.member.entry.fault;
         member.no_simd = wanted.member.no_simd;
         member.trap = wanted.member.trap;
         member.calls = Some(Arc::clone(&calls));

@@ -88,7 +88,12 @@ impl Function {
     pub fn site(&mut self, address: u64) -> Result<&mut SiteState, Error> {
         let next = self.next(address)?;
         let retired = self.retired.get(&address).filter(|site| site.next == next);
-        let make = || SiteState::of(retired.copied().unwrap_or_else(|| new_site(address, next)));
+        let transfer = || {
+            self.parts
+                .iter()
+                .find_map(|part| part.transfer_at(TargetAddress(address)))
+        };
+        let make = || SiteState::of(retired.copied().unwrap_or_else(|| new_site(address, next, transfer())));
         Ok(self.sites.entry(address).or_insert_with(make))
     }
 
@@ -128,7 +133,8 @@ impl Function {
 
     fn points(&self, state: &SiteState) -> Vec<Point> {
         let address = state.site.address;
-        let position = if address == self.extent.start {
+        // A call that is emulated writes its return address where an entry's frame would be.
+        let position = if address == self.extent.start && !state.wanted().emulates {
             Position::Entry
         } else {
             Position::Inside

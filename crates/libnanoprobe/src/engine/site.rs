@@ -17,8 +17,10 @@ pub struct Wanted {
     pub active: bool,
     /// Somebody wants a breakpoint.
     pub trap: bool,
-    /// Somebody has a post-handler.
+    /// Somebody has a post-handler, which runs in the detour.
     pub behind: bool,
+    /// Somebody has one, and the instruction is emulated in front of it.
+    pub emulates: bool,
 }
 
 /// `enum np_kind`: what a member was registered as.
@@ -89,13 +91,23 @@ fn layout(count: usize) -> Layout {
 }
 
 /// A site that nobody has seen. `next`: the instruction behind it.
-pub fn new_site(address: u64, next: u64) -> &'static Site {
+/// `transfer`: of a branch, call or return.
+pub fn new_site(address: u64, next: u64, transfer: Option<[u8; 64]>) -> &'static Site {
+    // Aligned as the agent's structure is.
+    let words = transfer.map(|bytes| {
+        let words = bytes
+            .chunks_exact(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+        Box::leak(words.collect::<Box<[u64]>>()).as_ptr() as u64
+    });
     Box::leak(Box::new(Site {
         address,
         list: AtomicPtr::default(),
         next,
         missed_without_thread: AtomicU64::new(0),
         otherwise: AtomicU64::new(0),
+        emulation: words.unwrap_or(0),
+        next_with_fault: AtomicPtr::default(),
     }))
 }
 
@@ -114,7 +126,8 @@ impl SiteState {
         Wanted {
             active: enabled().next().is_some(),
             trap: enabled().any(|member| member.trap),
-            behind: enabled().any(|member| member.entry.post.is_some()),
+            behind: self.site.emulation == 0 && enabled().any(|member| member.entry.post.is_some()),
+            emulates: self.site.emulation != 0 && enabled().any(|member| member.entry.post.is_some()),
         }
     }
 
@@ -122,6 +135,9 @@ impl SiteState {
     pub fn add(&mut self, member: Member) {
         if member.otherwise != 0 {
             self.site.otherwise.store(member.otherwise, Ordering::Release);
+        }
+        if member.entry.fault.is_some() {
+            hit::watch_faults(self.site);
         }
         let own = self.members.partition_point(|other| other.kind == Kind::Own);
         let place = if member.kind == Kind::Own {
@@ -153,6 +169,9 @@ impl SiteState {
             list.write(ListHeader {
                 count: self.members.len() as u64,
                 simd: u64::from(self.members.iter().any(|member| !member.no_simd)),
+                emulates: u64::from(
+                    self.site.emulation != 0 && self.members.iter().any(|member| member.entry.post.is_some()),
+                ),
             });
             let entries = list.add(1).cast::<*const Entry>();
             for (index, member) in self.members.iter().enumerate() {

@@ -5,6 +5,10 @@ enum { DIRECTION = 0x400, TRAP = 0x100, ALIGNMENT = 0x40000, IDENTIFICATION = 0x
 /* What the detour's sahf does not restore. */
 #define RARE_FLAGS ((uint64_t)(DIRECTION | TRAP | ALIGNMENT | IDENTIFICATION))
 
+/* What `run` says, besides 0 and a handler's own answer: the instruction was emulated. */
+enum { EMULATED = -0x7fffffff };
+
+int (*np_hit_emulate)(const void *emulation, void *ucontext) NP_HIDDEN;
 uint32_t np_simd_features NP_HIDDEN;
 uint32_t np_simd_live NP_HIDDEN;
 
@@ -19,6 +23,12 @@ static inline NP_PATH int call(struct np_hit_thread *self, struct np_hit_entry *
 	return entry->pre ? entry->pre((struct np_probe *)entry->owner, regs) : 0;
 }
 
+static NP_PATH __attribute__((noinline)) void abandoned(struct np_hit_thread *self)
+{
+	self->jprobe = 0;
+	np_retprobe_abandoned_handler(self);
+}
+
 /* A fault in the handler may abandon it: this is where it goes on then. */
 static NP_PATH __attribute__((noinline)) int fire_guarded(struct np_hit_thread *self, struct np_hit_entry *entry,
 						  struct np_regs *regs)
@@ -27,6 +37,9 @@ static NP_PATH __attribute__((noinline)) int fire_guarded(struct np_hit_thread *
 	if (!__builtin_setjmp(self->recover)) {
 		self->recoverable = 1;
 		skip = call(self, entry, regs);
+	} else {
+		self = np_hit_self;
+		abandoned(self);
 	}
 	self->recoverable = 0;
 	return skip;
@@ -41,12 +54,12 @@ static inline NP_PATH int fire(struct np_hit_thread *self, struct np_hit_entry *
 	return call(self, entry, regs);
 }
 
-static NP_PATH void fire_behind(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
+static NP_PATH __attribute__((noinline)) void fire_behind(struct np_hit_thread *self, struct np_hit_entry *entry, struct np_regs *regs)
 {
 	self->current = entry;
 	if (np_unlikely(entry->fault != NULL)) {
 		if (__builtin_setjmp(self->recover)) {
-			self->recoverable = 0;
+			np_hit_self->recoverable = 0;
 			return;
 		}
 		self->recoverable = 1;
@@ -66,9 +79,39 @@ static NP_PATH __attribute__((noinline)) void miss(struct np_hit_thread *self, c
 		site->otherwise();
 }
 
+/* Carries out the branch, call or return at a site, on `regs`. Not 0: done. */
+static NP_PATH __attribute__((noinline)) int emulate(const struct np_hit_site *site, struct np_regs *regs)
+{
+	/* struct np_ucontext of agent/chain.h, up to its flags. */
+	uint64_t context[23] = {
+		0,         0,         0,         0,         0,         regs->r8,  regs->r9,  regs->r10,
+		regs->r11, regs->r12, regs->r13, regs->r14, regs->r15, regs->rdi, regs->rsi, regs->rbp,
+		regs->rbx, regs->rdx, regs->rax, regs->rcx, regs->rsp, regs->rip, regs->rflags,
+	};
+	if (!np_hit_emulate(site->emulation, context))
+		return 0;
+	/* Of registers a branch changes no other. */
+	regs->rcx = context[19];
+	regs->rsp = context[20];
+	regs->rip = context[21];
+	return 1;
+}
+
+/* The emulated instruction, and the post-handlers behind it. Not 0: the thread goes on where `regs` say. */
+static NP_PATH __attribute__((noinline)) int run_emulated(struct np_hit_thread *self, const struct np_hit_site *site,
+						  const struct np_hit_list *list, struct np_regs *regs)
+{
+	if (regs->rip != site->address || !emulate(site, regs))
+		return 0;
+	for (uint64_t index = 0; index < list->count; index++)
+		if (list->entries[index]->enabled && list->entries[index]->post)
+			fire_behind(self, list->entries[index], regs);
+	return EMULATED;
+}
+
 /* Runs the handlers of one side; yields whether one of them said that the instruction is not to be executed. */
-static inline __attribute__((always_inline)) int run(struct np_hit_thread *self, const struct np_hit_list *list,
-						     struct np_regs *regs, int behind)
+static inline __attribute__((always_inline)) int run(struct np_hit_thread *self, const struct np_hit_site *site,
+						     const struct np_hit_list *list, struct np_regs *regs, int behind)
 {
 	int skip = 0;
 	int saved = *self->error;
@@ -81,16 +124,18 @@ static inline __attribute__((always_inline)) int run(struct np_hit_thread *self,
 		else if (entry->post)
 			fire_behind(self, entry, regs);
 	}
+	if (!behind && np_unlikely(list->emulates) && !skip)
+		skip = run_emulated(self, site, list, regs);
 	*self->error = saved;
 	return skip;
 }
 
-static NP_PATH __attribute__((noinline)) int run_with_simd(struct np_hit_thread *self, const struct np_hit_list *list,
-						   struct np_regs *regs, int behind)
+static NP_PATH __attribute__((noinline)) int run_with_simd(struct np_hit_thread *self, const struct np_hit_site *site,
+						   const struct np_hit_list *list, struct np_regs *regs, int behind)
 {
 	__attribute__((aligned(64))) char area[NP_SIMD_BYTES];
 	np_simd_save(area, np_simd_features, np_simd_live);
-	int skip = run(self, list, regs, behind);
+	int skip = run(self, site, list, regs, behind);
 	np_simd_restore(area, np_simd_features);
 	return skip;
 }
@@ -119,14 +164,14 @@ static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *si
 	uint64_t rip = regs->rip, rsp = regs->rsp, flags = regs->rflags;
 	int skip = 0;
 	if (np_likely(list != NULL))
-		skip = list->simd ? run_with_simd(self, list, regs, behind) : run(self, list, regs, behind);
+		skip = list->simd ? run_with_simd(self, site, list, regs, behind) : run(self, site, list, regs, behind);
 	__atomic_store_n(&self->epoch, self->epoch + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
 	if (np_likely(!skip && regs->rip == rip && regs->rsp == rsp && !((regs->rflags ^ flags) & RARE_FLAGS) &&
 		      !(flags & DIRECTION)))
 		return 0;
 	/* With rip as it was the instruction is executed: its relocated copy is at `on`. */
-	if (regs->rip == rip)
+	if (regs->rip == rip && skip != EMULATED)
 		regs->rip = on;
 	return 1;
 }

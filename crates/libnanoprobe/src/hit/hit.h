@@ -28,6 +28,7 @@
 #define np_unlikely(condition) __builtin_expect(!!(condition), 0)
 
 struct np_hit_entry;
+struct np_hit_call;
 
 /* What an entry does: np_probe's own handlers, or the library's for other kinds of probes. 0 goes on. */
 typedef int (*np_hit_function)(struct np_hit_entry *entry, struct np_regs *regs);
@@ -48,6 +49,7 @@ struct np_hit_entry {
 struct np_hit_list {
 	uint64_t count;
 	uint64_t simd;            /* some handler may use SIMD registers */
+	uint64_t emulates;        /* post-handlers run in front of the detour's copy: the instruction is emulated */
 	struct np_hit_entry *entries[];
 };
 
@@ -58,6 +60,8 @@ struct np_hit_site {
 	uint64_t next;            /* the instruction behind it */
 	uint64_t missed_without_thread;
 	void (*otherwise)(void);  /* of the library's own: called where handlers are left out; NULL: nothing is */
+	const void *emulation;    /* of a branch, call or return: struct np_emulation of agent/contract.h; else NULL */
+	struct np_hit_site *next_with_fault; /* np_hit_sites_with_fault */
 };
 
 struct np_hit_counters {
@@ -88,6 +92,7 @@ struct np_hit_thread {
 	uint64_t jprobe;              /* stack pointer for np_jprobe_return; 0: in no mirror */
 	int fallback;                 /* what `error` points at until errno is found */
 	uint32_t calls;               /* of return probes, that this thread has begun and not ended */
+	struct np_hit_call *call;     /* whose handler runs: of a return probe */
 	uint64_t life;                /* differs for every thread that ever had a block */
 	struct np_hit_counters counters[NP_PROBES_MAX];
 	struct np_hit_context context;
@@ -111,6 +116,14 @@ NP_HIDDEN uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs,
 /* np_hit_function of jumper probes; and the end of a mirror, which does not return when there is one. */
 NP_HIDDEN int np_jprobe_hit(struct np_hit_entry *entry, struct np_regs *regs);
 NP_HIDDEN int np_jprobe_end(void);
+/* The agent's np_emulate. */
+extern NP_HIDDEN int (*np_hit_emulate)(const void *emulation, void *ucontext);
+/* Sites that have, or had, a fault handler. */
+extern NP_HIDDEN struct np_hit_site *np_hit_sites_with_fault;
+/* np_fault_hook of agent/contract.h. */
+NP_HIDDEN int np_hit_fault(int signal, void *ucontext, uint64_t original, uint64_t pushed);
+/* A handler was abandoned: what it held is given back. */
+NP_HIDDEN void np_retprobe_abandoned_handler(struct np_hit_thread *self);
 /* np_hit_function of unwinders' entries. */
 NP_HIDDEN int np_unwinder_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* np_hit_function of hooks: the thread goes on at entry->data. */

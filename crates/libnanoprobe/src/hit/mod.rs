@@ -53,6 +53,10 @@ pub struct Site {
     pub missed_without_thread: AtomicU64,
     /// Called where handlers are left out; 0: nothing is.
     pub otherwise: AtomicU64,
+    /// Of a branch, call or return: `struct np_emulation`; else 0.
+    pub emulation: u64,
+    /// The next of those that have fault handlers.
+    pub next_with_fault: AtomicPtr<Site>,
 }
 
 /// The head of `struct np_hit_list`.
@@ -62,6 +66,8 @@ pub struct ListHeader {
     pub count: u64,
     /// Not 0: some handler may use SIMD registers.
     pub simd: u64,
+    /// Not 0: post-handlers run behind an emulated instruction.
+    pub emulates: u64,
 }
 
 /// `struct np_hit_counters`.
@@ -97,6 +103,7 @@ pub struct Thread {
     jprobe: AtomicU64,
     fallback: i32,
     calls: AtomicU32,
+    call: AtomicU64,
     /// Differs for every thread that ever had a block.
     pub life: AtomicU64,
     /// By [`Entry::index`].
@@ -108,6 +115,9 @@ unsafe extern "C" {
     static __stop_np_hit_path: u8;
     static mut np_simd_features: u32;
     static mut np_simd_live: u32;
+    static mut np_hit_emulate: u64;
+    static np_hit_sites_with_fault: AtomicPtr<Site>;
+    fn np_hit_fault(signal: i32, context: *mut c_void, original: u64, pushed: u64) -> i32;
     fn np_hit(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
     fn np_hit_behind(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
     fn np_hit_forked();
@@ -237,4 +247,31 @@ impl Thread {
     pub fn has_calls(&self) -> bool {
         self.calls.load(Ordering::Relaxed) != 0
     }
+}
+
+/// The address of `np_fault_hook`.
+pub fn fault_hook_address() -> u64 {
+    np_hit_fault as *const () as u64
+}
+
+/// Tells the hit path where the agent's `np_emulate` is, before the first probe.
+pub fn set_emulate(address: u64) {
+    // SAFETY: the engine is being made: no detour leads to np_hit yet.
+    unsafe { np_hit_emulate = address };
+}
+
+/// Faults of the instruction at this site are looked for from now on. The engine's lock is held.
+pub fn watch_faults(site: &'static Site) {
+    // SAFETY: an atomic pointer to sites, which live for ever.
+    let first = unsafe { &np_hit_sites_with_fault };
+    let sites = std::iter::successors(std::ptr::NonNull::new(first.load(Ordering::Acquire)), |site| {
+        // SAFETY: as above.
+        std::ptr::NonNull::new(unsafe { site.as_ref() }.next_with_fault.load(Ordering::Acquire))
+    });
+    if sites.into_iter().any(|known| std::ptr::eq(known.as_ptr(), site)) {
+        return;
+    }
+    site.next_with_fault
+        .store(first.load(Ordering::Acquire), Ordering::Release);
+    first.store(std::ptr::from_ref(site).cast_mut(), Ordering::Release);
 }

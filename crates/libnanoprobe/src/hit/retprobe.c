@@ -194,9 +194,14 @@ NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
 	call->instance.data = call + 1;
 	for (uint64_t word = 0; word < (calls->data_size + 7) / 8; word++)
 		((volatile uint64_t *)(call + 1))[word] = 0;
-	if (calls->entry_handler && calls->entry_handler(&call->instance, regs)) {
-		__atomic_store_n(&call->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
-		return 0;
+	if (calls->entry_handler) {
+		self->call = call;
+		int left_out = calls->entry_handler(&call->instance, regs);
+		self->call = NULL;
+		if (left_out) {
+			__atomic_store_n(&call->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
+			return 0;
+		}
 	}
 	if (calls->by_address && np_unlikely(!replace(calls, self, call, frame))) {
 		self->counters[calls->index].missed++;
@@ -228,22 +233,48 @@ static inline NP_PATH void returned(struct np_hit_thread *self, const struct np_
 	struct np_hit_call *call = find(calls, frame);
 	if (!call || !end(self, call, frame))
 		return;
-	uint64_t rip = regs->rip, rsp = regs->rsp;
 	self->counters[calls->index].hits++;
 	if (calls->handler) {
-		regs->rip = (uint64_t)call->instance.return_address;
-		regs->rsp = frame + 8;
-		calls->handler(&call->instance, regs);
-		regs->rip = rip;
-		regs->rsp = rsp;
+		/* A copy: should the handler be abandoned, nothing of this is to be undone. */
+		struct np_regs seen = *regs;
+		seen.rip = (uint64_t)call->instance.return_address;
+		seen.rsp = frame + 8;
+		self->call = call;
+		calls->handler(&call->instance, &seen);
+		self->call = NULL;
+		seen.rip = regs->rip;
+		seen.rsp = regs->rsp;
+		*regs = seen;
 	}
 	__atomic_store_n(&call->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
+}
+
+/* The call of the entry handler is left out, that of the handler is over. */
+NP_PATH void np_retprobe_abandoned_handler(struct np_hit_thread *self)
+{
+	if (self->call)
+		__atomic_store_n(&self->call->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
+	self->call = NULL;
 }
 
 NP_PATH int np_retprobe_exit(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	returned(np_hit_self, entry->data, regs, regs->rsp);
 	return 0;
+}
+
+/* np_hit_function-like, with a way out for faults. */
+static NP_PATH __attribute__((noinline)) void returned_guarded(struct np_hit_thread *self, struct np_hit_entry *entry,
+								struct np_regs *regs, uint64_t frame)
+{
+	if (!__builtin_setjmp(self->recover)) {
+		self->recoverable = 1;
+		returned(self, entry->data, regs, frame);
+	} else {
+		self = np_hit_self;
+		np_retprobe_abandoned_handler(self);
+	}
+	self->recoverable = 0;
 }
 
 static NP_PATH void run_returned(struct np_hit_thread *self, const struct np_hit_list *list, struct np_regs *regs,
@@ -255,7 +286,10 @@ static NP_PATH void run_returned(struct np_hit_thread *self, const struct np_hit
 		if (entry->function != np_retprobe_entry || !((struct np_hit_calls *)entry->data)->by_address)
 			continue;
 		self->current = entry;
-		returned(self, entry->data, regs, frame);
+		if (np_unlikely(entry->fault != NULL))
+			returned_guarded(self, entry, regs, frame);
+		else
+			returned(self, entry->data, regs, frame);
 	}
 	*self->error = saved;
 }

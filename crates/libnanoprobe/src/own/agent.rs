@@ -10,7 +10,7 @@ use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nanoprobe_agent::{Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with, redirect_table};
+use nanoprobe_agent::{FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with, redirect_table};
 use nanoprobe_arena::layout::{
     Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_POOL_INSTANCES, RETURN_THUNK_BYTES,
     Returns as ReturnsHead, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC,
@@ -100,7 +100,7 @@ impl Agent {
         let redirects = agent.put(memory, &empty)?;
         let origins = agent.put(memory, &empty)?;
         agent.tables = (empty.clone(), empty);
-        let image = image_with(ImageHeader {
+        let mut image = image_with(ImageHeader {
             control: data,
             table,
             redirects,
@@ -112,7 +112,12 @@ impl Agent {
             returns: agent.returns,
             thunks: agent.thunks,
         });
+        let hook = hit::fault_hook_address().to_le_bytes();
+        for (to, from) in image.iter_mut().skip(FAULT_HOOK_OFFSET as usize).zip(hook) {
+            *to = from;
+        }
         write(memory, code, &image)?;
+        hit::set_emulate(agent.address(Function::Emulate).0);
         Ok(agent)
     }
 

@@ -28,7 +28,7 @@ static void *calls(void *rounds)
 	return (void *)sum;
 }
 
-static int hits_in_library;
+static volatile int hits_in_library;
 
 static int before(struct np_probe *probe, struct np_regs *regs)
 {

@@ -138,7 +138,7 @@ static void recursion(int maxactive)
 	take(&probe);
 }
 
-static int depths[3];
+static volatile int depths[3];
 
 static int counts_depth(struct np_retprobe_instance *instance, struct np_regs *regs)
 {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-static int entered, returned;
+static volatile int entered, returned;
 
 extern "C" __attribute__((noinline, noclone)) int inner(int value)
 {
@@ -39,11 +39,11 @@ int main(int count, char **arguments)
 		probe.probe.symbol = symbols[index];
 		probe.form = count > 1 ? std::atoi(arguments[1]) : NP_RETPROBE_AUTO;
 		probe.entry_handler = [](np_retprobe_instance *, np_regs *) -> int {
-			entered++;
+			entered = entered + 1;
 			return 0;
 		};
 		probe.handler = [](np_retprobe_instance *, np_regs *) -> int {
-			returned++;
+			returned = returned + 1;
 			return 0;
 		};
 		int error = np_register_retprobe(&probe);

@@ -224,6 +224,15 @@ impl FunctionMap {
         exits::returns(self)
     }
 
+    /// What the branch, call or return at an address does, as the agent's `np_emulate` carries it out. `None`: there is
+    /// none, or only the processor can.
+    pub fn transfer_at(&self, address: TargetAddress) -> Option<[u8; 64]> {
+        let found = self.code().iter().find(|found| self.address(found.offset) == address)?;
+        let bytes = self.bytes_of(*found);
+        let decoded = iced_x86::Decoder::with_ip(64, bytes, address.0, iced_x86::DecoderOptions::NONE).decode();
+        crate::trap::describe_transfer(&decoded)
+    }
+
     /// What the function does with its own return address besides returning to it, as far as its code shows.
     pub fn return_address_use(&self) -> Option<ReturnAddressUse> {
         return_address::find(self)

@@ -6,7 +6,7 @@ use crate::TargetAddress;
 use crate::assemble::{Assembler, Label};
 
 /// Bytes of `struct np_emulation`.
-const BYTES: u64 = 64;
+pub(super) const BYTES: u64 = 64;
 const NO_REGISTER: u8 = 255;
 
 /// In [`crate::Redirect::to`]: the rest is the address of a `struct np_emulation` (`NP_REDIRECT_EMULATION`).

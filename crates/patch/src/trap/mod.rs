@@ -29,7 +29,7 @@ pub use form::TrapForm;
 use crate::assemble::{Assembler, Label};
 use crate::detour::{Block, Content, Rare, Runtime, emit_block};
 use crate::function::Kind;
-use crate::{Displaced, Fire, FireCondition, Refusal};
+use crate::{Displaced, Fire, FireCondition, Refusal, TargetAddress};
 
 /// The form that a trap at an instruction takes.
 pub(crate) fn form_of(displaced: &Displaced, forced: Option<TrapForm>) -> TrapForm {
@@ -51,6 +51,29 @@ pub(crate) fn form_of(displaced: &Displaced, forced: Option<TrapForm>) -> TrapFo
         Some(TrapForm::Emulate) | None if emulated => TrapForm::Emulate,
         _ => TrapForm::Boost,
     }
+}
+
+/// The `struct np_emulation` of a branch, a call or a return, alone: nothing fires, and there is no detour. `None`: it is
+/// none of these, or nobody can carry it out but the processor.
+pub(crate) fn describe_transfer(instruction: &Instruction) -> Option<[u8; descriptor::BYTES as usize]> {
+    let kind = Kind::of(instruction);
+    if !kind.is_transfer() && !matches!(kind, Kind::Call | Kind::Conditional) {
+        return None;
+    }
+    let emulation = Emulation::of_instruction(instruction)?;
+    let stack_of_calls = matches!(emulation.operation, Operation::Call | Operation::Return);
+    let mut code = Assembler::default();
+    descriptor::emit(
+        &mut code,
+        &emulation,
+        TargetAddress(instruction.ip()),
+        instruction.len(),
+        if stack_of_calls { FLAG_STACK_OF_CALLS } else { 0 },
+        Places::default(),
+        &[],
+    );
+    let bytes = code.finish().ok()?.link(TargetAddress(0)).ok()?;
+    bytes.try_into().ok()
 }
 
 /// Whether the trap flag does what is expected: not across the kernel, and not where the instruction deals with the flag
