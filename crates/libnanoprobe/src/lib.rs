@@ -8,11 +8,13 @@
 //! | [`own`] | this process as a target: modules, memory, barriers, the agent's image |
 //! | [`hit`] | the hit path: C and assembly, what runs in the program's own threads |
 //! | [`c`] | the header's types |
+//! | `fork` | what is done around fork |
 //! | [`error`] | typed errors, and their codes |
 
 pub mod api;
 pub mod c;
 pub mod engine;
 pub mod error;
+mod fork;
 pub mod hit;
 pub mod own;

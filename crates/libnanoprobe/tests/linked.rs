@@ -138,6 +138,20 @@ fn handlers_run_behind_branches_and_survive_faults() {
 }
 
 #[test]
+fn a_program_keeps_its_signals_and_forks() {
+    let built = Built::new();
+    let program = built.compile("cc", "process.c");
+    let expected = "\
+blocked: 4, 1 hits, believes 1 1
+unblocked: believes 0
+actions: own, original, 1 trap, 2 hits
+without: 0 hits
+forks: 50 good
+";
+    assert_eq!(built.run(&program), expected);
+}
+
+#[test]
 fn libraries_come_while_return_addresses_are_replaced() {
     let built = Built::new();
     let library = built.compile_with("cc", "unwinder.c", "unwinder.so", &["-shared", "-fPIC"]);

@@ -35,7 +35,7 @@ mod pulse;
 mod ranges;
 pub mod returns;
 mod session;
-mod shims;
+pub mod shims;
 mod signals;
 mod space;
 mod unwinding;

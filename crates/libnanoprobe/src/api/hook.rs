@@ -12,7 +12,9 @@ use crate::error::{Error, answer};
 use crate::hit::np_hook_hit;
 
 /// By function.
-static HOOKS: Mutex<Option<HashMap<u64, Spot>>> = Mutex::new(None);
+pub(crate) static HOOKS: Mutex<Hooks> = Mutex::new(None);
+/// The same.
+pub(crate) type Hooks = Option<HashMap<u64, Spot>>;
 
 fn hook(function: u64, replacement: *mut c_void) -> Result<TargetAddress, Error> {
     if replacement.is_null() {

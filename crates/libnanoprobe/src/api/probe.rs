@@ -23,9 +23,10 @@ const JUMP_ONLY: c_uint = 8;
 pub type Done = unsafe extern "C" fn(probe: *mut Probe);
 
 /// Asynchronous removals that may not be over.
-static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
+pub(crate) static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
 
-struct Pending {
+/// One of them.
+pub(crate) struct Pending {
     withdrawn: Withdrawn,
     probe: usize,
     done: Option<Done>,

@@ -21,9 +21,12 @@ const MAXACTIVE: u64 = 1024;
 const MAXACTIVE_MAX: u64 = 1 << 20;
 
 /// By the caller's structure.
-static REGISTERED: Mutex<Option<HashMap<usize, Registered>>> = Mutex::new(None);
+pub(crate) static REGISTERED: Mutex<ReturnProbes> = Mutex::new(None);
+/// The same.
+pub(crate) type ReturnProbes = Option<HashMap<usize, Registered>>;
 
-struct Registered {
+/// One of them.
+pub(crate) struct Registered {
     entry: Spot,
     exits: Vec<Spot>,
     calls: Arc<Calls>,

@@ -15,6 +15,7 @@
 
 mod function;
 mod returns;
+mod shims;
 mod site;
 
 use std::collections::btree_map::Entry;
@@ -67,6 +68,8 @@ pub struct Engine {
     /// By their start, what was built for functions whose module is gone: it may come again.
     retired: HashMap<u64, Retired>,
     returns: Returns,
+    /// In front of the program's own signal calls.
+    shims: Vec<Patch>,
     /// By the address of the caller's structure.
     spots: HashMap<usize, Spot>,
 }
@@ -92,10 +95,16 @@ pub fn engine() -> Result<MutexGuard<'static, Engine>, Error> {
     }
 }
 
+/// The engine, if there is one already.
+pub fn made() -> Option<&'static Mutex<Engine>> {
+    ENGINE.get()?.as_ref().ok()
+}
+
 impl Engine {
     fn new() -> Result<Engine, Error> {
         hit::initialise();
         own::register()?;
+        crate::fork::watch();
         let own = Own::open()?;
         let agent = Agent::map(own.memory())?;
         let map = own.map()?;
@@ -118,6 +127,7 @@ impl Engine {
             unloaded: HashMap::new(),
             retired: HashMap::new(),
             returns: Returns::default(),
+            shims: Vec::new(),
             spots: HashMap::new(),
         })
     }
@@ -142,9 +152,12 @@ impl Engine {
     /// Brings the modules up to date with the map, and yields that.
     fn update_modules(&mut self) -> Result<Map, Error> {
         let map = self.own.map()?;
-        let gone = self.own.update(&map).gone;
-        for module in gone {
+        let changes = self.own.update(&map);
+        for module in changes.gone {
             self.unload(module)?;
+        }
+        if self.has_actions && changes.first_new < self.own.modules().list().len() {
+            self.place_shims(changes.first_new)?;
         }
         Ok(map)
     }
@@ -175,6 +188,7 @@ impl Engine {
         // Another module may come to lie there, whose breakpoints are not ours.
         self.redirects.retain(|from, _| !range.contains(from));
         self.returns.forget(&range);
+        self.shims.retain(|shim| !range.contains(&shim.built.address.0));
         own::synchronise_memory()?;
         self.bury(lists, own);
         Ok(())
@@ -412,11 +426,14 @@ impl Engine {
         &self.own
     }
 
-    /// A child of fork begins.
-    pub fn forked(&mut self) {
-        hit::forked();
+    /// A child of fork begins: it has its own memory, and must register for barriers of its own.
+    ///
+    /// # Errors
+    /// The system refuses either: nothing may be registered then.
+    pub fn forked(&mut self) -> Result<(), Error> {
         self.agent.forked();
-        let _ = own::register();
+        self.own.forked()?;
+        own::register()
     }
 
     fn take_index(&mut self) -> Result<u32, Error> {
@@ -489,19 +506,26 @@ impl Engine {
         if !self.has_actions && !new.is_empty() {
             self.agent.install_actions()?;
             self.has_actions = true;
+            self.place_shims(0)?;
         }
-        let (old, new): (Vec<TextRange>, Vec<TextRange>) = (ranges(&old), ranges(&new));
-        self.check_text(&old, &new)?;
-        for step in transition(&old, &new) {
-            for (address, byte) in step {
-                own::write(self.own.memory(), address.0, &[byte])?;
-            }
-            own::synchronise_cores()?;
-        }
+        self.check_shims(&new)?;
+        self.write_text(&ranges(&old), &ranges(&new))?;
         for (start, patches) in planned {
             if let Some(function) = self.functions.get_mut(&start) {
                 function.patches = patches;
             }
+        }
+        Ok(())
+    }
+
+    /// Rewrites the text while all threads run.
+    fn write_text(&self, old: &[TextRange], new: &[TextRange]) -> Result<(), Error> {
+        self.check_text(old, new)?;
+        for step in transition(old, new) {
+            for (address, byte) in step {
+                own::write(self.own.memory(), address.0, &[byte])?;
+            }
+            own::synchronise_cores()?;
         }
         Ok(())
     }

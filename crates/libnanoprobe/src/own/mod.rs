@@ -37,6 +37,18 @@ impl Own {
         })
     }
 
+    /// A child of fork begins: what it has open is its parent's memory.
+    ///
+    /// # Errors
+    /// The system refuses its own.
+    pub fn forked(&mut self) -> Result<(), Error> {
+        self.memory = Memory::of_self().map_err(|error| Error::System {
+            call: "opening /proc/self/mem",
+            error,
+        })?;
+        Ok(())
+    }
+
     /// The map as it is now.
     ///
     /// # Errors

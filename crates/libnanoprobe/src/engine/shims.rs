@@ -1,0 +1,70 @@
+//! The agent in front of the program's own calls of rt_sigaction and rt_sigprocmask, as `session::shims` finds them.
+//!
+//! Our traps and the agent's guarded loads raise signals anywhere, and the kernel kills a process that blocks a signal
+//! which its own instruction raises. And a program that sets its own SIGSEGV handler later than us must not take ours
+//! away: the agent keeps what it wants, and hands on what is its (`agent/shims.c`). So from the first patch on these calls
+//! go through the agent, in whatever module makes them. Each place is a patch of its own, for good; what a probe would
+//! displace there is refused to it.
+
+use nanoprobe_session::shims::{Shim, find};
+
+use super::*;
+
+impl Engine {
+    /// Puts the agent in front of the calls of all modules from an index on. Where that cannot be, the call stays as it is.
+    pub(super) fn place_shims(&mut self, first: usize) -> Result<(), Error> {
+        let modules = self.own.modules();
+        let loaded = modules.list().iter().enumerate().skip(first);
+        let loaded = loaded.filter(|(index, module)| modules.is_loaded(*index) && !is_library(module));
+        let found: Vec<Shim> = loaded.flat_map(|(_, module)| find(module)).collect();
+        let mut patches = Vec::new();
+        for shim in found {
+            let run = shim.replacement.run();
+            let built = self.near.place(run, run.detour_length).and_then(|detour| {
+                let built = shim.replacement.build(self.agent.address(shim.function), detour);
+                Some((detour, built.ok()?))
+            });
+            patches.extend(built.map(|(detour, built)| Patch {
+                run: run.clone(),
+                detour,
+                built,
+            }));
+        }
+        // Somebody's breakpoint, or a probe that was there before: the call stays as it is.
+        patches.retain(|patch| self.is_untouched(patch));
+        self.map_near()?;
+        self.write_detours(&patches)?;
+        self.write_text(&[], &ranges(&patches))?;
+        self.shims.extend(patches);
+        Ok(())
+    }
+
+    fn is_untouched(&self, patch: &Patch) -> bool {
+        let taken = self.functions.values().flat_map(|function| &function.patches);
+        let mut bytes = vec![0; patch.built.original.len()];
+        let read = self.own.memory().read(patch.built.address, &mut bytes);
+        read.is_ok() && bytes == patch.built.original && !taken.into_iter().any(|other| overlap(other, patch))
+    }
+
+    /// Whether a patch would displace what the agent stands in front of.
+    pub(super) fn check_shims(&self, patches: &[Patch]) -> Result<(), Error> {
+        let taken = |patch: &&Patch| self.shims.iter().any(|shim| overlap(shim, patch));
+        match patches.iter().find(taken) {
+            Some(patch) => Err(Error::Forbidden(patch.built.address)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_library(module: &nanoprobe_symbols::Module) -> bool {
+    module.name().starts_with("libnanoprobe.so")
+}
+
+fn overlap(left: &Patch, right: &Patch) -> bool {
+    let range = |patch: &Patch| {
+        let start = patch.built.address.0;
+        start..start.saturating_add(patch.built.original.len() as u64)
+    };
+    let (left, right) = (range(left), range(right));
+    left.start < right.end && right.start < left.end
+}

@@ -1,0 +1,82 @@
+//! fork: the child has one thread, and its own copies of all that is registered.
+//!
+//! The locks are taken before, in the order in which they nest, and let go behind, so that the child finds nothing half
+//! done. A handler that forks does not wait for them for ever: somebody may hold the engine while waiting for that very
+//! handler. Then the child's probes fire, but it can register none; nor where the system refuses it what patching needs.
+
+use std::cell::RefCell;
+use std::mem::ManuallyDrop;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use crate::api::{HOOKS, Hooks, PENDING, Pending, REGISTERED, ReturnProbes};
+use crate::engine::{self, Engine};
+use crate::hit;
+
+/// How long a handler waits for each lock.
+const WAIT: Duration = Duration::from_millis(200);
+
+/// The last first: dropped in this order.
+struct Held {
+    _pending: Option<MutexGuard<'static, Vec<Pending>>>,
+    _registered: Option<MutexGuard<'static, ReturnProbes>>,
+    engine: Option<MutexGuard<'static, Engine>>,
+    _hooks: Option<MutexGuard<'static, Hooks>>,
+}
+
+thread_local! {
+    // No destructor: a thread's first fork must not need memory of the dynamic linker's.
+    static HELD: RefCell<ManuallyDrop<Option<Held>>> = const { RefCell::new(ManuallyDrop::new(None)) };
+}
+
+/// Has the three functions called around every fork from now on.
+pub fn watch() {
+    // SAFETY: the functions live as long as the process: the library is never unloaded. Without memory for it, forks go on
+    // as before.
+    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+}
+
+fn put(new: Option<Held>) -> Option<Held> {
+    HELD.with(|held| std::mem::replace(&mut **held.try_borrow_mut().ok()?, new))
+}
+
+/// `None`: a handler has waited for long enough.
+fn lock<T>(mutex: &'static Mutex<T>) -> Option<MutexGuard<'static, T>> {
+    let begun = Instant::now();
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if hit::in_handler() && begun.elapsed() > WAIT => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
+
+unsafe extern "C" fn prepare() {
+    let _hooks = lock(&HOOKS);
+    let engine = engine::made().and_then(lock);
+    let _registered = lock(&REGISTERED);
+    let _pending = lock(&PENDING);
+    put(Some(Held {
+        _pending,
+        _registered,
+        engine,
+        _hooks,
+    }));
+}
+
+unsafe extern "C" fn parent() {
+    drop(put(None));
+}
+
+unsafe extern "C" fn child() {
+    hit::forked();
+    let Some(mut held) = put(None) else { return };
+    if let Some(mut engine) = held.engine.take()
+        && engine.forked().is_err()
+    {
+        // To write now might be to write into the parent: the lock is never let go again.
+        std::mem::forget(engine);
+    }
+}

@@ -1,0 +1,173 @@
+/* What a program does with its own signals and processes once it has probes. */
+#define _GNU_SOURCE
+#include <nanoprobe.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#define FUNCTION __attribute__((noinline, noclone))
+#define OPAQUE __asm__ volatile("" ::: "memory")
+
+static void fail(const char *what, int error)
+{
+	fprintf(stderr, "%s: %s: %s\n", what, np_strerror(error), np_last_error());
+	_exit(1);
+}
+
+FUNCTION uint64_t plain(uint64_t value)
+{
+	OPAQUE;
+	return value * 3 + 1;
+}
+
+FUNCTION uint64_t other(uint64_t value)
+{
+	OPAQUE;
+	return value * 5 + 2;
+}
+
+uint64_t loads(const uint64_t *from);
+extern const char loads_here[];
+__asm__(".text\n.globl loads\n.type loads, @function\nloads:\n\tmovl $1, %eax\nloads_here:\n\tmovq (%rdi), %rax\n"
+	"\taddq $1, %rax\n\tret\n.size loads, . - loads\n");
+
+static volatile int counted;
+
+static int counts(struct np_probe *probe, struct np_regs *regs)
+{
+	(void)probe;
+	(void)regs;
+	counted = counted + 1;
+	return 0;
+}
+
+static sigjmp_buf back;
+static volatile uint64_t seen_rip;
+static volatile int traps;
+
+static void on_fault(int signal, siginfo_t *information, void *context)
+{
+	(void)signal;
+	(void)information;
+	seen_rip = (uint64_t)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP];
+	siglongjmp(back, 1);
+}
+
+static void on_trap(int signal)
+{
+	(void)signal;
+	traps = traps + 1;
+}
+
+/* The program blocks all signals, and sets its own actions, behind the first probe. */
+static void signals(void)
+{
+	struct np_probe probe = { NP_SIZE(struct np_probe), .symbol = "plain", .pre_handler = counts,
+				  .flags = NP_PROBE_TRAP };
+	struct np_probe load = { NP_SIZE(struct np_probe), .addr = (void *)loads_here, .pre_handler = counts };
+	sigset_t all, now;
+	int error = np_register_probe(&probe);
+	if (error || (error = np_register_probe(&load)))
+		fail("register", error);
+	sigfillset(&all);
+	sigprocmask(SIG_BLOCK, &all, NULL);
+	uint64_t result = plain(1);
+	sigprocmask(SIG_SETMASK, NULL, &now);
+	printf("blocked: %lu, %d hits, believes %d %d\n", result, counted, sigismember(&now, SIGTRAP),
+	       sigismember(&now, SIGUSR1));
+	sigprocmask(SIG_UNBLOCK, &all, &now);
+	sigprocmask(SIG_SETMASK, NULL, &now);
+	printf("unblocked: believes %d\n", sigismember(&now, SIGTRAP));
+
+	struct sigaction fault = { .sa_sigaction = on_fault, .sa_flags = SA_SIGINFO }, trap = { .sa_handler = on_trap };
+	struct sigaction asked;
+	sigaction(SIGSEGV, &fault, NULL);
+	sigaction(SIGTRAP, &trap, NULL);
+	sigaction(SIGSEGV, NULL, &asked);
+	counted = 0;
+	if (!sigsetjmp(back, 1))
+		loads((void *)8);
+	raise(SIGTRAP);
+	plain(1);
+	printf("actions: %s, %s, %d trap, %d hits\n", asked.sa_sigaction == on_fault ? "own" : "WRONG",
+	       seen_rip == (uint64_t)loads_here ? "original" : "WRONG", traps, counted);
+	np_unregister_probe(&probe);
+	np_unregister_probe(&load);
+	counted = 0;
+	if (!sigsetjmp(back, 1))
+		loads((void *)8);
+	printf("without: %d hits\n", counted);
+}
+
+static volatile int stop;
+
+/* Of the thread: in the child its probe stays registered. */
+static int ignores(struct np_probe *probe, struct np_regs *regs)
+{
+	(void)probe;
+	(void)regs;
+	return 0;
+}
+
+static void *registers(void *unused)
+{
+	while (!stop) {
+		struct np_probe probe = { NP_SIZE(struct np_probe), .symbol = "other", .pre_handler = ignores };
+		if (np_register_probe(&probe) || other(1) != 7 || np_unregister_probe(&probe))
+			fail("thread", 0);
+	}
+	return unused;
+}
+
+/* In the child everything works, and nothing of it is seen in the parent. */
+static int child(struct np_probe *inherited)
+{
+	counted = 0;
+	if (plain(2) != 7 || counted != 1)
+		return 2;
+	struct np_probe probe = { NP_SIZE(struct np_probe), .symbol = "other", .pre_handler = counts };
+	if (np_register_probe(&probe))
+		fail("child", 0);
+	other(1);
+	if (np_probe_hits(&probe) != 1 || np_unregister_probe(&probe) || np_unregister_probe(inherited))
+		return 3;
+	plain(2);
+	return counted == 2 ? 0 : 4;
+}
+
+static void forks(void)
+{
+	struct np_probe probe = { NP_SIZE(struct np_probe), .symbol = "plain", .pre_handler = counts };
+	pthread_t thread;
+	int good = 0;
+	if (np_register_probe(&probe))
+		fail("register", 0);
+	pthread_create(&thread, NULL, registers, NULL);
+	for (int round = 0; round < 50; round++) {
+		int status = 1;
+		pid_t process = fork();
+		if (process == 0)
+			_exit(child(&probe));
+		uint64_t hits = np_probe_hits(&probe);
+		plain(1);
+		good += waitpid(process, &status, 0) == process && status == 0 && np_probe_hits(&probe) == hits + 1;
+	}
+	stop = 1;
+	pthread_join(thread, NULL);
+	printf("forks: %d good\n", good);
+	np_unregister_probe(&probe);
+}
+
+int main(void)
+{
+	signals();
+	forks();
+	return 0;
+}
