@@ -151,6 +151,78 @@ forks: 50 good
     assert_eq!(built.run(&program), expected);
 }
 
+/// `examples/faults.c` on a program that knows nothing of it.
+#[test]
+fn faults_are_injected_into_python() {
+    let find = Command::new("python3")
+        .args(["-c", "import sys; print(sys.executable)"])
+        .output();
+    let Ok(found) = find else {
+        println!("left out: there is no python3");
+        return;
+    };
+    let built = Built::new();
+    let faults = built.compile_with("cc", "../../examples/faults.c", "faults.so", &["-shared", "-fPIC"]);
+    let script = r#"
+import os
+failed = 0
+for _ in range(100):
+    try:
+        bytearray(5000000)
+    except MemoryError:
+        failed += 1
+null = os.open("/dev/null", os.O_WRONLY)
+for _ in range(50):
+    os.write(null, b"x")
+print(failed)
+"#;
+    let output = Command::new(text(&found).trim())
+        .args(["-c", script])
+        .env("LD_LIBRARY_PATH", built.folder.path())
+        .env("LD_PRELOAD", faults)
+        .envs([
+            ("FAULTS_MALLOC", "10"),
+            ("FAULTS_SIZE", "4000000"),
+            ("FAULTS_REPORT", "1"),
+        ])
+        .envs([("FAULTS_WRITE", "5"), ("FAULTS_DELAY", "100")])
+        .output()
+        .unwrap();
+    assert_eq!(text(&output), "10\n");
+    let report = String::from_utf8_lossy(&output.stderr);
+    assert!(report.contains("faults: 10 of 100 mallocs failed, 1"), "{report}");
+}
+
+/// The program on the page compiles, and what it links is the library's soname.
+#[test]
+fn the_documents_program_is_right() {
+    let built = Built::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("../../docs/library.md")).unwrap();
+    let section = page.split("## A program\n").nth(1).unwrap();
+    let code: Vec<&str> = section
+        .lines()
+        .skip_while(|line| line.is_empty())
+        .take_while(|line| line.is_empty() || line.starts_with("    "))
+        .collect();
+    let source = code
+        .join("\n")
+        .replace("/* ... */", "extern int getppid(void); getppid();");
+    let file = built.folder.path().join("page.c");
+    std::fs::write(&file, source).unwrap();
+    let program = built.compile("cc", file.to_str().unwrap());
+    let output = built.run(&program);
+    assert!(
+        output.contains(&format!(" returned {}\n", std::process::id())),
+        "{output}"
+    );
+    let needed = Command::new("readelf").arg("-d").arg(&program).output().unwrap();
+    assert!(text(&needed).contains("[libnanoprobe.so.0]"), "the soname");
+    let template = std::fs::read_to_string(root.join("nanoprobe.pc.in")).unwrap();
+    let version = nanoprobe::api::np_version();
+    assert!(template.contains(&format!("Version: {}.{}\n", version >> 16, version & 0xffff)));
+}
+
 #[test]
 fn libraries_come_while_return_addresses_are_replaced() {
     let built = Built::new();
