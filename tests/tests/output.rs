@@ -296,7 +296,7 @@ fn what_is_missing_is_refused_by_name() {
         ("fbt::read:entry { @ = count(); }", "fbt"),
         ("syscall::read:entry { @ = count(); }", "syscall"),
         ("BEGIN { system(\"echo no\"); }", "system"),
-        ("BEGIN { speculate(speculation()); }", "specul"),
+        ("BEGIN { chill(1); }", "chill"),
         ("BEGIN { panic(); }", "panic"),
     ] {
         let finished = command(&["-n", program]);
