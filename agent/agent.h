@@ -13,7 +13,8 @@
  *   6. Bounded time: every loop has a bound that is a constant, a limit that the tracer set, or a size that was checked.
  *   7. No lock but the bucket locks of dynamic variables, and these give up.
  *   8. Memory of the target is only read by the guarded loads of guard.h, from ranges known to be readable, or by a
- *      system call. A bad pointer is a fault of the clause, never of the target.
+ *      system call; only copyout and copyoutstr write it, by a system call or guarded stores. A bad pointer is a fault of
+ *      the clause, never of the target.
  *   9. In a forked child nothing of the arena is written.
  *
  * Ordering: x86 keeps stores in order and loads in order, so publication needs only that the compiler does too:

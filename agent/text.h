@@ -1,4 +1,4 @@
-/* What the subroutines on strings have in common. Each file has its own copy: see the end of rule 4 in agent.h. */
+/* What the subroutines on strings have in common. They are short: each file has its own copy of them. */
 #ifndef NANOPROBE_TEXT_H
 #define NANOPROBE_TEXT_H
 
