@@ -76,6 +76,8 @@ pub struct Method {
     pub name: String,
     /// How it attaches.
     pub attach: Attach,
+    /// Whether it wants a process in which nobody has been before.
+    pub fresh: bool,
 }
 
 impl Method {
@@ -88,6 +90,7 @@ impl Method {
         Method {
             name: name.to_owned(),
             attach: Box::new(attach),
+            fresh: false,
         }
     }
 
@@ -104,6 +107,7 @@ impl Method {
         Method {
             name: name.to_owned(),
             attach: Box::new(attach),
+            fresh: false,
         }
     }
 }
@@ -133,7 +137,7 @@ pub fn compare(
         for (method, result) in methods.iter().zip(&mut results) {
             // What failed once is not tried again.
             let Ok(taken) = result else { continue };
-            if !subject.running.is_running() {
+            if method.fresh || !subject.running.is_running() {
                 subject.running = (subject.start)()?;
             }
             say(&format!("round {} of {rounds}: {}", round + 1, method.name));

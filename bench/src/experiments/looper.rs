@@ -1,6 +1,6 @@
 //! Seed 002: the whole command on the seed's own program, and what a rate of events costs.
 
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
@@ -45,8 +45,8 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
 }
 
 fn whole_runs(rounds: usize, say: &dyn Fn(&str)) -> Vec<Row> {
-    let mut plain: Result<Vec<f64>> = Ok(Vec::new());
-    let mut seconds: Vec<Result<Vec<f64>>> = PROGRAMS.iter().map(|_| Ok(Vec::new())).collect();
+    let mut plain: Result<Vec<Took>> = Ok(Vec::new());
+    let mut seconds: Vec<Result<Vec<Took>>> = PROGRAMS.iter().map(|_| Ok(Vec::new())).collect();
     for round in 0..rounds {
         say(&format!("round {} of {rounds}: plain", round + 1));
         push(&mut plain, unprobed);
@@ -73,26 +73,67 @@ fn whole_runs(rounds: usize, say: &dyn Fn(&str)) -> Vec<Row> {
                     let costs = runs
                         .iter()
                         .zip(&start_up)
-                        .map(|(run, start)| (run - start) * 1e9 / hits);
+                        .map(|(run, start)| (run.processor - start.processor) * 1e9 / hits);
                     Row::of(&name, "ns/hit", Ok(costs.collect()))
                 }
                 Err(error) => Row::not_measurable(&name, &format!("{error:#}")),
             }
         })
         .collect();
-    let mut rows = vec![Row::of("plain, 100 million calls", "s", plain)];
+    let elapsed = |runs: Result<Vec<Took>>| runs.map(|runs| runs.iter().map(|run| run.elapsed).collect());
+    let mut rows = vec![Row::of("plain, 100 million calls", "s", elapsed(plain))];
     rows.extend(
         PROGRAMS
             .iter()
             .zip(seconds)
-            .map(|((name, ..), runs)| Row::of(name, "s", runs)),
+            .map(|((name, ..), runs)| Row::of(name, "s", elapsed(runs))),
     );
     rows.extend(costs);
     rows
 }
 
+/// A run of a whole command, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Took {
+    /// By the clock on the wall.
+    elapsed: f64,
+    /// Of processors' time, the program's and the tracer's: others' work does not count.
+    processor: f64,
+}
+
+/// Runs a command and waits for it.
+fn timed(command: &mut Command) -> Result<(Output, Took)> {
+    let (before, start) = (children_seconds(), Instant::now());
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("running {command:?}"))?;
+    let took = Took {
+        elapsed: start.elapsed().as_secs_f64(),
+        processor: children_seconds() - before,
+    };
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok((output, took))
+}
+
+/// Processors' time of all that we have started and waited for, and of theirs.
+fn children_seconds() -> f64 {
+    // SAFETY: the structure is plain numbers, and the call writes only it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
 /// What failed once is not tried again.
-fn push(taken: &mut Result<Vec<f64>>, measure: impl FnOnce() -> Result<f64>) {
+fn push(taken: &mut Result<Vec<Took>>, measure: impl FnOnce() -> Result<Took>) {
     if let Ok(values) = taken {
         match measure() {
             Ok(value) => values.push(value),
@@ -101,30 +142,17 @@ fn push(taken: &mut Result<Vec<f64>>, measure: impl FnOnce() -> Result<f64>) {
     }
 }
 
-fn unprobed() -> Result<f64> {
+fn unprobed() -> Result<Took> {
     let program = programs::compile("looper")?;
-    let start = Instant::now();
-    let status = Command::new(program)
-        .arg(MILLIONS.to_string())
-        .status()
-        .context("running looper")?;
-    ensure!(status.success(), "looper ended with {status}");
-    Ok(start.elapsed().as_secs_f64())
+    Ok(timed(Command::new(program).arg(MILLIONS.to_string()))?.1)
 }
 
-/// Seconds of the whole command; its count must be exact.
-fn probed(program: &str, times: u64) -> Result<f64> {
+/// The whole command; its count must be exact.
+fn probed(program: &str, times: u64) -> Result<Took> {
     let looper = programs::compile("looper")?;
     let mut command = Command::new(tracer::path()?);
     command.args(["-q", "-n", program, "-c", &format!("{} {MILLIONS}", looper.display())]);
-    let start = Instant::now();
-    let output = command.stdin(Stdio::null()).output().context("running nanoprobe")?;
-    let took = start.elapsed().as_secs_f64();
-    ensure!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+    let (output, took) = timed(&mut command)?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let last = text.split_whitespace().next_back().map_or(Ok(0), str::parse::<u64>);
     let counted = last.with_context(|| format!("cannot read {text:?}"))?;

@@ -23,6 +23,7 @@ fn method(name: &str, attach: impl Fn(&Subject) -> Result<Outside> + 'static) ->
     Method {
         name: name.to_owned(),
         attach,
+        fresh: false,
     }
 }
 
@@ -122,10 +123,12 @@ fn perf() -> Result<Vec<Method>, Row> {
         Method {
             name: "count: perf stat".to_owned(),
             attach: attach(false),
+            fresh: false,
         },
         Method {
             name: "record: perf record".to_owned(),
             attach: attach(true),
+            fresh: false,
         },
     ])
 }
@@ -149,12 +152,14 @@ fn frida() -> Result<Vec<Method>, Row> {
         ("stack: Frida, JavaScript", "js-stack"),
     ];
     let all = WAYS.iter().map(|(name, way)| {
-        method(name, move |subject| {
+        let method = method(name, move |subject| {
             let mut command = python();
             command.args(["-c", FRIDA, &subject.pid().to_string(), subject.function, way]);
             let check: fn(&str) -> bool = |text| counted(text, "hits");
             Outside::start(command, "ready", Duration::from_millis(100), Ending::EndOfInput, check)
-        })
+        });
+        // It leaves its agent in the process, and attached a second time it has ended programs.
+        Method { fresh: true, ..method }
     });
     Ok(all.collect())
 }
