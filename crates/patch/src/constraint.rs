@@ -131,6 +131,46 @@ impl JumpConstraint {
         4 * self.punned.count_ones() + (self.mask & !self.punned).count_ones()
     }
 
+    /// What a jump must satisfy whose first `length` bytes are its own, and whose others are those of the jump that lies
+    /// directly behind them, which must satisfy `behind`.
+    ///
+    /// ```text
+    ///   start    c3              ret               e9              displacement = d2 d1 d0 e9
+    ///   start+1  31 c0 0f ..     xor eax, eax ..   e9 d0 d1 d2 d3  d0 to d2 are this jump's choice, too
+    /// ```
+    #[must_use]
+    pub fn over(self, length: usize, behind: JumpConstraint) -> Self {
+        let shared = (length + 1..=4).map(|offset| (offset, offset - length));
+        shared.fold(
+            self.with_punned(length, 0xe9),
+            |constraint, (offset, theirs)| match behind.punned_at(theirs) {
+                Some(byte) => constraint.with_punned(offset, byte),
+                None if behind.has_boundary_at(theirs) => constraint.with_boundary_at(offset),
+                None => constraint,
+            },
+        )
+    }
+
+    /// What is left of the choice of a jump, the first bytes of which are the last ones of a jump with this displacement
+    /// that begins `length` bytes in front of it.
+    #[must_use]
+    pub fn under(self, length: usize, displacement: i32) -> Self {
+        let bytes = displacement.to_le_bytes();
+        let shared = (length + 1..=4).map(|offset| (offset - length, offset));
+        shared.fold(self, |constraint, (theirs, offset)| match bytes.get(offset - 1) {
+            Some(byte) => constraint.with_punned(theirs, *byte),
+            None => constraint,
+        })
+    }
+
+    /// The value that the byte at `offset` of the jump must have.
+    const fn punned_at(self, offset: usize) -> Option<u8> {
+        match offset {
+            1..=4 if self.punned & 1 << (offset - 1) != 0 => Some(self.values[offset - 1]),
+            _ => None,
+        }
+    }
+
     /// The displacements that the punned bytes at the top leave: 16 MiB when there is one, 64 KiB when there are two,
     /// and so on. All 32 bits when the topmost byte is not punned.
     pub fn window(self) -> Range<i64> {

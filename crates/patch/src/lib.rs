@@ -26,7 +26,8 @@
 //! That fixes the top of the displacement to what these bytes spell. The detour executes copies of those instructions.
 //!
 //! Where a call follows, which had better stay in place, two bytes are enough for a short jump to a *springboard*, a jump
-//! to the detour in padding nearby: that is an `evict`.
+//! to the detour in padding nearby: that is an `evict`. So is a jump that ends with the bytes of another one, for whose
+//! sake the instruction behind it is displaced.
 //!
 //! The steps, each its own type so that each can be tested alone:
 //!

@@ -135,6 +135,7 @@ impl Replacement {
             original: self.run.original.clone(),
             patched,
             springboard: Vec::new(),
+            successor: None,
             detour: composed.code.link(detour)?,
             literals: composed.code.literals(),
             form: None,

@@ -6,7 +6,7 @@ mod support;
 use iced_x86::{Decoder, DecoderOptions};
 use nanoprobe_patch::*;
 use proptest::prelude::*;
-use support::check_invariant;
+use support::{check_invariant, check_together};
 
 const START: u64 = 0x5555_5555_5000;
 
@@ -132,7 +132,7 @@ proptest! {
             prop_assert!(force.is_none_or(|tactic| tactic == run.tactic));
             // No known branch leads into the jump of one from outside of it.
             let displaced = &run.instructions[..run.instructions.len() - run.kept];
-            let jump = if run.tactic == Tactic::Evict { 2 } else { 5 };
+            let jump = if run.springboard().is_some() { 2 } else { 5 };
             for inner in displaced.iter().skip(1).filter(|inner| inner.address.0 < run.start.0 + jump) {
                 prop_assert!(!targets.contains(&(inner.address.0 - START)));
                 for (site, length) in map.instructions() {
@@ -148,7 +148,7 @@ proptest! {
                 prop_assert_eq!(run.tactic, Tactic::Pun);
                 continue;
             };
-            prop_assert_eq!(run.springboard().is_some(), run.tactic == Tactic::Evict);
+            prop_assert_eq!(run.springboard().is_some() || run.successor.is_some(), run.tactic == Tactic::Evict);
             let built = build(run, place, &Runtime { thread_key: ThreadKey::TlsSelf, ..RUNTIME }).unwrap();
             let text = |range: std::ops::Range<u64>| &bytes[(range.start - START) as usize..(range.end - START) as usize];
             check_invariant(&text, &map, run, &built);
@@ -182,6 +182,19 @@ proptest! {
             prop_assert_eq!(trapped, in_run);
             prop_assert!(traps.runs.iter().all(|run| run.tactic == Tactic::Trap && run.original.len() == 1));
         }
+        // All together: jumps that share bytes agree about them.
+        let mut space = NearSpace::new(vec![0x10_0000..START - 0x1000, START + 0x10_0000..0x7fff_0000_0000], 4096);
+        let placed = space.place_with_fallbacks(plan.runs, &PlanOptions { force });
+        let all: Vec<_> = placed
+            .runs
+            .into_iter()
+            .map(|(run, detour)| {
+                let built = build(&run, detour, &Runtime { thread_key: ThreadKey::TlsSelf, ..RUNTIME }).unwrap();
+                (run, detour, built)
+            })
+            .collect();
+        let text = |range: std::ops::Range<u64>| &bytes[(range.start - START) as usize..(range.end - START) as usize];
+        check_together(&text, &map, &all);
     }
 
     #[test]

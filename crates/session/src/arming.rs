@@ -31,6 +31,12 @@
 //! taken back with its patch: a thread may stand on it, between the two jumps, or come back to it from a signal handler.
 //! All springboards stay until [`crate::detach`] has seen that nobody is inside of our code.
 //!
+//! # Successors
+//!
+//! The jump of an `evict` without springboard ends with the bytes of the patch behind it. Both are written in one
+//! transition, which has the first one trap while the second changes. Where one of the two cannot be had, or goes while
+//! the other stays, [`crate::together`] says what that means for the other.
+//!
 //! # The tracer may die in the middle
 //!
 //! Redirects are published before any byte changes, and the sites' entries in the arena too. A site then holds any
@@ -55,6 +61,7 @@ use crate::error::SessionError;
 use crate::layout::{PAGE_BYTES, SITES_MAX};
 use crate::placement::{Patch, Placement, Refused, RefusedBecause};
 use crate::signals;
+use crate::together::Links;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// Up to how many pages of text are written while all threads stand, where they stand anyway.
@@ -69,6 +76,16 @@ pub struct Armed {
     pub refused: Vec<Refused>,
     /// Places patched, or taken back.
     pub patches: usize,
+}
+
+impl Armed {
+    fn refuse(&mut self, patches: &[Patch], reason: &RefusedBecause) {
+        self.refused.extend(patches.iter().map(|patch| Refused {
+            site: Some(patch.built.address),
+            function: String::new(),
+            reason: reason.clone(),
+        }));
+    }
 }
 
 /// Which patches are written.
@@ -90,9 +107,16 @@ impl Attachment {
             refused: placement.refused,
             ..Armed::default()
         };
-        let (replaced, kept): (Vec<Patch>, Vec<Patch>) = std::mem::take(&mut self.patches)
-            .into_iter()
-            .partition(|patch| !patch.shim && placement.replaced.contains(&patch.function));
+        let is_replaced = |patch: &Patch| !patch.shim && placement.replaced.contains(&patch.function);
+        let (mut replaced, kept): (Vec<Patch>, Vec<Patch>) =
+            std::mem::take(&mut self.patches).into_iter().partition(is_replaced);
+        // Of functions that overlap or adjoin, one may be planned anew without the other.
+        let goes: HashSet<TargetAddress> = replaced.iter().map(|patch| patch.built.address).collect();
+        let torn = Links::of(&kept).torn(|successor| !goes.contains(&successor));
+        let (torn, kept): (Vec<Patch>, Vec<Patch>) =
+            kept.into_iter().partition(|patch| torn.contains(&patch.built.address));
+        armed.refuse(&torn, &RefusedBecause::SuccessorGone);
+        replaced.extend(torn);
         self.patches = kept;
         let live: Vec<&Patch> = replaced.iter().filter(|patch| !self.is_disarmed(patch)).collect();
         let old: Vec<TextRange> = live.iter().flat_map(|patch| ranges(patch)).collect();
@@ -103,13 +127,16 @@ impl Attachment {
             if self.text_is(&all, |range| expected(range, &now)) {
                 self.patches.push(patch);
             } else {
-                armed.refused.push(Refused {
-                    site: Some(patch.built.address),
-                    function: String::new(),
-                    reason: RefusedBecause::TextDiffers,
-                });
+                armed.refuse(std::slice::from_ref(&patch), &RefusedBecause::TextDiffers);
             }
         }
+        let new = self.patches.split_off(before);
+        let comes: HashSet<TargetAddress> = new.iter().map(|patch| patch.built.address).collect();
+        let torn = Links::of(&new).torn(|successor| comes.contains(&successor));
+        let (torn, new): (Vec<Patch>, Vec<Patch>) =
+            new.into_iter().partition(|patch| torn.contains(&patch.built.address));
+        armed.refuse(&torn, &RefusedBecause::SuccessorGone);
+        self.patches.extend(new);
         for patch in &replaced {
             self.disarmed.remove(&patch.built.address);
         }
@@ -191,7 +218,8 @@ impl Attachment {
                 }
             })
         };
-        let chosen: Vec<Patch> = chosen.into_iter().filter(holds).collect();
+        let mut chosen: Vec<Patch> = chosen.into_iter().filter(holds).collect();
+        self.keep_together(armed, &mut chosen);
         let mut done = Armed {
             patches: chosen.len(),
             ..Armed::default()
@@ -216,6 +244,20 @@ impl Attachment {
             self.disarmed.extend(chosen.iter().map(|patch| patch.built.address));
         }
         Ok(done)
+    }
+
+    /// Leaves alone what cannot be written, or taken back, without what it shares bytes with.
+    fn keep_together(&self, armed: bool, chosen: &mut Vec<Patch>) {
+        let changes: HashSet<TargetAddress> = chosen.iter().map(|patch| patch.built.address).collect();
+        let there = self.patches.iter().filter(|patch| !self.is_disarmed(patch));
+        let there: HashSet<TargetAddress> = there.map(|patch| patch.built.address).collect();
+        let links = Links::of(&self.patches);
+        let left = if armed {
+            links.torn(|successor| there.contains(&successor) || changes.contains(&successor))
+        } else {
+            links.held(|patch| there.contains(&patch) && !changes.contains(&patch))
+        };
+        chosen.retain(|patch| !left.contains(&patch.built.address));
     }
 
     /// Takes back what can be taken back before all threads stand still: all sites, unless they are few.

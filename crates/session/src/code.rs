@@ -10,10 +10,11 @@
 //! An offset counts from the function's entry, modulo 2^64: a cold part may lie below its function, and the offsets of
 //! its instructions are then very large (`ffffffffffffff80` is 128 bytes below the entry).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 
-use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Padding, TargetAddress, analyze, follow};
+use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Padding, RunPlan, TargetAddress, analyze, follow};
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
 use crate::image::Image;
@@ -24,6 +25,8 @@ const FUNCTION_BYTES_MAX: u64 = 16 << 20;
 const NEIGHBOURHOOD_BYTES: u64 = 192;
 /// How many functions in front of one, and behind it, are looked at for that.
 const NEIGHBOURS_MAX: usize = 4;
+/// How many functions without room for a jump are looked at, one behind the other.
+const SHORT_FUNCTIONS_MAX: usize = 4;
 /// How much padding behind a function is looked at.
 const PADDING_BYTES_MAX: u64 = 64;
 
@@ -133,18 +136,75 @@ pub fn extent_around(module: &Module, address: ImageAddress) -> Option<(Range<u6
 
 /// What is known of the functions around others: their padding, by their extents.
 #[derive(Clone, Debug, Default)]
-pub struct Neighbours(HashMap<(u64, u64), Vec<Padding>>);
+pub struct Neighbours {
+    padding: HashMap<(u64, u64), Vec<Padding>>,
+    /// The function behind the last one that was looked at: it is planned next, as a rule.
+    next: Option<(Range<u64>, Vec<FunctionMap>)>,
+    /// Springboards, by start: where they end.
+    taken: BTreeMap<u64, u64>,
+}
 
 impl Neighbours {
-    /// Shows the parts of a function their padding, and that of the functions around them.
-    pub fn show_padding(&mut self, module: &Module, parts: &mut [FunctionMap]) {
+    /// [`parts`], which may be known already.
+    pub fn parts(&mut self, module: &Module, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
+        match self.next.take_if(|(next, _)| next == extent) {
+            Some((_, parts)) => Some(parts),
+            None => parts(module, extent),
+        }
+    }
+
+    /// Shows the parts of a function what lies around them: their padding, that of the functions around them, and the
+    /// function that begins where they end.
+    pub fn show(&mut self, module: &Module, parts: &mut [FunctionMap]) {
         for part in parts {
             let (start, end) = (part.start().0, part.start().0.saturating_add(part.size()));
             let own = part.padding();
             part.show_padding(own.iter().cloned());
-            self.0.insert((start, end), own);
+            self.padding.insert((start, end), own);
             part.show_padding(self.padding_around(module, &(start..end)));
+            self.show_next(module, part, 0);
+            let near = start.saturating_sub(NEIGHBOURHOOD_BYTES)..end.saturating_add(NEIGHBOURHOOD_BYTES);
+            let taken = self.taken.range(near);
+            part.show_taken(taken.map(|(start, end)| TargetAddress(*start)..TargetAddress(*end)));
         }
+    }
+
+    /// Takes down which padding is used.
+    pub fn take(&mut self, runs: &[RunPlan]) {
+        let springboards = runs.iter().filter_map(RunPlan::springboard);
+        self.taken.extend(springboards.map(|springboard| {
+            let Range { start, end } = springboard.range();
+            (start.0, end.0)
+        }));
+    }
+
+    /// What begins behind a function can be of use where its last instruction is shorter than a jump. Functions may be that
+    /// short themselves.
+    fn show_next(&mut self, module: &Module, part: &mut FunctionMap, depth: usize) {
+        const JUMP_BYTES: u64 = 5;
+        let end = part.start().0.saturating_add(part.size());
+        let is_short =
+            |(last, length): (TargetAddress, usize)| (length as u64) < JUMP_BYTES && last.0 + length as u64 == end;
+        let at = module.bias().to_image(TargetAddress(end));
+        let padding = module.padding_after(at).len() as u64;
+        if padding + 1 >= JUMP_BYTES || !part.instructions().last().is_some_and(is_short) {
+            return;
+        }
+        let at = module.bias().to_image(TargetAddress(end + padding));
+        let Some(next) = module.extent_at(at).filter(|next| next.start == at) else {
+            return;
+        };
+        let extent = to_target(module, next.start, next.end);
+        let Some(parts) = self.parts(module, &extent) else {
+            return;
+        };
+        if let Some(mut main) = parts.first().cloned() {
+            if main.size() < JUMP_BYTES && depth < SHORT_FUNCTIONS_MAX {
+                self.show_next(module, &mut main, depth + 1);
+            }
+            part.show_next(Arc::new(main));
+        }
+        self.next = Some((extent, parts));
     }
 
     fn padding_around(&mut self, module: &Module, text: &Range<u64>) -> Vec<Padding> {
@@ -164,7 +224,7 @@ impl Neighbours {
             if extent == *text {
                 continue;
             }
-            let known = self.0.entry((extent.start, extent.end));
+            let known = self.padding.entry((extent.start, extent.end));
             padding.extend_from_slice(known.or_insert_with(|| padding_of(module, &extent)));
         }
         padding

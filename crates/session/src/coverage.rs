@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nanoprobe_patch::{
@@ -24,7 +25,7 @@ use nanoprobe_patch::{
 use nanoprobe_symbols::{AddressRange, Bias, FunctionKind, Module, ModuleKind};
 use nanoprobe_target::{HoleRules, Map};
 
-use crate::code::{Neighbours, parts};
+use crate::code::Neighbours;
 use crate::layout::PAGE_BYTES;
 use crate::placement::{RefusedBecause, spread};
 use crate::probes::Spot;
@@ -110,7 +111,7 @@ pub fn plan_all(module: Module, wanted: Wanted) -> Coverage {
             std::mem::take(&mut piece).settle(&holes, &mut coverage);
         }
         end = end.max(extent.end.0);
-        piece.add(&module, extent, name, wanted, &mut coverage);
+        piece.add(&module, &holes, extent, name, wanted, &mut coverage);
     }
     piece.settle(&holes, &mut coverage);
     coverage.elapsed = begin.elapsed();
@@ -135,7 +136,7 @@ fn functions(module: &Module, coverage: &mut Coverage) -> Vec<(AddressRange, Str
 }
 
 /// The module where the model has it, and the holes around it.
-fn model(module: Module) -> (Module, Vec<Range<u64>>) {
+fn model(module: Module) -> (Module, Arc<[Range<u64>]>) {
     let image = module.image_range();
     let is_fixed = image.start.0 >= PAGE_BYTES;
     let base = match module.kind() {
@@ -176,18 +177,27 @@ struct Piece {
 }
 
 impl Piece {
-    fn add(&mut self, module: &Module, extent: AddressRange, name: String, wanted: Wanted, coverage: &mut Coverage) {
+    fn add(
+        &mut self,
+        module: &Module,
+        holes: &Arc<[Range<u64>]>,
+        extent: AddressRange,
+        name: String,
+        wanted: Wanted,
+        coverage: &mut Coverage,
+    ) {
         let bias = module.bias();
         let extent = bias.to_target(extent.start).0..bias.to_target(extent.end).0;
         let entry = TargetAddress(extent.start);
         coverage.functions += 1;
         self.names.insert(entry, name);
-        let Some(mut parts) = parts(module, &extent) else {
+        let Some(mut parts) = self.neighbours.parts(module, &extent) else {
             coverage.points += 1;
             self.refuse(entry, "its code is not in the file", coverage);
             return;
         };
-        self.neighbours.show_padding(module, &mut parts);
+        self.neighbours.show(module, &mut parts);
+        parts.iter_mut().for_each(|part| part.show_near_memory(holes.clone()));
         let mut points: Vec<Vec<Point>> = parts.iter().map(|_| Vec::new()).collect();
         let mut make = |site, _, condition, position| Ok(point(site, condition, position));
         let asked = match wanted {
@@ -223,6 +233,7 @@ impl Piece {
             coverage.points += points.len();
             self.points += points.len();
             let planned = plan(part, points, &PlanOptions::default());
+            self.neighbours.take(&planned.runs);
             for run in planned.runs {
                 if run.tactic == Tactic::Trap {
                     self.reasons.insert(run.start, why_trap(part, run.start));

@@ -38,6 +38,7 @@ mod session;
 pub mod shims;
 mod signals;
 mod space;
+mod together;
 mod unwinding;
 mod world;
 

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 
 use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::{Enabling as EnablingLayout, OFFSET_RETURNED, ORIGIN_PUSHED_SHIFT};
@@ -21,7 +22,7 @@ use nanoprobe_patch::{
 };
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
-use crate::code::{self, Neighbours, extent_around};
+use crate::code::{Neighbours, extent_around};
 use crate::enable::{Enabling, Enablings, probe_kind};
 use crate::probes::{Place, ProbeList, Spot};
 use crate::returns::{self, ReturnPolicy, ReturnRefusal};
@@ -100,6 +101,9 @@ pub enum RefusedBecause {
     /// The target's text is not what the file says.
     #[error("the text in memory differs from the file: somebody else patched it (a kernel uprobe, a debugger?)")]
     TextDiffers,
+    /// The jump ends with the bytes of the patch behind it, and that one is not there, or another is now.
+    #[error("the patch behind it, whose bytes its jump shares, could not be had or was replaced")]
+    SuccessorGone,
     /// The return address was to be replaced, and may not be.
     #[error("its return address cannot be replaced: {0}")]
     ReturnAddress(ReturnRefusal),
@@ -199,6 +203,7 @@ impl Planner<'_> {
     pub fn place(&mut self, first: usize, hooks: &[Hook]) -> Placement {
         let mut placement = Placement::default();
         let known = self.near.regions();
+        let free = self.near.free();
         let mut runs: Vec<(RunPlan, Function)> = Vec::new();
         for (start, mut group) in self.groups(first, hooks, &mut placement.refused) {
             // A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that
@@ -209,7 +214,7 @@ impl Planner<'_> {
                 placement.replaced.push(TargetAddress(start));
             }
             self.placed.insert(start, (group.members.clone(), group.hooks.clone()));
-            self.plan_group(&group, &mut runs, &mut placement.refused);
+            self.plan_group(&group, &free, &mut runs, &mut placement.refused);
         }
         // Functions may overlap (aliases with other sizes, shared tails): patches must not.
         let functions: BTreeMap<TargetAddress, Function> =
@@ -373,19 +378,26 @@ impl Planner<'_> {
         Ok((module, extent, is_function, Spot::Offset(offset)))
     }
 
-    fn plan_group(&mut self, group: &Group, runs: &mut Vec<(RunPlan, Function)>, refused: &mut Vec<Refused>) {
+    fn plan_group(
+        &mut self,
+        group: &Group,
+        free: &Arc<[Range<u64>]>,
+        runs: &mut Vec<(RunPlan, Function)>,
+        refused: &mut Vec<Refused>,
+    ) {
         let refuse = |site, reason| Refused {
             site,
             function: group.name.clone(),
             reason,
         };
         let module = self.modules.get(group.module);
-        let Some(mut parts) = module.and_then(|module| code::parts(module, &group.extent)) else {
+        let Some(mut parts) = module.and_then(|module| self.neighbours.parts(module, &group.extent)) else {
             refused.push(refuse(None, RefusedBecause::NoCode));
             return;
         };
         if let Some(module) = module {
-            self.neighbours.show_padding(module, &mut parts);
+            self.neighbours.show(module, &mut parts);
+            parts.iter_mut().for_each(|part| part.show_near_memory(free.clone()));
         }
         let mut points: Vec<Vec<Point>> = parts.iter().map(|_| Vec::new()).collect();
         let entry = TargetAddress(group.extent.start);
@@ -494,7 +506,7 @@ impl Planner<'_> {
     }
 
     fn plan_parts(
-        &self,
+        &mut self,
         group: &Group,
         parts: &[FunctionMap],
         points: &[Vec<Point>],
@@ -511,6 +523,7 @@ impl Planner<'_> {
                 continue;
             }
             let planned = plan(part, points, &options);
+            self.neighbours.take(&planned.runs);
             runs.extend(planned.runs.into_iter().map(|run| {
                 (
                     run,

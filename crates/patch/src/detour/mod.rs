@@ -104,6 +104,9 @@ pub struct Built {
     /// after it, when nobody stands on its jump. What lies in front of the first nop is no head, since only a jump leads
     /// there; from the first nop on every start traps.
     pub springboard: Vec<TextRange>,
+    /// Of an `evict` without springboard: the start of the patch directly behind it, with whose bytes its jump ends. This
+    /// one must not be in the text when that one is not there, or another is.
+    pub successor: Option<TargetAddress>,
     /// The code at the detour's address, then its literals.
     pub detour: Vec<u8>,
     /// How many 8-byte literals end it: bytes that are not code.
@@ -198,6 +201,11 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
             overwrite(&mut patched, 0, &jump(run.start, run.constraint, detour)?);
             redirect_boundaries(run, 5, &mut patched, entry, &mut redirects);
         }
+        // The rest of the jump is the successor's.
+        Tactic::Evict if run.successor.is_some() => {
+            overwrite(&mut patched, 0, &jump(run.start, run.constraint, detour)?);
+            redirect_boundaries(run, 5, &mut patched, entry, &mut redirects);
+        }
         Tactic::Evict => {
             let (short, written) = evict(run, detour, &mut redirects)?;
             springboard = written;
@@ -246,6 +254,7 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
         original: run.original.clone(),
         patched,
         springboard,
+        successor: run.successor,
         detour: code,
         literals: composed.code.literals() + composed.descriptor_words,
         form,

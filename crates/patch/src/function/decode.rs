@@ -32,6 +32,10 @@ pub fn analyze(code: &CodeView<'_>, extent: &FunctionExtent) -> FunctionMap {
         undecodable: None,
         usable: size,
         shown_padding: Vec::new(),
+        shown_taken: Vec::new(),
+        evicts: false,
+        near: None,
+        next: None,
     };
     decode_function(&mut map, bytes);
     if map.undecodable.is_none() {

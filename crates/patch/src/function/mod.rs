@@ -9,6 +9,7 @@ mod return_address;
 mod tables;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::TargetAddress;
 
@@ -69,7 +70,19 @@ pub struct FunctionMap {
     usable: u32,
     /// Padding that jumps may use, near the function.
     shown_padding: Vec<Padding>,
+    /// Parts of it that are taken.
+    shown_taken: Vec<Range<TargetAddress>>,
+    /// Instructions may be displaced for the sake of those in front of them.
+    evicts: bool,
+    /// Where detours can lie; `None`: wherever a program can have memory.
+    near: Option<Arc<[Range<u64>]>>,
+    /// The function that begins where this one ends.
+    next: Option<Arc<FunctionMap>>,
 }
+
+/// No program can map memory outside of these addresses (with pages of four levels): libraries lie near the upper end,
+/// and half of what their puns spell is beyond.
+const EVERYWHERE: Range<u64> = 1 << 16..(1 << 47) - 4096;
 
 /// No offset of a branch: what leads there does not lie in this function, or is computed.
 const ELSEWHERE: u32 = u32::MAX;
@@ -245,12 +258,50 @@ impl FunctionMap {
     }
 
     /// Shows padding in which a jump of this function may have a springboard: its own ([`FunctionMap::padding`]), that of
-    /// the functions around it. Without any, planning uses none, and the caller need not care for
-    /// [`crate::Built::springboard`].
+    /// the functions around it. Without any, planning uses none, displaces no instruction but for its own points, and the
+    /// caller need not care for [`crate::Built::springboard`] and [`crate::Built::successor`].
     pub fn show_padding(&mut self, padding: impl IntoIterator<Item = Padding>) {
+        self.evicts = true;
         self.shown_padding.extend(padding);
         self.shown_padding.sort_by_key(|padding| padding.start);
         self.shown_padding.dedup_by_key(|padding| padding.start);
+    }
+
+    /// Tells which padding has springboards of other functions: [`crate::RunPlan::springboard`].
+    pub fn show_taken(&mut self, taken: impl IntoIterator<Item = Range<TargetAddress>>) {
+        self.shown_taken.extend(taken);
+    }
+
+    /// Whether a springboard can have this padding.
+    pub(crate) fn is_taken(&self, range: &Range<TargetAddress>) -> bool {
+        let mut taken = self.shown_taken.iter();
+        taken.any(|taken| taken.start < range.end && range.start < taken.end)
+    }
+
+    /// Whether planning may displace instructions for the sake of those in front of them.
+    pub(crate) fn evicts(&self) -> bool {
+        self.evicts
+    }
+
+    /// Tells where detours can lie ([`crate::NearSpace::free`]), so that no jump is planned that cannot lead there.
+    pub fn show_near_memory(&mut self, free: Arc<[Range<u64>]>) {
+        self.near = Some(free);
+    }
+
+    /// Where detours can lie, as far as is known.
+    pub(crate) fn near_memory(&self) -> &[Range<u64>] {
+        self.near.as_deref().unwrap_or(std::slice::from_ref(&EVERYWHERE))
+    }
+
+    /// Shows the function that begins behind this one, so that its first instructions may be displaced for the sake of this
+    /// one's last. It is of use where it begins within a jump's length.
+    pub fn show_next(&mut self, next: Arc<FunctionMap>) {
+        self.next = Some(next);
+    }
+
+    /// The function that begins behind this one, where that was shown.
+    pub(crate) fn next(&self) -> Option<&FunctionMap> {
+        self.next.as_deref()
     }
 
     /// The padding that jumps of this function may use, ascending.

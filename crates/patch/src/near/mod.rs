@@ -18,9 +18,11 @@
 //! A region is 64 KiB (or what the hole leaves of it, in pages). The first gap that serves is taken, those in pages that
 //! are in use already first, so that few pages are touched.
 
+mod chain;
 mod region;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::{JumpConstraint, PlanOptions, Refusal, RunPlan, Tactic, TargetAddress};
 use region::{Pages, Region};
@@ -151,26 +153,37 @@ impl NearSpace {
         let mut placed = Placed::default();
         let mut pending = runs;
         while !pending.is_empty() {
-            let places = self.place_all(&pending.iter().collect::<Vec<_>>());
-            for (run, place) in std::mem::take(&mut pending).into_iter().zip(places) {
+            let (chains, alone) = chain::chains(std::mem::take(&mut pending));
+            let places = self.place_all(&alone.iter().collect::<Vec<_>>());
+            for (run, place) in alone.into_iter().zip(places) {
                 match place {
                     Some(place) => placed.runs.push((run, place)),
-                    None if run.tactic == Tactic::Trap => {
-                        let (site, tactic) = (run.start, Tactic::Trap);
-                        placed
-                            .refusals
-                            .push((site, Refusal::TacticUnavailable { site, tactic }));
-                    }
+                    None => fall_back(Some(run), options, &mut pending, &mut placed),
+                }
+            }
+            // Behind the others: each opens regions in which there is room for little else.
+            for chain in chains {
+                match self.place_chain(&chain) {
+                    Some(members) => placed.runs.extend(members),
                     None => {
-                        let fallback = run.fallback_under(options);
-                        pending.extend(fallback.runs);
-                        placed.refusals.extend(fallback.refusals);
+                        let mut members = chain.into_iter();
+                        let first = members.next();
+                        pending.extend(members);
+                        fall_back(first, options, &mut pending, &mut placed);
                     }
                 }
             }
         }
         placed.runs.sort_by_key(|(run, _)| run.start);
         placed
+    }
+
+    /// Where detours can lie: what is still free, and the regions that are open, ascending.
+    pub fn free(&self) -> Arc<[Range<u64>]> {
+        let regions = self.regions.iter().map(|region| region.range.clone());
+        let mut free: Vec<Range<u64>> = self.holes.iter().cloned().chain(regions).collect();
+        free.sort_unstable_by_key(|range| range.start);
+        free.into()
     }
 
     /// What is to be mapped, ascending, disjoint, neighbours merged, whole pages.
@@ -190,7 +203,13 @@ impl NearSpace {
     /// Opens a region in which the request can be placed, and says where.
     fn open(&mut self, request: &Request) -> Option<u64> {
         let address = self.find(request)?;
-        let end = address.checked_add(request.length)?;
+        self.open_around(address, request.length)?;
+        Some(address)
+    }
+
+    /// Opens a region around `length` bytes in a hole.
+    fn open_around(&mut self, address: u64, length: u64) -> Option<()> {
+        let end = address.checked_add(length)?;
         let hole = self
             .holes
             .iter()
@@ -206,7 +225,7 @@ impl NearSpace {
         let left = [start..low, high..hole_end].into_iter().filter(|rest| !rest.is_empty());
         self.holes.splice(hole..=hole, left);
         self.regions.push(Region::new(low..high, self.page));
-        Some(address)
+        Some(())
     }
 
     fn find(&self, request: &Request) -> Option<u64> {
@@ -258,13 +277,28 @@ impl NearSpace {
     }
 }
 
+/// What comes instead of a run that has no place.
+fn fall_back(run: Option<RunPlan>, options: &PlanOptions, pending: &mut Vec<RunPlan>, placed: &mut Placed) {
+    let Some(run) = run else { return };
+    if run.tactic == Tactic::Trap {
+        let (site, tactic) = (run.start, Tactic::Trap);
+        placed
+            .refusals
+            .push((site, Refusal::TacticUnavailable { site, tactic }));
+        return;
+    }
+    let fallback = run.fallback_under(options);
+    pending.extend(fallback.runs);
+    placed.refusals.extend(fallback.refusals);
+}
+
 /// What the jump that leads to the detour must satisfy.
 fn jump_constraint(run: &RunPlan) -> JumpConstraint {
     match run.tactic {
         Tactic::Trap => JumpConstraint::FREE,
         Tactic::Evict => run
             .springboard()
-            .map_or(JumpConstraint::FREE, |springboard| springboard.constraint),
+            .map_or(run.constraint, |springboard| springboard.constraint),
         Tactic::Jump | Tactic::Run | Tactic::Pun => run.constraint,
     }
 }

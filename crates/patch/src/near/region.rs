@@ -47,6 +47,29 @@ impl Region {
         }
         // Most regions do not suit at all: one look at the whole range tells.
         request.first_in(self.range.clone())?;
+        match self.find(request, pages) {
+            Ok(address) => {
+                self.place_at(address, request.length);
+                Some(address)
+            }
+            Err(longest) => {
+                self.longest[pages as usize] = longest;
+                None
+            }
+        }
+    }
+
+    /// The lowest suitable place, as [`Region::place`] would take it.
+    pub fn peek(&self, request: &Request, pages: Pages) -> Option<u64> {
+        if self.longest[pages as usize] < request.length {
+            return None;
+        }
+        request.first_in(self.range.clone())?;
+        self.find(request, pages).ok()
+    }
+
+    /// The lowest suitable place, or the length of the longest gap.
+    fn find(&self, request: &Request, pages: Pages) -> Result<u64, u64> {
         let mut longest = 0;
         for gap in &self.gaps {
             let mut rest = gap.clone();
@@ -62,13 +85,11 @@ impl Region {
                     continue;
                 }
                 if let Some(address) = request.first_in(part.start..part.end - request.length + 1) {
-                    self.place_at(address, request.length);
-                    return Some(address);
+                    return Ok(address);
                 }
             }
         }
-        self.longest[pages as usize] = longest;
-        None
+        Err(longest)
     }
 
     /// The lowest part of a range that lies in touched pages; empty, at the range's end, when there is none.

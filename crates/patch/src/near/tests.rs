@@ -11,6 +11,7 @@ fn run(start: u64, boundaries: &[usize], detour_length: usize) -> RunPlan {
         instructions: Vec::new(),
         kept: 0,
         springboards: Vec::new(),
+        successor: None,
         length: 5,
         original: vec![0x90; 5],
         constraint,

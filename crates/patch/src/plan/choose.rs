@@ -16,18 +16,20 @@
 //! to it. Runs do not overlap, so whoever flows into a later site comes through that site's own patch.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use super::displace::{displace, trap};
 use super::shape::{BranchTargets, Followers, JUMP, SHORT_JUMP, Shape, pun_at, shape_at};
 use super::sites::{Site, sites};
+use super::successor::Member;
 use super::{FunctionPlan, PlanOptions, RunPlan, springboard};
 use crate::function::{FunctionMap, Padding};
-use crate::{Point, Refusal, Tactic};
+use crate::{JumpConstraint, Point, Refusal, Tactic};
 
 /// How good a shape is: what a hit costs, and then how likely it finds a place. Best first. The figures are what a hit
 /// costs more than a jump, in nanoseconds, where they were measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Quality {
+pub(super) enum Quality {
     /// A jump, no call in it.
     Jump,
     /// A pun with windows of 64 KiB or more, whose detour executes what it shares bytes with: 0.
@@ -43,30 +45,35 @@ enum Quality {
     EvictWithCall,
     PunWithCall,
     ExtendedWithCall,
-    /// Three or four bytes are punned: a window of 256 bytes or one, that is a page of its own.
+    /// Three or four bytes are punned: a window of 256 bytes or one, that is a page of its own; or bytes are shared with what
+    /// nobody is known to execute.
     NarrowPun,
+    /// The jump lies on the successor's: 5, and 1 for whoever comes to the successor.
+    OnSuccessor,
     /// Whoever comes by a known branch traps, others do not.
     PartlyTrapping,
 }
 
 /// What planning reads.
-struct Planner<'a> {
-    map: &'a FunctionMap,
-    force: Option<Tactic>,
+pub(super) struct Planner<'a> {
+    pub(super) map: &'a FunctionMap,
+    pub(super) force: Option<Tactic>,
     /// Where springboards may lie.
-    padding: &'a [Padding],
+    pub(super) padding: &'a [Padding],
+    /// Where detours may lie.
+    pub(super) near: &'a [Range<u64>],
     /// Sites (by instruction) for which there was no springboard.
-    barred: BTreeSet<usize>,
+    pub(super) barred: BTreeSet<usize>,
 }
 
 /// A run for a site.
-struct Choice {
-    quality: Quality,
+pub(super) struct Choice {
+    pub quality: Quality,
     /// Index of the run's first instruction.
-    first: usize,
-    run: RunPlan,
+    pub first: usize,
+    pub run: RunPlan,
     /// How many of the following sites it covers.
-    covered: usize,
+    pub covered: usize,
 }
 
 /// A run that is planned, and what it covers.
@@ -85,6 +92,7 @@ pub(super) fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -
         map,
         force: options.force,
         padding: map.shown_padding(),
+        near: map.near_memory(),
         barred: BTreeSet::new(),
     };
     let mut round = 1;
@@ -126,41 +134,55 @@ impl Planner<'_> {
         let mut floor = 0;
         let mut previous: Option<Previous> = None;
         while let Some(site) = rest.pop() {
-            let mut before = Vec::new();
-            let chosen = if self.force == Some(Tactic::Trap) {
-                None
+            let unforced = self.force != Some(Tactic::Trap);
+            let own = if unforced {
+                self.choose(&site, &rest, floor)
             } else {
-                let own = self.choose(&site, &rest, floor);
-                let extended = match (&own, &previous) {
-                    (Some(own), _) if own.quality < Quality::Extended => None,
-                    (_, Some(previous)) => self.extend(previous, &site, &rest),
-                    _ => None,
-                };
-                match (own, extended) {
-                    (Some(own), Some(extended)) if own.quality <= extended.quality => Some(own),
-                    (_, Some(extended)) => {
-                        plan.runs.pop();
-                        before = previous.take().map_or(Vec::new(), |previous| previous.sites);
-                        Some(extended)
-                    }
-                    (own, None) => own,
-                }
+                None
             };
+            let extended = match (&own, &previous) {
+                (Some(own), _) if own.quality < Quality::Extended => None,
+                (_, Some(previous)) if unforced => self.extend(previous, &site, &rest),
+                _ => None,
+            };
+            let is_extended = match (&own, &extended) {
+                (Some(own), Some(extended)) => extended.quality < own.quality,
+                (None, extended) => extended.is_some(),
+                (_, None) => false,
+            };
+            let chosen = if is_extended { extended } else { own };
+            let is_good = chosen
+                .as_ref()
+                .is_some_and(|choice| choice.quality < Quality::OnSuccessor);
+            if !is_good && let Some(chain) = self.choose_with_successor(&site, &rest, floor) {
+                for Member { choice, sites } in chain {
+                    let taken = sites.iter().filter(|taken| taken.index > site.index).count();
+                    rest.truncate(rest.len().saturating_sub(taken));
+                    floor = self.end_of(&choice.run);
+                    // In the next function, no site of this one lies behind it.
+                    let is_own = self
+                        .map
+                        .offset(choice.run.start)
+                        .is_some_and(|start| start < map.code_size());
+                    let first = choice.first;
+                    previous = is_own.then_some(Previous { first, sites });
+                    plan.runs.push(choice.run);
+                }
+                continue;
+            }
             if let Some(choice) = chosen {
+                let mut sites = Vec::new();
+                if is_extended {
+                    plan.runs.pop();
+                    sites = previous.take().map_or(Vec::new(), |previous| previous.sites);
+                }
                 let following = rest.split_off(rest.len() - choice.covered);
-                before.push(site);
-                before.extend(following.into_iter().rev());
-                previous = Some(Previous {
-                    first: choice.first,
-                    sites: before,
-                });
-                floor = choice
-                    .run
-                    .claimed_end()
-                    .offset_from(map.start())
-                    .and_then(|end| u32::try_from(end).ok())
-                    .unwrap_or(u32::MAX);
+                sites.push(site);
+                sites.extend(following.into_iter().rev());
+                floor = self.end_of(&choice.run);
                 plan.runs.push(choice.run);
+                let first = choice.first;
+                previous = Some(Previous { first, sites });
                 continue;
             }
             previous = None;
@@ -184,6 +206,12 @@ impl Planner<'_> {
             }
         }
         plan
+    }
+
+    /// The offset behind what a run takes.
+    fn end_of(&self, run: &RunPlan) -> u32 {
+        let end = run.claimed_end().offset_from(self.map.start());
+        end.and_then(|end| u32::try_from(end).ok()).unwrap_or(u32::MAX)
     }
 
     /// The best run over a site that starts at or behind `floor`. `rest`: the sites behind it, the next one last.
@@ -224,11 +252,13 @@ impl Planner<'_> {
     }
 
     /// Every shape that starts with instruction `first` and contains instruction `site`, the best first.
-    fn shapes(&self, first: usize, site: usize) -> Vec<(Quality, Shape)> {
+    pub(super) fn shapes(&self, first: usize, site: usize) -> Vec<(Quality, Shape)> {
         let map = self.map;
         let with_call = |shape: &Shape, without, with| if shape.avoided { with } else { without };
-        let run = shape_at(map, first, site, JUMP, BranchTargets::Refuse)
-            .map(|shape| (with_call(&shape, Quality::Jump, Quality::JumpWithCall), shape));
+        let run = shape_at(map, first, site, JUMP, BranchTargets::Refuse).map(|shape| match shape.keeps_unreached {
+            true => (Quality::NarrowPun, shape),
+            false => (with_call(&shape, Quality::Jump, Quality::JumpWithCall), shape),
+        });
         let puns = [Followers::Copied, Followers::Executed].map(|followers| {
             let shape = pun_at(map, first, site, followers)?;
             let quality = if shape.punned > 2 {
@@ -248,7 +278,7 @@ impl Planner<'_> {
         let partly =
             shape_at(map, first, site, JUMP, BranchTargets::BehindJump).map(|shape| (Quality::PartlyTrapping, shape));
         let [copied, executed] = puns;
-        let mut shapes: Vec<(Quality, Shape)> = [run, copied, executed, evict, partly].into_iter().flatten().collect();
+        let mut shapes: Vec<(Quality, Shape)> = [copied, executed, run, evict, partly].into_iter().flatten().collect();
         shapes.retain(|(_, shape)| self.force.is_none_or(|tactic| tactic == shape.tactic()));
         shapes.sort_by_key(|(quality, _)| *quality);
         shapes
@@ -277,6 +307,9 @@ impl Planner<'_> {
         let attempts = [BranchTargets::Refuse, BranchTargets::BehindJump];
         attempts.into_iter().find_map(|targets| {
             let shape = shape_at(self.map, previous.first, site.index, JUMP, targets)?;
+            if shape.keeps_unreached {
+                return None;
+            }
             let quality = match targets {
                 BranchTargets::Refuse if shape.avoided => Quality::ExtendedWithCall,
                 BranchTargets::Refuse => Quality::Extended,
@@ -295,10 +328,24 @@ impl Planner<'_> {
         })
     }
 
+    /// Whether there is near memory where a jump at the run's start must lead. Nearly always, unless it puns.
+    pub(super) fn has_place(&self, run: &RunPlan, constraint: JumpConstraint) -> bool {
+        if constraint.punned() == 0 {
+            return true;
+        }
+        let window = constraint.window();
+        let behind = run.start.0.saturating_add(u64::from(JUMP));
+        let starts = run.detour_starts(run.detour_length);
+        let low = behind.saturating_add_signed(window.start).max(starts.start.0);
+        let high = behind.saturating_add_signed(window.end).min(starts.end.0);
+        let first = self.near.partition_point(|hole| hole.end <= low);
+        low < high && self.near.get(first).is_some_and(|hole| hole.start < high)
+    }
+
     /// The run of a shape over `sites` and those of `rest` that it reaches, with their number. `None` when it cannot be
     /// moved, has no springboard, or claims text in which another site lies: a padding nop is not executed any more, a
     /// punned instruction must stay as it is, so neither can have handlers.
-    fn cover(&self, shape: &Shape, sites: &[Site], rest: &[Site]) -> Option<(RunPlan, usize)> {
+    pub(super) fn cover(&self, shape: &Shape, sites: &[Site], rest: &[Site]) -> Option<(RunPlan, usize)> {
         let map = self.map;
         let covered = rest.iter().rev().take_while(|other| other.index < shape.behind).count();
         let next_site = rest
@@ -310,14 +357,14 @@ impl Planner<'_> {
             return None;
         }
         let mut springboards = Vec::new();
-        if shape.tactic() == Tactic::Evict {
+        if shape.jump == SHORT_JUMP {
             let start = map.address(map.code().get(shape.first)?.offset);
             springboards = springboard::candidates(start, shape.constraint.has_boundary_at(1), self.padding);
             // A run that reaches into padding needs some for itself.
             let own = start..map.address(shape.claimed_end());
             springboards.retain(|springboard| {
                 let range = springboard.range();
-                range.end <= own.start || own.end <= range.start
+                (range.end <= own.start || own.end <= range.start) && !map.is_taken(&range)
             });
             if springboards.is_empty() {
                 return None;
@@ -325,6 +372,7 @@ impl Planner<'_> {
         }
         let sites: Vec<&Site> = sites.iter().chain(rest.iter().rev().take(covered)).collect();
         let run = displace(map, shape, &sites, springboards).ok()?;
-        Some((run, covered))
+        let has_place = shape.jump == SHORT_JUMP || self.has_place(&run, run.constraint);
+        has_place.then_some((run, covered))
     }
 }

@@ -35,6 +35,7 @@ fn trap_at(displaced: Displaced, filled: usize, inside: Vec<Range<TargetAddress>
         instructions: vec![displaced],
         kept: 0,
         springboards: Vec::new(),
+        successor: None,
         constraint: JumpConstraint::FREE,
         padding_boundaries: Vec::new(),
         detour_length: 0,
@@ -92,6 +93,7 @@ pub(super) fn displace(
         instructions,
         kept: shape.back - shape.behind,
         springboards,
+        successor: shape.on_successor.then(|| map.address(shape.end)),
         length: (shape.back_end - offset) as usize,
         original: map
             .bytes_at(offset..patch_end.max(offset + shape.jump).min(shape.claimed_end()))

@@ -6,6 +6,7 @@ mod reconcile;
 mod shape;
 mod sites;
 mod springboard;
+mod successor;
 
 use std::ops::Range;
 
@@ -53,6 +54,9 @@ pub struct RunPlan {
     pub constraint: JumpConstraint,
     /// For an `evict`: where its short jump may lead. The first is used; the others are for [`reconcile`].
     pub springboards: Vec<Springboard>,
+    /// For an `evict` without springboard: the instruction directly behind it, at which another run starts. Its jump's
+    /// first bytes are the last ones of this run's jump, so the two are placed together, and go together.
+    pub successor: Option<TargetAddress>,
     /// Starts of padding nops inside the patch. They are not copied: who arrives there goes on behind the patch.
     pub padding_boundaries: Vec<TargetAddress>,
     /// The detour's length in bytes, at most.
@@ -78,6 +82,8 @@ impl RunPlan {
     pub fn claimed_end(&self) -> TargetAddress {
         let jump = match self.tactic {
             Tactic::Trap => self.start,
+            // The rest of its jump is the successor's.
+            Tactic::Evict if self.successor.is_some() => self.start,
             Tactic::Evict => TargetAddress(self.start.0.saturating_add(2)),
             Tactic::Jump | Tactic::Run | Tactic::Pun => TargetAddress(self.start.0.saturating_add(5)),
         };
@@ -93,6 +99,11 @@ impl RunPlan {
     /// For an `evict`: the springboard that is used.
     pub fn springboard(&self) -> Option<&Springboard> {
         self.springboards.first().filter(|_| self.tactic == Tactic::Evict)
+    }
+
+    /// Whether nothing fires in it: it is there for the sake of the run in front of it.
+    pub fn is_silent(&self) -> bool {
+        self.instructions.iter().all(|displaced| displaced.points.is_empty())
     }
 
     /// The same points in the next best way: for a run whose jump found no place. The alternative, else traps. Repeated,

@@ -22,7 +22,7 @@ use crate::{Refusal, Tactic, TargetAddress};
 /// `evict` a springboard of its own. Every point is in exactly one run afterwards, or refused. `taken`: text that patches
 /// of earlier plans have, which stay.
 pub fn reconcile(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>], options: &PlanOptions) -> FunctionPlan {
-    let mut plan = disjoint(runs);
+    let mut plan = disjoint(without_taken(runs, taken));
     let (runs, homeless) = springboard::assign(std::mem::take(&mut plan.runs), taken);
     plan.runs = runs;
     for run in homeless {
@@ -32,6 +32,16 @@ pub fn reconcile(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>], options: &P
     }
     plan.runs.sort_by_key(|run| run.start);
     plan
+}
+
+/// Without what is displaced for another's sake only and is somebody else's already. Who needs it finds out when it is placed.
+fn without_taken(mut runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> Vec<RunPlan> {
+    if runs.iter().any(RunPlan::is_silent) {
+        let overlaps =
+            |run: &RunPlan, range: &Range<TargetAddress>| run.start < range.end && range.start < run.claimed_end();
+        runs.retain(|run| !run.is_silent() || !taken.iter().any(|range| overlaps(run, range)));
+    }
+    runs
 }
 
 fn disjoint(mut runs: Vec<RunPlan>) -> FunctionPlan {
@@ -53,6 +63,13 @@ fn disjoint(mut runs: Vec<RunPlan>) -> FunctionPlan {
 /// Resolves runs that overlap in a chain.
 fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
     let mut merged = merge(cluster, &mut plan.refusals);
+    if merged.len() > 1 && merged.iter().any(RunPlan::is_silent) {
+        merged.retain(|run| !run.is_silent());
+        let others = disjoint(merged);
+        plan.runs.extend(others.runs);
+        plan.refusals.extend(others.refusals);
+        return;
+    }
     if merged.len() > 1 {
         let mut traps = Vec::new();
         for run in merged {
@@ -144,6 +161,7 @@ fn same_shape(left: &RunPlan, right: &RunPlan) -> bool {
     left.start == right.start
         && left.length == right.length
         && left.kept == right.kept
+        && left.successor == right.successor
         && left.tactic == right.tactic
         && left.constraint == right.constraint
         && left.padding_boundaries == right.padding_boundaries

@@ -39,10 +39,14 @@ pub(super) struct Shape {
     pub back_end: u32,
     /// The detour jumps back to bytes that the jump shares with what follows.
     pub shared: bool,
+    /// The jump's last bytes are those of the successor's jump.
+    pub on_successor: bool,
+    /// Some of the jump's bytes are those of data, or of code that nobody knows the way to.
+    pub keeps_unreached: bool,
 }
 
 impl Shape {
-    fn new(first: usize, start: u32, jump: u32) -> Shape {
+    pub(super) fn new(first: usize, start: u32, jump: u32) -> Shape {
         Shape {
             first,
             behind: first,
@@ -56,11 +60,13 @@ impl Shape {
             back: first,
             back_end: start,
             shared: false,
+            on_successor: false,
+            keeps_unreached: false,
         }
     }
 
     /// No instruction that stays in place is executed in the detour.
-    fn all_displaced(self) -> Shape {
+    pub(super) fn all_displaced(self) -> Shape {
         Shape {
             back: self.behind,
             back_end: self.end,
@@ -69,7 +75,7 @@ impl Shape {
     }
 
     pub fn tactic(&self) -> Tactic {
-        if self.jump == SHORT_JUMP {
+        if self.jump == SHORT_JUMP || self.on_successor {
             Tactic::Evict
         } else if self.punned != 0 {
             Tactic::Pun
@@ -78,6 +84,12 @@ impl Shape {
         } else {
             Tactic::Run
         }
+    }
+
+    /// Bytes from its start to its end.
+    pub fn length_from(&self, map: &FunctionMap) -> u32 {
+        let first = map.code().get(self.first);
+        first.map_or(0, |first| self.end - first.offset)
     }
 
     /// Offset behind the text that the patch needs for itself.
@@ -210,17 +222,8 @@ pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize, followers: Fo
             .constraint
             .with_punned((shape.end - start) as usize + index, *byte);
     }
-    let window = shape.constraint.window();
-    let behind = i128::from(map.address(start + JUMP).0);
-    let reaches = |distance: i64| behind + i128::from(distance);
-    let in_space = reaches(window.end) > LOWEST && reaches(window.start) < HIGHEST;
-    in_space.then_some(shape)
+    Some(shape)
 }
-
-/// No program can map memory outside of these addresses (with pages of four levels): libraries lie near the upper end,
-/// and half of what their puns spell is beyond.
-const LOWEST: i128 = 1 << 16;
-const HIGHEST: i128 = (1 << 47) - 4096;
 
 /// Has the detour execute all instructions that begin among the jump's bytes.
 fn copy_followers(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape> {
@@ -243,12 +246,12 @@ fn copy_followers(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Sha
 }
 
 /// Better left in place, where there is a choice.
-fn is_avoided(kind: Kind) -> bool {
+pub(super) fn is_avoided(kind: Kind) -> bool {
     matches!(kind, Kind::System | Kind::Call)
 }
 
 /// Lengthens a run that ends in an unconditional transfer by the padding behind it: first bytes that nobody executes
-/// (int3, zeros), then nops. Nops are boundaries; int3 behind nops would be, too, and cannot be imitated.
+/// (int3, zeros; those that nobody is known to execute keep their values), then nops. Nops are boundaries; int3 behind nops would be, too, and cannot be imitated.
 fn take_padding(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape> {
     let mut next = shape.behind;
     shape.padded = true;
@@ -267,6 +270,14 @@ fn take_padding(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape
             }
             Some(Kind::Breakpoint) if shape.padding.is_empty() => {}
             None if shape.padding.is_empty() && (map.code_size()..map.usable()).contains(&shape.end) => {
+                shape.end += 1;
+                continue;
+            }
+            // Data, or code that nobody knows the way to: it stays as it is.
+            None if shape.padding.is_empty() && map.is_followed() && shape.end < map.code_size() => {
+                let byte = *map.bytes_at(shape.end..shape.end + 1).first()?;
+                shape.constraint = shape.constraint.with_punned((shape.end - start) as usize, byte);
+                shape.keeps_unreached = true;
                 shape.end += 1;
                 continue;
             }

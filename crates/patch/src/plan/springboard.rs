@@ -78,9 +78,14 @@ pub(super) fn candidates(site: TargetAddress, boundary: bool, padding: &[Padding
     let near = near
         .take_while(|padding| padding.start < highest)
         .filter(|padding| padding.end() > lowest);
-    let mut all: Vec<Springboard> = near.flat_map(|padding| places(padding).filter(reaches)).collect();
+    let all = near.flat_map(|padding| {
+        places(padding)
+            .filter(reaches)
+            .map(|place| (place.start < kept_free(padding), place))
+    });
+    let mut all: Vec<(bool, Springboard)> = all.collect();
     let distance = |springboard: &Springboard| springboard.jump.0.abs_diff(site.0);
-    all.sort_by_key(|springboard| (springboard.constraint.rank(), distance(springboard)));
+    all.sort_by_key(|(in_the_way, springboard)| (*in_the_way, springboard.constraint.rank(), distance(springboard)));
     // First those that do not overlap a better one: the others are of use only where it is taken.
     let mut disjoint: Vec<Springboard> = Vec::new();
     let overlaps = |kept: &[Springboard], range: &Range<TargetAddress>| {
@@ -88,7 +93,7 @@ pub(super) fn candidates(site: TargetAddress, boundary: bool, padding: &[Padding
         kept.any(|kept| kept.start < range.end && range.start < kept.end)
     };
     let mut others = Vec::new();
-    for springboard in all {
+    for (_, springboard) in all {
         if disjoint.len() >= CANDIDATES_MAX || overlaps(&disjoint, &springboard.range()) {
             others.push(springboard);
         } else {
@@ -98,6 +103,11 @@ pub(super) fn candidates(site: TargetAddress, boundary: bool, padding: &[Padding
     disjoint.extend(others);
     disjoint.truncate(CANDIDATES_MAX);
     disjoint
+}
+
+/// A `ret` in front of padding has its jump in the first four bytes of it, and no other way where a branch leads to it.
+fn kept_free(padding: &Padding) -> TargetAddress {
+    TargetAddress(padding.start.0.saturating_add(u64::from(JUMP) - 1))
 }
 
 /// Every place for a springboard in some padding. Its first byte is not a place for a jump: a call that does not return
@@ -155,6 +165,10 @@ impl Claims {
     }
 }
 
+fn needs_springboard(run: &RunPlan) -> bool {
+    run.tactic == Tactic::Evict && run.successor.is_none()
+}
+
 /// Gives every `evict` its springboard, the first of those it has left afterwards. The second list is of those for which
 /// there was none. `taken`: text that others have.
 pub(super) fn assign(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> (Vec<RunPlan>, Vec<RunPlan>) {
@@ -167,7 +181,7 @@ pub(super) fn assign(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>]) -> (Vec
     }
     // Those with the least choice first.
     let mut order: Vec<usize> = (0..runs.len()).collect();
-    order.retain(|index| runs.get(*index).is_some_and(|run| run.tactic == Tactic::Evict));
+    order.retain(|index| runs.get(*index).is_some_and(needs_springboard));
     order.sort_by_key(|index| runs.get(*index).map_or(0, |run| run.springboards.len()));
     let mut runs: Vec<Option<RunPlan>> = runs.into_iter().map(Some).collect();
     let mut homeless = Vec::new();

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses its part")]
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
@@ -145,6 +146,13 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
             }
             built.patched.len()
         }
+        // The rest of its jump is the successor's.
+        Tactic::Evict if run.successor.is_some() => {
+            assert!((1..5).contains(&run.length), "{name}");
+            assert_eq!(built.patched.len(), run.length, "{name}");
+            assert_eq!(run.successor, Some(run.end()), "{name}");
+            run.length
+        }
         Tactic::Evict => 2,
         Tactic::Pun => displaced.iter().map(|displaced| displaced.bytes.len()).sum(),
         _ => 5,
@@ -222,6 +230,54 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
             .find(|(address, _, patched)| (address.0..address.0 + patched.len() as u64).contains(&redirect.from.0));
         let (address, _, patched) = piece.unwrap_or_else(|| panic!("{name}: {redirect:x?}"));
         assert!(is_trapping_byte(patched[(redirect.from.0 - address.0) as usize]));
+    }
+}
+
+/// All patches of a plan together: no two disagree about a byte, every jump leads to its detour, and every instruction of
+/// the function is whole, or is a patch's start, or traps and is redirected.
+pub fn check_together<'a>(
+    text: &dyn Fn(Range<u64>) -> &'a [u8],
+    map: &FunctionMap,
+    all: &[(RunPlan, TargetAddress, Built)],
+) {
+    let mut patched: BTreeMap<u64, u8> = BTreeMap::new();
+    for (_, _, built) in all {
+        for (address, _, bytes) in written(built) {
+            for (at, byte) in (address.0..).zip(bytes) {
+                assert_eq!(
+                    *patched.entry(at).or_insert(*byte),
+                    *byte,
+                    "{}: two want {at:x}",
+                    built.address
+                );
+            }
+        }
+    }
+    let byte = |at: u64| patched.get(&at).copied().unwrap_or_else(|| text(at..at + 1)[0]);
+    for (run, detour, built) in all.iter().filter(|(run, _, _)| run.tactic != Tactic::Trap) {
+        let at = run.jump().0;
+        let displacement = i32::from_le_bytes([1, 2, 3, 4].map(|offset| byte(at + offset)));
+        let target = (at + 5).wrapping_add_signed(i64::from(displacement));
+        assert_eq!((byte(at), target), (0xe9, detour.0), "{}", run.start);
+        assert!(
+            run.successor
+                .is_none_or(|next| all.iter().any(|(other, _, _)| other.start == next))
+        );
+        assert_eq!(built.successor, run.successor);
+    }
+    for (start, length) in map
+        .instructions()
+        .filter(|(start, _)| patched.range(start.0..start.0 + 15).next().is_some())
+    {
+        let range = start.0..start.0 + length as u64;
+        let is_whole = range.clone().map(byte).eq(text(range).iter().copied());
+        let is_start = all
+            .iter()
+            .any(|(run, _, _)| run.start == start && run.tactic != Tactic::Trap);
+        let redirects = || all.iter().flat_map(|(_, _, built)| &built.redirects);
+        let is_trap = || is_trapping_byte(byte(start.0)) && redirects().any(|redirect| redirect.from == start);
+        let is_dead = text(start.0..start.0 + 1) == [0xcc];
+        assert!(is_whole || is_start || is_trap() || is_dead, "{start}");
     }
 }
 

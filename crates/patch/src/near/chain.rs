@@ -1,0 +1,143 @@
+//! Detours whose jumps share bytes: see `plan/successor.rs`.
+//!
+//! ```text
+//!   first    e9 x0 |                   x0: free; the rest of the displacement is the second one's jump: d1 d0 e9 x0
+//!   second         e9 d0 d1 d2 d3      d0, d1: as the first one's place has them; d2, d3: free
+//! ```
+//!
+//! So the first detour has a choice of places that is as good as that of any pun whose bytes are free, and each of them
+//! leaves to the second one a place in every 2^8, 2^16 or 2^24 bytes: of the latter one page is used, if need be, for one
+//! detour. Those of neighbouring sites lie near to each other, since their distances to the first ones' region are similar.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{NearSpace, Pages, Request};
+use crate::{RunPlan, Tactic, TargetAddress};
+
+/// Places for the first detour that are tried: in open regions, and in holes.
+const REGIONS_MAX: usize = 8;
+const IN_HOLES_MAX: i64 = 32;
+
+/// Runs that are placed together, in the order of their addresses.
+pub(super) type Chain = Vec<RunPlan>;
+
+/// Takes apart what must be placed together and what is on its own. What was displaced only for another's sake, and is not
+/// needed any more, is left out.
+pub(super) fn chains(runs: Vec<RunPlan>) -> (Vec<Chain>, Vec<RunPlan>) {
+    if !runs.iter().any(|run| run.successor.is_some() || run.is_silent()) {
+        return (Vec::new(), runs);
+    }
+    let successors: HashSet<TargetAddress> = runs.iter().filter_map(|run| run.successor).collect();
+    let mut firsts = Vec::new();
+    let mut behind: BTreeMap<TargetAddress, RunPlan> = BTreeMap::new();
+    let mut alone = Vec::new();
+    for run in runs {
+        let is_jump = run.successor.is_some() || matches!(run.tactic, Tactic::Jump | Tactic::Run | Tactic::Pun);
+        if is_jump && successors.contains(&run.start) {
+            behind.insert(run.start, run);
+        } else if run.successor.is_some() {
+            firsts.push(run);
+        } else if !run.is_silent() {
+            alone.push(run);
+        }
+    }
+    // From the highest to the lowest, as everything is placed.
+    firsts.sort_by_key(|run| std::cmp::Reverse(run.start));
+    let chains = firsts.into_iter().map(|first| {
+        let mut chain = vec![first];
+        while let Some(next) = chain
+            .last()
+            .and_then(|run| run.successor)
+            .and_then(|next| behind.remove(&next))
+        {
+            chain.push(next);
+        }
+        chain
+    });
+    let chains: Vec<Chain> = chains.collect();
+    alone.extend(behind.into_values().filter(|run| !run.is_silent()));
+    (chains, alone)
+}
+
+impl NearSpace {
+    /// Places a whole chain; the runs come back with the constraints that their places satisfy.
+    pub(super) fn place_chain(&mut self, chain: &[RunPlan]) -> Option<Vec<(RunPlan, TargetAddress)>> {
+        let mut chain = chain.to_vec();
+        // The last one's successor is missing: somebody else has displaced it, or it traps.
+        if chain.len() < 2 || chain.last()?.successor.is_some() {
+            return None;
+        }
+        for index in (0..chain.len() - 1).rev() {
+            let behind = chain.get(index + 1)?.constraint;
+            let run = chain.get_mut(index)?;
+            run.constraint = run.constraint.over(run.length, behind);
+        }
+        let mut placed = Vec::with_capacity(chain.len());
+        let mut rest = chain.into_iter().peekable();
+        while let Some(run) = rest.next() {
+            let place = match rest.peek_mut() {
+                Some(next) => {
+                    let place = self.place_before(&run, next)?;
+                    next.constraint = next.constraint.under(run.length, displacement(&run, place)?);
+                    place
+                }
+                None => self.place(&run, run.detour_length)?,
+            };
+            placed.push((run, place));
+        }
+        Some(placed)
+    }
+
+    /// A place for a run that leaves one to the next.
+    fn place_before(&mut self, run: &RunPlan, next: &RunPlan) -> Option<TargetAddress> {
+        let request = Request::of(run, run.detour_length)?;
+        let leaves_room = |space: &NearSpace, address: u64| {
+            let mut next = next.clone();
+            let Some(displacement) = displacement(run, TargetAddress(address)) else {
+                return false;
+            };
+            next.constraint = next.constraint.under(run.length, displacement);
+            Request::of(&next, next.detour_length).is_some_and(|request| space.has_place(&request))
+        };
+        // The newest: those of other chains, where most is free. The older ones are full of gaps that are too short.
+        let newest = self.regions.len().saturating_sub(REGIONS_MAX)..self.regions.len();
+        for pages in [Pages::Touched, Pages::All] {
+            for index in newest.clone().rev() {
+                let place = self.regions.get(index).and_then(|region| region.peek(&request, pages));
+                if let Some(address) = place.filter(|address| leaves_room(self, *address)) {
+                    self.regions.get_mut(index)?.place_at(address, request.length);
+                    return Some(TargetAddress(address));
+                }
+            }
+        }
+        let window = request.constraint.window();
+        let step = ((window.end - window.start) / IN_HOLES_MAX).max(1);
+        let mut last = None;
+        for number in 0..IN_HOLES_MAX {
+            // Not from a step's start, for the predictors' sake: see ALIAS_DISTANCE.
+            let from = window.start + number * step + (step / 2).min(super::ALIAS_DISTANCE);
+            let Some(address) = self.find_within(&request, from..window.end) else {
+                break;
+            };
+            if last != Some(address) && leaves_room(self, address) {
+                self.open_around(address, request.length)?;
+                self.regions.last_mut()?.place_at(address, request.length);
+                return Some(TargetAddress(address));
+            }
+            last = Some(address);
+        }
+        None
+    }
+
+    fn has_place(&self, request: &Request) -> bool {
+        let in_region = self
+            .regions
+            .iter()
+            .any(|region| region.peek(request, Pages::All).is_some());
+        in_region || self.find(request).is_some()
+    }
+}
+
+fn displacement(run: &RunPlan, detour: TargetAddress) -> Option<i32> {
+    detour.displacement_from(run.jump().checked_add(5)?)
+}

@@ -1,0 +1,103 @@
+//! Patches that share bytes: which of them may be in the text without which. Pure.
+//!
+//! The jump of an `evict` without springboard ends with the first bytes of the patch behind it, its successor (see
+//! [`nanoprobe_patch::Built::successor`]). So it is right only while that very patch is there:
+//!
+//! ```text
+//!   e9 | e9 d0 d1 d2 d3     both: fine
+//!   c3 | e9 d0 d1 d2 d3     the successor alone: fine
+//!   e9 | 31 c0 0f b6 17     the first alone: a jump to nowhere
+//! ```
+//!
+//! A chain of them ends with a patch that needs no other. Whoever writes patches or takes them back asks here first.
+
+use std::collections::{HashMap, HashSet};
+
+use nanoprobe_patch::TargetAddress;
+
+use crate::placement::Patch;
+
+/// Who needs whom: from a patch's address to its successor's.
+#[derive(Debug, Default)]
+pub struct Links(HashMap<TargetAddress, TargetAddress>);
+
+impl Links {
+    /// Those of some patches.
+    pub fn of<'a>(patches: impl IntoIterator<Item = &'a Patch>) -> Links {
+        let link = |patch: &Patch| Some((patch.built.address, patch.built.successor?));
+        Links(patches.into_iter().filter_map(link).collect())
+    }
+
+    /// The patches that may not stay, or come, where `is_there` says which others are: those whose successor is not, and
+    /// those that need them in turn.
+    pub fn torn(&self, is_there: impl Fn(TargetAddress) -> bool) -> HashSet<TargetAddress> {
+        let mut torn = HashSet::new();
+        loop {
+            let is_torn = |next: &TargetAddress| !is_there(*next) || torn.contains(next);
+            let more = self
+                .0
+                .iter()
+                .filter(|(from, next)| !torn.contains(*from) && is_torn(next));
+            let more: Vec<TargetAddress> = more.map(|(from, _)| *from).collect();
+            if more.is_empty() {
+                return torn;
+            }
+            torn.extend(more);
+        }
+    }
+
+    /// The patches that may not go, where `stays` says which others stay: the successors of those, and theirs in turn.
+    pub fn held(&self, stays: impl Fn(TargetAddress) -> bool) -> HashSet<TargetAddress> {
+        let mut held: HashSet<TargetAddress> = HashSet::new();
+        loop {
+            let more = self.0.iter().filter(|(from, _)| stays(**from) || held.contains(*from));
+            let before = held.len();
+            let more: Vec<TargetAddress> = more.map(|(_, next)| *next).collect();
+            held.extend(more);
+            if held.len() == before {
+                return held;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 1 needs 2, 2 needs 4; 8 needs 9; 20 needs nobody.
+    fn links() -> Links {
+        let pairs = [(1, 2), (2, 4), (8, 9)];
+        Links(
+            pairs
+                .map(|(from, next)| (TargetAddress(from), TargetAddress(next)))
+                .into(),
+        )
+    }
+
+    fn sorted(addresses: HashSet<TargetAddress>) -> Vec<u64> {
+        let mut addresses: Vec<u64> = addresses.into_iter().map(|address| address.0).collect();
+        addresses.sort_unstable();
+        addresses
+    }
+
+    #[test]
+    fn who_needs_what_is_not_there_does_not_come() {
+        let torn = |missing: &[u64]| sorted(links().torn(|address| !missing.contains(&address.0)));
+        assert_eq!(torn(&[]), []);
+        assert_eq!(torn(&[20, 1, 8]), []);
+        assert_eq!(torn(&[4]), [1, 2]);
+        assert_eq!(torn(&[2]), [1]);
+        assert_eq!(torn(&[4, 9]), [1, 2, 8]);
+    }
+
+    #[test]
+    fn what_somebody_needs_does_not_go() {
+        let held = |staying: &[u64]| sorted(links().held(|address| staying.contains(&address.0)));
+        assert_eq!(held(&[]), []);
+        assert_eq!(held(&[4, 9, 20]), []);
+        assert_eq!(held(&[1]), [2, 4]);
+        assert_eq!(held(&[2]), [4]);
+        assert_eq!(held(&[8, 2]), [4, 9]);
+    }
+}
