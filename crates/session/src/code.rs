@@ -186,7 +186,7 @@ impl Neighbours {
         let is_short =
             |(last, length): (TargetAddress, usize)| (length as u64) < JUMP_BYTES && last.0 + length as u64 == end;
         let at = module.bias().to_image(TargetAddress(end));
-        let padding = module.padding_after(at).len() as u64;
+        let padding = module.padding_after(at).len();
         if padding + 1 >= JUMP_BYTES || !part.instructions().last().is_some_and(is_short) {
             return;
         }
