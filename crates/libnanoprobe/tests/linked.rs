@@ -151,6 +151,13 @@ forks: 50 good
     assert_eq!(built.run(&program), expected);
 }
 
+#[test]
+fn probes_come_and_go_under_four_threads() {
+    let built = Built::new();
+    let program = built.compile("cc", "stress.c");
+    assert_eq!(built.run_with(&program, &["100"]), "0 idle, 0 left, 0 changed\n");
+}
+
 /// `examples/faults.c` on a program that knows nothing of it.
 #[test]
 fn faults_are_injected_into_python() {

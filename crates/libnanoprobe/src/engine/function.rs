@@ -133,8 +133,9 @@ impl Function {
 
     fn points(&self, state: &SiteState) -> Vec<Point> {
         let address = state.site.address;
-        // A call that is emulated writes its return address where an entry's frame would be.
-        let position = if address == self.extent.start && !state.wanted().emulates {
+        // A call that is emulated writes its return address where an entry's frame would be; and a detour may be hit when
+        // the first post-handler has come already, and its own detour has not.
+        let position = if address == self.extent.start && state.site.emulation == 0 {
             Position::Entry
         } else {
             Position::Inside

@@ -19,8 +19,6 @@ pub struct Wanted {
     pub trap: bool,
     /// Somebody has a post-handler, which runs in the detour.
     pub behind: bool,
-    /// Somebody has one, and the instruction is emulated in front of it.
-    pub emulates: bool,
 }
 
 /// `enum np_kind`: what a member was registered as.
@@ -127,7 +125,6 @@ impl SiteState {
             active: enabled().next().is_some(),
             trap: enabled().any(|member| member.trap),
             behind: self.site.emulation == 0 && enabled().any(|member| member.entry.post.is_some()),
-            emulates: self.site.emulation != 0 && enabled().any(|member| member.entry.post.is_some()),
         }
     }
 
