@@ -273,8 +273,13 @@ fn take_padding(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape
                 shape.end += 1;
                 continue;
             }
-            // Data, or code that nobody knows the way to: it stays as it is.
-            None if shape.padding.is_empty() && map.is_followed() && shape.end < map.code_size() => {
+            // Data, or code that nobody knows the way to: it stays as it is. A short jump's only byte says where the
+            // springboard lies, and cannot.
+            None if shape.jump == JUMP
+                && shape.padding.is_empty()
+                && map.is_followed()
+                && shape.end < map.code_size() =>
+            {
                 let byte = *map.bytes_at(shape.end..shape.end + 1).first()?;
                 shape.constraint = shape.constraint.with_punned((shape.end - start) as usize, byte);
                 shape.keeps_unreached = true;
