@@ -204,16 +204,17 @@ pub(crate) fn has_queued(tid: ThreadId, signals: u64) -> Result<bool, Errno> {
 
 /// The next event of one thread that we trace, if there is one by now. ECHILD: the thread is not (or no longer) ours.
 /// With `keep_end` the end of the thread stays to be collected: for a child of ours, whose status somebody wants.
+///
+/// A thread that is about to receive a signal is reported at every look until it is resumed. Its stop is not collected: if
+/// we are killed before we have handed the signal on, the kernel delivers one whose stop was not collected, and drops one
+/// whose stop was. Behind an `int3` the thread would then go on in the middle of an instruction.
 pub(crate) fn poll_event(tid: ThreadId, keep_end: bool) -> Result<Option<Event>, Errno> {
     // Both kinds in one call: asked for stops alone, the kernel answers for an ended thread that there is none such.
-    let both = libc::WSTOPPED | libc::WEXITED;
-    if !keep_end {
-        return wait_once(tid, both);
-    }
-    match wait_once(tid, both | libc::WNOWAIT)? {
+    match wait_once(tid, libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)? {
+        Some(Event::Ended) if !keep_end => wait_once(tid, libc::WEXITED),
+        event @ (None | Some(Event::Ended | Event::Signal(_))) => Ok(event),
         // Killed in between: the stop is no more, and the end is for the next look.
-        Some(event) if event != Event::Ended => Ok(wait_once(tid, libc::WSTOPPED).unwrap_or(None)),
-        other => Ok(other),
+        Some(_) => Ok(wait_once(tid, libc::WSTOPPED).unwrap_or(None)),
     }
 }
 
@@ -286,5 +287,71 @@ mod tests {
         );
         assert_eq!(decode(libc::CLD_KILLED, libc::SIGKILL), Event::Ended);
         assert_eq!(decode(libc::CLD_EXITED, 0), Event::Ended);
+    }
+
+    /// A tracer is killed when it has seen a signal and not handed it on: the thread receives it all the same.
+    #[test]
+    fn a_signal_outlives_the_tracer_that_saw_it() {
+        static CODE: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(0);
+        extern "C" fn note(_: i32, information: *mut libc::siginfo_t, _: *mut libc::c_void) {
+            // SAFETY: the kernel passes a siginfo to a handler that was installed with SA_SIGINFO.
+            CODE.store(unsafe { (*information).si_code }, std::sync::atomic::Ordering::Relaxed);
+        }
+        let mut pipe = [0; 2];
+        // SAFETY: room for two descriptors.
+        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        // SAFETY: the child makes system calls, executes an int3 that it handles, and ends: all is async-signal-safe.
+        let target = unsafe { libc::fork() };
+        if target == 0 {
+            // SAFETY: as above; a zeroed sigaction is one without flags and with an empty mask.
+            unsafe {
+                let mut action: libc::sigaction = std::mem::zeroed();
+                action.sa_sigaction = note as *const () as usize;
+                action.sa_flags = libc::SA_SIGINFO;
+                libc::sigaction(libc::SIGTRAP, &action, std::ptr::null_mut());
+                libc::read(pipe[0], [0_u8].as_mut_ptr().cast(), 1);
+                std::arch::asm!("int3");
+                const SI_KERNEL: i32 = 0x80;
+                let received = CODE.load(std::sync::atomic::Ordering::Relaxed) == SI_KERNEL;
+                libc::_exit(if received { 7 } else { 1 });
+            }
+        }
+        // SAFETY: this child makes system calls only, and ends by SIGKILL, or by _exit where a call fails.
+        let tracer = unsafe { libc::fork() };
+        if tracer == 0 {
+            let mut seen = seize(target).is_ok();
+            // SAFETY: as above.
+            unsafe { libc::write(pipe[1], [1_u8].as_ptr().cast(), 1) };
+            while seen {
+                match poll_event(target, false) {
+                    Ok(None) => {}
+                    Ok(Some(Event::Signal(libc::SIGTRAP))) => {
+                        let _ = interrupt(target);
+                        // SAFETY: as above.
+                        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+                    }
+                    _ => seen = false,
+                }
+            }
+            // SAFETY: as above.
+            unsafe { libc::_exit(1) };
+        }
+        let end_of = |child: i32| {
+            let mut status = 0;
+            // SAFETY: a child of ours that nobody else waits for; `status` is ours.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            status
+        };
+        let (tracer, target) = (end_of(tracer), end_of(target));
+        // SAFETY: both are ours, and nobody uses them any more.
+        unsafe {
+            libc::close(pipe[0]);
+            libc::close(pipe[1]);
+        }
+        assert!(
+            libc::WIFSIGNALED(tracer) && libc::WTERMSIG(tracer) == libc::SIGKILL,
+            "{tracer:#x}"
+        );
+        assert!(libc::WIFEXITED(target) && libc::WEXITSTATUS(target) == 7, "{target:#x}");
     }
 }
