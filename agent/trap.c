@@ -13,11 +13,10 @@
 #include "guard.h"
 
 enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGFPE = 8, NP_SIGSEGV = 11 };
-/* siginfo.si_code of a SIGTRAP: an instruction was executed with the trap flag set; an int3 was executed. The others that a
- * SIGTRAP of the processor's may have (breakpoint registers, int1, perf events) leave rip wherever it was: a byte behind a
- * trap of ours, perhaps, to where the program has jumped. Some virtual machines lose the processor's word for a step once
- * in a million; the kernel then says TRAP_BRKPT, as for int1. So whatever is not int3's is a step, if one has begun here. */
-enum { NP_TRAP_TRACE = 2, NP_SI_KERNEL = 0x80 };
+/* siginfo.si_code of a SIGTRAP: int1, an instruction was executed with the trap flag set, an int3 was executed. What others
+ * there are (breakpoint registers, perf events) is the program's, and leaves rip wherever it was: a byte behind a trap of
+ * ours, perhaps, to where the program has jumped. */
+enum { NP_TRAP_BRKPT = 1, NP_TRAP_TRACE = 2, NP_SI_KERNEL = 0x80 };
 
 /* Where a thread goes on that has trapped at `from`; 0: that is no trap of ours. */
 static u64 redirect(u64 from)
@@ -33,18 +32,26 @@ static int is_dealt_with(i32 signal, struct np_ucontext *ucontext, u64 original,
 	return hook && hook(signal, ucontext, original, pushed);
 }
 
+/* Whether the thread may have made a step. Some virtual machines lose the processor's word for it once in a million; the
+ * kernel then says what it says of int1, and the trap flag is still set. */
+static int is_step(const struct np_siginfo *information, const struct np_ucontext *ucontext)
+{
+	return information->code == NP_TRAP_TRACE || (information->code == NP_TRAP_BRKPT && ucontext->flags & NP_FLAG_TRAP);
+}
+
 NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 {
 	struct np_siginfo *information = siginfo;
 	struct np_ucontext *ucontext = context;
-	u64 behind = signal == NP_SIGTRAP; /* int3 leaves rip behind itself, an invalid opcode does not */
+	int ours = signal != NP_SIGTRAP || information->code == NP_SI_KERNEL; /* perhaps: an invalid opcode or an int3 */
+	u64 behind = signal == NP_SIGTRAP && ours; /* int3 leaves rip behind itself, an invalid opcode does not */
 	u64 at = ucontext->rip - behind;
 	if (information->code <= 0) {
 		np_cancel_step(ucontext);
-	} else if (behind && information->code != NP_SI_KERNEL && np_end_step(ucontext)) {
+	} else if (!ours && is_step(information, ucontext) && np_end_step(ucontext)) {
 		return;
-	} else if (!behind || information->code != NP_TRAP_TRACE) {
-		u64 to = !behind || information->code == NP_SI_KERNEL ? redirect(at) : 0;
+	} else if (ours || information->code != NP_TRAP_TRACE) {
+		u64 to = ours ? redirect(at) : 0;
 		np_cancel_step(ucontext);
 		if (to & NP_REDIRECT_EMULATION) {
 			int done = np_at_site((const struct np_emulation *)(to & ~NP_REDIRECT_EMULATION), ucontext);
@@ -58,11 +65,12 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 			return;
 		} else {
 			u64 pushed, original = np_original_address(at, &pushed);
-			if (!behind && is_dealt_with(signal, ucontext, original, pushed))
+			if (signal == NP_SIGILL && is_dealt_with(signal, ucontext, original, pushed))
 				return;
-			if (information->address == at && !behind)
+			if (information->address == at && signal == NP_SIGILL)
 				information->address = original;
 			ucontext->rip = original + behind;
+			ucontext->rsp += pushed * sizeof(u64);
 		}
 	}
 	np_chain(signal == NP_SIGTRAP ? NP_SLOT_TRAP : NP_SLOT_ILL, signal, information, ucontext);

@@ -323,7 +323,8 @@ fn only_an_int3_has_executed_our_int3() {
     }
 }
 
-/// A step of ours ends, whether the kernel was told that it was one or not.
+/// A step of ours ends, whether the kernel was told that it was one or not. What is no step ends it, too, and is the
+/// program's.
 #[test]
 fn a_step_ends_whatever_it_is_called() {
     let _alone = alone();
@@ -342,35 +343,61 @@ fn a_step_ends_whatever_it_is_called() {
     unsafe { core::arch::asm!("mov {}, fs:0", out(reg) key) };
     let slot = key.wrapping_mul(TABLE_FACTOR) >> 52;
     let step = target.table + TABLE_STEPS as u64 + 16 * slot;
-    for si_code in [libc::TRAP_TRACE, libc::TRAP_BRKPT] {
-        for (rip, after) in [
-            (target.arena + copy, target.arena + copy),
-            (target.arena + copy_end, 0x1233),
-        ] {
-            // SAFETY: plain structures of integers; the table is private memory of this test's, in which this thread has the
-            // first slot of its row; the handler lies in the image and keeps to the ABI.
-            let (found, flags) = unsafe {
-                *((target.table + 16 * slot) as *mut u64) = key;
-                *(step as *mut u64) = target.arena + emulation;
-                let mut context: libc::ucontext_t = core::mem::zeroed();
-                let mut information: libc::siginfo_t = core::mem::zeroed();
-                information.si_code = si_code;
-                context.uc_mcontext.gregs[libc::REG_RIP as usize] = rip as i64;
-                context.uc_mcontext.gregs[libc::REG_EFL as usize] = 0x100;
-                let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
-                    core::mem::transmute(target.address(nanoprobe_agent::Function::OnTrap));
-                handler(libc::SIGTRAP, &mut information, (&raw mut context).cast());
-                let registers = context.uc_mcontext.gregs;
-                (
-                    registers[libc::REG_RIP as usize] as u64,
-                    registers[libc::REG_EFL as usize],
-                )
-            };
-            assert_eq!(found, after, "{si_code} at {rip:#x}");
-            assert_eq!(flags == 0x100, after != 0x1233, "{si_code} at {rip:#x}");
+    // What is told, the trap flag, where the thread stands; whether the handler took it, and where the thread goes on.
+    let (inside, end, elsewhere) = (target.arena + copy, target.arena + copy_end, 0x5678);
+    const TF: i64 = 0x100;
+    let cases = [
+        (libc::TRAP_TRACE, TF, inside, true, inside),
+        (libc::TRAP_TRACE, TF, end, true, 0x1233),
+        (libc::TRAP_BRKPT, TF, inside, true, inside),
+        (libc::TRAP_BRKPT, TF, end, true, 0x1233),
+        // A step that was begun and forgotten: this is an int1, a breakpoint register or a perf event.
+        (libc::TRAP_BRKPT, 0, elsewhere, false, elsewhere),
+        (libc::TRAP_HWBKPT, 0, elsewhere, false, elsewhere),
+        (6, 0, elsewhere, false, elsewhere),
+        // While we step: the thread goes on without.
+        (libc::TRAP_HWBKPT, TF, inside, false, inside),
+        (6, TF, end, false, end),
+    ];
+    let mut handed_on = 0;
+    for (si_code, trap_flag, rip, taken, after) in cases {
+        // SAFETY: plain structures of integers; the table is private memory of this test's, in which this thread has the
+        // first slot of its row; the handler lies in the image and keeps to the ABI.
+        let (found, flags, left) = unsafe {
+            *((target.table + 16 * slot) as *mut u64) = key;
+            *(step as *mut u64) = target.arena + emulation;
+            let mut context: libc::ucontext_t = core::mem::zeroed();
+            let mut information: libc::siginfo_t = core::mem::zeroed();
+            information.si_code = si_code;
+            context.uc_mcontext.gregs[libc::REG_RIP as usize] = rip as i64;
+            context.uc_mcontext.gregs[libc::REG_EFL as usize] = trap_flag;
+            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
+                core::mem::transmute(target.address(nanoprobe_agent::Function::OnTrap));
+            handler(libc::SIGTRAP, &mut information, (&raw mut context).cast());
+            let registers = context.uc_mcontext.gregs;
+            let left = core::mem::replace(&mut *(step as *mut u64), 0);
+            (
+                registers[libc::REG_RIP as usize] as u64,
+                registers[libc::REG_EFL as usize],
+                left,
+            )
+        };
+        handed_on += i32::from(!taken);
+        assert_eq!(
+            (found, CALLS.load(Ordering::Relaxed)),
+            (after, handed_on),
+            "{si_code} at {rip:#x}"
+        );
+        let goes_on = taken && rip == inside;
+        assert_eq!(flags & TF != 0, goes_on, "{si_code} at {rip:#x}");
+        assert_eq!(left != 0, goes_on || trap_flag == 0, "{si_code} at {rip:#x}");
+        if !taken {
+            assert_eq!(
+                (CODE_OF_SIGNAL.load(Ordering::Relaxed), RIP.load(Ordering::Relaxed)),
+                (si_code, after)
+            );
         }
     }
-    assert_eq!(CALLS.load(Ordering::Relaxed), 0);
 }
 
 /// mov eax, 1; mov rax, [0]; mov eax, 77; ret: two instructions that stand for one.
