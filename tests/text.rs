@@ -46,9 +46,26 @@ pub struct Difference {
     pub found: u8,
 }
 
+/// The number under which /proc shows a process's memory: its own, or that of a thread when the main one has ended.
+fn living(pid: i32) -> String {
+    let is_alive = |tid: &String| {
+        let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    };
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten();
+    let mut names = threads.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let own = pid.to_string();
+    if is_alive(&own) {
+        own
+    } else {
+        names.find(is_alive).unwrap_or(own)
+    }
+}
+
 /// The memory map of a process; empty when it is gone.
 pub fn maps(pid: i32) -> Vec<Mapping> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let text = std::fs::read_to_string(format!("/proc/{}/maps", living(pid))).unwrap_or_default();
     text.lines().filter_map(parse).collect()
 }
 
@@ -76,7 +93,7 @@ fn parse(line: &str) -> Option<Mapping> {
 
 /// Reads memory of a process; `None` where it cannot be read.
 pub fn read(pid: i32, address: u64, bytes: usize) -> Option<Vec<u8>> {
-    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    let memory = File::open(format!("/proc/{}/mem", living(pid))).ok()?;
     let mut buffer = vec![0; bytes];
     memory.read_exact_at(&mut buffer, address).ok()?;
     Some(buffer)

@@ -6,7 +6,10 @@
  * seccomp       a filter that kills the process at any system call but a few
  * undumpable    prctl(PR_SET_DUMPABLE, 0)
  * errno         probed calls between system calls whose errno is looked at
- * fs-base       a thread that changes its thread pointer */
+ * fs-base       a thread that changes its thread pointer
+ * locked        mlockall: whatever is mapped is filled and locked
+ * limited       a limited address space, of which it then maps half of what is left
+ * headless      the main thread has ended */
 #include <errno.h>
 #include <limits.h>
 #include <linux/filter.h>
@@ -17,6 +20,7 @@
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <ucontext.h>
@@ -168,6 +172,48 @@ static void *with_another_thread_pointer(void *unused)
 	return NULL;
 }
 
+/* ---- locked, limited */
+
+static long status_kib(const char *name)
+{
+	char line[256];
+	long value = -1;
+	FILE *file = fopen("/proc/self/status", "r");
+	while (file && fgets(line, sizeof line, file))
+		if (strncmp(line, name, strlen(name)) == 0)
+			value = strtol(line + strlen(name), NULL, 10);
+	CHECK(value >= 0 && fclose(file) == 0);
+	return value;
+}
+
+/* What was there before is locked, and what we add is not. */
+static void locked(long before)
+{
+	work(1000);
+	CHECK(status_kib("VmLck:") - before < 1024);
+}
+
+#define LIMIT (4L << 30)
+
+static void limited(void)
+{
+	work(1000);
+	long bytes = LIMIT / 2 - (32 << 20);
+	CHECK(mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
+}
+
+/* ---- headless */
+
+static void *without_the_main_thread(void *unused)
+{
+	(void)unused;
+	usleep(10000);
+	wait_for_go();
+	work(1000);
+	printf("calls %ld\n", calls);
+	exit(finish(MIX_START));
+}
+
 int main(int argc, char **argv)
 {
 	take_arguments(&argc, argv);
@@ -178,6 +224,21 @@ int main(int argc, char **argv)
 	}
 	if (strcmp(mode, "undumpable") == 0)
 		CHECK(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0);
+	if (strcmp(mode, "headless") == 0) {
+		pthread_t thread;
+		CHECK(pthread_create(&thread, NULL, without_the_main_thread, NULL) == 0);
+		pthread_exit(NULL);
+	}
+	long locked_before = 0;
+	if (strcmp(mode, "locked") == 0) {
+		/* Only root may lock so much. */
+		if (mlockall(MCL_CURRENT | MCL_FUTURE) == 0)
+			locked_before = status_kib("VmLck:");
+		else
+			locked_before = LONG_MAX;
+	}
+	if (strcmp(mode, "limited") == 0)
+		CHECK(setrlimit(RLIMIT_AS, &(struct rlimit){ LIMIT, LIMIT }) == 0);
 	wait_for_go();
 	if (strcmp(mode, "small-stacks") == 0)
 		small_stacks();
@@ -191,7 +252,11 @@ int main(int argc, char **argv)
 		pthread_t thread;
 		CHECK(pthread_create(&thread, NULL, with_another_thread_pointer, NULL) == 0);
 		CHECK(pthread_join(thread, NULL) == 0);
-	} else
+	} else if (strcmp(mode, "locked") == 0)
+		locked(locked_before);
+	else if (strcmp(mode, "limited") == 0)
+		limited();
+	else
 		work(1000);
 	printf("calls %ld\n", calls);
 	return finish(MIX_START);

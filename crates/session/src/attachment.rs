@@ -32,9 +32,7 @@ use crate::arming::redirects;
 use crate::clock::{Clock, tsc};
 use crate::detach;
 use crate::error::SessionError;
-use crate::layout::{
-    ArenaLayout, CONTEXTS_MAX, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, SPECULATIONS_OFFSET, round_up,
-};
+use crate::layout::{ArenaLayout, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, SPECULATIONS_OFFSET, round_up};
 use crate::placement::{Patch, origins};
 use crate::returns::Returns;
 use crate::signals;
@@ -144,6 +142,20 @@ impl Attachment {
         let holes = map.holes(&rules);
         let table_bytes = round_up(TABLE_BYTES as u64, PAGE_BYTES);
         let pool_bytes = round_up(RETURN_POOL_BYTES, PAGE_BYTES);
+        // Of what its limit leaves to the program, the program keeps one half.
+        let layout = match process.spare_address_space() {
+            Some(spare) => {
+                let smallest = layout.contexts_offset + layout.code_bytes;
+                layout
+                    .within((spare / 2).saturating_sub(table_bytes + pool_bytes))
+                    .ok_or(SessionError::LimitedAddressSpace {
+                        pid: process.pid(),
+                        spare,
+                        smallest,
+                    })?
+            }
+            None => layout,
+        };
         let wanted = layout.bytes + table_bytes + layout.code_bytes + pool_bytes + 4 * PAGE_BYTES;
         let arena = far_place(&holes, wanted).ok_or(SessionError::NoRoom { bytes: wanted })?;
         let table = TargetAddress(arena.0 + layout.bytes + PAGE_BYTES);
@@ -446,7 +458,7 @@ impl Attachment {
             .context
             .write_example(memory, offset, self.parameters.ring_policy)?;
         memory.store_u64(offset_of!(Control, example_offset) as u64, offset)?;
-        Ok(memory.store_u32(offset_of!(Control, context_capacity) as u64, CONTEXTS_MAX)?)
+        Ok(memory.store_u32(offset_of!(Control, context_capacity) as u64, self.layout.contexts)?)
     }
 
     /// Maps a region that is in the arena's table before it is there: unmapping nothing is harmless, a mapping that nobody

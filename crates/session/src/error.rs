@@ -52,6 +52,20 @@ pub enum SessionError {
         /// How many.
         bytes: u64,
     },
+    /// The target's address space is limited, and tracing would take too much of what is left.
+    #[error(
+        "the address space of process {pid} is limited (ulimit -v): {} MiB are left, of which tracing would take more than half, {} MiB at least; raise the limit (prlimit --pid {pid} --as=...)",
+        .spare >> 20,
+        .smallest >> 20
+    )]
+    LimitedAddressSpace {
+        /// Which process.
+        pid: i32,
+        /// Bytes that it may still map.
+        spare: u64,
+        /// Bytes that arena and code take, without any thread's context.
+        smallest: u64,
+    },
     /// A space is full.
     #[error(transparent)]
     Full(#[from] crate::space::Full),

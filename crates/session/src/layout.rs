@@ -28,6 +28,8 @@ const _: () = assert!(SPECULATIONS_OFFSET + 8 * nanoprobe_arena::layout::SPECULA
 /// Threads that can have a context at the same time or one after the other with different thread pointers; the hits of
 /// further ones are missed, and counted.
 pub const CONTEXTS_MAX: u32 = 1024;
+/// With room for fewer than so many there is no tracing.
+pub const CONTEXTS_MIN: u32 = 16;
 /// Bytes of static aggregation slots in each context.
 pub const SLOT_BYTES: u64 = 1 << 20;
 /// Likewise for a program that may ask for every instruction: two million counts under `@[probename]`.
@@ -68,6 +70,8 @@ pub struct ArenaLayout {
     pub growth_offset: u64,
     /// Offset of the first context.
     pub contexts_offset: u64,
+    /// How many contexts there is room for.
+    pub contexts: u32,
     /// What a context consists of.
     pub context: ContextPlan,
     /// The arena's size.
@@ -110,6 +114,7 @@ impl ArenaLayout {
             dynamic_bytes,
             growth_offset,
             contexts_offset,
+            contexts: CONTEXTS_MAX,
             context,
             bytes,
             code_bytes: if may_want_instructions(program) {
@@ -118,6 +123,19 @@ impl ArenaLayout {
                 CODE_BYTES
             },
         })
+    }
+
+    /// The same with fewer contexts, which come last, so that it takes no more than `room` bytes of address space, the code
+    /// block included. `None`: there would be too few.
+    pub fn within(mut self, room: u64) -> Option<ArenaLayout> {
+        while self.bytes + self.code_bytes > room {
+            self.contexts /= 4;
+            self.bytes = self.contexts_offset + self.context.stride * u64::from(self.contexts);
+            if self.contexts < CONTEXTS_MIN {
+                return None;
+            }
+        }
+        Some(self)
     }
 }
 

@@ -58,7 +58,8 @@ impl Modules {
         self.extents.get(index).map(|extent| extent.base.0..extent.end.0)
     }
 
-    /// Brings the list up to date with a map.
+    /// Brings the list up to date with a map. `pid`: where /proc shows the process's files
+    /// ([`Process::living_thread`](nanoprobe_target::Process::living_thread)).
     pub fn update(&mut self, pid: ProcessId, map: &Map, memory: &Memory, executable: &Path) -> Changes {
         let mut changes = Changes {
             first_new: self.list.len(),

@@ -150,7 +150,8 @@ impl Process {
     /// [`MemoryError::Gone`] when it has ended, [`MemoryError::Proc`].
     pub fn map(&self) -> Result<Map, MemoryError> {
         let pid = self.pid();
-        let file = format!("/proc/{}/maps", threads::living(pid).ok_or(MemoryError::Gone { pid })?);
+        let living = threads::living(pid).ok_or(MemoryError::Gone { pid })?;
+        let file = format!("/proc/{living}/maps");
         let text = fs::read(&file).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => MemoryError::Gone { pid },
             _ => MemoryError::Proc {
@@ -188,17 +189,36 @@ impl Process {
         }
     }
 
+    /// Bytes of address space that it may still map; `None` when they are not limited, or that is not known.
+    pub fn spare_address_space(&self) -> Option<u64> {
+        let limit = self.soft_limit("Max address space")?;
+        let text = fs::read_to_string(format!("/proc/{}/statm", self.living_thread())).ok()?;
+        let pages: u64 = text.split_ascii_whitespace().next()?.parse().ok()?;
+        Some(limit.saturating_sub(pages.saturating_mul(4096)))
+    }
+
     /// The soft limit of the stack in bytes; `None` when unlimited (the kernel then lays out memory bottom-up) or unknown.
     fn stack_limit(&self) -> Option<u64> {
-        let text = fs::read_to_string(format!("/proc/{}/limits", self.pid())).ok()?;
-        let line = text.lines().find_map(|line| line.strip_prefix("Max stack size"))?;
+        self.soft_limit("Max stack size")
+    }
+
+    /// A line of /proc/PID/limits; `None` when unlimited or unknown.
+    fn soft_limit(&self, name: &str) -> Option<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/limits", self.living_thread())).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         line.split_ascii_whitespace().next()?.parse().ok()
+    }
+
+    /// The number under which /proc shows its memory and files: its own, but that of another thread when the main one has
+    /// ended.
+    pub fn living_thread(&self) -> ThreadId {
+        threads::living(self.pid()).unwrap_or(self.pid())
     }
 
     /// The path by which we reach a path of the process, whose root or mount namespace may be another.
     pub fn path_through_root(&self, path: &Path) -> PathBuf {
         let inside = path.strip_prefix("/").unwrap_or(path);
-        Path::new(&format!("/proc/{}/root", self.pid())).join(inside)
+        Path::new(&format!("/proc/{}/root", self.living_thread())).join(inside)
     }
 
     /// Opens the very file that a mapping shows: `None` when it is not to be had any more (deleted and replaced files),
@@ -209,16 +229,13 @@ impl Process {
             // Some file systems (btrfs, overlayfs) show another device in the map than in stat: the inode must do then.
             file.metadata().is_ok_and(|metadata| metadata.ino() == mapping.inode)
         };
-        let through_map = format!(
-            "/proc/{}/map_files/{:x}-{:x}",
-            self.pid(),
-            mapping.start.0,
-            mapping.end.0
-        );
+        let living = self.living_thread();
+        let (start, end) = (mapping.start.0, mapping.end.0);
+        let through_map = format!("/proc/{living}/map_files/{start:x}-{end:x}");
         [
             through_map.into(),
             self.path_through_root(path),
-            format!("/proc/{}/exe", self.pid()).into(),
+            format!("/proc/{living}/exe").into(),
         ]
         .iter()
         .filter_map(|candidate: &PathBuf| File::open(candidate).ok())

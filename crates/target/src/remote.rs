@@ -51,6 +51,8 @@ pub struct Remote<'stopped> {
     room_before: Vec<u8>,
     mask: u64,
     under_seccomp: bool,
+    /// Whether the kernel locks whatever the process maps (mlockall with MCL_FUTURE); `None`: not asked yet.
+    pub(crate) locks_new_memory: Option<bool>,
     /// It has left the stop in which we got it.
     moved: bool,
     stop_signal: bool,
@@ -127,6 +129,7 @@ impl Stopped {
             room_before,
             mask: !raised_by_itself(),
             under_seccomp: seccomp == Seccomp::Filter,
+            locks_new_memory: None,
             moved: false,
             stop_signal: false,
             ended: false,
@@ -191,6 +194,9 @@ impl Remote<'_> {
                         }
                         Errno::EACCES => "; a security module (SELinux execmem) may forbid it",
                         Errno::ENOMEM => "; its memory limit (ulimit -v, vm.max_map_count) may be reached",
+                        Errno::EAGAIN if number == libc::SYS_mmap => {
+                            "; its memory is locked (mlockall), and its limit (ulimit -l) is reached"
+                        }
                         Errno::EMFILE => "; its limit of open files (ulimit -n) is reached",
                         _ => "",
                     };

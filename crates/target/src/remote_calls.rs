@@ -102,7 +102,57 @@ impl Remote<'_> {
         self.map(address, bytes, protection, flags, u64::MAX)
     }
 
+    /// Maps memory of which nothing is touched yet. In a process that has called mlockall(MCL_FUTURE) the kernel would
+    /// fill and lock all of it, of an arena gigabytes: there it is mapped without access, which cannot be filled, and
+    /// unlocked before it gets its protection.
     fn map(
+        &mut self,
+        address: TargetAddress,
+        bytes: u64,
+        protection: Protection,
+        flags: i32,
+        descriptor: u64,
+    ) -> Result<(), RemoteError> {
+        if !self.locks_new_memory(address)? {
+            return self.map_at(address, bytes, protection, flags, descriptor);
+        }
+        self.map_at(address, bytes, Protection::None, flags, descriptor)?;
+        let unlocked = self.unlock(address, bytes);
+        let protected = unlocked.and_then(|()| self.protect(address, bytes, protection));
+        if protected.is_err() {
+            self.unmap(address, bytes)?;
+        }
+        protected
+    }
+
+    /// Whether the kernel locks what is mapped. Nothing tells but a mapping, and of that its refusal to drop locked pages.
+    fn locks_new_memory(&mut self, free: TargetAddress) -> Result<bool, RemoteError> {
+        if let Some(known) = self.locks_new_memory {
+            return Ok(known);
+        }
+        const PAGE_BYTES: u64 = 4096;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        self.map_at(free, PAGE_BYTES, Protection::None, flags, u64::MAX)?;
+        let dropped = self.advise(free, PAGE_BYTES, libc::MADV_DONTNEED);
+        self.unmap(free, PAGE_BYTES)?;
+        let locks = matches!(
+            dropped,
+            Err(RemoteError::Call {
+                errno: Errno::EINVAL,
+                ..
+            })
+        );
+        self.locks_new_memory = Some(locks);
+        Ok(locks)
+    }
+
+    fn unlock(&mut self, address: TargetAddress, bytes: u64) -> Result<(), RemoteError> {
+        let call = || format!("munlock of {bytes} bytes at {address}");
+        self.named_syscall(libc::SYS_munlock, [address.0, bytes, 0, 0, 0, 0], call)
+            .map(drop)
+    }
+
+    fn map_at(
         &mut self,
         address: TargetAddress,
         bytes: u64,

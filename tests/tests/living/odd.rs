@@ -12,7 +12,7 @@ const WORK: &str = "pid$target:a.out:odd_work:entry { @ = count(); }";
 
 live_tests! {
     fn exact_counts(form) {
-        for mode in ["small-stacks", "contexts", "errno", "fs-base"] {
+        for mode in ["small-stacks", "contexts", "errno", "fs-base", "locked", "limited", "headless"] {
             let (target, traced) = traced_when_attached(form, WORK, &program("odd.c"), mode);
             assert_eq!(value(&traced.results), said(&target.stdout, "calls"), "{mode}: {}", traced.finished.stderr);
         }

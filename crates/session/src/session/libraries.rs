@@ -9,7 +9,9 @@ impl Session {
         };
         let map = process.map()?;
         let executable = process.facts().executable.clone();
-        let changes = self.modules.update(process.pid(), &map, process.memory(), &executable);
+        let changes = self
+            .modules
+            .update(process.living_thread(), &map, process.memory(), &executable);
         for index in changes.gone {
             // Its patches went with it; what comes to lie there is somebody else's.
             if let Some(range) = self.modules.range(index) {
@@ -153,7 +155,7 @@ impl Session {
             return;
         }
         attachment.leave_behind();
-        let program = std::fs::read_link(format!("/proc/{}/exe", process.pid())).unwrap_or_default();
+        let program = std::fs::read_link(format!("/proc/{}/exe", process.living_thread())).unwrap_or_default();
         self.outputs.push_back(Output::Warning(format!(
             "process {} executed {}: its probes are gone",
             process.pid(),
