@@ -26,7 +26,7 @@ use nanoprobe_arena::layout::{
     Control, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE, Region, STATE_RESTORED, Site, TACTIC_SPRINGBOARD,
 };
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
-use nanoprobe_target::{Map, Mapping, MappingKind, Memory, Pauses, Process, StopError, Stopped};
+use nanoprobe_target::{Map, Mapping, MappingKind, Memory, Pauses, Permissions, Process, StopError, Stopped};
 
 use crate::arming::{sites, springboard_sites};
 use crate::attachment::Attachment;
@@ -360,7 +360,16 @@ fn unmap(stopped: &mut Stopped, arena: Option<TargetAddress>, regions: &[Region]
 /// What of a region is mapped, and looks like what we map.
 fn mapped_parts(map: &Map, region: &Region) -> Vec<(u64, u64)> {
     let end = region.address.saturating_add(region.bytes);
-    let parts = map.mappings().iter().filter(|mapping| is_like(mapping, region.kind));
+    // A tracer that was killed while it mapped a region in a process that locks its memory leaves it without any access.
+    let is_begun = |mapping: &&Mapping| {
+        mapping.kind == MappingKind::Anonymous
+            && mapping.permissions == Permissions::default()
+            && (mapping.start.0, mapping.end.0) == (region.address, end)
+    };
+    let parts = map
+        .mappings()
+        .iter()
+        .filter(|mapping| is_like(mapping, region.kind) || is_begun(mapping));
     let parts = parts.map(|mapping| (mapping.start.0.max(region.address), mapping.end.0.min(end)));
     parts.filter(|(start, end)| start < end).collect()
 }
@@ -388,7 +397,8 @@ mod tests {
               4000-5000 r-xp 00000000 fe:00 12                     /usr/lib/plugin.so\n\
               5000-6000 rwxp 00000000 00:00 0 \n\
               8000-9000 rw-s 00000000 00:01 99                     /memfd:nanoprobe (deleted)\n\
-              9000-a000 rw-s 00000000 00:01 98                     /memfd:other (deleted)\n",
+              9000-a000 rw-s 00000000 00:01 98                     /memfd:other (deleted)\n\
+              b000-d000 ---p 00000000 00:00 0 \n",
         );
         let parts = |kind, address, bytes| {
             let region = Region {
@@ -404,6 +414,11 @@ mod tests {
         assert_eq!(parts(REGION_TABLE, 0x1000, 0x8000), [(0x3000, 0x4000)]);
         assert_eq!(parts(REGION_ARENA, 0x1000, u64::MAX), [(0x8000, 0x9000)]);
         assert!(parts(REGION_CODE, 0x6000, 0x2000).is_empty(), "a hole");
+        assert_eq!(parts(REGION_CODE, 0xb000, 0x2000), [(0xb000, 0xd000)]);
+        assert!(
+            parts(REGION_CODE, 0xb000, 0x1000).is_empty(),
+            "a part of what the program keeps free"
+        );
         assert!(has_arena(&map));
     }
 }

@@ -48,6 +48,8 @@ struct Shared {
     /// Started by [`Process::spawn`]: then that is us.
     is_child: bool,
     kill_on_drop: AtomicBool,
+    /// The kernel fills and locks whatever it maps: mlockall(MCL_FUTURE). Found out when shared memory is made.
+    locks_new_memory: AtomicBool,
 }
 
 impl Process {
@@ -98,6 +100,7 @@ impl Process {
                 is_our_child: examined.is_our_child,
                 is_child,
                 kill_on_drop: AtomicBool::new(false),
+                locks_new_memory: AtomicBool::new(false),
             }),
         })
     }
@@ -142,6 +145,10 @@ impl Process {
     pub fn kill(&self) {
         // The only possible errors are that it has ended, or that it is no longer ours to kill.
         let _ = pidfd_send_signal(&self.shared.pidfd, Signal::KILL);
+    }
+
+    pub(crate) fn locks_new_memory(&self) -> &AtomicBool {
+        &self.shared.locks_new_memory
     }
 
     /// What is mapped now.

@@ -51,8 +51,6 @@ pub struct Remote<'stopped> {
     room_before: Vec<u8>,
     mask: u64,
     under_seccomp: bool,
-    /// Whether the kernel locks whatever the process maps (mlockall with MCL_FUTURE); `None`: not asked yet.
-    pub(crate) locks_new_memory: Option<bool>,
     /// It has left the stop in which we got it.
     moved: bool,
     stop_signal: bool,
@@ -129,7 +127,6 @@ impl Stopped {
             room_before,
             mask: !raised_by_itself(),
             under_seccomp: seccomp == Seccomp::Filter,
-            locks_new_memory: None,
             moved: false,
             stop_signal: false,
             ended: false,

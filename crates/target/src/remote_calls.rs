@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 
 use nanoprobe_patch::TargetAddress;
 use nix::errno::Errno;
@@ -113,7 +114,7 @@ impl Remote<'_> {
         flags: i32,
         descriptor: u64,
     ) -> Result<(), RemoteError> {
-        if !self.locks_new_memory(address)? {
+        if !self.process().locks_new_memory().load(Ordering::Relaxed) {
             return self.map_at(address, bytes, protection, flags, descriptor);
         }
         self.map_at(address, bytes, Protection::None, flags, descriptor)?;
@@ -125,25 +126,17 @@ impl Remote<'_> {
         protected
     }
 
-    /// Whether the kernel locks what is mapped. Nothing tells but a mapping, and of that its refusal to drop locked pages.
-    fn locks_new_memory(&mut self, free: TargetAddress) -> Result<bool, RemoteError> {
-        if let Some(known) = self.locks_new_memory {
-            return Ok(known);
-        }
-        const PAGE_BYTES: u64 = 4096;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-        self.map_at(free, PAGE_BYTES, Protection::None, flags, u64::MAX)?;
-        let dropped = self.advise(free, PAGE_BYTES, libc::MADV_DONTNEED);
-        self.unmap(free, PAGE_BYTES)?;
-        let locks = matches!(
+    /// Nothing tells whether the kernel locks what is mapped but a mapping, and of that its refusal to drop locked pages.
+    fn find_out_whether_locked(&mut self, address: TargetAddress, bytes: u64) {
+        let dropped = self.advise(address, bytes, libc::MADV_DONTNEED);
+        let locked = matches!(
             dropped,
             Err(RemoteError::Call {
                 errno: Errno::EINVAL,
                 ..
             })
         );
-        self.locks_new_memory = Some(locks);
-        Ok(locks)
+        self.process().locks_new_memory().store(locked, Ordering::Relaxed);
     }
 
     fn unlock(&mut self, address: TargetAddress, bytes: u64) -> Result<(), RemoteError> {
@@ -316,7 +309,15 @@ impl Remote<'_> {
             .map_err(|error| failed(path.clone())(error.raw_os_error().unwrap_or(0)))?;
         rustix::fs::ftruncate(&file, bytes).map_err(|errno| failed(path)(errno.raw_os_error()))?;
         let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
-        self.map(address, bytes, Protection::ReadWrite, flags, descriptor as u64)?;
+        // Without access first: see `map`.
+        self.map_at(address, bytes, Protection::None, flags, descriptor as u64)?;
+        self.find_out_whether_locked(address, bytes);
+        let locked = self.process().locks_new_memory().load(Ordering::Relaxed);
+        let unlocked = if locked { self.unlock(address, bytes) } else { Ok(()) };
+        if let Err(error) = unlocked.and_then(|()| self.protect(address, bytes, Protection::ReadWrite)) {
+            self.unmap(address, bytes)?;
+            return Err(error);
+        }
         Ok(SharedMemory {
             address,
             bytes,
