@@ -15,6 +15,7 @@
 //! microseconds in a virtual machine, so few runs are counted by them.
 
 use std::arch::global_asm;
+use std::io::Write as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -262,6 +263,22 @@ fn leave(registers: &mut [i64; 23]) {
     registers[libc::REG_EFL as usize] = 2;
 }
 
+/// Says what has happened outside of a run, before the process ends of it: without locks and memory of its own.
+fn say_own_fault(signal: i32, code: i32, rip: u64, flags: u64) {
+    let mut text = [0_u8; 160];
+    let mut rest = &mut text[..];
+    // In place: the addresses of another run of this program would be others.
+    let from_run = rip.wrapping_sub(np_eq_run as *const () as u64) as i64;
+    let _ = writeln!(
+        rest,
+        "a signal outside of a run: {signal}, code {code:#x}, rip {rip:#x} (np_eq_run{from_run:+#x}), flags {flags:#x}"
+    );
+    let left = rest.len();
+    let length = text.len() - left;
+    // SAFETY: the bytes are there.
+    unsafe { libc::write(1, text.as_ptr().cast(), length) };
+}
+
 /// Where the agent is.
 static AGENT: OnceLock<Agent> = OnceLock::new();
 
@@ -280,11 +297,17 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
         }
         return 0;
     }
+    let rip = registers[libc::REG_RIP as usize] as u64;
     if !RUNNING.load(Relaxed) {
+        say_own_fault(
+            signal,
+            information.si_code,
+            rip,
+            registers[libc::REG_EFL as usize] as u64,
+        );
         // SAFETY: _exit has no preconditions. The fault is our own: the parent tells.
         unsafe { libc::_exit(90) };
     }
-    let rip = registers[libc::REG_RIP as usize] as u64;
     let [start, end] = [STEPPED[0].load(Relaxed), STEPPED[1].load(Relaxed)];
     if signal == libc::SIGTRAP && information.si_code != SI_KERNEL && start != 0 {
         if !(start..end).contains(&rip) {

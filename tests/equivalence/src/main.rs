@@ -17,7 +17,8 @@
 //!   cargo run --release -p nanoprobe-equivalence -- --cases 100000000
 //! ```
 //!
-//! A failure says its seed and the number of its sequence; `--seed S --only N` runs that one again.
+//! A failure says its seed and the number of its sequence; `--seed S --only N` runs that one again, and `--seed S --from N`
+//! what came around it.
 
 mod access;
 mod agent;
@@ -62,6 +63,9 @@ struct Arguments {
     /// Ends after so many seconds, however many cases that were.
     #[arg(long)]
     seconds: Option<u64>,
+    /// The first sequence.
+    #[arg(long, default_value_t = 0)]
+    from: u64,
     /// Only this sequence.
     #[arg(long)]
     only: Option<u64>,
@@ -88,7 +92,12 @@ fn main() -> ExitCode {
     let mut died = 0;
     let mut wild = 0;
     let mut workers: Vec<(libc::pid_t, usize)> = (0..jobs as usize)
-        .map(|worker| (start(&arguments, worker as u64, jobs, shared[worker]), worker))
+        .map(|worker| {
+            (
+                start(&arguments, arguments.from + worker as u64, jobs, shared[worker]),
+                worker,
+            )
+        })
         .collect();
     while !workers.is_empty() {
         let mut status = 0;
