@@ -2,15 +2,18 @@
 //! checks its own results; afterwards its text is what it was.
 //!
 //! `NANOPROBE_TORTURE`: how often each tactic's patches come and go (default 200; 100000 in the long run, which is a command
-//! of CONTRIBUTING.md). With `--nocapture` each way says how long it took.
+//! of CONTRIBUTING.md). `NANOPROBE_TORTURE_WAY`: only this one of the ways. With `--nocapture` each way says how long it
+//! took, how much of that the program executed, and after how many changes each of its threads was seen to execute
+//! what had changed before the next: on a busy machine a thread is without a processor for many of them.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::options::{Options, StopPolicy};
@@ -39,6 +42,17 @@ const WAYS: [Way; 9] = [
     (EVERYTHING, Some("trap"), Some("step")),
 ];
 
+/// Which of the ways are taken: all, or the one of this number.
+fn ways() -> &'static [Way] {
+    match std::env::var("NANOPROBE_TORTURE_WAY") {
+        Ok(text) => std::slice::from_ref(&WAYS[text.parse::<usize>().unwrap()]),
+        Err(_) => &WAYS,
+    }
+}
+
+/// How long the spinners are waited for between two changes.
+const TURN: Duration = Duration::from_micros(400);
+
 fn cycles() -> u64 {
     std::env::var("NANOPROBE_TORTURE").map_or(200, |text| text.parse().unwrap())
 }
@@ -62,21 +76,39 @@ struct Target {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    process: Process,
+    spinners: u32,
+    /// Where its spinners count.
+    counts: TargetAddress,
     /// Where each parked thread is to arrive, and the thread.
     arrivals: Vec<(u64, i32)>,
     text: Vec<(TargetAddress, Vec<u8>)>,
 }
 
 impl Target {
-    fn start(spinners: u32) -> Target {
+    fn start(spinners: u32, parked: bool) -> Target {
         let mut command = Command::new(program());
         command
-            .arg(spinners.to_string())
+            .args([spinners.to_string(), u8::from(parked).to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
+        // SAFETY: no preconditions. It cannot fail in a way that matters.
+        let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+        // SAFETY: a system call, and nothing else. Beside a nice test the spinners are nice, too: [`run_whenever_ready`]
+        // would have them begin anew.
+        unsafe {
+            command.pre_exec(move || {
+                libc::setpriority(libc::PRIO_PROCESS, 0, nice);
+                Ok(())
+            })
+        };
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
         let mut target = Target {
+            process,
+            spinners,
+            counts: TargetAddress(0),
             child,
             input,
             output: BufReader::new(output),
@@ -84,6 +116,9 @@ impl Target {
             text: Vec::new(),
         };
         for line in target.until("ready") {
+            if let Some(address) = line.strip_prefix("counts ") {
+                target.counts = TargetAddress(u64::from_str_radix(address, 16).unwrap());
+            }
             if let Some(rest) = line.strip_prefix("arrival ") {
                 let (address, tid) = rest.split_once(' ').unwrap();
                 let arrival = (u64::from_str_radix(address, 16).unwrap(), tid.parse().unwrap());
@@ -100,8 +135,7 @@ impl Target {
 
     /// All private executable memory.
     fn executable(&self) -> Vec<(TargetAddress, Vec<u8>)> {
-        let process = Process::open(self.pid()).unwrap();
-        let map = process.map().unwrap();
+        let map = self.process.map().unwrap();
         let mappings = map
             .mappings()
             .iter()
@@ -109,10 +143,31 @@ impl Target {
         mappings
             .map(|mapping| {
                 let mut bytes = vec![0; (mapping.end.0 - mapping.start.0) as usize];
-                process.memory().read(mapping.start, &mut bytes).unwrap();
+                self.process.memory().read(mapping.start, &mut bytes).unwrap();
                 (mapping.start, bytes)
             })
             .collect()
+    }
+
+    /// How often each spinner has executed what is patched.
+    fn counted(&self) -> Vec<u64> {
+        let at = |index: u32| TargetAddress(self.counts.0 + 8 * u64::from(index));
+        let count = |index| self.process.memory().read_u64(at(index)).unwrap();
+        (0..self.spinners).map(count).collect()
+    }
+
+    /// Waits until every spinner has executed what is patched, but not for long: on a busy machine a spinner may be without
+    /// a processor for milliseconds. Whether they have.
+    fn executes(&self) -> bool {
+        let before = self.counted();
+        let begun = Instant::now();
+        while begun.elapsed() < TURN {
+            std::thread::sleep(TURN / 8);
+            if self.counted().iter().zip(&before).all(|(now, then)| now > then) {
+                return true;
+            }
+        }
+        false
     }
 
     fn until(&mut self, last: &str) -> Vec<String> {
@@ -186,7 +241,7 @@ impl Drop for Target {
 }
 
 /// Lets this thread run whenever it can, if that is allowed: the program's threads never sleep, and beside them (and a busy
-/// machine's others) it would get a turn every few milliseconds. Threads and processes that it makes are as all are.
+/// machine's others) it would get a turn every few milliseconds. Threads and processes that it makes are not so.
 fn run_whenever_ready() {
     // SAFETY: the parameters are ours; failing changes nothing.
     unsafe {
@@ -202,7 +257,7 @@ fn toggle(session: &mut Session, armed: bool) -> usize {
 
 fn come_and_go(spinners: u32, cycles: u64) {
     run_whenever_ready();
-    for way in WAYS {
+    for &way in ways() {
         for stop in [StopPolicy::Never, StopPolicy::Always] {
             // The stop is the simpler; it gets its share.
             let cycles = if stop == StopPolicy::Always {
@@ -210,20 +265,33 @@ fn come_and_go(spinners: u32, cycles: u64) {
             } else {
                 cycles
             };
-            let target = Target::start(spinners);
+            let target = Target::start(spinners, false);
             let mut session = target.attach(way, stop);
             let all = toggle(&mut session, false);
             assert!(all > 0);
-            let started = Instant::now();
+            let (started, counted) = (Instant::now(), target.counted());
+            let mut executed = 0;
             for cycle in 0..cycles {
-                assert_eq!(toggle(&mut session, true), all, "{way:?} {cycle}");
-                assert_eq!(toggle(&mut session, false), all, "{way:?} {cycle}");
+                for armed in [true, false] {
+                    assert_eq!(toggle(&mut session, armed), all, "{way:?} {cycle}");
+                    executed += u64::from(target.executes());
+                }
                 if cycle % 100 == 0 {
                     session.step().unwrap();
                     assert!(!session.is_finished(), "{way:?}: it ended in cycle {cycle}");
                 }
             }
-            println!("{way:?}, {stop:?}: {cycles} cycles in {:?}", started.elapsed());
+            let calls: u64 = target
+                .counted()
+                .iter()
+                .zip(&counted)
+                .map(|(now, then)| now - then)
+                .sum();
+            println!(
+                "{way:?}, {stop:?}: {cycles} cycles in {:?}; {calls} calls; all threads called after {executed} of {} changes",
+                started.elapsed(),
+                2 * cycles
+            );
             assert_eq!(toggle(&mut session, true), all);
             // Long enough for a probe to fire that was never armed for long.
             while session.snapshot().unwrap() == Default::default() {
@@ -279,7 +347,7 @@ impl Held {
 #[test]
 fn threads_stand_on_every_instruction() {
     for way in WAYS {
-        let mut target = Target::start(1);
+        let mut target = Target::start(1, true);
         let mut session = target.attach(way, StopPolicy::Never);
         let mut armed = true;
         for changes in [0, 1, 1, 2, 3, 1, 2] {
@@ -316,7 +384,7 @@ fn threads_stand_on_every_instruction() {
 fn frames_are_there_at_attach_and_detach() {
     for way in WAYS {
         for stop in [StopPolicy::Auto, StopPolicy::Never, StopPolicy::Always] {
-            let mut target = Target::start(1);
+            let mut target = Target::start(1, true);
             target.ask("frames", "parked");
             let session = target.attach(way, stop);
             target.ask("release", "released");

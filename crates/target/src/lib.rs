@@ -36,6 +36,7 @@ mod images;
 mod map;
 mod memory;
 mod process;
+mod processor;
 mod raw;
 mod remote;
 mod remote_calls;

@@ -50,6 +50,8 @@ struct Shared {
     kill_on_drop: AtomicBool,
     /// The kernel fills and locks whatever it maps: mlockall(MCL_FUTURE). Found out when shared memory is made.
     locks_new_memory: AtomicBool,
+    /// A thread was ready to run, and had to be waited for: [`Process::synchronise`] then asks clocks.
+    has_late_threads: AtomicBool,
 }
 
 impl Process {
@@ -101,6 +103,7 @@ impl Process {
                 is_child,
                 kill_on_drop: AtomicBool::new(false),
                 locks_new_memory: AtomicBool::new(false),
+                has_late_threads: AtomicBool::new(false),
             }),
         })
     }
@@ -134,6 +137,15 @@ impl Process {
     /// whose status somebody here waits.
     pub(crate) fn keeps_end(&self, tid: ThreadId) -> bool {
         self.shared.is_our_child && tid == self.shared.pid
+    }
+
+    /// Whether a thread has had to be waited for that was ready to run, and found no processor.
+    pub(crate) fn has_late_threads(&self) -> bool {
+        self.shared.has_late_threads.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_late_threads(&self) {
+        self.shared.has_late_threads.store(true, Ordering::Relaxed);
     }
 
     /// Whether the end of the last clone kills the process. Only for children; off at first.

@@ -59,6 +59,15 @@ enum State {
     Ended,
 }
 
+/// Threads that are waited for, and for how long.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    tids: Vec<ThreadId>,
+    executed: bool,
+    deadline: Instant,
+    busy: Instant,
+}
+
 /// How waiting for one thread came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
@@ -119,13 +128,19 @@ impl Process {
     }
 
     /// Stops this thread, which is not in an uninterruptible sleep. The others run on.
-    pub(crate) fn stop_thread(&self, tid: ThreadId) -> Result<Stopped, StopError> {
-        let mut stopped = Stopped::new(self.clone(), false);
-        stopped.seize(tid)?;
+    fn stop_thread(&self, tid: ThreadId) -> Result<Stopped, StopError> {
+        let mut stopped = self.ask_to_stop(tid)?;
         stopped.await_all()?;
         if stopped.threads().next().is_none() {
             return Err(StopError::Gone { pid: self.pid() });
         }
+        Ok(stopped)
+    }
+
+    /// The same, without waiting: [`Stopped::look`] tells when it stands.
+    pub(crate) fn ask_to_stop(&self, tid: ThreadId) -> Result<Stopped, StopError> {
+        let mut stopped = Stopped::new(self.clone(), false);
+        stopped.seize(tid)?;
         Ok(stopped)
     }
 
@@ -366,49 +381,71 @@ impl Stopped {
     /// Waits for all that were asked to stop. All in turn, never one until it comes: a thread in execve waits for its
     /// siblings to end, and they have not ended before we have collected them.
     fn await_all(&mut self) -> Result<(), StopError> {
+        let mut wait = self.wait();
+        let mut patience = Patience::until(wait.busy);
+        while !self.look(&mut wait, patience.is_long())? {
+            patience.pause();
+        }
+        Ok(())
+    }
+
+    /// For those that were asked to stop and do not stand yet.
+    pub(crate) fn wait(&self) -> Wait {
+        let now = Instant::now();
+        Wait {
+            tids: self.running(),
+            executed: false,
+            deadline: now + LIMIT,
+            busy: now + BUSY_LIMIT,
+        }
+    }
+
+    /// Looks once at each that is waited for; true when none is left. `look_closer` also asks /proc.
+    ///
+    /// # Errors
+    /// [`StopError::Uninterruptible`] when the time is over, [`StopError::Executed`].
+    pub(crate) fn look(&mut self, wait: &mut Wait, look_closer: bool) -> Result<bool, StopError> {
         let pid = self.process.pid();
-        let mut patience = Patience::until(Instant::now() + LIMIT);
-        let busy = Instant::now() + BUSY_LIMIT;
-        let mut waiting = self.running();
-        let mut executed = false;
-        while !waiting.is_empty() {
-            waiting.retain(
-                |&tid| match poll_stop(&self.process, tid, patience.is_long(), &mut executed) {
-                    None => true,
-                    Some(Outcome::Standing) => {
-                        self.threads.insert(tid, State::Standing);
-                        hide_interruption(tid);
-                        false
-                    }
-                    Some(Outcome::Ended) => {
-                        self.threads.insert(tid, State::Ended);
-                        false
-                    }
-                },
-            );
-            if patience.is_long() {
-                self.collect_ended();
-            }
-            if let (Some(&tid), false) = (waiting.first(), patience.pause()) {
-                let state = threads::state(pid, tid).unwrap_or('?');
-                // 't': it has stopped since it was looked at.
-                if matches!(state, 'R' | 't') && Instant::now() < busy {
-                    patience = Patience::until(Instant::now() + LIMIT);
-                    continue;
+        wait.tids.retain(
+            |&tid| match poll_stop(&self.process, tid, look_closer, &mut wait.executed) {
+                None => true,
+                Some(Outcome::Standing) => {
+                    self.threads.insert(tid, State::Standing);
+                    hide_interruption(tid);
+                    false
                 }
-                return Err(StopError::Uninterruptible {
-                    pid,
-                    tid,
-                    state,
-                    place: threads::waits_at(pid, tid),
-                });
-            }
+                Some(Outcome::Ended) => {
+                    self.threads.insert(tid, State::Ended);
+                    false
+                }
+            },
+        );
+        if look_closer {
+            self.collect_ended();
         }
-        if executed {
-            Err(StopError::Executed { pid })
-        } else {
-            Ok(())
+        let Some(&tid) = wait.tids.first() else {
+            return if wait.executed {
+                Err(StopError::Executed { pid })
+            } else {
+                Ok(true)
+            };
+        };
+        let now = Instant::now();
+        if now < wait.deadline {
+            return Ok(false);
         }
+        let state = threads::state(pid, tid).unwrap_or('?');
+        // 't': it has stopped since it was looked at.
+        if matches!(state, 'R' | 't') && now < wait.busy {
+            wait.deadline = now + LIMIT;
+            return Ok(false);
+        }
+        Err(StopError::Uninterruptible {
+            pid,
+            tid,
+            state,
+            place: threads::waits_at(pid, tid),
+        })
     }
 
     /// Collects those that were killed while they stood.
@@ -488,9 +525,14 @@ impl Patience {
         }
     }
 
+    /// Whether a thread that is on a processor may still be on its way.
+    pub fn is_prompt(&self) -> bool {
+        self.begun.elapsed() < PROMPT
+    }
+
     /// False when the time is over.
     pub fn pause(&mut self) -> bool {
-        if self.begun.elapsed() < PROMPT {
+        if self.is_prompt() {
             for _ in 0..50 {
                 std::hint::spin_loop();
             }

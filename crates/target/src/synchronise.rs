@@ -8,13 +8,15 @@
 //!   state of the thread       is in the kernel               what is done
 //!   S, I, D, T, t             now, and not yet back          nothing
 //!   R                         perhaps not                    stopped by ptrace, and let go at once
+//!   R, and has no processor   now, and not yet back          nothing, where that is known (see `processor`)
 //!   R, and another traces it  at its next switch             waited for
 //!   D, in vfork               yes; but its child, which      waited for
 //!                             has the same memory, is not
 //! ```
 //!
-//! A new thread begins in the kernel. It is missing in the first listing when it is created meanwhile, so listings are
-//! repeated until two in a row show nobody new.
+//! A new thread begins in the kernel. A listing may leave threads out when others end meanwhile, so listings are repeated
+//! until two in a row show nobody new. Where threads are created all the time that would be never; so in the end those are
+//! not asked for that were created since.
 //!
 //! membarrier(2) with PRIVATE_EXPEDITED_SYNC_CORE does the same in 15 us, but only for its caller's memory: it would have
 //! to be called by a borrowed thread of the target, and first be registered there, for which the kernel waits for a grace
@@ -26,11 +28,15 @@ use std::time::{Duration, Instant};
 
 use crate::error::StopError;
 use crate::process::Process;
-use crate::stop::{Patience, Stopped};
+use crate::processor::Clocks;
+use crate::stop::{Patience, Stopped, Wait};
 use crate::{ThreadId, threads};
 
 /// How long a thread is waited for that another process traces, or that waits for a child of vfork.
 const LIMIT: Duration = Duration::from_secs(1);
+/// How many threads may have been asked to stop, and not yet have done so. They wait for a processor, and do so together:
+/// one after the other would take a slice of the scheduler's each. Who stops meanwhile is let go within this many looks.
+const LATE_MAX: usize = 16;
 
 /// For how long threads stood still on our account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,9 +75,24 @@ impl Pauses {
     }
 }
 
+/// After so many listings threads are asked when they were created.
+const LISTINGS_MIN: u32 = 8;
+/// A wait for a processor that is worth clocks.
+const LONG_WAIT: Duration = Duration::from_millis(2);
+
+/// A thread that is not yet known to have seen the text.
+struct Late {
+    tid: ThreadId,
+    deadline: Instant,
+    /// It was asked to stop.
+    asked: Option<(Stopped, Wait)>,
+    /// How often it had left its processor when it was first seen that somebody else traces it.
+    switches: Option<Option<u64>>,
+}
+
 impl Process {
-    /// Returns when every thread executes the text as it is now. Threads that run are stopped one by one, and shown to
-    /// `visit` while they stand; with `everybody` those too that sleep in the kernel.
+    /// Returns when every thread executes the text as it is now. Threads that run are stopped, one by one or a few at a
+    /// time, and each is shown to `visit` while it stands; with `everybody` those too that sleep in the kernel.
     ///
     /// # Errors
     /// [`StopError`], and what `visit` returns. Some threads may then not have seen the text.
@@ -81,69 +102,154 @@ impl Process {
         pauses: &mut Pauses,
         visit: &mut dyn FnMut(&mut Stopped) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut done: BTreeSet<ThreadId> = BTreeSet::new();
+        let mut round = Round {
+            process: self,
+            clocks: self.has_late_threads().then(Clocks::ready).flatten(),
+            everybody,
+            pauses,
+            visit,
+        };
+        let begun = threads::ticks_now();
+        let mut known: BTreeSet<ThreadId> = BTreeSet::new();
+        let mut listings = 0;
         let mut quiet_listings = 0;
         while quiet_listings < 2 {
+            listings += 1;
             quiet_listings += 1;
+            let mut late: Vec<Late> = Vec::new();
             for tid in self.listed()? {
-                if done.insert(tid) {
-                    quiet_listings = 0;
-                    self.synchronise_thread(tid, everybody, pauses, visit)?;
+                if !known.insert(tid) {
+                    continue;
                 }
+                let is_younger = || threads::created(self.pid(), tid).is_none_or(|created| created > begun + 1);
+                if listings > LISTINGS_MIN && is_younger() {
+                    continue;
+                }
+                quiet_listings = 0;
+                if let Some(thread) = round.begin(tid)? {
+                    late.push(thread);
+                    round.look_at_all(&mut late, false)?;
+                    round.wait(&mut late, LATE_MAX)?;
+                }
+            }
+            round.wait(&mut late, 0)?;
+        }
+        Ok(())
+    }
+}
+
+/// Showing the text as it is now to all threads.
+struct Round<'round, E> {
+    process: &'round Process,
+    clocks: Option<Clocks>,
+    everybody: bool,
+    pauses: &'round mut Pauses,
+    visit: &'round mut dyn FnMut(&mut Stopped) -> Result<(), E>,
+}
+
+impl<E: From<StopError>> Round<'_, E> {
+    /// Nothing when the thread has seen the text, which it has within microseconds unless it waits for a processor.
+    fn begin(&mut self, tid: ThreadId) -> Result<Option<Late>, E> {
+        let mut thread = Late {
+            tid,
+            deadline: Instant::now() + LIMIT,
+            asked: None,
+            switches: None,
+        };
+        let mut patience = Patience::until(thread.deadline);
+        while !self.look_at(&mut thread, false)? {
+            if !patience.is_prompt() {
+                return Ok(Some(thread));
+            }
+            patience.pause();
+        }
+        Ok(None)
+    }
+
+    /// Until no more than `left` are late.
+    fn wait(&mut self, late: &mut Vec<Late>, left: usize) -> Result<(), E> {
+        let begun = Instant::now();
+        let mut patience = Patience::until(begun + LIMIT);
+        while late.len() > left {
+            // Each has a limit of its own.
+            patience.pause();
+            self.look_at_all(late, patience.is_long())?;
+        }
+        if begun.elapsed() > LONG_WAIT {
+            self.process.note_late_threads();
+        }
+        Ok(())
+    }
+
+    fn look_at_all(&mut self, late: &mut Vec<Late>, closer: bool) -> Result<(), E> {
+        let mut index = 0;
+        while let Some(thread) = late.get_mut(index) {
+            if self.look_at(thread, closer)? {
+                late.swap_remove(index);
+            } else {
+                index += 1;
             }
         }
         Ok(())
     }
 
-    fn synchronise_thread<E: From<StopError>>(
-        &self,
-        tid: ThreadId,
-        everybody: bool,
-        pauses: &mut Pauses,
-        visit: &mut dyn FnMut(&mut Stopped) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let pid = self.pid();
-        let mut patience = Patience::until(Instant::now() + LIMIT);
-        let mut switches = None;
-        loop {
-            match threads::state(pid, tid) {
-                None | Some('Z' | 'X' | 'x') => return Ok(()),
-                Some('D') if threads::is_in_vfork(pid, tid) => {}
-                // A thread in 'D' would stop later, behind our back; and it is in the kernel.
-                Some('D') => return Ok(()),
-                Some(state) if state != 'R' && !everybody => return Ok(()),
-                Some(_) => match self.stop_thread(tid) {
-                    Ok(mut stopped) => {
-                        let visited = visit(&mut stopped);
-                        pauses.add_single(tid, stopped.release());
-                        return visited;
-                    }
-                    // Somebody else traces it, and stops it.
-                    Err(error @ StopError::Refused { .. }) => {
-                        let now = threads::switches(pid, tid);
-                        if *switches.get_or_insert(now) != now {
-                            return Ok(());
-                        }
-                        if !patience.pause() {
-                            return Err(error.into());
-                        }
-                        continue;
-                    }
-                    Err(StopError::Gone { .. }) => return Ok(()),
-                    Err(error) => return Err(error.into()),
-                },
+    /// Whether the thread has seen the text.
+    fn look_at(&mut self, thread: &mut Late, closer: bool) -> Result<bool, E> {
+        let (pid, tid) = (self.process.pid(), thread.tid);
+        if let Some((mut stopped, mut wait)) = thread.asked.take() {
+            if !stopped.look(&mut wait, closer)? {
+                thread.asked = Some((stopped, wait));
+                return Ok(false);
             }
-            if !patience.pause() {
-                let place = threads::waits_at(pid, tid);
-                return Err(StopError::Uninterruptible {
-                    pid,
-                    tid,
-                    state: 'D',
-                    place,
-                }
-                .into());
+            // It may have ended instead.
+            if stopped.threads().next().is_some() {
+                let visited = (self.visit)(&mut stopped);
+                self.pauses.add_single(tid, stopped.release());
+                visited?;
             }
+            return Ok(true);
         }
+        match threads::state(pid, tid) {
+            None | Some('Z' | 'X' | 'x') => return Ok(true),
+            Some('D') if threads::is_in_vfork(pid, tid) => {}
+            // A thread in 'D' would stop later, behind our back; and it is in the kernel.
+            Some('D') => return Ok(true),
+            Some(state) if state != 'R' && !self.everybody => return Ok(true),
+            Some(_) if !self.everybody && self.clocks.as_ref().is_some_and(|clocks| clocks.stands_still(tid)) => {
+                return Ok(true);
+            }
+            Some(_) => match self.process.ask_to_stop(tid) {
+                Ok(stopped) => {
+                    let wait = stopped.wait();
+                    thread.asked = Some((stopped, wait));
+                    return Ok(false);
+                }
+                // Somebody else traces it, and stops it.
+                Err(error @ StopError::Refused { .. }) => {
+                    let now = threads::switches(pid, tid);
+                    if *thread.switches.get_or_insert(now) != now {
+                        return Ok(true);
+                    }
+                    if Instant::now() >= thread.deadline {
+                        return Err(error.into());
+                    }
+                    return Ok(false);
+                }
+                Err(StopError::Gone { .. }) => return Ok(true),
+                Err(error) => return Err(error.into()),
+            },
+        }
+        if Instant::now() < thread.deadline {
+            return Ok(false);
+        }
+        let place = threads::waits_at(pid, tid);
+        Err(StopError::Uninterruptible {
+            pid,
+            tid,
+            state: 'D',
+            place,
+        }
+        .into())
     }
 }
 

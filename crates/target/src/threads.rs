@@ -31,6 +31,21 @@ pub(crate) fn state(pid: ProcessId, tid: ThreadId) -> Option<char> {
     Stat::parse(&String::from_utf8_lossy(start.get(..length)?)).state
 }
 
+/// When a thread was created, in clock ticks since boot; `None` when it is no more.
+pub(crate) fn created(pid: ProcessId, tid: ThreadId) -> Option<u64> {
+    let text = fs::read(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    Some(Stat::parse(&String::from_utf8_lossy(&text)).start_time)
+}
+
+/// The clock ticks since boot, as [`created`] counts them.
+pub(crate) fn ticks_now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let ticks = rustix::param::clock_ticks_per_second();
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanoseconds = u64::try_from(now.tv_nsec).unwrap_or(0);
+    seconds * ticks + nanoseconds * ticks / 1_000_000_000
+}
+
 /// Whether the thread has ended, be it collected or not.
 pub(crate) fn has_ended(pid: ProcessId, tid: ThreadId) -> bool {
     matches!(state(pid, tid), None | Some('Z' | 'X' | 'x'))

@@ -3,14 +3,15 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::time::Duration;
 
-use nanoprobe_target::{Exit, Process, StopError};
-use support::{Running, compile, queue, state, until, words};
+use nanoprobe_target::{Exit, Pauses, Process, StopError, Stopped};
+use support::{Running, compile, queue, state, tracer, until, words};
 
-#[test]
-fn signals_and_threads_survive_two_hundred_stops() {
+/// Two hundred times, in a program that creates threads all the time, and that signals are sent to.
+fn disturb(mut how: impl FnMut(u32, &Process)) {
     let program = compile("storm");
     let mut running = Running::of(&program, &[]);
     assert_eq!(running.line(), "ready");
@@ -25,9 +26,25 @@ fn signals_and_threads_survive_two_hundred_stops() {
             std::thread::sleep(Duration::from_micros(200));
         }
     });
+    for round in 0..rounds {
+        how(round, &process);
+        // Sent while nobody traces, answered before the next stop: none of these may be merged.
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGUSR1).unwrap();
+        let mut byte = [0];
+        running.output.read_exact(&mut byte).unwrap();
+        assert_eq!(&byte, b"a");
+    }
+    sender.join().unwrap();
+    let (output, status) = running.finish();
+    assert_eq!(output, format!("signals={} alarms=yes errors=0", rounds * 10));
+    assert!(status.success());
+}
+
+#[test]
+fn signals_and_threads_survive_two_hundred_stops() {
     let mut most = 0;
     let mut held = Duration::ZERO;
-    for _ in 0..rounds {
+    disturb(|_, process| {
         let stopped = process.stop().unwrap();
         most = most.max(stopped.threads().count());
         for tid in stopped.threads() {
@@ -41,19 +58,66 @@ fn signals_and_threads_survive_two_hundred_stops() {
         listed.sort_unstable();
         assert_eq!(standing, listed);
         held += stopped.release();
-
-        // Sent while nobody traces, answered before the next stop: none of these may be merged.
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::SIGUSR1).unwrap();
-        let mut byte = [0];
-        running.output.read_exact(&mut byte).unwrap();
-        assert_eq!(&byte, b"a");
-    }
-    sender.join().unwrap();
-    eprintln!("at most {most} threads, {:?} a stop", held / rounds);
+    });
+    eprintln!("at most {most} threads, {:?} a stop", held / 200);
     assert!(most > 4, "the breeders and their children");
-    let (output, status) = running.finish();
-    assert_eq!(output, format!("signals={} alarms=yes errors=0", rounds * 10));
-    assert!(status.success());
+}
+
+/// The threads stand one by one, or a few at a time, and none of them is kept.
+#[test]
+fn signals_and_threads_survive_two_hundred_synchronisations() {
+    let mut pauses = Pauses::default();
+    let mut visited = BTreeSet::new();
+    disturb(|round, process| {
+        let everybody = round % 2 == 0;
+        let visit = &mut |stopped: &mut Stopped| -> Result<(), StopError> {
+            let standing: Vec<i32> = stopped.threads().collect();
+            let [tid] = standing[..] else { panic!("{standing:?}") };
+            assert_ne!(stopped.registers(tid)?.rip, 0);
+            visited.insert(tid);
+            Ok(())
+        };
+        process.synchronise(everybody, &mut pauses, visit).unwrap();
+        for tid in process.threads().unwrap() {
+            assert!(
+                !matches!(tracer(tid), Some(tracer) if tracer != 0),
+                "{tid} is still traced"
+            );
+        }
+    });
+    eprintln!("{} threads, {:?} the longest", visited.len(), pauses.longest());
+    assert!(
+        visited.len() > 200,
+        "{}: the main thread, and children of each round",
+        visited.len()
+    );
+}
+
+/// More threads than processors, that never sleep: whoever waits for a processor is waited for together with the others, or
+/// not at all.
+#[test]
+fn threads_without_a_processor_are_synchronised() {
+    let program = compile("spinners");
+    let mut running = Running::of(&program, &["8"]);
+    assert_eq!(running.line(), "ready");
+    let process = running.open();
+    let mut pauses = Pauses::default();
+    let mut visits = 0;
+    for _ in 0..50 {
+        let visit = &mut |stopped: &mut Stopped| -> Result<(), StopError> {
+            visits += stopped.threads().count();
+            Ok(())
+        };
+        process.synchronise(false, &mut pauses, visit).unwrap();
+    }
+    // As many as it takes to know that somebody is late; then those that have a processor, or cannot be told.
+    assert!(visits > 0);
+    for tid in process.threads().unwrap() {
+        assert_eq!(tracer(tid), Some(0), "{tid}");
+    }
+    eprintln!("{visits} visits, {:?} the longest", pauses.longest());
+    // Each spinner goes on.
+    assert_eq!(running.finish().0, "8 go on");
 }
 
 #[test]

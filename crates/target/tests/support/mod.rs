@@ -99,6 +99,13 @@ impl Drop for Running {
     }
 }
 
+/// Who traces a thread, 0 when nobody does; `None` when it is no more.
+pub fn tracer(tid: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("TracerPid:"))?;
+    line.trim().parse().ok()
+}
+
 pub fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
