@@ -22,7 +22,7 @@ pub type ImageBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 /// Program headers beyond these are ignored: linkers make about a dozen.
 const SEGMENTS_MAX: usize = 256;
 /// Sections beyond these are ignored: linkers merge them to a few dozen.
-const SECTIONS_MAX: usize = 4096;
+pub(crate) const SECTIONS_MAX: usize = 4096;
 /// Longer section names are cut: nothing that is looked for by name is longer.
 const SECTION_NAME_BYTES_MAX: usize = 64;
 
@@ -48,6 +48,7 @@ pub(crate) struct Section {
     pub offset: u64,
     pub bytes: u64,
     pub link: u32,
+    pub alignment: u64,
     pub allocated: bool,
     pub executable: bool,
     pub compressed: bool,
@@ -292,6 +293,7 @@ fn read_section(section: &SectionHeader64<LittleEndian>, name: &[u8]) -> Section
         offset: section.sh_offset(ENDIAN),
         bytes: section.sh_size(ENDIAN),
         link: section.sh_link(ENDIAN),
+        alignment: section.sh_addralign(ENDIAN),
         allocated: has(elf::SHF_ALLOC.0),
         executable: has(elf::SHF_EXECINSTR.0),
         compressed: has(elf::SHF_COMPRESSED.0),

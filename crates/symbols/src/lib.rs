@@ -24,6 +24,7 @@ pub mod files;
 mod frames;
 mod function;
 mod functions;
+mod gap;
 mod landing;
 mod linkage;
 mod module;

@@ -369,6 +369,17 @@ impl Module {
         self.index.padding_after(&self.elf, &self.frames, end)
     }
 
+    /// What lies behind a section of code and belongs to nobody: the alignment of the next one, or the rest of the segment's
+    /// last page. Empty unless such a section ends at `end`. [`Module::code_with_gap_at`] has the bytes.
+    pub fn gap_after(&self, end: ImageAddress) -> AddressRange {
+        self.index.gap_after(&self.elf, &self.frames, end)
+    }
+
+    /// As [`Module::code_at`], but up to the end of the segment's last page, which the kernel maps as well.
+    pub fn code_with_gap_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
+        self.elf.code_pages_at(address.0, bytes)
+    }
+
     /// The cold fragment that `address` lies in: a part of some function that is entered by jumps, with a frame already
     /// built. By its symbol (`name.cold`), else as an FDE without a symbol at whose start the CFA is not `rsp + 8`.
     ///

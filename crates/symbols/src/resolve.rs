@@ -128,6 +128,18 @@ impl Index {
         AddressRange::new(end.0, next.map_or(range.end.0, |next| range.end.0.min(*next)))
     }
 
+    /// See [`crate::Module::gap_after`]: up to what anything is known about, whatever the sections say.
+    pub fn gap_after(&self, elf: &Elf, frames: &Frames, end: ImageAddress) -> AddressRange {
+        let gap = elf.gap_after(end.0);
+        let known = |address| self.holding(ImageAddress(address)).is_some() || frames.at(address).is_some();
+        let next = self.starts.get(self.starts.partition_point(|start| *start < end.0));
+        match next {
+            _ if gap.is_empty() || known(end.0) => AddressRange::new(end.0, end.0),
+            Some(next) => AddressRange::new(end.0, gap.end.0.min(*next)),
+            None => gap,
+        }
+    }
+
     /// See [`crate::Module::resolve`].
     pub fn resolve<'a>(
         &self,
