@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use nanoprobe_tests::command::{Running, run};
-use nanoprobe_tests::program::program;
+use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::{table, values};
 use nanoprobe_tests::text::{Snapshot, is_patched, ptracer};
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting};
@@ -76,6 +76,19 @@ fn kill_and_restore(source: &str, tracer: impl Fn() -> Tracer) {
     end(target);
 }
 
+/// How the sites of a function are patched, as `-v` says: `0x401000 program`function+0x3: run`.
+fn tactics<'a>(said: &'a str, function: &str) -> Vec<&'a str> {
+    let words = said.lines().filter_map(|line| line.rsplit_once(": "));
+    let is_of = |site: &str| {
+        let name = site.rsplit_once('`').map_or("", |(_, name)| name);
+        name.split('+').next() == Some(function)
+    };
+    words
+        .filter(|(site, _)| is_of(site))
+        .map(|(_, tactic)| tactic)
+        .collect()
+}
+
 fn of_returns(clause: &str) -> Tracer {
     Tracer::new(Form::Default).clause(clause)
 }
@@ -111,15 +124,8 @@ fn every_return_over_a_successor_counts() {
     }
     assert_eq!((counts["no_room 0"], counts["behind_no_room 0"]), (8000, 8000));
     let said = traced.finished.stderr;
-    let tactic = |function: &str| -> Vec<&str> {
-        let lines = said.lines().filter(|line| line.contains(function));
-        lines
-            .filter_map(|line| line.rsplit_once(": "))
-            .map(|(_, tactic)| tactic)
-            .collect()
-    };
-    assert_eq!(tactic("`no_room+"), ["evict"], "{said}");
-    let of_chain = tactic("`three_bytes+");
+    assert_eq!(tactics(&said, "no_room"), ["evict"], "{said}");
+    let of_chain = tactics(&said, "three_bytes");
     assert!(of_chain.len() == 5 && of_chain.contains(&"evict"), "{said}");
     assert!(!of_chain.iter().any(|tactic| tactic.starts_with("trap")), "{said}");
 }
@@ -157,4 +163,74 @@ fn successors_are_themselves_after_each_detach() {
 #[test]
 fn successors_are_themselves_after_a_kill_and_a_restore() {
     kill_and_restore("returns.c", || of_returns(INSTRUCTIONS));
+}
+
+/// Three functions without room, one behind the other: a lone `ret`, `xor; ret`, `rep ret`. Each has both probes, and each
+/// jump ends with the bytes of the next one, which has its own.
+#[test]
+fn a_lone_ret_in_front_of_other_short_functions_counts() {
+    let functions = ["only_ret", "short_zero", "rep_ret"];
+    let probes = functions.map(|name| format!("pid$target:a.out:{name}:entry,pid$target:a.out:{name}:return"));
+    let clause = format!("{} {{ @[probefunc, probename] = count(); }}", probes.join(","));
+    let tracer = of_returns(&clause).argument("-v");
+    let traced = tracer.command(&program("tails.c"), "500").run().complete();
+    let counts = table(&traced.results);
+    for (function, name) in functions.iter().flat_map(|name| [(name, "entry"), (name, "return")]) {
+        assert_eq!(counts[&format!("{function} {name}")], 500, "{}", traced.results);
+    }
+    let said = traced.finished.stderr;
+    for function in functions {
+        let how = tactics(&said, function);
+        assert!(
+            !how.is_empty() && !how.iter().any(|tactic| tactic.starts_with("trap")),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn short_functions_are_themselves_after_each_detach() {
+    let clause = "pid$target:a.out:only_ret:,pid$target:a.out:short_zero:,pid$target:a.out:rep_ret: { @ = count(); }";
+    let mut target = start_waiting(&program("tails.c"), "1000000000");
+    let snapshot = Snapshot::take(target.pid());
+    target.go();
+    let mut counted = 0;
+    for cycle in 0..20 {
+        let tracing = of_returns(clause).attach(target.pid());
+        std::thread::sleep(Duration::from_micros(cycle * 977 % 20_000));
+        counted += values(&tracing.interrupt().results)[0];
+        snapshot.assert_identical(target.pid());
+    }
+    assert!(counted > 0);
+    target.signal(Signal::SIGKILL);
+}
+
+/// `.init` and `.fini` of a static program of musl are three bytes each; what is behind them belongs to nobody, up to the
+/// next section and to the end of the page.
+#[test]
+fn three_bytes_at_the_end_of_a_section_have_room_behind_it() {
+    let Some(path) = need_program("staticprog.c", Build::MuslStatic) else {
+        return;
+    };
+    let probes = ["_init", "_fini"].map(|name| format!("pid$target:a.out:{name}:entry,pid$target:a.out:{name}:return"));
+    let clause = format!("{} {{ @[probefunc, probename] = count(); }}", probes.join(","));
+    let traced = of_returns(&clause).argument("-v").command(&path, "10").run().complete();
+    let counts = table(&traced.results);
+    for row in ["_init entry", "_init return", "_fini entry", "_fini return"] {
+        assert_eq!(counts[row], 1, "{}", traced.results);
+    }
+    let said = traced.finished.stderr;
+    for function in ["_init", "_fini"] {
+        let how = tactics(&said, function);
+        assert!(!how.is_empty() && how.iter().all(|tactic| *tactic == "run"), "{said}");
+    }
+
+    let mut target = start_waiting(&path, "10");
+    let snapshot = Snapshot::take(target.pid());
+    let tracing = of_returns(&clause).attach(target.pid());
+    assert!(is_patched(target.pid()));
+    tracing.interrupt();
+    snapshot.assert_identical(target.pid());
+    target.go();
+    target.finish().success();
 }

@@ -66,7 +66,9 @@ pub use function::{
     CodeView, Exit, FunctionExtent, FunctionMap, Padding, ReturnAddressUse, Surroundings, analyze, follow,
 };
 pub use near::{NearSpace, Placed};
-pub use plan::{Displaced, FunctionPlan, PlanOptions, RunPlan, Springboard, plan, reconcile};
+pub use plan::{
+    Displaced, FunctionPlan, Obstacle, PlanOptions, RunPlan, Springboard, plan, plan_again, reconcile, why_trap,
+};
 pub use point::{Fire, FireCondition, Point, Position};
 pub use refusal::Refusal;
 pub use replacement::Replacement;

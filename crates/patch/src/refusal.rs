@@ -47,6 +47,15 @@ pub enum Refusal {
         /// The site asked for.
         site: TargetAddress,
     },
+    /// The instruction is a call, and the threads have shadow stacks: whoever executes it elsewhere, or does what it does,
+    /// leaves another return address there than on the stack, and the processor ends the process at the return.
+    #[error(
+        "the call at {site} must stay in place: the process has a shadow stack, on which the processor compares return addresses"
+    )]
+    ShadowStack {
+        /// The site asked for.
+        site: TargetAddress,
+    },
     /// The instruction cannot be executed anywhere but in place.
     #[error("the instruction at {address} cannot be executed out of line: {reason}")]
     Unmovable {

@@ -14,6 +14,8 @@
 //!   entered +N             by a landing pad, say
 //!   pointer +N             from a table of labels
 //!   exits [silent]         a point at every exit, that counts unless `silent`
+//!   successor              the jump of the function in front ends with this one's first bytes
+//!   shadow_stack           the threads have shadow stacks
 //!   force TACTIC
 //!   key fsbase
 //! ```
@@ -36,6 +38,8 @@ struct Case {
     points: Vec<Point>,
     followed: Option<Image>,
     exits: Option<Vec<Fire>>,
+    successor: bool,
+    shadow_stack: bool,
     options: PlanOptions,
     thread_key: ThreadKey,
 }
@@ -89,6 +93,8 @@ fn parse(input: &str) -> Case {
         points: Vec::new(),
         followed: None,
         exits: None,
+        successor: false,
+        shadow_stack: false,
         options: PlanOptions::default(),
         thread_key: ThreadKey::TlsSelf,
     };
@@ -124,6 +130,8 @@ fn parse(input: &str) -> Case {
             }
             "exits" if words.first() == Some(&"silent") => case.exits = Some(Vec::new()),
             "exits" => case.exits = Some(vec![Fire::Count { context_offset: 0x1000 }]),
+            "shadow_stack" => case.shadow_stack = true,
+            "successor" => case.successor = true,
             "force" => case.options.force = Some(words[0].parse().unwrap()),
             "key" => case.thread_key = ThreadKey::FsBase,
             "point" => case.points.push(point(at(words[0]), &words[1..])),
@@ -255,6 +263,12 @@ fn run(input: &str) -> String {
         }
     }
     map.show_padding(map.padding());
+    if case.successor {
+        map.show_that_it_is_successor();
+    }
+    if case.shadow_stack {
+        map.show_shadow_stack();
+    }
     let plan = plan(&map, &case.points, &case.options);
     let holes = vec![
         0x1_0000..case.start.0 & !0xffff,

@@ -10,7 +10,7 @@
 //! An offset counts from the function's entry, modulo 2^64: a cold part may lie below its function, and the offsets of
 //! its instructions are then very large (`ffffffffffffff80` is 128 bytes below the entry).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ const NEIGHBOURHOOD_BYTES: u64 = 192;
 const NEIGHBOURS_MAX: usize = 4;
 /// How many functions without room for a jump are looked at, one behind the other.
 const SHORT_FUNCTIONS_MAX: usize = 4;
+/// The padding that an alignment makes, at most.
+const ALIGNMENT_PADDING_MAX: u64 = 15;
 /// How much padding behind a function is looked at.
 const PADDING_BYTES_MAX: u64 = 64;
 
@@ -142,6 +144,8 @@ pub struct Neighbours {
     next: Option<(Range<u64>, Vec<FunctionMap>)>,
     /// Springboards, by start: where they end.
     taken: BTreeMap<u64, u64>,
+    /// Where instructions were displaced for the sake of those in front of them.
+    successors: BTreeSet<u64>,
 }
 
 impl Neighbours {
@@ -157,20 +161,38 @@ impl Neighbours {
     /// function that begins where they end.
     pub fn show(&mut self, module: &Module, parts: &mut [FunctionMap]) {
         for part in parts {
-            let (start, end) = (part.start().0, part.start().0.saturating_add(part.size()));
-            let own = part.padding();
-            part.show_padding(own.iter().cloned());
-            self.padding.insert((start, end), own);
-            part.show_padding(self.padding_around(module, &(start..end)));
-            self.show_next(module, part, 0);
+            let (start, end) = self.show_around(module, part);
             let near = start.saturating_sub(NEIGHBOURHOOD_BYTES)..end.saturating_add(NEIGHBOURHOOD_BYTES);
             let taken = self.taken.range(near);
             part.show_taken(taken.map(|(start, end)| TargetAddress(*start)..TargetAddress(*end)));
+            if self.successors.contains(&start) {
+                part.show_that_it_is_successor();
+            }
         }
     }
 
-    /// Takes down which padding is used.
+    /// A part of a function again, by its start: with what lies around it, but not what is taken of that.
+    pub fn part_again(&mut self, module: &Module, extent: &Range<u64>, start: TargetAddress) -> Option<FunctionMap> {
+        let parts = self.parts(module, extent)?;
+        let mut part = parts.into_iter().find(|part| part.start() == start)?;
+        self.show_around(module, &mut part);
+        Some(part)
+    }
+
+    fn show_around(&mut self, module: &Module, part: &mut FunctionMap) -> (u64, u64) {
+        let (start, end) = (part.start().0, part.start().0.saturating_add(part.size()));
+        let own = part.padding();
+        part.show_padding(own.iter().cloned());
+        self.padding.insert((start, end), own);
+        part.show_padding(self.padding_around(module, &(start..end)));
+        self.show_next(module, part, 0);
+        (start, end)
+    }
+
+    /// Takes down which padding is used, and which instructions must begin with a jump.
     pub fn take(&mut self, runs: &[RunPlan]) {
+        let successors = runs.iter().filter_map(|run| run.successor);
+        self.successors.extend(successors.map(|successor| successor.0));
         let springboards = runs.iter().filter_map(RunPlan::springboard);
         self.taken.extend(springboards.map(|springboard| {
             let Range { start, end } = springboard.range();
@@ -308,14 +330,23 @@ fn view<'a>(module: &'a Module, extent: &Range<u64>) -> Option<CodeView<'a>> {
         .filter(|size| *size > 0 && *size <= FUNCTION_BYTES_MAX)?;
     let start = module.bias().to_image(TargetAddress(extent.start));
     let end = module.bias().to_image(TargetAddress(extent.end));
-    let padding = module.padding_after(end).len().min(PADDING_BYTES_MAX);
+    let padding = padding_after(module, end);
     let bytes = module
-        .code_at(start, size + padding)
+        .code_with_gap_at(start, size + padding)
         .or_else(|| module.code_at(start, size))?;
     Some(CodeView {
         start: TargetAddress(extent.start),
         bytes,
     })
+}
+
+/// How many bytes of padding may be behind a function. Where its section ends, what belongs to nobody is padding as well:
+/// not more than alignment needs, since more zeros might be data.
+fn padding_after(module: &Module, end: ImageAddress) -> u64 {
+    let padding = module.padding_after(end).len();
+    let gap = module.gap_after(ImageAddress(end.0.saturating_add(padding))).len();
+    let gap = gap.min(ALIGNMENT_PADDING_MAX.saturating_sub(padding));
+    (padding + gap).min(PADDING_BYTES_MAX)
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nanoprobe_patch::{
-    Fire, FireCondition, FunctionMap, NearSpace, PlanOptions, Point, Position, Refusal, RunPlan, Runtime, Tactic,
-    TargetAddress, ThreadKey, build, plan, reconcile,
+    Fire, FireCondition, NearSpace, Obstacle, PlanOptions, Point, Position, Refusal, RunPlan, Runtime, Tactic,
+    TargetAddress, ThreadKey, build, plan, plan_again, reconcile, why_trap,
 };
 use nanoprobe_symbols::{AddressRange, Bias, FunctionKind, Module, ModuleKind};
 use nanoprobe_target::{HoleRules, Map};
@@ -60,9 +60,11 @@ pub struct Coverage {
     /// How many of them are had, by tactic.
     pub tactics: BTreeMap<Tactic, usize>,
     /// Those that trap, by why.
-    pub traps: BTreeMap<&'static str, Class>,
+    pub traps: BTreeMap<Obstacle, Class>,
     /// Those that are refused, by why.
     pub refusals: BTreeMap<&'static str, Class>,
+    /// Sites that are no code, and no points: an `int3` of the program's own, as labels and what is never reached have it.
+    pub breakpoints: Class,
     /// Bytes of functions that no known control flow reaches: data, or code that is not probed.
     pub unreached: Class,
     /// Time for finding, decoding, planning, placing and building.
@@ -108,12 +110,12 @@ pub fn plan_all(module: Module, wanted: Wanted) -> Coverage {
     for (extent, name) in functions(&module, &mut coverage) {
         // Between functions that overlap, no piece ends.
         if piece.points >= PIECE_POINTS && extent.start.0 >= end {
-            std::mem::take(&mut piece).settle(&holes, &mut coverage);
+            std::mem::take(&mut piece).settle(&module, &holes, &mut coverage);
         }
         end = end.max(extent.end.0);
         piece.add(&module, &holes, extent, name, wanted, &mut coverage);
     }
-    piece.settle(&holes, &mut coverage);
+    piece.settle(&module, &holes, &mut coverage);
     coverage.elapsed = begin.elapsed();
     coverage
 }
@@ -170,10 +172,10 @@ fn model(module: Module) -> (Module, Arc<[Range<u64>]>) {
 struct Piece {
     points: usize,
     runs: Vec<RunPlan>,
-    /// Why the planner gave a site a trap, or will when a jump finds no place or crosses another.
-    reasons: BTreeMap<TargetAddress, &'static str>,
     names: BTreeMap<TargetAddress, String>,
     neighbours: Neighbours,
+    /// The parts of the functions, by start: where each ends, and the extent of its function.
+    parts: BTreeMap<TargetAddress, (TargetAddress, Range<u64>)>,
 }
 
 impl Piece {
@@ -193,7 +195,8 @@ impl Piece {
         self.names.insert(entry, name);
         let Some(mut parts) = self.neighbours.parts(module, &extent) else {
             coverage.points += 1;
-            self.refuse(entry, "its code is not in the file", coverage);
+            let class = coverage.refusals.entry("its code is not in the file").or_default();
+            class.add(1, self.describe(entry));
             return;
         };
         self.neighbours.show(module, &mut parts);
@@ -232,53 +235,63 @@ impl Piece {
         for (part, points) in parts.iter().zip(&points) {
             coverage.points += points.len();
             self.points += points.len();
+            let (start, end) = (part.start(), TargetAddress(part.start().0.saturating_add(part.size())));
+            self.parts.insert(start, (end, extent.clone()));
             let planned = plan(part, points, &PlanOptions::default());
             self.neighbours.take(&planned.runs);
             for run in planned.runs {
-                if run.tactic == Tactic::Trap {
-                    self.reasons.insert(run.start, why_trap(part, run.start));
-                }
                 self.runs.push(run);
             }
             for (site, reason) in planned.refusals {
-                self.refuse(site, why_refused(&reason), coverage);
+                self.refuse(site, &reason, coverage);
             }
         }
     }
 
     /// Makes the runs disjoint, gives each its place, builds all, and counts.
-    fn settle(mut self, holes: &[Range<u64>], coverage: &mut Coverage) {
-        let reconciled = reconcile(std::mem::take(&mut self.runs), &[], &PlanOptions::default());
-        for run in &reconciled.runs {
-            if run.tactic == Tactic::Trap {
-                self.reasons
-                    .entry(run.start)
-                    .or_insert("its jump would cross another one");
-            }
-        }
+    fn settle(mut self, module: &Module, holes: &Arc<[Range<u64>]>, coverage: &mut Coverage) {
+        let options = PlanOptions::default();
+        let reconciled = reconcile(std::mem::take(&mut self.runs), &[], &options);
+        let ends = self.parts.iter().map(|(start, (end, _))| *start..*end);
+        let ends: Vec<Range<TargetAddress>> = ends.collect();
+        let mut neighbours = std::mem::take(&mut self.neighbours);
+        let mut map_of = |start: TargetAddress| {
+            let (_, extent) = self.parts.get(&start)?;
+            let mut map = neighbours.part_again(module, extent, start)?;
+            map.show_near_memory(holes.clone());
+            Some(map)
+        };
+        let settled = plan_again(reconciled, &[], &ends, &options, &mut |part| map_of(part.start));
         let mut near = NearSpace::new(holes.to_vec(), PAGE_BYTES);
-        let placed = near.place_with_fallbacks(reconciled.runs, &PlanOptions::default());
-        for (site, reason) in reconciled.refusals.iter().chain(&placed.refusals) {
-            self.refuse(*site, why_refused(reason), coverage);
-        }
+        let placed = near.place_with_fallbacks(settled.runs, &options);
         for (run, detour) in &placed.runs {
             let points: usize = run.instructions.iter().map(|displaced| displaced.points.len()).sum();
             if let Err(reason) = build(run, *detour, &RUNTIME) {
-                self.refuse(run.start, why_refused(&reason), coverage);
+                self.refuse(run.start, &reason, coverage);
                 continue;
             }
             *coverage.tactics.entry(run.tactic).or_default() += points;
             if run.tactic == Tactic::Trap {
-                let why = self.reasons.get(&run.start).copied();
-                let why = why.unwrap_or("no free address spells the bytes that its jump needs");
+                let part = || self.parts.range(..=run.start).next_back().map(|(start, _)| *start);
+                let planned = || Some(why_trap(&map_of(part()?)?, run.start));
+                let obstacle = run.obstacle.or_else(planned).unwrap_or(Obstacle::Unmovable);
                 let example = self.describe(run.start);
-                coverage.traps.entry(why).or_default().add(points, example);
+                coverage.traps.entry(obstacle).or_default().add(points, example);
             }
+        }
+        for (site, reason) in settled.refusals.iter().chain(&placed.refusals) {
+            self.refuse(*site, reason, coverage);
         }
     }
 
-    fn refuse(&self, site: TargetAddress, why: &'static str, coverage: &mut Coverage) {
-        coverage.refusals.entry(why).or_default().add(1, self.describe(site));
+    fn refuse(&self, site: TargetAddress, reason: &Refusal, coverage: &mut Coverage) {
+        if matches!(reason, Refusal::Breakpoint { .. }) {
+            coverage.points -= 1;
+            coverage.breakpoints.add(1, self.describe(site));
+            return;
+        }
+        let class = coverage.refusals.entry(why_refused(reason)).or_default();
+        class.add(1, self.describe(site));
     }
 
     fn describe(&self, site: TargetAddress) -> String {
@@ -308,27 +321,11 @@ fn point(site: TargetAddress, condition: FireCondition, position: Position) -> P
     }
 }
 
-/// What keeps a jump from the site: the first obstacle in its five bytes.
-fn why_trap(map: &FunctionMap, site: TargetAddress) -> &'static str {
-    let end = TargetAddress(site.0.saturating_add(5));
-    let behind = map.instructions().skip_while(|(start, _)| *start <= site);
-    for (start, _) in behind.take_while(|(start, _)| *start < end) {
-        if map.is_branch_target(start) {
-            return "a branch leads into its five bytes";
-        }
-    }
-    if map.start().0 + map.size() < end.0 {
-        return "the function ends within its five bytes";
-    }
-    "no run of whole instructions, and none to share with"
-}
-
 fn why_refused(reason: &Refusal) -> &'static str {
     match reason {
         Refusal::OutsideFunction { .. } => "outside of the function",
         Refusal::NotAnInstruction { .. } => "not the start of an instruction",
         Refusal::Undecodable { .. } => "behind bytes that are no instruction",
-        Refusal::Breakpoint { .. } => "int3: no code, or the program's own breakpoint",
         Refusal::Padding { .. } => "padding",
         Refusal::Unreached { .. } => "nothing is known to lead there",
         Refusal::Unmovable { reason, .. } => reason,

@@ -18,7 +18,7 @@ use nanoprobe_arena::layout::{Enabling as EnablingLayout, OFFSET_RETURNED, ORIGI
 use nanoprobe_lang::options::ReturnForm;
 use nanoprobe_patch::{
     Built, Fire, FireCondition, FunctionMap, NearSpace, Origin, PlanOptions, Point, Position, Refusal, RunPlan,
-    Runtime, Tactic, TargetAddress, TextRange, build, build_return_stub, plan, reconcile,
+    Runtime, Tactic, TargetAddress, TextRange, build, build_return_stub, plan, plan_again, reconcile,
 };
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
@@ -167,6 +167,8 @@ pub struct Planner<'a> {
     pub strsize: u32,
     /// How return probes are made.
     pub returns: ReturnPolicy<'a>,
+    /// The target's threads have shadow stacks.
+    pub shadow_stack: bool,
     /// What fires in each function that was planned so far, by its start.
     pub placed: &'a mut Fired,
     /// The patches that are there.
@@ -187,6 +189,22 @@ struct Function {
     name: String,
 }
 
+/// What is planned so far.
+#[derive(Default)]
+struct Planned {
+    runs: Vec<(RunPlan, Function)>,
+    /// The parts of functions in which something fires, by start.
+    parts: BTreeMap<TargetAddress, Part>,
+}
+
+/// A part of a function: where it ends, and where to find the function again.
+struct Part {
+    end: TargetAddress,
+    module: usize,
+    extent: Range<u64>,
+    function: Function,
+}
+
 /// A function in which something fires.
 struct Group {
     module: usize,
@@ -204,7 +222,7 @@ impl Planner<'_> {
         let mut placement = Placement::default();
         let known = self.near.regions();
         let free = self.near.free();
-        let mut runs: Vec<(RunPlan, Function)> = Vec::new();
+        let mut planned = Planned::default();
         for (start, mut group) in self.groups(first, hooks, &mut placement.refused) {
             // A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that
             // fires in it.
@@ -214,11 +232,13 @@ impl Planner<'_> {
                 placement.replaced.push(TargetAddress(start));
             }
             self.placed.insert(start, (group.members.clone(), group.hooks.clone()));
-            self.plan_group(&group, &free, &mut runs, &mut placement.refused);
+            self.plan_group(&group, &free, &mut planned, &mut placement.refused);
         }
         // Functions may overlap (aliases with other sizes, shared tails): patches must not.
-        let functions: BTreeMap<TargetAddress, Function> =
-            runs.iter().map(|(run, of)| (run.start, of.clone())).collect();
+        let Planned { runs, parts } = planned;
+        let of_parts = parts.iter().map(|(start, part)| (*start, part.function.clone()));
+        let of_runs = runs.iter().map(|(run, function)| (run.start, function.clone()));
+        let functions: BTreeMap<TargetAddress, Function> = of_parts.chain(of_runs).collect();
         let function_of = |site: TargetAddress| {
             functions
                 .range(..=site)
@@ -230,11 +250,19 @@ impl Planner<'_> {
         let taken = self.taken(&placement.replaced);
         let options = PlanOptions { force: self.force };
         let reconciled = reconcile(runs.into_iter().map(|(run, _)| run).collect(), &taken, &options);
-        let placed = self.near.place_with_fallbacks(reconciled.runs, &options);
+        let ranges: Vec<Range<TargetAddress>> = parts.iter().map(|(start, part)| *start..part.end).collect();
+        let settled = plan_again(reconciled, &taken, &ranges, &options, &mut |range| {
+            let part = parts.get(&range.start)?;
+            let map = self
+                .neighbours
+                .part_again(self.modules.get(part.module)?, &part.extent, range.start)?;
+            Some(self.shown(map, &free))
+        });
+        let placed = self.near.place_with_fallbacks(settled.runs, &options);
         for (run, detour) in placed.runs {
             self.build_run(&run, detour, function_of(run.start), &mut placement);
         }
-        for (site, reason) in reconciled.refusals.into_iter().chain(placed.refusals) {
+        for (site, reason) in settled.refusals.into_iter().chain(placed.refusals) {
             let reason = RefusedBecause::Patch(reason);
             placement.refused.push(Refused {
                 site: Some(site),
@@ -382,7 +410,7 @@ impl Planner<'_> {
         &mut self,
         group: &Group,
         free: &Arc<[Range<u64>]>,
-        runs: &mut Vec<(RunPlan, Function)>,
+        planned: &mut Planned,
         refused: &mut Vec<Refused>,
     ) {
         let refuse = |site, reason| Refused {
@@ -397,7 +425,7 @@ impl Planner<'_> {
         };
         if let Some(module) = module {
             self.neighbours.show(module, &mut parts);
-            parts.iter_mut().for_each(|part| part.show_near_memory(free.clone()));
+            parts = parts.into_iter().map(|part| self.shown(part, free)).collect();
         }
         let mut points: Vec<Vec<Point>> = parts.iter().map(|_| Vec::new()).collect();
         let entry = TargetAddress(group.extent.start);
@@ -422,7 +450,7 @@ impl Planner<'_> {
                         refused.push(refuse(Some(entry), reason));
                     }
                 }
-                return self.plan_parts(group, &parts, &points, runs, refused);
+                return self.plan_parts(group, &parts, &points, planned, refused);
             }
         };
         let mut returns = Vec::new();
@@ -444,7 +472,16 @@ impl Planner<'_> {
                 Err(reason) => refused.push(refuse(Some(entry), reason)),
             }
         }
-        self.plan_parts(group, &parts, &points, runs, refused);
+        self.plan_parts(group, &parts, &points, planned, refused);
+    }
+
+    /// A part that is shown what holds for all of the target.
+    fn shown(&self, mut part: FunctionMap, free: &Arc<[Range<u64>]>) -> FunctionMap {
+        part.show_near_memory(free.clone());
+        if self.shadow_stack {
+            part.show_shadow_stack();
+        }
+        part
     }
 
     /// Which form the return probes of a function take.
@@ -510,7 +547,7 @@ impl Planner<'_> {
         group: &Group,
         parts: &[FunctionMap],
         points: &[Vec<Point>],
-        runs: &mut Vec<(RunPlan, Function)>,
+        planned: &mut Planned,
         refused: &mut Vec<Refused>,
     ) {
         let entry = TargetAddress(group.extent.start);
@@ -522,18 +559,22 @@ impl Planner<'_> {
             if points.is_empty() {
                 continue;
             }
-            let planned = plan(part, points, &options);
-            self.neighbours.take(&planned.runs);
-            runs.extend(planned.runs.into_iter().map(|run| {
-                (
-                    run,
-                    Function {
-                        start: entry,
-                        name: group.name.clone(),
-                    },
-                )
-            }));
-            let reasons = planned.refusals.into_iter();
+            let made = plan(part, points, &options);
+            self.neighbours.take(&made.runs);
+            let function = Function {
+                start: entry,
+                name: group.name.clone(),
+            };
+            let whole = Part {
+                end: TargetAddress(part.start().0.saturating_add(part.size())),
+                module: group.module,
+                extent: group.extent.clone(),
+                function: function.clone(),
+            };
+            planned.parts.insert(part.start(), whole);
+            let runs = made.runs.into_iter().map(|run| (run, function.clone()));
+            planned.runs.extend(runs);
+            let reasons = made.refusals.into_iter();
             refused.extend(reasons.map(|(site, reason)| Refused {
                 site: Some(site),
                 function: group.name.clone(),

@@ -265,6 +265,10 @@ fn may_hide_an_unwinder(module: &Module) -> bool {
 /// Whether a process's threads have shadow stacks.
 pub fn has_shadow_stack(pid: i32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    says_shadow_stack(&status)
+}
+
+fn says_shadow_stack(status: &str) -> bool {
     let features = status
         .lines()
         .find_map(|line| line.strip_prefix("x86_Thread_features:"));
@@ -290,6 +294,17 @@ mod tests {
         for name in ["main", "malloc", "longjmp", "fork", "unwind", "startup"] {
             assert!(!needs_its_return_address(name), "{name}");
         }
+    }
+
+    #[test]
+    fn a_shadow_stack_is_seen_in_the_status() {
+        let status = |features: &str| format!("Name:\tshstk\n{features}Speculation_Store_Bypass:\tvulnerable\n");
+        assert!(says_shadow_stack(&status("x86_Thread_features:\tshstk \n")));
+        assert!(says_shadow_stack(&status("x86_Thread_features:\tshstk wrss \n")));
+        // Locked is not enabled; and older kernels have no such lines.
+        let locked = "x86_Thread_features:\t\nx86_Thread_features_locked:\tshstk wrss \n";
+        assert!(!says_shadow_stack(&status(locked)));
+        assert!(!says_shadow_stack(&status("")));
     }
 
     #[test]

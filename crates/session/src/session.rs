@@ -741,6 +741,7 @@ impl Session {
     fn planned(&mut self, first: usize, hooks: &[Hook]) -> Result<Placement, SessionError> {
         let force = self.forced_tactic()?;
         let refusal = self.return_refusal();
+        let shadow_stack = self.has_shadow_stack();
         let attachment = self.attachment.as_ref().ok_or(SessionError::NotAttached)?;
         let returns = self.return_policy(attachment, refusal.as_ref());
         let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
@@ -761,6 +762,7 @@ impl Session {
             force,
             strsize: self.limits.string_bytes(),
             returns,
+            shadow_stack,
             placed: &mut self.placed,
             patches: &attachment.patches,
             retired: &attachment.retired,

@@ -4,7 +4,7 @@
 //!     cargo run --release -p nanoprobe-bench --bin coverage [-- [--markdown] [--kind WORD] [FILE...]]
 //!
 //! Without files it takes twelve programs: those of the machine as it finds them, and some that it compiles. What is not
-//! there is named. `--markdown` writes docs/coverage.md. Nothing is executed or traced: see [`plan_all`] for the model.
+//! there is named. `--markdown` prints what docs/coverage.md holds, when all is measured. Nothing is executed or traced: see [`plan_all`] for the model.
 
 mod programs;
 mod table;
@@ -63,8 +63,7 @@ fn main() -> Result<()> {
         }
     }
     if markdown {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/coverage.md");
-        std::fs::write(&path, table.markdown()).with_context(|| format!("writing {}", path.display()))?;
+        print!("{}", table.markdown());
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! The table as text and as docs/coverage.md.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use nanoprobe_session::{Class, Coverage, Tactic, Wanted};
@@ -75,7 +74,7 @@ impl Row {
                 percent(*points, coverage.points)
             );
         }
-        for (what, classes) in [("trap", &coverage.traps), ("refused", &coverage.refusals)] {
+        for (what, classes) in [("trap", traps(coverage)), ("refused", refusals(coverage))] {
             for (why, class) in classes {
                 let _ = writeln!(
                     text,
@@ -86,6 +85,7 @@ impl Row {
             }
         }
         for (what, class) in [
+            ("int3 of the program's own, no points", &coverage.breakpoints),
             ("functions whose ways out may not all be known", &coverage.incomplete),
             ("bytes that nothing is known to lead to", &coverage.unreached),
         ] {
@@ -134,8 +134,15 @@ impl Table {
                 );
             }
         }
-        self.classes(&mut text, "What traps, and why", |coverage| &coverage.traps);
-        self.classes(&mut text, "What is refused, and why", |coverage| &coverage.refusals);
+        self.classes(&mut text, TRAPS, traps);
+        self.classes(&mut text, REFUSALS, refusals);
+        text.push_str(BREAKPOINTS);
+        for row in &self.rows {
+            let (program, kind, class) = (&row.program, name(row.kind), &row.coverage.breakpoints);
+            if class.points > 0 {
+                let _ = writeln!(text, "| {program} | {kind} | {} | {} |", class.points, examples(class));
+            }
+        }
         text.push_str(LEFT_OUT);
         for row in self.rows.iter().filter(|row| row.kind == Wanted::Exits) {
             let coverage = &row.coverage;
@@ -156,26 +163,33 @@ impl Table {
         text
     }
 
-    fn classes(&self, text: &mut String, title: &str, of: impl Fn(&Coverage) -> &BTreeMap<&'static str, Class>) {
-        let _ = writeln!(
-            text,
-            "\n## {title}\n\n| program | of | why | points | for example |\n|---|---|---|--:|---|"
-        );
+    fn classes(&self, text: &mut String, head: &str, of: fn(&Coverage) -> Vec<(String, &Class)>) {
+        let columns = "| program | of | why | points | for example |\n|---|---|---|--:|---|";
+        let _ = writeln!(text, "{head}\n{columns}");
         for row in &self.rows {
-            let mut classes: Vec<_> = of(&row.coverage).iter().collect();
+            let mut classes = of(&row.coverage);
             classes.sort_by_key(|(_, class)| std::cmp::Reverse(class.points));
             for (why, class) in classes {
-                let examples: Vec<String> = class
-                    .examples
-                    .iter()
-                    .take(3)
-                    .map(|name| format!("`{}`", cut(name)))
-                    .collect();
-                let (program, kind, examples) = (&row.program, name(row.kind), examples.join(", "));
+                let (program, kind, examples) = (&row.program, name(row.kind), examples(class));
                 let _ = writeln!(text, "| {program} | {kind} | {why} | {} | {examples} |", class.points);
             }
         }
     }
+}
+
+fn traps(coverage: &Coverage) -> Vec<(String, &Class)> {
+    let classes = coverage.traps.iter();
+    classes.map(|(why, class)| (why.to_string(), class)).collect()
+}
+
+fn refusals(coverage: &Coverage) -> Vec<(String, &Class)> {
+    let classes = coverage.refusals.iter();
+    classes.map(|(why, class)| ((*why).to_owned(), class)).collect()
+}
+
+fn examples(class: &Class) -> String {
+    let names = class.examples.iter().take(3).map(|name| format!("`{}`", cut(name)));
+    names.collect::<Vec<String>>().join(", ")
 }
 
 /// How many, and some of them.
@@ -199,13 +213,36 @@ fn percent(part: usize, whole: usize) -> f64 {
 
 const HEAD: &str = "# What can be probed, and how
 
-    cargo run --release -p nanoprobe-bench --bin coverage -- --markdown
+    cargo run --release -p nanoprobe-bench --bin coverage -- --markdown > docs/coverage.md
 
 Every function of these programs, planned as a session would plan `pid$target:module::entry`, `:return` and all
 instructions, with all patches of a kind together. No process is involved: the address space is a model of the one that
 the kernel makes (`crates/session/src/coverage.rs`), and programs with more than 262,144 points are planned in pieces of
-that many: all of node's instructions at once would need more near memory than there is. A *point* is one site; functions that share text may name it more than once.
+that many: all of node's instructions at once would need more near memory than there is. A *point* is one site; functions
+that share text may name it more than once.
 The columns are the tactics of `ARCHITECTURE.md`; *by jump* is all but traps and refusals.
+";
+
+const TRAPS: &str = "
+## What traps, and why
+
+A site traps when every tactic fails. The reason is what would have to be otherwise for a jump to fit there: it is found by
+planning the site again with that one thing changed (`crates/patch/src/plan/obstacle.rs`), or it is what plans of several
+functions did to each other.
+";
+
+const REFUSALS: &str = "
+## What is refused, and why
+";
+
+const BREAKPOINTS: &str = "
+## What is no code
+
+An `int3` of the program's own: the labels at the ends of Go's text, which lie on one; builtins that a build of V8 does not
+have; what compilers put where nobody shall come. A probe there is refused, and the tables above do not count them.
+
+| program | of | points | for example |
+|---|---|--:|---|
 ";
 
 const LEFT_OUT: &str = "

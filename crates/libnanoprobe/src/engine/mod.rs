@@ -24,6 +24,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use nanoprobe_patch::{BREAKPOINT, NearSpace, Runtime, Tactic, TargetAddress, TextRange, ThreadKey, transition};
 use nanoprobe_session::code::{extent_around, parts};
+use nanoprobe_session::returns::has_shadow_stack;
 use nanoprobe_target::Map;
 
 pub use function::{Function, Patch, Retired};
@@ -209,7 +210,10 @@ impl Engine {
         let function = match self.functions.entry(start) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(vacant) => {
-                let parts = parts(found, &extent).ok_or(Error::NotCode(address))?;
+                let mut parts = parts(found, &extent).ok_or(Error::NotCode(address))?;
+                if has_shadow_stack(std::process::id() as i32) {
+                    parts.iter_mut().for_each(|part| part.show_shadow_stack());
+                }
                 let retired = self.retired.remove(&start).unwrap_or_default();
                 vacant.insert(Function {
                     parts,

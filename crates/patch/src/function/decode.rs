@@ -36,6 +36,8 @@ pub fn analyze(code: &CodeView<'_>, extent: &FunctionExtent) -> FunctionMap {
         evicts: false,
         near: None,
         next: None,
+        is_successor: false,
+        keeps_calls: false,
     };
     decode_function(&mut map, bytes);
     if map.undecodable.is_none() {

@@ -78,6 +78,10 @@ pub struct FunctionMap {
     near: Option<Arc<[Range<u64>]>>,
     /// The function that begins where this one ends.
     next: Option<Arc<FunctionMap>>,
+    /// The first instruction is displaced for the sake of the one in front of it.
+    is_successor: bool,
+    /// Calls stay in place.
+    keeps_calls: bool,
 }
 
 /// No program can map memory outside of these addresses (with pages of four levels): libraries lie near the upper end,
@@ -302,6 +306,52 @@ impl FunctionMap {
     /// The function that begins behind this one, where that was shown.
     pub(crate) fn next(&self) -> Option<&FunctionMap> {
         self.next.as_deref()
+    }
+
+    /// Tells that the jump of the function in front ends with this one's first bytes ([`crate::RunPlan::successor`]): they
+    /// will be a jump's, whatever is probed here.
+    pub fn show_that_it_is_successor(&mut self) {
+        self.is_successor = true;
+    }
+
+    /// Tells that the threads have shadow stacks: only a call in place leaves the original return address on both stacks, so
+    /// none is displaced, and a site at a call is refused. Nor may return addresses be replaced.
+    pub fn show_shadow_stack(&mut self) {
+        self.keeps_calls = true;
+    }
+
+    /// Whether an instruction is a call that must be executed in place.
+    pub(crate) fn is_kept_call(&self, instruction: Instruction) -> bool {
+        self.keeps_calls && instruction.kind == Kind::Call
+    }
+
+    /// Whether the first instruction must begin with a jump.
+    pub(crate) fn is_successor(&self) -> bool {
+        self.is_successor
+    }
+
+    /// As if others had no springboards, memory were free everywhere, no branch were known, or there were padding behind
+    /// the function: to find out what keeps a jump from a site.
+    pub(crate) fn forget_taken(&mut self) {
+        self.shown_taken.clear();
+    }
+
+    pub(crate) fn forget_near_memory(&mut self) {
+        self.near = None;
+    }
+
+    pub(crate) fn forget_branches(&mut self) {
+        self.branches.clear();
+        self.branch_targets.fill(0);
+    }
+
+    pub(crate) fn pad(&mut self) {
+        let size = self.size;
+        self.instructions.retain(|instruction| instruction.offset < size);
+        self.bytes.truncate(size as usize);
+        self.bytes.resize(size as usize + 16, 0xcc);
+        self.branch_targets.resize(self.bytes.len().div_ceil(64), 0);
+        self.usable = size.saturating_add(16);
     }
 
     /// The padding that jumps of this function may use, ascending.

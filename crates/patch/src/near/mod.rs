@@ -24,7 +24,7 @@ mod region;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::{JumpConstraint, PlanOptions, Refusal, RunPlan, Tactic, TargetAddress};
+use crate::{JumpConstraint, Obstacle, PlanOptions, Refusal, RunPlan, Tactic, TargetAddress};
 use region::{Pages, Region};
 
 /// What is opened at once, where the hole has it.
@@ -158,7 +158,7 @@ impl NearSpace {
             for (run, place) in alone.into_iter().zip(places) {
                 match place {
                     Some(place) => placed.runs.push((run, place)),
-                    None => fall_back(Some(run), options, &mut pending, &mut placed),
+                    None => fall_back(Some(run), Obstacle::Address, options, &mut pending, &mut placed),
                 }
             }
             // Behind the others: each opens regions in which there is room for little else.
@@ -166,10 +166,16 @@ impl NearSpace {
                 match self.place_chain(&chain) {
                     Some(members) => placed.runs.extend(members),
                     None => {
+                        let is_whole = chain.last().is_some_and(|last| last.successor.is_none());
+                        let obstacle = if is_whole {
+                            Obstacle::Address
+                        } else {
+                            Obstacle::Successor
+                        };
                         let mut members = chain.into_iter();
                         let first = members.next();
                         pending.extend(members);
-                        fall_back(first, options, &mut pending, &mut placed);
+                        fall_back(first, obstacle, options, &mut pending, &mut placed);
                     }
                 }
             }
@@ -278,7 +284,13 @@ impl NearSpace {
 }
 
 /// What comes instead of a run that has no place.
-fn fall_back(run: Option<RunPlan>, options: &PlanOptions, pending: &mut Vec<RunPlan>, placed: &mut Placed) {
+fn fall_back(
+    run: Option<RunPlan>,
+    obstacle: Obstacle,
+    options: &PlanOptions,
+    pending: &mut Vec<RunPlan>,
+    placed: &mut Placed,
+) {
     let Some(run) = run else { return };
     if run.tactic == Tactic::Trap {
         let (site, tactic) = (run.start, Tactic::Trap);
@@ -287,7 +299,7 @@ fn fall_back(run: Option<RunPlan>, options: &PlanOptions, pending: &mut Vec<RunP
             .push((site, Refusal::TacticUnavailable { site, tactic }));
         return;
     }
-    let fallback = run.fallback_under(options);
+    let fallback = run.fallback_under(options, obstacle);
     pending.extend(fallback.runs);
     placed.refusals.extend(fallback.refusals);
 }

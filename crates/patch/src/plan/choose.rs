@@ -22,7 +22,7 @@ use super::displace::{displace, trap};
 use super::shape::{BranchTargets, Followers, JUMP, SHORT_JUMP, Shape, pun_at, shape_at};
 use super::sites::{Site, sites};
 use super::successor::Member;
-use super::{FunctionPlan, PlanOptions, RunPlan, springboard};
+use super::{FunctionPlan, Obstacle, PlanOptions, RunPlan, springboard};
 use crate::function::{FunctionMap, Padding};
 use crate::{JumpConstraint, Point, Refusal, Tactic};
 
@@ -110,7 +110,7 @@ pub(super) fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -
                 again = true;
                 continue;
             }
-            let fallback = run.fallback_under(options);
+            let fallback = run.fallback_under(options, Obstacle::Springboards);
             plan.runs.extend(fallback.runs);
             plan.refusals.extend(fallback.refusals);
         }
@@ -186,6 +186,9 @@ impl Planner<'_> {
                 continue;
             }
             previous = None;
+            if site.points.is_empty() {
+                continue;
+            }
             let address = map
                 .code()
                 .get(site.index)
@@ -274,7 +277,8 @@ impl Planner<'_> {
         });
         let evict = shape_at(map, first, site, SHORT_JUMP, BranchTargets::Refuse)
             .map(|shape| (with_call(&shape, Quality::Evict, Quality::EvictWithCall), shape));
-        let evict = evict.filter(|_| !self.barred.contains(&site));
+        let is_shared = first == 0 && map.is_successor();
+        let evict = evict.filter(|_| !self.barred.contains(&site) && !is_shared);
         let partly =
             shape_at(map, first, site, JUMP, BranchTargets::BehindJump).map(|shape| (Quality::PartlyTrapping, shape));
         let [copied, executed] = puns;

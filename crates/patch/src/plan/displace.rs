@@ -42,6 +42,7 @@ fn trap_at(displaced: Displaced, filled: usize, inside: Vec<Range<TargetAddress>
         reach: TargetAddress(0)..TargetAddress(0),
         inside,
         alternative: None,
+        obstacle: None,
     })
 }
 
@@ -104,6 +105,7 @@ pub(super) fn displace(
         reach: TargetAddress(0)..TargetAddress(0),
         inside: map.ranges().collect(),
         alternative: None,
+        obstacle: None,
     })
 }
 

@@ -1,7 +1,9 @@
 //! From points to runs: which bytes are displaced, by which tactic, and what their detour must satisfy.
 
+mod again;
 mod choose;
 mod displace;
+mod obstacle;
 mod reconcile;
 mod shape;
 mod sites;
@@ -13,6 +15,8 @@ use std::ops::Range;
 use crate::detour::Content;
 use crate::{FunctionMap, JumpConstraint, Point, Refusal, Tactic, TargetAddress};
 
+pub use again::plan_again;
+pub use obstacle::{Obstacle, why_trap};
 pub use reconcile::reconcile;
 pub use springboard::Springboard;
 
@@ -69,6 +73,8 @@ pub struct RunPlan {
     /// The next best patch from the same start with the same points, for when no address spells the bytes that this one
     /// needs, or there is no springboard.
     pub alternative: Option<Box<RunPlan>>,
+    /// What kept a better patch from these sites, where that was found out after planning.
+    pub obstacle: Option<Obstacle>,
 }
 
 impl RunPlan {
@@ -118,10 +124,15 @@ impl RunPlan {
         }
     }
 
-    /// The same, or refusals where a tactic is forced.
-    pub(crate) fn fallback_under(&self, options: &PlanOptions) -> FunctionPlan {
+    /// The same, or refusals where a tactic is forced; the first obstacle is taken down.
+    pub(crate) fn fallback_under(&self, options: &PlanOptions, obstacle: Obstacle) -> FunctionPlan {
         match options.force {
-            None => self.fallback(),
+            None => {
+                let mut plan = self.fallback();
+                let obstacle = self.obstacle.unwrap_or(obstacle);
+                plan.runs.iter_mut().for_each(|run| run.obstacle = Some(obstacle));
+                plan
+            }
             Some(tactic) => {
                 let sites = self
                     .instructions

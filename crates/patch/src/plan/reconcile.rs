@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use super::displace::measure;
-use super::{FunctionPlan, PlanOptions, RunPlan, springboard};
+use super::{FunctionPlan, Obstacle, PlanOptions, RunPlan, springboard};
 use crate::{Refusal, Tactic, TargetAddress};
 
 /// Makes runs from any number of plans disjoint (but for traps on overlapping instructions), ascending, and gives each
@@ -26,7 +26,7 @@ pub fn reconcile(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>], options: &P
     let (runs, homeless) = springboard::assign(std::mem::take(&mut plan.runs), taken);
     plan.runs = runs;
     for run in homeless {
-        let fallback = run.fallback_under(options);
+        let fallback = run.fallback_under(options, Obstacle::Springboards);
         plan.runs.extend(fallback.runs);
         plan.refusals.extend(fallback.refusals);
     }
@@ -64,8 +64,7 @@ fn disjoint(mut runs: Vec<RunPlan>) -> FunctionPlan {
 fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
     let mut merged = merge(cluster, &mut plan.refusals);
     if merged.len() > 1 && merged.iter().any(RunPlan::is_silent) {
-        merged.retain(|run| !run.is_silent());
-        let others = disjoint(merged);
+        let others = disjoint(without_overlapping_silent(merged));
         plan.runs.extend(others.runs);
         plan.refusals.extend(others.refusals);
         return;
@@ -77,7 +76,11 @@ fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
                 traps.push(run);
                 continue;
             }
-            let split = run.as_traps();
+            let mut split = run.as_traps();
+            split
+                .runs
+                .iter_mut()
+                .for_each(|trap| trap.obstacle = Some(Obstacle::Crossing));
             traps.extend(split.runs);
             plan.refusals.extend(split.refusals);
         }
@@ -91,6 +94,20 @@ fn resolve(cluster: Vec<RunPlan>, plan: &mut FunctionPlan) {
         }
     }
     plan.runs.extend(merged);
+}
+
+/// Leaves out what is displaced only for another's sake and overlaps with what is there for its own, or with a shorter
+/// one. Who needs it finds a jump at the same place, or finds out when it is placed.
+fn without_overlapping_silent(runs: Vec<RunPlan>) -> Vec<RunPlan> {
+    let (mut silent, mut kept): (Vec<RunPlan>, Vec<RunPlan>) = runs.into_iter().partition(RunPlan::is_silent);
+    silent.sort_by_key(|run| (run.claimed_end(), run.start));
+    for run in silent {
+        let overlaps = |other: &RunPlan| run.start < other.claimed_end() && other.start < run.claimed_end();
+        if !kept.iter().any(overlaps) {
+            kept.push(run);
+        }
+    }
+    kept
 }
 
 /// Merges neighbours of the same shape.
@@ -237,6 +254,22 @@ mod tests {
         assert_eq!(summary(&plan.runs), [(16, Tactic::Run, 2)]);
         assert_eq!(plan.runs[0].detour_length, alone + 7, "one more inc");
         assert_eq!(plan.runs[0].inside.len(), 2);
+    }
+
+    #[test]
+    fn what_is_displaced_for_another_s_sake_gives_way() {
+        let mut silent = runs(4, &points_at(&[4], 8));
+        silent.extend(runs(0, &points_at(&[7], 8)));
+        for run in &mut silent {
+            run.instructions
+                .iter_mut()
+                .for_each(|displaced| displaced.points.clear());
+        }
+        assert_eq!(summary(&silent), [(4, Tactic::Run, 0), (7, Tactic::Jump, 0)]);
+        // What fires stays; of the silent ones, which overlap, the shorter one.
+        let all = silent.into_iter().chain(runs(0, &points_at(&[0], 8)));
+        let plan = reconciled(all.collect());
+        assert_eq!(summary(&plan.runs), [(0, Tactic::Run, 1), (7, Tactic::Jump, 0)]);
     }
 
     #[test]

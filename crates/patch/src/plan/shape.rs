@@ -128,7 +128,8 @@ pub(super) fn shape_at(
         let instruction = *code
             .get(shape.behind)
             .filter(|instruction| instruction.offset < map.code_size())?;
-        if instruction.kind == Kind::Breakpoint || map.is_entered_inside(instruction) {
+        let unmovable = instruction.kind == Kind::Breakpoint || map.is_kept_call(instruction);
+        if unmovable || map.is_entered_inside(instruction) {
             return None;
         }
         if instruction.offset != start {
@@ -182,7 +183,8 @@ pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize, followers: Fo
         let needed = shape.behind <= site;
         let outside = instruction.offset >= map.code_size() || instruction.end() >= start + JUMP;
         let inner_target = instruction.offset != start && map.is_target_from_outside(instruction.offset, start);
-        let unwanted = instruction.kind == Kind::Breakpoint || inner_target || map.is_entered_inside(*instruction);
+        let unmovable = instruction.kind == Kind::Breakpoint || map.is_kept_call(*instruction);
+        let unwanted = unmovable || inner_target || map.is_entered_inside(*instruction);
         if outside || unwanted || is_avoided(instruction.kind) && !needed {
             if needed {
                 return None;

@@ -28,6 +28,11 @@ pub(super) fn sites(map: &FunctionMap, points: &[Point], refusals: &mut Vec<(Tar
             Err(refusal) => refusals.push((point.site, refusal)),
         }
     }
+    // A jump must begin there, though nothing may fire.
+    if map.is_successor() && !sites.is_empty() && sites.iter().all(|site| site.index != 0) {
+        let points = Vec::new();
+        sites.insert(0, Site { index: 0, points });
+    }
     sites
 }
 
@@ -51,6 +56,13 @@ fn instruction_at(map: &FunctionMap, site: TargetAddress) -> Result<usize, Refus
                 .is_some_and(|instruction| instruction.kind == Kind::Breakpoint) =>
         {
             Err(Refusal::Breakpoint { site })
+        }
+        Ok(index)
+            if code
+                .get(index)
+                .is_some_and(|instruction| map.is_kept_call(*instruction)) =>
+        {
+            Err(Refusal::ShadowStack { site })
         }
         Ok(index) if code.get(index).is_some_and(|instruction| instruction.padding) => Err(Refusal::Padding { site }),
         Ok(index) => Ok(index),

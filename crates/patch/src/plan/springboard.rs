@@ -149,16 +149,28 @@ fn at(padding: &Padding, jump: TargetAddress) -> Option<Springboard> {
 
 /// Text that is taken: disjoint ranges.
 #[derive(Clone, Debug, Default)]
-struct Claims(BTreeMap<u64, u64>);
+pub(super) struct Claims(BTreeMap<u64, u64>);
 
 impl Claims {
-    fn add(&mut self, range: Range<TargetAddress>) {
+    pub(super) fn add(&mut self, range: Range<TargetAddress>) {
         let end = self.0.entry(range.start.0).or_default();
         *end = range.end.0.max(*end);
     }
 
+    pub(super) fn remove(&mut self, range: &Range<TargetAddress>) {
+        self.0.remove(&range.start.0);
+    }
+
+    /// Those that begin in a range.
+    pub(super) fn within(&self, range: &Range<TargetAddress>) -> Vec<Range<TargetAddress>> {
+        let inside = self.0.range(range.start.0..range.end.0);
+        inside
+            .map(|(start, end)| TargetAddress(*start)..TargetAddress(*end))
+            .collect()
+    }
+
     /// Ranges are short: one that overlaps begins at most this far in front.
-    fn is_free(&self, range: &Range<TargetAddress>) -> bool {
+    pub(super) fn is_free(&self, range: &Range<TargetAddress>) -> bool {
         const LONGEST_CLAIM: u64 = 64;
         let before = range.start.0.saturating_sub(LONGEST_CLAIM);
         !self.0.range(before..range.end.0).any(|(_, end)| *end > range.start.0)

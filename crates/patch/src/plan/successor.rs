@@ -162,7 +162,8 @@ fn shorts_at(map: &FunctionMap, first: usize, site: usize) -> Vec<Shape> {
         let inner = instruction.offset != start;
         let targeted = inner && map.is_target_from_outside(instruction.offset, start);
         let is_padding = instruction.kind == Kind::Nop && !map.is_target_at(instruction.offset);
-        let unfit = instruction.kind == Kind::Breakpoint || targeted || map.is_entered_inside(*instruction);
+        let unmovable = instruction.kind == Kind::Breakpoint || map.is_kept_call(*instruction);
+        let unfit = unmovable || targeted || map.is_entered_inside(*instruction);
         if unfit || instruction.end() >= start + JUMP || ended && !is_padding {
             break;
         }

@@ -17,11 +17,7 @@ impl Session {
         if self.options.return_form == ReturnForm::Exits || !self.wants_exits() {
             return None;
         }
-        if self
-            .process
-            .as_ref()
-            .is_some_and(|process| has_shadow_stack(process.pid()))
-        {
+        if self.has_shadow_stack() {
             return Some(ReturnRefusal::ShadowStack);
         }
         let dynamic = self
@@ -33,6 +29,12 @@ impl Session {
         let modules = self.modules.list().iter().enumerate();
         let mut loaded = modules.filter(|(index, _)| self.modules.is_loaded(*index));
         loaded.find_map(|(_, module)| check_module(module).err())
+    }
+
+    /// Whether the target's threads have shadow stacks.
+    pub(super) fn has_shadow_stack(&self) -> bool {
+        let process = self.process.as_ref();
+        process.is_some_and(|process| has_shadow_stack(process.pid()))
     }
 
     /// Whether a clause fires at a function's return.

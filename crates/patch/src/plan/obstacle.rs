@@ -1,0 +1,154 @@
+//! Why a site has a trap, told truly: what would have to be otherwise for a jump to fit.
+//!
+//! A site traps when every tactic fails, and each of them fails for a reason of its own: to name the first thing that is
+//! in the way would be a guess. So planning is asked again for this site alone with one thing changed, and the first change
+//! that makes room is the reason:
+//!
+//! ```text
+//!   no other sites             the patches around it leave no room
+//!   no springboards of others  all padding in reach is taken
+//!   memory everywhere          no free address spells the bytes
+//!   no known branches          a branch leads to where its jump would lie
+//!   padding behind             the function ends where its jump would lie
+//! ```
+//!
+//! Where no single change does, all of them together may; where not even that, the instruction cannot be moved with what
+//! is around it. What is found out when plans meet ([`crate::reconcile`], [`crate::NearSpace`]) is taken down in
+//! [`RunPlan::obstacle`] there.
+
+use super::{PlanOptions, RunPlan, plan};
+use crate::{Fire, FireCondition, FunctionMap, Point, Position, Tactic, TargetAddress};
+
+/// What keeps a jump from a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
+pub enum Obstacle {
+    /// Alone it would have a jump.
+    #[error("the patches around it leave no room")]
+    Neighbours,
+    /// There is padding for a springboard in reach, and others have it.
+    #[error("all springboards in its reach are taken")]
+    Springboards,
+    /// The holes of the address space are elsewhere.
+    #[error("no free address spells the bytes that its jump needs")]
+    Address,
+    /// Whoever came that way would trap all the time.
+    #[error("a branch leads to where its jump would lie")]
+    Branch,
+    /// And there is not enough padding behind it.
+    #[error("the function ends where its jump would lie")]
+    End,
+    /// None of them alone.
+    #[error("more than one of: a branch, the function's end, no free address")]
+    Several,
+    /// Whatever were otherwise.
+    #[error("it cannot be moved together with what is around it")]
+    Unmovable,
+    /// Functions share text, and patches of both would overlap.
+    #[error("its patch would cross that of a function that shares its text")]
+    Crossing,
+    /// The jump would end with the bytes of the next patch.
+    #[error("the patch behind it, whose bytes its jump shares, could not be had")]
+    Successor,
+}
+
+/// What keeps a jump from a site of a function. For sites that [`crate::plan`] gave a trap, with the same map.
+pub fn why_trap(map: &FunctionMap, site: TargetAddress) -> Obstacle {
+    if has_jump(map, site) {
+        return Obstacle::Neighbours;
+    }
+    type Change = fn(&mut FunctionMap);
+    let changes: [(Obstacle, Change); 4] = [
+        (Obstacle::Springboards, FunctionMap::forget_taken),
+        (Obstacle::Address, FunctionMap::forget_near_memory),
+        (Obstacle::Branch, FunctionMap::forget_branches),
+        (Obstacle::End, FunctionMap::pad),
+    ];
+    let single = changes.iter().find(|(_, change)| {
+        let mut changed = map.clone();
+        change(&mut changed);
+        has_jump(&changed, site)
+    });
+    if let Some((obstacle, _)) = single {
+        return *obstacle;
+    }
+    let mut changed = map.clone();
+    changes.iter().for_each(|(_, change)| change(&mut changed));
+    if has_jump(&changed, site) {
+        Obstacle::Several
+    } else {
+        Obstacle::Unmovable
+    }
+}
+
+/// Whether a site that is alone in its function has a jump.
+fn has_jump(map: &FunctionMap, site: TargetAddress) -> bool {
+    let point = Point {
+        site,
+        condition: FireCondition::Always,
+        position: Position::Inside,
+        full_frame: false,
+        fires: vec![Fire::Count { context_offset: 0 }],
+    };
+    let planned = plan(map, &[point], &PlanOptions::default());
+    let holds = |run: &RunPlan| run.tactic != Tactic::Trap && !run.is_silent();
+    planned.runs.iter().any(holds)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{CodeView, FunctionExtent, analyze};
+
+    const START: TargetAddress = TargetAddress(0x40_1000);
+
+    /// A function of `size` bytes, with a branch to each of `targets`.
+    fn map(bytes: &[u8], size: u64, targets: &[u64]) -> FunctionMap {
+        let extent = FunctionExtent {
+            start: START,
+            size,
+            fragments: Vec::new(),
+        };
+        let mut map = analyze(&CodeView { start: START, bytes }, &extent);
+        map.add_branch_targets(targets.iter().map(|target| TargetAddress(START.0 + target)));
+        map
+    }
+
+    /// push rax; pop rax; push rcx; pop rcx; nop; pop rdx; ret. A pun at the start would lead to below 0.
+    const SHORT: [u8; 7] = [0x50, 0x58, 0x51, 0x59, 0x90, 0x5a, 0xc3];
+
+    #[test]
+    fn the_reason_is_what_would_make_room() {
+        let nothing_free = |mut map: FunctionMap| {
+            map.show_near_memory(Arc::new([]));
+            map
+        };
+        assert_eq!(why_trap(&map(&SHORT, 7, &[]), START), Obstacle::Neighbours);
+        assert_eq!(why_trap(&map(&SHORT, 7, &[1, 2, 3, 4, 5, 6]), START), Obstacle::Branch);
+        // As it is with a pun that leads to where memory could be.
+        let punned = [&SHORT[..4], &[0x52, 0x5a, 0xc3]].concat();
+        let entered = nothing_free(map(&punned, 7, &[1, 2, 3, 4, 5, 6]));
+        assert_eq!(why_trap(&entered, START), Obstacle::Address);
+        let short = [0x50, 0x58, 0xc3];
+        assert_eq!(why_trap(&map(&short, 3, &[]), START), Obstacle::End);
+        assert_eq!(
+            why_trap(&nothing_free(map(&short, 3, &[1, 2])), START),
+            Obstacle::Several
+        );
+        // Nothing of a function that is one breakpoint can be patched.
+        assert_eq!(why_trap(&map(&[0xcc], 1, &[]), START), Obstacle::Unmovable);
+    }
+
+    #[test]
+    fn springboards_of_others_are_a_reason() {
+        // xor eax, eax; what a branch leads to; ret; int3.
+        let bytes = [&[0x31, 0xc0, 0x31, 0xc9, 0x31, 0xd2, 0xc3][..], &[0xcc; 12]].concat();
+        let mut map = map(&bytes, 7, &[2]);
+        map.show_near_memory(Arc::new([]));
+        map.show_padding(map.padding());
+        assert_eq!(why_trap(&map, START), Obstacle::Neighbours, "there is room for it now");
+        map.show_taken([TargetAddress(START.0 + 7)..TargetAddress(START.0 + 19)]);
+        assert_eq!(why_trap(&map, START), Obstacle::Springboards);
+    }
+}
