@@ -4,7 +4,7 @@
 
 use std::arch::{asm, global_asm};
 use std::ffi::c_int;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -271,12 +271,22 @@ fn handlers_see_all_and_nothing_else_changes() {
             count: 1,
             simd: 1,
             emulates: 0,
+            only: null(),
         },
         entries: [&mut *entry, null_mut()],
     };
-    let site = site(&mut list);
-    for (at, position) in [(0, Position::Entry), (0, Position::Inside), (SECOND, Position::Inside)] {
+    let mut site = site(&mut list);
+    let places = [(0, Position::Entry), (0, Position::Inside), (SECOND, Position::Inside)];
+    // By the short way of np_hit, and in full.
+    for ((at, position), only) in places
+        .map(|place| [(place, true), (place, false)])
+        .into_iter()
+        .flatten()
+    {
+        // SAFETY: the list above, which nobody reads at the moment.
+        unsafe { (*site.list.load(Ordering::Relaxed)).only = if only { &raw const *entry } else { null() } };
         let code = Code::new(&site, at, position);
+        site.address = code.text + at;
         let before = hit::counts(1).0;
         for seed in 1..200 {
             let wide = avx() && seed % 2 == 0;
@@ -331,6 +341,7 @@ fn what_a_handler_changes_holds() {
             count: 2,
             simd: 1,
             emulates: 0,
+            only: null(),
         },
         entries: [&mut *first, &mut *second],
     };
@@ -356,6 +367,7 @@ fn a_function_is_skipped() {
             count: 2,
             simd: 0,
             emulates: 0,
+            only: null(),
         },
         entries: [&mut *first, &mut *second],
     };
@@ -390,6 +402,7 @@ fn a_hit_inside_of_a_handler_is_missed() {
             count: 1,
             simd: 1,
             emulates: 0,
+            only: null(),
         },
         entries: [&mut *entry, null_mut()],
     };
@@ -410,4 +423,141 @@ fn a_hit_inside_of_a_handler_is_missed() {
     entry.enabled.store(0, Ordering::Relaxed);
     run(&state, code.text, false);
     assert_eq!(hit::counts(6), now);
+}
+
+/// What [`State`] has no room for: zmm0-31 whole, k0-k7, mxcsr.
+#[repr(C, align(64))]
+#[derive(Clone, Debug, PartialEq)]
+struct Wide {
+    vectors: [[u64; 8]; 32],
+    masks: [u64; 8],
+    mxcsr: u32,
+}
+
+/// An area of xsave's standard form in which every part is initial: 4096 bytes, mxcsr at 24.
+#[repr(C, align(64))]
+struct Initial([u8; 4096]);
+
+// run_wide(state: rdi, target: rsi, live: edx, initial: rcx): all parts initial, those that are live loaded, the call, all
+// stored. Bits of `live` are XINUSE's.
+global_asm!(
+    ".globl np_test_run_wide",
+    "np_test_run_wide:",
+    "push rbx; push r12; push r13; push r14; push r15",
+    "mov r12, rdi; mov r13, rsi; mov r14d, edx",
+    "mov eax, 0xe6; xor edx, edx; xrstor [rcx]",
+    "ldmxcsr [r12 + 2112]",
+    "test r14d, 0x40; jz 1f",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "vmovups zmm\\n, [r12 + 64 * \\n]",
+    ".endr",
+    "jmp 3f",
+    "1: test r14d, 4; jz 2f",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "vmovups ymm\\n, [r12 + 64 * \\n]",
+    ".endr",
+    "jmp 3f",
+    "2:",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "movups xmm\\n, [r12 + 64 * \\n]",
+    ".endr",
+    "3: test r14d, 0x80; jz 4f",
+    ".irp n, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31",
+    "vmovups zmm\\n, [r12 + 64 * \\n]",
+    ".endr",
+    "4: test r14d, 0x20; jz 5f",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7",
+    "kmovq k\\n, [r12 + 2048 + 8 * \\n]",
+    ".endr",
+    "5: call r13",
+    "stmxcsr [r12 + 2112]",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31",
+    "vmovups [r12 + 64 * \\n], zmm\\n",
+    ".endr",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7",
+    "kmovq [r12 + 2048 + 8 * \\n], k\\n",
+    ".endr",
+    "vzeroupper",
+    "pop r15; pop r14; pop r13; pop r12; pop rbx",
+    "ret",
+    // int spoil(probe, regs): every bit of it all becomes another.
+    ".globl np_test_spoil",
+    "np_test_spoil:",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31",
+    "vpternlogd zmm\\n, zmm\\n, zmm\\n, 0x55",
+    ".endr",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7",
+    "knotq k\\n, k\\n",
+    ".endr",
+    "push 0x1fbf; ldmxcsr [rsp]; pop rax",
+    "xor eax, eax",
+    "ret",
+);
+
+unsafe extern "C" {
+    fn np_test_run_wide(state: *mut Wide, target: u64, live: u32, initial: *const Initial);
+    fn np_test_spoil(probe: *mut Probe, registers: *mut Registers) -> c_int;
+}
+
+/// Whatever part of the SIMD state is live, and whatever is initial, is so behind a handler that spoils all of it.
+#[test]
+fn every_part_of_the_simd_state_stays() {
+    if !std::arch::is_x86_feature_detected!("avx512bw") {
+        return;
+    }
+    let _turn = TURN.lock().unwrap();
+    hit::initialise();
+    let mut entry = entry(7, np_test_spoil);
+    let mut list = List {
+        header: ListHeader {
+            count: 1,
+            simd: 1,
+            emulates: 0,
+            only: null(),
+        },
+        entries: [&mut *entry, null_mut()],
+    };
+    let mut site = site(&mut list);
+    let code = Code::new(&site, 0, Position::Entry);
+    site.address = code.text;
+    let mut initial = Box::new(Initial([0; 4096]));
+    initial.0[24..28].copy_from_slice(&0x1f80_u32.to_le_bytes());
+    let before = hit::counts(7).0;
+    for only in [&raw const *entry, null()] {
+        // SAFETY: the list above, which nobody reads at the moment.
+        unsafe { (*site.list.load(Ordering::Relaxed)).only = only };
+        for combination in 0..16 {
+            let live = [4, 0x40, 0x80, 0x20]
+                .into_iter()
+                .enumerate()
+                .filter(|(bit, _)| combination & 1 << bit != 0)
+                .fold(2, |live, (_, part)| live | part);
+            let mut state = Box::new(Wide {
+                vectors: std::array::from_fn(|row| std::array::from_fn(|word| (row * 8 + word + 1) as u64 * 0x1_0001)),
+                masks: std::array::from_fn(|mask| mask as u64 + 0x77),
+                mxcsr: 0x5f80,
+            });
+            let mut expected = state.clone();
+            let words = if live & 0x40 != 0 {
+                8
+            } else if live & 4 != 0 {
+                4
+            } else {
+                2
+            };
+            for vector in &mut expected.vectors[..16] {
+                vector[words..].fill(0);
+            }
+            if live & 0x80 == 0 {
+                expected.vectors[16..].fill([0; 8]);
+            }
+            if live & 0x20 == 0 {
+                expected.masks.fill(0);
+            }
+            // SAFETY: the target is the function under test, which touches no SIMD register.
+            unsafe { np_test_run_wide(&mut *state, code.text, live, &*initial) };
+            assert_eq!(state, expected, "live: {live:#x}, the short way: {}", !only.is_null());
+        }
+    }
+    assert_eq!(hit::counts(7).0 - before, 32);
 }

@@ -76,6 +76,17 @@ fn a_c_program() {
     assert_eq!(built.run(&program), "2 good NULL placed\ngood -7\n");
 }
 
+/// A stack may end right behind the return address, before the mirror's copy of arguments does; and may have gone on there
+/// the last time.
+#[test]
+fn jumper_probes_where_stacks_end() {
+    let built = Built::new();
+    let program = built.compile("cc", "stackend.c");
+    for flags in ["0", "2", "4"] {
+        assert_eq!(built.run_with(&program, &[flags]), "2646 calls\n");
+    }
+}
+
 const RETURNS: &str = "\
 sum 999063
 values: 999 hits, 0 missed, 0 abandoned

@@ -163,12 +163,15 @@ impl SiteState {
             if list.is_null() {
                 handle_alloc_error(layout);
             }
+            let emulates = self.site.emulation != 0 && self.members.iter().any(|member| member.entry.post.is_some());
             list.write(ListHeader {
                 count: self.members.len() as u64,
                 simd: u64::from(self.members.iter().any(|member| !member.no_simd)),
-                emulates: u64::from(
-                    self.site.emulation != 0 && self.members.iter().any(|member| member.entry.post.is_some()),
-                ),
+                emulates: u64::from(emulates),
+                only: match &self.members[..] {
+                    [member] if member.entry.fault.is_none() && !emulates => &raw const *member.entry,
+                    _ => std::ptr::null(),
+                },
             });
             let entries = list.add(1).cast::<*const Entry>();
             for (index, member) in self.members.iter().enumerate() {

@@ -5,6 +5,8 @@
  *     a probed instruction    its relocated copy faults, which is why `original` is not rip: the fault handlers of all
  *                             probes on it, until one says that it has dealt with it
  *
+ *     a jumper probe copies   arguments from a page that has just gone: there are fewer of them, and nobody is told
+ *
  * Our signal actions block everything. A fault handler may do what other handlers may, so it runs with what the interrupted
  * code blocks; a fault in it is the program's.
  */
@@ -101,6 +103,11 @@ NP_PATH int np_hit_fault(int signal, void *ucontext, uint64_t original, uint64_t
 	if (!self)
 		return 0;
 	if (self->depth) {
+		if (context->uc_mcontext.gregs[REG_RIP] == (long long)(uint64_t)np_jprobe_copy) {
+			self->readable = 0;
+			context->uc_mcontext.gregs[REG_RIP] = (long long)(uint64_t)np_jprobe_cut;
+			return 1;
+		}
 		if (!self->recoverable)
 			return 0;
 		set_mask(context);

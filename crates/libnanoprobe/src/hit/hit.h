@@ -50,6 +50,7 @@ struct np_hit_list {
 	uint64_t count;
 	uint64_t simd;            /* some handler may use SIMD registers */
 	uint64_t emulates;        /* post-handlers run in front of the detour's copy: the instruction is emulated */
+	struct np_hit_entry *only; /* there is one, it is called and nothing else is done (np_hit's short way); or NULL */
 	struct np_hit_entry *entries[];
 };
 
@@ -94,6 +95,7 @@ struct np_hit_thread {
 	uint32_t calls;               /* of return probes, that this thread has begun and not ended */
 	struct np_hit_call *call;     /* whose handler runs: of a return probe */
 	uint64_t life;                /* differs for every thread that ever had a block */
+	uint64_t readable;            /* of a jumper probe: the page behind a return address's that was there last; or 0 */
 	struct np_hit_counters counters[NP_PROBES_MAX];
 	struct np_hit_context context;
 };
@@ -113,9 +115,12 @@ NP_HIDDEN void np_simd_restore(const void *area, uint32_t features);
 NP_HIDDEN uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t behind);
 /* The same behind the instruction, for post-handlers. */
 NP_HIDDEN uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, uint64_t behind);
-/* np_hit_function of jumper probes; and the end of a mirror, which does not return when there is one. */
+/* np_hit_function of jumper probes; where the calling thread leaves its mirror, or 0; and what leaves it (mirror.S). */
 NP_HIDDEN int np_jprobe_hit(struct np_hit_entry *entry, struct np_regs *regs);
-NP_HIDDEN int np_jprobe_end(void);
+NP_HIDDEN uint64_t np_jprobe_end(void);
+NP_HIDDEN void np_jprobe_leave(uint64_t left) __attribute__((noreturn));
+/* The one instruction of mirror.S that may fault, and where it goes on then. */
+extern NP_HIDDEN const char np_jprobe_copy[], np_jprobe_cut[];
 /* The agent's np_emulate. */
 extern NP_HIDDEN int (*np_hit_emulate)(const void *emulation, void *ucontext);
 /* Sites that have, or had, a fault handler. */

@@ -5,48 +5,42 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-NP_HIDDEN void np_jprobe_call(void *mirror, struct np_regs *regs, uint64_t *left, const void *arguments);
-NP_HIDDEN void np_jprobe_leave(uint64_t left) __attribute__((noreturn));
+NP_HIDDEN void np_jprobe_call(void *mirror, struct np_regs *regs, uint64_t *left, uint64_t bytes);
 
 enum { PAGE = 4096 };
 
-/* The arguments on the stack, as far as there is a stack. Only where they may end in a page that is not there does the
- * kernel have to be asked. */
-static NP_PATH void copy_arguments(char *to, uint64_t from)
+/* How many bytes of arguments are on the stack, as far as there is a stack: it may end in a page behind the return address.
+ * The kernel is asked only when the thread comes to another such page than the last time. That the page may have gone since
+ * is for np_hit_fault. */
+static inline NP_PATH uint64_t bytes_of_arguments(struct np_hit_thread *self, uint64_t rsp)
 {
-	uint64_t in_page = PAGE - from % PAGE;
-	if (in_page < NP_JPROBE_STACK) {
-		struct iovec local = { to + in_page, NP_JPROBE_STACK - in_page };
-		struct iovec remote = { (void *)(from + in_page), NP_JPROBE_STACK - in_page };
-		if (np_raw_call(SYS_process_vm_readv, np_raw_call(SYS_getpid, 0, 0, 0, 0, 0, 0), (long)&local, 1,
-				(long)&remote, 1, 0) < 0)
-			for (uint64_t index = in_page; index < NP_JPROBE_STACK; index++)
-				to[index] = 0;
-	} else {
-		in_page = NP_JPROBE_STACK;
-	}
-	for (uint64_t index = 0; index < in_page; index++)
-		to[index] = ((const volatile char *)from)[index];
+	uint64_t from = rsp + 8, behind = (from + NP_JPROBE_STACK - 1) & ~(uint64_t)(PAGE - 1);
+	/* Where the return address ends there is a page: the call has just written it. */
+	if (np_likely(behind <= from - 1 || behind == self->readable))
+		return NP_JPROBE_STACK;
+	char byte;
+	struct iovec local = { &byte, 1 }, remote = { (void *)behind, 1 };
+	if (np_raw_call(SYS_process_vm_readv, np_raw_call(SYS_getpid, 0, 0, 0, 0, 0, 0), (long)&local, 1, (long)&remote, 1,
+			0) != 1)
+		return behind - from;
+	self->readable = behind;
+	return NP_JPROBE_STACK;
 }
 
 /* np_hit_function of a jumper probe; entry->data is the mirror. */
 NP_PATH int np_jprobe_hit(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	struct np_hit_thread *self = np_hit_self;
-	char arguments[NP_JPROBE_STACK];
 	self->counters[entry->index].hits++;
-	copy_arguments(arguments, regs->rsp + 8);
 	uint64_t before = self->jprobe;
-	np_jprobe_call(entry->data, regs, &self->jprobe, arguments);
+	np_jprobe_call(entry->data, regs, &self->jprobe, bytes_of_arguments(self, regs->rsp));
 	self->jprobe = before;
 	return 0;
 }
 
-/* Not 0: the calling thread is in a mirror, which ends here. */
-NP_PATH int np_jprobe_end(void)
+/* Where the calling thread leaves the mirror that it is in; 0: it is in none. */
+NP_PATH uint64_t np_jprobe_end(void)
 {
 	struct np_hit_thread *self = np_hit_self;
-	if (!self || !self->depth || !self->jprobe)
-		return 0;
-	np_jprobe_leave(self->jprobe);
+	return self && self->depth ? self->jprobe : 0;
 }

@@ -2,10 +2,11 @@
  *
  *     rdi   the function           rsi   struct np_regs at the hit
  *     rdx   where the stack pointer is left for np_jprobe_leave
- *     rcx   a copy of NP_JPROBE_STACK bytes of the arguments on the stack
+ *     rcx   how many bytes of arguments there are on the stack; the rest of NP_JPROBE_STACK bytes is zero
  *
  * The SIMD registers still hold what they held at the hit: np_simd_save leaves them alone, and the path from there to here
- * has none. The stack arguments are copied, so that the function may do with them as it likes.
+ * has none. The stack arguments are copied, so that the function may do with them as it likes. Should the copying fault,
+ * in a page that was there a moment ago, np_hit_fault has the thread go on at np_jprobe_cut.
  *
  *     rbp    ->  saved rbp, above the return address
  *                rbx r12 r13 r14 r15, 8 bytes
@@ -31,12 +32,19 @@ np_jprobe_call:
 	pushq	%r15
 	subq	$(512 + 8), %rsp
 	movq	%rsp, (%rdx)
+	movq	136(%rsi), %rdx         /* of the program */
 	movq	%rdi, %r11
 	movq	%rsi, %rbx
-	movq	%rcx, %rsi
+	leaq	8(%rdx), %rsi
 	movq	%rsp, %rdi
+	cmpl	$512, %ecx
+	jne	4f
 	movl	$64, %ecx
+	.globl	np_jprobe_copy
+	.hidden	np_jprobe_copy
+np_jprobe_copy:
 	rep	movsq
+3:
 	movq	112(%rbx), %rdi
 	movq	104(%rbx), %rsi
 	movq	96(%rbx), %rdx
@@ -53,12 +61,33 @@ np_jprobe_call:
 	popq	%r12
 	popq	%rbx
 	popq	%rbp
+	.cfi_remember_state
 	.cfi_def_cfa %rsp, 8
 	ret
+	.cfi_restore_state
+	/* A part of them, in the return address's own page. */
+4:	movl	$512, %r8d
+	subl	%ecx, %r8d
+	rep	movsb
+	movl	%r8d, %ecx
+	xorl	%eax, %eax
+	rep	stosb
+	jmp	3b
+	/* rcx: quadwords that are left. */
+	.globl	np_jprobe_cut
+	.hidden	np_jprobe_cut
+np_jprobe_cut:
+	xorl	%eax, %eax
+	rep	stosq
+	jmp	3b
 	.cfi_endproc
 	.size	np_jprobe_call, . - np_jprobe_call
 
-	/* rdi: what np_jprobe_call left. From here on it is as if the function had returned. */
+	/* rdi: what np_jprobe_call left. From here on it is as if the function had returned.
+	 *
+	 * The processor remembers two calls that will never return: np_jprobe_return's, on top, and the function's. Left
+	 * there, they would have every return from here up mispredicted. The first `ret` takes the one, mispredicted; the
+	 * second the other, as predicted. */
 	.globl	np_jprobe_leave
 	.hidden	np_jprobe_leave
 	.type	np_jprobe_leave, @function
@@ -66,7 +95,12 @@ np_jprobe_leave:
 	movq	%rdi, %rsp
 	leaq	(512 + 8 + 40)(%rsp), %rbp
 	cld
-	jmp	1b
+	leaq	1b(%rip), %rax
+	pushq	%rax
+	leaq	2f(%rip), %rax
+	pushq	%rax
+	ret
+2:	ret
 	.size	np_jprobe_leave, . - np_jprobe_leave
 
 	.section .note.GNU-stack, "", @progbits

@@ -68,6 +68,8 @@ pub struct ListHeader {
     pub simd: u64,
     /// Not 0: post-handlers run behind an emulated instruction.
     pub emulates: u64,
+    /// The one entry, where it is called and nothing else is done; or NULL.
+    pub only: *const Entry,
 }
 
 /// `struct np_hit_counters`.
@@ -106,6 +108,7 @@ pub struct Thread {
     call: AtomicU64,
     /// Differs for every thread that ever had a block.
     pub life: AtomicU64,
+    readable: AtomicU64,
     /// By [`Entry::index`].
     pub counters: [Counters; PROBES_MAX],
 }
@@ -125,8 +128,10 @@ unsafe extern "C" {
     fn np_resume();
     /// The function of jumper probes' entries.
     pub fn np_jprobe_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
-    /// Ends the mirror in which the calling thread is, and does not return then.
-    pub fn np_jprobe_end() -> i32;
+    /// Where the calling thread leaves the mirror in which it is; 0: it is in none.
+    pub fn np_jprobe_end() -> u64;
+    /// Leaves it; jumped to, with that in rdi.
+    pub fn np_jprobe_leave();
     /// The function of hooks' entries.
     pub fn np_hook_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
     fn np_hit_threads() -> *mut Thread;

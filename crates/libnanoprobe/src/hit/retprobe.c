@@ -226,6 +226,14 @@ static inline NP_PATH int end(struct np_hit_thread *self, struct np_hit_call *ca
 	return change(call, frame, NP_CALL_BUSY);
 }
 
+static inline NP_PATH void hand_over(const struct np_hit_calls *calls, struct np_hit_call *call, struct np_regs *regs,
+				     uint64_t frame)
+{
+	regs->rip = (uint64_t)call->instance.return_address;
+	regs->rsp = frame + 8;
+	calls->handler(&call->instance, regs);
+}
+
 /* The handler sees the function left, whatever form the probe has. Where the thread goes on is not its to change. */
 static inline NP_PATH void returned(struct np_hit_thread *self, const struct np_hit_calls *calls, struct np_regs *regs,
 				    uint64_t frame)
@@ -235,16 +243,19 @@ static inline NP_PATH void returned(struct np_hit_thread *self, const struct np_
 		return;
 	self->counters[calls->index].hits++;
 	if (calls->handler) {
-		/* A copy: should the handler be abandoned, nothing of this is to be undone. */
-		struct np_regs seen = *regs;
-		seen.rip = (uint64_t)call->instance.return_address;
-		seen.rsp = frame + 8;
+		uint64_t rip = regs->rip, rsp = regs->rsp;
 		self->call = call;
-		calls->handler(&call->instance, &seen);
+		if (np_unlikely(self->recoverable)) {
+			/* A copy: should the handler be abandoned, nothing of this is to be undone. */
+			struct np_regs seen = *regs;
+			hand_over(calls, call, &seen, frame);
+			*regs = seen;
+		} else {
+			hand_over(calls, call, regs, frame);
+		}
 		self->call = NULL;
-		seen.rip = regs->rip;
-		seen.rsp = regs->rsp;
-		*regs = seen;
+		regs->rip = rip;
+		regs->rsp = rsp;
 	}
 	__atomic_store_n(&call->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
 }

@@ -43,6 +43,7 @@ static NP_PATH struct np_hit_thread *take_over(uint64_t process, uint64_t tid)
 		block->current = NULL;
 		block->recoverable = 0;
 		block->calls = 0;
+		block->readable = 0;
 		block->life = __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
 		__atomic_store_n(&block->epoch, block->epoch + 1, __ATOMIC_RELEASE);
 		__atomic_store_n(&block->depth, 0, __ATOMIC_RELEASE);
