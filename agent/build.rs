@@ -27,6 +27,7 @@ const SOURCES: &[&str] = &[
     "numbers",
     "returns",
     "ring",
+    "sandbox",
     "shims",
     "speculation",
     "step",

@@ -111,7 +111,8 @@ struct np_control {
 	u64 speculations_offset;
 	u64 speculation_count;  /* at most NP_SPECULATIONS_MAX */
 	u64 speculation_failures; /* calls of speculation() that found none free; atomic */
-	u64 reserved[4];
+	u64 sandboxed;          /* not 0: the traced process has entered seccomp; the agent makes no system call any more */
+	u64 reserved[3];
 };
 #define NP_SPECULATIONS_MAX 256u
 #define NP_EXAMPLE_AGGREGATES 1024
@@ -157,7 +158,7 @@ struct np_image {
 	u64 thread_key_mode;    /* enum np_thread_key */
 	u64 code_start;         /* [code_start, code_end): the image and the handlers, not the detours */
 	u64 code_end;
-	u64 allow_syscalls;     /* 0: the target is under seccomp; the agent makes no system call but gettid */
+	u64 allow_syscalls;     /* 0: the target is under seccomp; the agent makes no system call */
 	u64 use_rdpid;          /* the processor has rdpid: with rdtsc it is quicker than rdtscp */
 	u64 returns;            /* address of struct np_return_pool; mapped when a return address is first to be replaced */
 	u64 thunks;             /* address of NP_RETURN_INSTANCES thunks of NP_RETURN_THUNK_BYTES bytes, in the code; 0: none */
@@ -315,7 +316,9 @@ struct np_step {
 struct np_thread_table {
 	struct np_thread_slot slots[NP_TABLE_SLOTS]; /* first, so that a detour indexes it from the table's address */
 	u64 magic;              /* NP_MAGIC; 0 in a forked child: no tracing there */
-	u64 reserved[7];
+	u64 lent;               /* its own address: the thread pointer of threads that have none yet */
+	u64 sandboxed;          /* not 0: this process has entered seccomp */
+	u64 reserved[5];
 	u16 blocked[NP_TABLE_SLOTS]; /* of NP_SYNCHRONOUS: what the thread of this slot believes it blocks */
 	u16 action_masks[64];   /* of NP_SYNCHRONOUS: what the program's action for signal k + 1 would block */
 	struct np_step steps[NP_TABLE_SLOTS]; /* what the thread of this slot is stepping */
@@ -637,6 +640,9 @@ void np_return_leave_bare(void);
 void np_return_put_back(void);
 /* Puts all of them back, on all stacks; nothing is taken until the tracer answers. */
 void np_return_suspend(void);
+/* At the entries of prctl(3) and syscall(3), whose arguments these are. No context is needed, nor the parent process. */
+void np_watch_prctl(u64 option);
+void np_watch_syscall(u64 number, u64 option);
 /* Signal handlers (SA_SIGINFO), and their restorer. */
 void np_on_trap(i32 signal, void *information, void *ucontext);
 void np_on_fault(i32 signal, void *information, void *ucontext);

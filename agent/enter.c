@@ -36,7 +36,7 @@ NP_INLINE u32 read_tid(const struct np_context *context)
 {
 	if (context->tid_address != (u64)&context->tid)
 		return *(volatile u32 *)context->tid_address;
-	return (u32)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0);
+	return np_may_call() ? (u32)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0) : 0;
 }
 
 /* A new context, zero so far, from the tracer's example: what is an offset there becomes an address. */

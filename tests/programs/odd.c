@@ -4,6 +4,8 @@
  * contexts      coroutines by swapcontext, on stacks of their own
  * shared        tasks by clone(CLONE_VM): another process in the same memory with the same thread pointer
  * seccomp       a filter that kills the process at any system call but a few
+ * container     a filter that permits what is usual, and kills at some calls
+ * late          as seccomp, but only after it was told to go on; late-by-syscall: likewise
  * undumpable    prctl(PR_SET_DUMPABLE, 0)
  * errno         probed calls between system calls whose errno is looked at
  * fs-base       a thread that changes its thread pointer
@@ -122,17 +124,46 @@ static void shared(void)
 
 /* ---- seccomp */
 
-static void seccomp(void)
+#define NUMBER BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
+#define WHEN(number, verdict) \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_##verdict)
+#define OTHERWISE(verdict) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_##verdict)
+
+static void seccomp(int by_syscall)
 {
-#define ALLOW(number) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 	struct sock_filter filter[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		ALLOW(SYS_read), ALLOW(SYS_write), ALLOW(SYS_exit_group), ALLOW(SYS_rt_sigreturn),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+		NUMBER, WHEN(SYS_read, ALLOW), WHEN(SYS_write, ALLOW), WHEN(SYS_exit_group, ALLOW),
+		WHEN(SYS_rt_sigreturn, ALLOW), WHEN(SYS_clock_nanosleep, ALLOW), OTHERWISE(KILL_PROCESS),
+	};
+	struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	if (by_syscall)
+		CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
+	else
+		CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* As a container's: what tracing needs from outside is allowed, and what the agent would call in here kills. */
+static void container(void)
+{
+	struct sock_filter filter[] = {
+		NUMBER, WHEN(SYS_getpid, KILL_PROCESS), WHEN(SYS_gettid, KILL_PROCESS),
+		WHEN(SYS_process_vm_readv, KILL_PROCESS), WHEN(SYS_clock_gettime, KILL_PROCESS),
+		WHEN(SYS_futex, KILL_PROCESS), OTHERWISE(ALLOW),
 	};
 	struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
 	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
 	CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+/* Calls, sleeps, and calls again, a second long. */
+static void sandboxed_work(void)
+{
+	printf("inside\n");
+	for (int i = 0; i < 100; i++) {
+		work(100);
+		usleep(10000);
+	}
 }
 
 /* ---- errno, fs-base */
@@ -220,7 +251,11 @@ int main(int argc, char **argv)
 	const char *mode = argc > 1 ? argv[1] : "contexts";
 	if (strcmp(mode, "seccomp") == 0) {
 		printf("filtered\n"); /* stdio has its buffers by now */
-		seccomp();
+		seccomp(0);
+	}
+	if (strcmp(mode, "container") == 0) {
+		printf("filtered\n");
+		container();
 	}
 	if (strcmp(mode, "undumpable") == 0)
 		CHECK(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0);
@@ -256,6 +291,10 @@ int main(int argc, char **argv)
 		locked(locked_before);
 	else if (strcmp(mode, "limited") == 0)
 		limited();
+	else if (strcmp(mode, "late") == 0 || strcmp(mode, "late-by-syscall") == 0) {
+		seccomp(strcmp(mode, "late") != 0);
+		sandboxed_work();
+	}
 	else
 		work(1000);
 	printf("calls %ld\n", calls);

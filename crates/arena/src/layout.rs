@@ -257,8 +257,10 @@ structure! {
         speculation_count: u64,
         /// Calls of `speculation()` that found none free.
         speculation_failures: u64,
+        /// Not 0: the traced process has entered seccomp while it was traced.
+        sandboxed: u64,
         /// Zero.
-        reserved: [u64; 4],
+        reserved: [u64; 3],
     }
 }
 
@@ -525,6 +527,8 @@ pub const TABLE_ACTION_MASKS: usize = TABLE_BLOCKED + TABLE_SLOTS * size_of::<u1
 pub const SYNCHRONOUS: u64 = 0x458;
 /// Offset of `magic` in `struct np_thread_table`, behind the slots.
 pub const TABLE_MAGIC: usize = TABLE_SLOTS * size_of::<ThreadSlot>();
+/// Offset of `lent` in `struct np_thread_table`.
+pub const TABLE_LENT: usize = TABLE_MAGIC + 8;
 
 structure! {
     /// A thread's context: its fixed part up to the tracer's cache line.

@@ -132,6 +132,7 @@ fn layout_is_the_contracts() {
         ("NP_TABLE_FACTOR", TABLE_FACTOR),
         ("sizeof(struct np_thread_table)", TABLE_BYTES as u64),
         ("__builtin_offsetof(struct np_thread_table, magic)", TABLE_MAGIC as u64),
+        ("__builtin_offsetof(struct np_thread_table, lent)", TABLE_LENT as u64),
         (
             "__builtin_offsetof(struct np_thread_table, blocked)",
             TABLE_BLOCKED as u64,

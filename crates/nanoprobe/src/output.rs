@@ -212,7 +212,13 @@ pub fn losses(before: &Losses, now: &Losses) {
 
 /// Says what a detachment left.
 pub fn detached(detached: &Detached) {
-    if detached.left_bytes > 0 {
+    if let Some(sandbox) = detached.sandbox {
+        message(format_args!(
+            "{sandbox}; all original instructions are back, {} bytes stay mapped, and signals that instructions raise pass \
+             through them",
+            detached.left_bytes
+        ));
+    } else if detached.left_bytes > 0 {
         message(format_args!(
             "a thread is still inside of our code; all original instructions are back, and {} bytes stay mapped: \
              `nanoprobe restore` takes them when it has left",

@@ -19,8 +19,8 @@ use std::time::Duration;
 use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with, redirect_table};
 use nanoprobe_arena::layout::{
     Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE,
-    RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES, Region, STATE_BUILDING, TABLE_BYTES, TABLE_MAGIC,
-    UnwindModule, VERSION,
+    RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES, Region, STATE_BUILDING, TABLE_BYTES, TABLE_LENT,
+    TABLE_MAGIC, UnwindModule, VERSION,
 };
 use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _};
 use nanoprobe_lang::options::StopPolicy;
@@ -42,9 +42,9 @@ const MADV_DONTDUMP: i32 = 16;
 const MADV_WIPEONFORK: i32 = 18;
 /// After this long without a sign of life the target counts the tracer as gone.
 const HEARTBEAT_LIMIT: Duration = Duration::from_secs(1);
-/// Where the thread pointer points that a thread is lent which has none yet: the first reserved word of the thread table,
-/// which holds its own address.
-const LENT_THREAD_POINTER: u64 = TABLE_MAGIC as u64 + 8;
+/// Where the thread pointer points that a thread is lent which has none yet: a word of the thread table that holds its own
+/// address.
+const LENT_THREAD_POINTER: u64 = TABLE_LENT as u64;
 
 /// Where things are in the target.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,9 @@ use nanoprobe_arena::layout::{
     Control, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE, Region, STATE_RESTORED, Site, TACTIC_SPRINGBOARD,
 };
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
-use nanoprobe_target::{Map, Mapping, MappingKind, Memory, Pauses, Permissions, Process, StopError, Stopped};
+use nanoprobe_target::{
+    Map, Mapping, MappingKind, Memory, Pauses, Permissions, Process, RemoteError, Sandbox, StopError, Stopped,
+};
 
 use crate::arming::{sites, springboard_sites};
 use crate::attachment::Attachment;
@@ -61,8 +63,10 @@ pub struct Detached {
     pub calls: u64,
     /// Calls that were left without a return, or whose return was not seen.
     pub abandoned_calls: u64,
-    /// Bytes that stay mapped because a thread is still inside; 0: all is gone.
+    /// Bytes that stay mapped because a thread is still inside, or because of the sandbox; 0: all is gone.
     pub left_bytes: u64,
+    /// The seccomp filter, into which the program has put itself meanwhile, that forbids to unmap anything.
+    pub sandbox: Option<Sandbox>,
 }
 
 /// Stops the target; waits a while for a debugger or strace that holds it: one process has one tracer at a time.
@@ -289,16 +293,24 @@ fn leave(
         if !inside {
             restore_sites(process.memory(), presence.springboards, detached)?;
         }
+        let mut stay = late;
         if !inside || late {
-            put_back(&mut stopped)?;
+            match put_back(&mut stopped) {
+                // No call can be made in it any more. Our signal handlers stay, and hand on to the program's.
+                Err(SessionError::Remote(RemoteError::Sandboxed { sandbox, .. })) => {
+                    detached.sandbox = Some(sandbox);
+                    stay = true;
+                }
+                other => other?,
+            }
         }
-        if !inside {
+        if !inside && detached.sandbox.is_none() {
             unmap(&mut stopped, arena, regions)?;
             detached.pauses.add_whole(stopped.release());
             return Ok(());
         }
         detached.pauses.add_whole(stopped.release());
-        if late {
+        if stay {
             detached.left_bytes = regions
                 .iter()
                 .filter(|region| region.kind != REGION_ARENA)

@@ -1,6 +1,6 @@
 //! What can end a session, each with what to do about it.
 
-use nanoprobe_target::{AttachError, MemoryError, RemoteError, SpawnError, StopError};
+use nanoprobe_target::{AttachError, MemoryError, RemoteError, Sandbox, SpawnError, StopError};
 
 /// Why a session could not begin, go on or end.
 #[derive(Debug, thiserror::Error)]
@@ -93,13 +93,12 @@ pub enum SessionError {
     )]
     NoFsgsbase,
     /// A process under seccomp.
-    #[error(
-        "process {pid} runs under a seccomp filter, which may kill it for the system calls that attaching makes in it; \
-         trace a process outside of the sandbox"
-    )]
+    #[error("process {pid} cannot be traced: {sandbox}")]
     Sandboxed {
         /// Which.
         pid: i32,
+        /// What of its filter is in the way.
+        sandbox: Sandbox,
     },
     /// `restore` found nothing.
     #[error("process {pid} carries no probes of nanoprobe; there is nothing to restore")]

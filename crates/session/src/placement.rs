@@ -365,7 +365,7 @@ impl Planner<'_> {
             let start = module.bias().to_target(extent.start).0;
             let group = groups.entry(start).or_insert_with(|| Group {
                 module: hook.module,
-                name: format!("{}`(linker hook)", module.name()),
+                name: format!("{}`(hook)", module.name()),
                 extent: start..module.bias().to_target(extent.end).0,
                 is_function: true,
                 members: Vec::new(),

@@ -12,6 +12,7 @@ mod events;
 mod libraries;
 mod matching;
 mod returns;
+mod sandbox;
 mod sites;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -32,7 +33,7 @@ use nanoprobe_lang::options::{BufferPolicy, IntervalKind, Options};
 use nanoprobe_lang::program::{ProbeDescription, SymbolKind};
 use nanoprobe_patch::{Fire, Tactic, TargetAddress, ThreadKey};
 use nanoprobe_symbols::{FunctionKind, Libc, Linking, Module, ModuleKind};
-use nanoprobe_target::{Exit, Pauses, Process, Seccomp, StopError, Stopped};
+use nanoprobe_target::{Exit, Pauses, Process, Sandbox, Seccomp, StopError, Stopped};
 
 use crate::arena_memory::ArenaMemory;
 use crate::arming::Armed;
@@ -153,6 +154,8 @@ pub struct Session {
     allow_unmatched: bool,
     ranges: crate::ranges::Publisher,
     next_status: Instant,
+    /// Modules, by index, where it is seen when the program puts itself under seccomp.
+    watched: usize,
     /// Where unwinders, and the linker, are hooked.
     return_hooks: HashSet<u64>,
     warned_of_returns: bool,
@@ -268,6 +271,7 @@ impl Session {
             allow_unmatched,
             ranges: crate::ranges::Publisher::default(),
             next_status: Instant::now(),
+            watched: 0,
             return_hooks: HashSet::new(),
             warned_of_returns: false,
             abandoned_calls: 0,
@@ -465,6 +469,7 @@ impl Session {
         }
         let armed = self.place(first, 0, &hooks, stopped)?;
         pauses.add(&armed.pauses);
+        self.look_for_sandbox()?;
         self.serve_returns()?;
         Ok(Begun {
             pauses,
@@ -481,7 +486,12 @@ impl Session {
         hooks: &[Hook],
         stopped: Option<Stopped>,
     ) -> Result<Armed, SessionError> {
-        let mut placement = self.planned(first, hooks)?;
+        let shimmed = |attachment: &Attachment| attachment.shimmed.is_some();
+        let mut hooks = hooks.to_vec();
+        if first < self.enablings.list().len() || !hooks.is_empty() || self.attachment.as_ref().is_some_and(shimmed) {
+            hooks.extend(self.sandbox_hooks());
+        }
+        let mut placement = self.planned(first, &hooks)?;
         let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
         if !placement.patches.is_empty() || attachment.shimmed.is_some() {
             let first = attachment.shimmed.replace(self.modules.list().len()).unwrap_or(0);
@@ -809,9 +819,7 @@ fn release_one(stopped: Stopped, pauses: &mut Pauses) {
 /// Opens a process, and cleans up first where a tracer was killed before it could.
 fn open_process(pid: i32) -> Result<Process, SessionError> {
     let process = Process::open(pid)?;
-    if process.facts().seccomp != Seccomp::Disabled {
-        return Err(SessionError::Sandboxed { pid });
-    }
+    sandbox::check(&process)?;
     clean_up(&process)?;
     Ok(process)
 }

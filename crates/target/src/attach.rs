@@ -33,7 +33,7 @@ pub struct Facts {
     pub uid: u32,
     /// Its effective group.
     pub gid: u32,
-    /// Whether its main thread runs under seccomp: then system calls made in it may fail, or kill it.
+    /// Whether any of its threads runs under seccomp: then system calls made in it may fail, or kill it.
     pub seccomp: Seccomp,
     /// Its number in its own pid namespace: what its getpid() returns.
     pub inner_pid: ProcessId,
@@ -98,7 +98,7 @@ pub(crate) fn examine(pid: ProcessId, our_tracee: bool) -> Result<Examined, Atta
             executable,
             uid: status.uids.get(1).copied().unwrap_or(0),
             gid: status.gids.get(1).copied().unwrap_or(0),
-            seccomp: status.seccomp,
+            seccomp: seccomp_of_threads(pid, &status),
             inner_pid: status.namespace_ids.last().copied().unwrap_or(pid),
             in_other_pid_namespace: status.namespace_ids.len() > us.namespace_ids.len(),
             start_time: stat.start_time,
@@ -107,6 +107,18 @@ pub(crate) fn examine(pid: ProcessId, our_tracee: bool) -> Result<Examined, Atta
         memory,
         is_our_child: us.process == Some(status.parent),
     })
+}
+
+/// Of the main thread, when that is under seccomp, else of another that is: threads may have filters of their own.
+fn seccomp_of_threads(pid: ProcessId, main: &Status) -> Seccomp {
+    if main.seccomp != Seccomp::Disabled {
+        return main.seccomp;
+    }
+    let threads = threads::list(pid).unwrap_or_default().into_iter();
+    threads
+        .filter_map(|tid| Some(read_status(tid).ok()?.seccomp))
+        .find(|seccomp| *seccomp != Seccomp::Disabled)
+        .unwrap_or_default()
 }
 
 fn read_status_of_ourselves(pid: ProcessId) -> Result<Status, AttachError> {

@@ -3,6 +3,7 @@
 use nanoprobe_patch::TargetAddress;
 use nix::errno::Errno;
 
+use crate::sandbox::Sandbox;
 use crate::{ProcessId, ThreadId};
 
 /// Why a process cannot be traced. Nothing of it was touched.
@@ -294,11 +295,19 @@ pub enum RemoteError {
         /// What came back.
         returned: i64,
     },
-    /// A seccomp filter refused it with a signal.
-    #[error(
-        "{call} in process {pid} is forbidden by its seccomp filter or syscall user dispatch (SIGSYS); it cannot be traced in that sandbox"
-    )]
-    Seccomp {
+    /// The thread is under seccomp, which might kill it for a call made in it.
+    #[error("no call can be made in thread {tid} of process {pid}: {sandbox}")]
+    Sandboxed {
+        /// Which process.
+        pid: ProcessId,
+        /// Which thread.
+        tid: ThreadId,
+        /// What of its filters is in the way.
+        sandbox: Sandbox,
+    },
+    /// It was refused with SIGSYS.
+    #[error("{call} in process {pid} is refused by its syscall user dispatch (SIGSYS); it cannot be traced")]
+    Dispatched {
         /// Which process.
         pid: ProcessId,
         /// Name or number of the call.

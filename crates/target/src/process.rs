@@ -18,6 +18,7 @@ use crate::error::{AttachError, MemoryError};
 use crate::holes::HoleRules;
 use crate::map::{Map, Mapping};
 use crate::memory::Memory;
+use crate::status::Seccomp;
 use crate::{ProcessId, ThreadId, threads};
 
 /// How a process ended.
@@ -206,6 +207,11 @@ impl Process {
             stack_guard: HoleRules::STACK_GUARD.max(stack_limit.saturating_add(MIB)),
             ..HoleRules::default()
         }
+    }
+
+    /// Whether its main thread is under seccomp now.
+    pub fn has_seccomp(&self) -> bool {
+        attach::read_status(self.living_thread()).is_ok_and(|status| status.seccomp != Seccomp::Disabled)
     }
 
     /// Bytes of address space that it may still map; `None` when they are not limited, or that is not known.

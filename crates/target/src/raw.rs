@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
 use nix::unistd::Pid;
 
+use crate::filter;
 use crate::{ProcessId, ThreadId};
 
 /// The general registers of a thread, as ptrace(2) gives them. `orig_rax` is the number of the system call that the
@@ -81,10 +82,38 @@ fn ptrace(request: libc::c_uint, tid: ThreadId, address: usize, data: usize) -> 
     Errno::result(unsafe { libc::ptrace(request, tid, address, data) })
 }
 
+const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
+
 /// Makes us the tracer of a thread without stopping it.
 pub(crate) fn seize(tid: ThreadId) -> Result<(), Errno> {
-    let options = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
-    ptrace(libc::PTRACE_SEIZE, tid, 0, options as usize).map(drop)
+    ptrace(libc::PTRACE_SEIZE, tid, 0, OPTIONS as usize).map(drop)
+}
+
+/// The system calls of a stopped thread pass its seccomp filters, until it is no longer ours. EPERM: that takes
+/// CAP_SYS_ADMIN, and that no filter holds for ourselves.
+pub(crate) fn suspend_seccomp(tid: ThreadId) -> Result<(), Errno> {
+    const PTRACE_O_SUSPEND_SECCOMP: libc::c_int = 1 << 21;
+    let options = OPTIONS | PTRACE_O_SUSPEND_SECCOMP;
+    ptrace(libc::PTRACE_SETOPTIONS, tid, 0, options as usize).map(drop)
+}
+
+/// The seccomp filters of a stopped thread that has some, the latest first. EACCES: as for [`suspend_seccomp`].
+pub(crate) fn seccomp_filters(tid: ThreadId) -> Result<Vec<Vec<filter::Instruction>>, Errno> {
+    const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
+    /// The kernel limits all filters of a thread together to 32768 instructions, of which each filter counts for 4 more.
+    const FILTERS_MAX: usize = 32768 / 5;
+    let mut filters = Vec::new();
+    for index in 0..FILTERS_MAX {
+        let length = match ptrace(PTRACE_SECCOMP_GET_FILTER, tid, index, 0) {
+            Err(Errno::ENOENT) => break,
+            other => other?,
+        };
+        // The thread stands, so that the filter is not exchanged for a longer one; and no filter is.
+        let mut filter = vec![filter::Instruction::default(); usize::try_from(length).unwrap_or(0)];
+        ptrace(PTRACE_SECCOMP_GET_FILTER, tid, index, filter.as_mut_ptr() as usize)?;
+        filters.push(filter);
+    }
+    Ok(filters)
 }
 
 /// Asks a seized thread to stop; it then reports [`Event::Interrupted`].

@@ -22,9 +22,9 @@ use crate::error::{RemoteError, StopError};
 use crate::homing::{self, HomingCode};
 use crate::process::Process;
 use crate::raw::{self, Event, Registers, Resume};
-use crate::status::Seccomp;
+use crate::sandbox::{Sandbox, sandbox_of};
 use crate::stop::{Patience, Stopped};
-use crate::{ThreadId, attach, restart, threads};
+use crate::{ThreadId, restart, threads};
 
 /// TF of the flags.
 const TRAP_FLAG: u64 = 0x100;
@@ -50,7 +50,6 @@ pub struct Remote<'stopped> {
     room: TargetAddress,
     room_before: Vec<u8>,
     mask: u64,
-    under_seccomp: bool,
     /// It has left the stop in which we got it.
     moved: bool,
     stop_signal: bool,
@@ -66,12 +65,13 @@ impl Stopped {
         let saved = self.registers(tid)?;
         let saved_mask = self.signal_mask(tid)?;
         let pid = self.process().pid();
-        let seccomp = attach::read_status(tid).map_or(Seccomp::Disabled, |status| status.seccomp);
-        if seccomp == Seccomp::Strict {
-            return Err(RemoteError::Seccomp {
-                pid,
-                call: "any system call".to_owned(),
-            });
+        let sandbox = sandbox_of(tid);
+        if sandbox != Sandbox::None {
+            let refuse = |sandbox| RemoteError::Sandboxed { pid, tid, sandbox };
+            if sandbox != Sandbox::Permits {
+                return Err(refuse(sandbox));
+            }
+            raw::suspend_seccomp(tid).map_err(|errno| refuse(Sandbox::Unknown { errno }))?;
         }
         let saved_extended = raw::extended_state(tid).map_err(self.failed(tid, "PTRACE_GETREGSET"))?;
         let mut resumed = saved;
@@ -126,7 +126,6 @@ impl Stopped {
             room,
             room_before,
             mask: !raised_by_itself(),
-            under_seccomp: seccomp == Seccomp::Filter,
             moved: false,
             stop_signal: false,
             ended: false,
@@ -186,9 +185,6 @@ impl Remote<'_> {
                 -4095..=-1 => {
                     let errno = Errno::from_raw(i32::try_from(-returned).unwrap_or(0));
                     let hint = match errno {
-                        Errno::EPERM | Errno::EACCES | Errno::ENOSYS if self.under_seccomp => {
-                            "; the process runs under a seccomp filter, which may forbid it"
-                        }
                         Errno::EACCES => "; a security module (SELinux execmem) may forbid it",
                         Errno::ENOMEM => "; its memory limit (ulimit -v, vm.max_map_count) may be reached",
                         Errno::EAGAIN if number == libc::SYS_mmap => {
@@ -241,15 +237,7 @@ impl Remote<'_> {
         for _ in 0..2 {
             self.run_to_system_call(deadline, name)?;
         }
-        let returned = self.registers()?.rax as i64;
-        if self.under_seccomp && self.has_pending(libc::SIGSYS) {
-            self.drop_forced_signal(deadline, name)?;
-            return Err(RemoteError::Seccomp {
-                pid: self.process().pid(),
-                call: name(),
-            });
-        }
-        Ok(returned)
+        Ok(self.registers()?.rax as i64)
     }
 
     /// Calls a function of the target, such as the resolver of an IFUNC, with integer arguments, and returns its `rax`.
@@ -398,18 +386,6 @@ impl Remote<'_> {
         }
     }
 
-    /// A SIGSYS waits behind the exit of the system call: to its delivery, from where the next request goes on without it.
-    fn drop_forced_signal(&mut self, deadline: Instant, name: &impl Fn() -> String) -> Result<(), RemoteError> {
-        self.set_registers(self.home)?;
-        let mut event = Event::Interrupted;
-        // Job control may have news before.
-        while event == Event::Interrupted {
-            self.resume(Resume::ToSystemCall, 0)?;
-            event = self.wait(deadline, name)?;
-        }
-        Ok(())
-    }
-
     /// Deals with a signal that came in although nearly all are blocked; which signal to resume with.
     fn send_back(&mut self, signal: i32, name: &impl Fn() -> String) -> Result<i32, RemoteError> {
         if signal == libc::SIGSTOP {
@@ -420,7 +396,7 @@ impl Remote<'_> {
         if code > 0 {
             let (pid, address) = (self.process().pid(), TargetAddress(self.registers()?.rip));
             return Err(match signal {
-                libc::SIGSYS => RemoteError::Seccomp { pid, call: name() },
+                libc::SIGSYS => RemoteError::Dispatched { pid, call: name() },
                 _ => RemoteError::Fault { pid, signal, address },
             });
         }
@@ -482,14 +458,6 @@ impl Remote<'_> {
             pid: self.process().pid(),
             tid: self.tid,
         }
-    }
-
-    fn has_pending(&self, signal: i32) -> bool {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.tid)).unwrap_or_default();
-        let pending = text.lines().find_map(|line| line.strip_prefix("SigPnd:"));
-        pending
-            .and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
-            .is_some_and(|bits| bits >> (signal - 1) & 1 == 1)
     }
 
     fn registers(&self) -> Result<Registers, StopError> {

@@ -17,11 +17,16 @@
 //! library functions by stop signals"), and many programs take that for an error. For those that have done nothing yet
 //! when they say EINTR, and can thus be made again, [`hide_interruption`] turns the last line into the one of
 //! ERESTARTNOHAND. A relative timeout then begins anew; that is the one trace that remains.
+//!
+//! The line above it is trouble under seccomp: for the rest of the time the kernel has the thread call restart_syscall, and
+//! a filter that does not know it kills. There [`begin_anew`] turns it into the line of ERESTARTNOINTR.
 
 use crate::raw::Registers;
 
 const EINTR: i64 = -4;
+const ERESTARTNOINTR: i64 = -513;
 const ERESTARTNOHAND: i64 = -514;
+const ERESTART_RESTARTBLOCK: i64 = -516;
 /// Missing in libc.
 const IO_PGETEVENTS: i64 = 333;
 
@@ -65,6 +70,16 @@ pub(crate) fn hide_interruption(registers: &mut Registers) -> bool {
         registers.rax = ERESTARTNOHAND as u64;
     }
     hide
+}
+
+/// Changes the registers of a thread that was just stopped by us in a call that would be made again for the time left, such
+/// that it is made with its whole time; false: it was in no such call.
+pub(crate) fn begin_anew(registers: &mut Registers) -> bool {
+    let timed = in_system_call(registers) && registers.rax as i64 == ERESTART_RESTARTBLOCK;
+    if timed {
+        registers.rax = ERESTARTNOINTR as u64;
+    }
+    timed
 }
 
 /// What the registers will be when the call has been rewound, as the kernel would do it. Only for a thread that goes home
@@ -114,6 +129,17 @@ mod tests {
         );
         assert_eq!(hidden(libc::SYS_connect, EINTR), None, "the second would say EALREADY");
         assert_eq!(hidden(-1, EINTR), None, "the program just has -4 in rax");
+    }
+
+    #[test]
+    fn only_timed_calls_begin_anew() {
+        let anew = |number, result| {
+            let mut registers = registers(number, result);
+            begin_anew(&mut registers).then_some(registers.rax as i64)
+        };
+        assert_eq!(anew(libc::SYS_nanosleep, -516), Some(-513));
+        assert_eq!(anew(libc::SYS_read, -512), None);
+        assert_eq!(anew(-1, -516), None, "a value, not a code");
     }
 
     #[test]

@@ -10,8 +10,8 @@ pub enum Seccomp {
     Disabled,
     /// read, write, exit and sigreturn only: any other call kills. Nothing can be mapped in such a process.
     Strict,
-    /// A filter decides. It may answer our calls with an error, with SIGSYS, or by killing the process, and nothing
-    /// tells beforehand which: who attaches to such a process should say so and make no unusual calls.
+    /// A filter decides. It may answer our calls with an error, with SIGSYS, or by killing the process: see
+    /// [`Sandbox`](crate::Sandbox).
     Filter,
 }
 

@@ -25,7 +25,7 @@ use crate::error::{MemoryError, StopError};
 use crate::process::Process;
 use crate::raw::{self, Event, Registers, Resume};
 use crate::remote::raised_by_itself;
-use crate::{ThreadId, attach, restart, threads};
+use crate::{ThreadId, attach, restart, sandbox, threads};
 
 /// How long a thread may take to leave an uninterruptible sleep, and how long to stop.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -599,7 +599,8 @@ fn has_ended(process: &Process, tid: ThreadId) -> bool {
 fn hide_interruption(tid: ThreadId) {
     // Errors mean that the thread was killed: then there is nothing to hide.
     if let Ok(mut registers) = raw::registers(tid)
-        && restart::hide_interruption(&mut registers)
+        && (restart::hide_interruption(&mut registers)
+            || restart::begin_anew(&mut registers) && sandbox::may_forbid_restart(tid))
     {
         let _ = raw::set_registers(tid, &registers);
     }

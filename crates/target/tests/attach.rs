@@ -34,7 +34,10 @@ fn zombies_and_threads_are_told() {
     let thread = process.threads().unwrap().into_iter().find(|&tid| tid != pid).unwrap();
     assert_eq!(refusal(thread), AttachError::IsThread { tid: thread, pid });
     process.kill();
-    until("a zombie, with all its threads", || Process::open(pid).is_err());
+    // While it ends its files cannot be read, either.
+    until("a zombie, with all its threads", || {
+        matches!(Process::open(pid), Err(AttachError::Zombie { .. }))
+    });
     assert_eq!(refusal(pid), AttachError::Zombie { pid });
 }
 

@@ -3,7 +3,7 @@
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, stacks, value, values};
-use nanoprobe_tests::text::Snapshot;
+use nanoprobe_tests::text::{Snapshot, differences};
 use nanoprobe_tests::tracer::{Tracer, start_waiting, start_waiting_as};
 
 use crate::{missed, traced_when_attached};
@@ -51,6 +51,46 @@ live_tests! {
         } else {
             assert!(traced.finished.stderr.contains("seccomp"), "{}", traced.finished.stderr);
             assert_eq!(values(&traced.results), []);
+        }
+    }
+
+    /// A filter as containers have it: root reads it, and traces. The agent makes no call of its own.
+    fn a_program_in_a_container(form) {
+        if !nix::unistd::geteuid().is_root() {
+            nanoprobe_tests::left_out::left_out("a program in a container", "to read a seccomp filter takes root");
+            return;
+        }
+        let clauses = [
+            WORK,
+            "pid$target:a.out:odd_work:entry,pid$target:a.out:odd_work:return { @ = count(); @s[ustack(3), tid] = count(); }",
+        ];
+        for (clause, each) in clauses.into_iter().zip([1, 2]) {
+            let (target, traced) = traced_when_attached(form, clause, &program("odd.c"), "container");
+            let counted = values(&traced.results)[0];
+            assert_eq!(counted, each * said(&target.stdout, "calls"), "{}", traced.finished.stderr);
+        }
+    }
+
+    /// It puts itself into a sandbox while it is traced. The agent calls nothing any more, and detaching makes no call.
+    fn a_program_that_enters_a_sandbox(form) {
+        let clause = "pid$target:a.out:odd_work:entry { @ = count(); @s[ustack(3)] = count(); }
+                      pid$target:a.out:odd_work:return { @v[vtimestamp] = count(); }";
+        for (mode, to_its_end) in [("late", true), ("late", false), ("late-by-syscall", false)] {
+            let mut target = start_waiting(&program("odd.c"), mode);
+            let tracing = Tracer::new(form).clause(clause).attach(target.pid());
+            target.go();
+            target.wait_for("inside\n");
+            if to_its_end {
+                let finished = target.finish().success();
+                let traced = tracing.finish();
+                assert_eq!(values(&traced.results)[0], said(&finished.stdout, "calls"), "{}", traced.finished.stderr);
+            } else {
+                let traced = tracing.interrupt();
+                assert!(traced.finished.stderr.contains("seccomp"), "{}", traced.finished.stderr);
+                assert_eq!(differences(target.pid()), []);
+                let finished = target.finish().success();
+                assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use nanoprobe_arena::layout::{Control, MAGIC, REGION_ARENA, REGION_TABLE, Region, Site, TABLE_BYTES, TABLE_MAGIC};
+use nanoprobe_arena::layout::{Control, MAGIC, REGION_ARENA, REGION_TABLE, Region, Site, TABLE_BYTES, TABLE_LENT};
 use nanoprobe_arena::{Bytes, ControlBlock, Structure as _};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Process, Stopped, WayHome};
@@ -97,7 +97,7 @@ fn take_back(
         region.bytes >= TABLE_BYTES as u64 && parts == [(region.address, region.address.saturating_add(region.bytes))]
     };
     let table = regions.iter().find(|region| region.kind == REGION_TABLE);
-    let lent = table.map_or(0, |table| table.address.saturating_add(TABLE_MAGIC as u64 + 8));
+    let lent = table.map_or(0, |table| table.address.saturating_add(TABLE_LENT as u64));
     // It goes after all code, when nothing is recorded in it any more.
     let table = table.filter(whole).map_or(0, |table| table.address);
     signals::restore_masks(head, table, &mut stopped, |rip| is_code(regions, rip))?;

@@ -117,6 +117,48 @@ static int sandboxed(void)
 	return 1;
 }
 
+static int filtered(const struct sock_filter *code, size_t length)
+{
+	struct sock_fprog program = { (unsigned short)length, (struct sock_filter *)code };
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+#define NUMBER BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr))
+#define IS(number) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1)
+#define KILL BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS)
+#define ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+
+/* Killed for some calls, and for mappings of 2^32 bytes and more. */
+static int permissive(void)
+{
+	static const struct sock_filter code[] = {
+		NUMBER, IS(SYS_getpid), KILL, IS(SYS_gettid), KILL, IS(SYS_process_vm_readv), KILL,
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1]) + 4),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0), KILL,
+		ALLOW,
+	};
+	if (filtered(code, sizeof code / sizeof code[0]))
+		return 1;
+	say("ready\n");
+	rest(0);
+	return 1;
+}
+
+/* Sleeps ten times for 20 ms, and is killed for restart_syscall. */
+static int sleeper(void)
+{
+	static const struct sock_filter code[] = { NUMBER, IS(SYS_restart_syscall), KILL, ALLOW };
+	if (filtered(code, sizeof code / sizeof code[0]))
+		return 1;
+	say("ready\n");
+	for (int i = 0; i < 10; i++)
+		usleep(20000);
+	say("fine\n");
+	return 0;
+}
+
 /* Stands inside of a restartable sequence: only its abort leads on, to the question whether our input has ended. */
 static int sequence(void)
 {
@@ -163,6 +205,10 @@ int main(int count, char **arguments)
 		return suspended();
 	if (!strcmp(kind, "sandboxed"))
 		return sandboxed();
+	if (!strcmp(kind, "permissive"))
+		return permissive();
+	if (!strcmp(kind, "sleeper"))
+		return sleeper();
 	if (!strcmp(kind, "sequence"))
 		return sequence();
 	return 2;
