@@ -299,6 +299,9 @@ fn run(input: &str) -> String {
                 instruction.bytes.len(),
             );
         }
+        for entered in &plan.entered {
+            writeln!(output, "  a branch leads to {entered}").unwrap();
+        }
         writeln!(output, "  original {}", hex(&built.original)).unwrap();
         writeln!(output, "  patched  {}", hex(&built.patched)).unwrap();
         writeln!(output, "  detour {place} length {}", built.detour.len()).unwrap();

@@ -42,6 +42,8 @@ pub struct Patch {
     pub built: Built,
     /// The sites that fire in it.
     pub sites: Vec<TargetAddress>,
+    /// Those to which branches lead that trap there: see [`RunPlan::entered`].
+    pub entered: Vec<TargetAddress>,
     /// Start of the function for whose probes it was made.
     pub function: TargetAddress,
     /// No probe, but a call of ours in front of the program's own (see [`crate::shims`]).
@@ -58,7 +60,11 @@ impl Patch {
     pub fn how(&self) -> String {
         match self.built.form {
             Some(form) => format!("{} ({form})", self.tactic),
-            None => self.tactic.to_string(),
+            None if self.entered.is_empty() => self.tactic.to_string(),
+            None => {
+                let entered: Vec<String> = self.entered.iter().map(TargetAddress::to_string).collect();
+                format!("{} (branches to {} trap)", self.tactic, entered.join(", "))
+            }
         }
     }
 }
@@ -310,6 +316,7 @@ impl Planner<'_> {
                     detour,
                     built,
                     sites,
+                    entered: run.entered.clone(),
                     function: function.start,
                     shim: false,
                     takes_return: fires(run).any(|fire| matches!(fire, Fire::TakeReturn { .. })),

@@ -135,6 +135,7 @@ pub fn add<'a>(
                         detour,
                         built,
                         sites: Vec::new(),
+                        entered: Vec::new(),
                         function,
                         shim: true,
                         takes_return: false,

@@ -20,6 +20,7 @@ fn run(start: u64, boundaries: &[usize], detour_length: usize) -> RunPlan {
         reach: TargetAddress(start.saturating_sub(0x7f00_0000))..TargetAddress(start + 0x7f00_0000),
         inside: Vec::new(),
         alternative: None,
+        entered: Vec::new(),
         obstacle: None,
     }
 }

@@ -170,7 +170,8 @@ impl Planner<'_> {
                 }
                 continue;
             }
-            if let Some(choice) = chosen {
+            let last_resort = || self.last_resort(&site, &rest);
+            if let Some(choice) = chosen.or_else(last_resort) {
                 let mut sites = Vec::new();
                 if is_extended {
                     plan.runs.pop();
@@ -218,7 +219,7 @@ impl Planner<'_> {
     }
 
     /// The best run over a site that starts at or behind `floor`. `rest`: the sites behind it, the next one last.
-    fn choose(&self, site: &Site, rest: &[Site], floor: u32) -> Option<Choice> {
+    pub(super) fn choose(&self, site: &Site, rest: &[Site], floor: u32) -> Option<Choice> {
         let map = self.map;
         let sites = std::slice::from_ref(site);
         let site_offset = map.code().get(site.index)?.offset;
@@ -317,7 +318,7 @@ impl Planner<'_> {
             let quality = match targets {
                 BranchTargets::Refuse if shape.avoided => Quality::ExtendedWithCall,
                 BranchTargets::Refuse => Quality::Extended,
-                BranchTargets::BehindJump => Quality::PartlyTrapping,
+                BranchTargets::BehindJump | BranchTargets::Trapping(_) => Quality::PartlyTrapping,
             };
             if self.force.is_some_and(|tactic| tactic != shape.tactic()) {
                 return None;

@@ -42,6 +42,7 @@ fn trap_at(displaced: Displaced, filled: usize, inside: Vec<Range<TargetAddress>
         reach: TargetAddress(0)..TargetAddress(0),
         inside,
         alternative: None,
+        entered: Vec::new(),
         obstacle: None,
     })
 }
@@ -88,6 +89,15 @@ pub(super) fn displace(
     let patch_end = last_point
         .and_then(|last| map.offset(last.address))
         .map_or(0, |offset| offset + 1);
+    let probed = instructions
+        .iter()
+        .skip(1)
+        .filter(|displaced| !displaced.points.is_empty());
+    let is_entered = |address: &TargetAddress| {
+        let inside = map.offset(*address);
+        inside.is_some_and(|inside| map.is_target_from_outside(inside, offset))
+    };
+    let entered = probed.map(|displaced| displaced.address).filter(is_entered).collect();
     measure(RunPlan {
         start: map.address(offset),
         tactic: shape.tactic(),
@@ -105,6 +115,7 @@ pub(super) fn displace(
         reach: TargetAddress(0)..TargetAddress(0),
         inside: map.ranges().collect(),
         alternative: None,
+        entered,
         obstacle: None,
     })
 }

@@ -3,6 +3,7 @@
 mod again;
 mod choose;
 mod displace;
+mod last_resort;
 mod obstacle;
 mod reconcile;
 mod shape;
@@ -73,6 +74,8 @@ pub struct RunPlan {
     /// The next best patch from the same start with the same points, for when no address spells the bytes that this one
     /// needs, or there is no springboard.
     pub alternative: Option<Box<RunPlan>>,
+    /// Instructions with points to which known branches lead from outside: whoever comes that way traps.
+    pub entered: Vec<TargetAddress>,
     /// What kept a better patch from these sites, where that was found out after planning.
     pub obstacle: Option<Obstacle>,
 }

@@ -149,6 +149,11 @@ fn merge_into(into: &mut RunPlan, from: RunPlan) {
     for (into, from) in into.instructions.iter_mut().zip(from.instructions) {
         into.points.extend(from.points);
     }
+    for address in from.entered {
+        if !into.entered.contains(&address) {
+            into.entered.push(address);
+        }
+    }
     for range in from.inside {
         if !into.inside.contains(&range) {
             into.inside.push(range);

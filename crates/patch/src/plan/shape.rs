@@ -100,12 +100,24 @@ impl Shape {
 
 /// What to do about known branch targets in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BranchTargets {
+pub(super) enum BranchTargets<'a> {
     /// There is no run.
     Refuse,
     /// Those behind the jump are taken in: they stay as they are, up to the first site, which traps for whoever comes
     /// that way from outside of the run. For sites that would trap for everybody otherwise.
     BehindJump,
+    /// Those at these offsets are taken in: there are sites, which would trap by themselves.
+    Trapping(&'a [u32]),
+}
+
+impl BranchTargets<'_> {
+    fn takes_in(self, offset: u32, behind_jump: bool) -> bool {
+        match self {
+            BranchTargets::Refuse => false,
+            BranchTargets::BehindJump => behind_jump,
+            BranchTargets::Trapping(offsets) => offsets.contains(&offset),
+        }
+    }
 }
 
 /// The shortest run that starts with instruction `first`, has room for a jump of `jump` bytes and contains instruction
@@ -119,7 +131,7 @@ pub(super) fn shape_at(
     first: usize,
     site: usize,
     jump: u32,
-    targets: BranchTargets,
+    targets: BranchTargets<'_>,
 ) -> Option<Shape> {
     let code = map.code();
     let start = code.get(first)?.offset;
@@ -135,7 +147,7 @@ pub(super) fn shape_at(
         if instruction.offset != start {
             let behind_jump = instruction.offset >= start + jump;
             let targeted = map.is_target_from_outside(instruction.offset, start);
-            if targeted && !(behind_jump && targets == BranchTargets::BehindJump) {
+            if targeted && !targets.takes_in(instruction.offset, behind_jump) {
                 return None;
             }
             if !behind_jump {

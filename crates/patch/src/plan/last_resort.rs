@@ -1,0 +1,61 @@
+//! The last resort before a trap: a run into which a known branch leads.
+//!
+//! Whoever comes by that branch meets a trapping byte, which invariant I1 makes safe, but which costs a signal. A branch
+//! may be taken a million times for every time that the run is entered at its start (the head of a loop), and nobody can
+//! tell from the text. So an instruction that is not probed is never made to trap for the sake of one that is.
+//!
+//! It is otherwise where the instructions that branches lead to are probed as well, and would have traps of their own:
+//!
+//! ```text
+//!            each by itself                   together
+//!   S:       int3     a signal a hit          jmp detour    a jump a hit
+//!   T:       int3     a signal a hit          (boundary)    a signal for who branches to it, nothing more for who
+//!   ...                                                     comes from S
+//! ```
+//!
+//! Nobody pays more than before, and whoever comes from S pays for a jump. [`RunPlan::entered`] says where branches
+//! arrive.
+
+use super::RunPlan;
+use super::choose::{Choice, Planner, Quality};
+use super::shape::{BranchTargets, JUMP, shape_at};
+use super::sites::Site;
+
+impl Planner<'_> {
+    /// A run over a site that has none of its own, and over sites behind it to which branches lead and which have none,
+    /// either. `rest`: the sites behind it, the next one last.
+    pub(super) fn last_resort(&self, site: &Site, rest: &[Site]) -> Option<Choice> {
+        let map = self.map;
+        if self.force.is_some() {
+            return None;
+        }
+        let first = *map.code().get(site.index)?;
+        let mut trapping = Vec::new();
+        for (number, other) in rest.iter().rev().enumerate() {
+            let offset = map.code().get(other.index)?.offset;
+            if offset >= first.offset + JUMP {
+                break;
+            }
+            if !map.is_target_from_outside(offset, first.offset) {
+                continue;
+            }
+            let behind = rest.get(..rest.len() - number - 1)?;
+            let alone = self.choose(other, behind, first.end());
+            if alone.is_some() || self.choose_with_successor(other, behind, first.end()).is_some() {
+                return None;
+            }
+            trapping.push(offset);
+        }
+        if trapping.is_empty() {
+            return None;
+        }
+        let shape = shape_at(map, site.index, site.index, JUMP, BranchTargets::Trapping(&trapping))?;
+        let (run, covered): (RunPlan, usize) = self.cover(&shape, std::slice::from_ref(site), rest)?;
+        Some(Choice {
+            quality: Quality::PartlyTrapping,
+            first: site.index,
+            run,
+            covered,
+        })
+    }
+}
