@@ -5,10 +5,10 @@ use anyhow::{Context, Result, ensure};
 
 use crate::kernel::{self, Kind};
 use crate::looping::Looping;
-use crate::programs;
 use crate::report::Row;
-use crate::statistics::Measured;
+use crate::statistics::{self, Measured};
 use crate::tracer::Tracer;
+use crate::{interrupt, programs};
 
 /// An instruction, and the function that begins with it.
 struct Instruction {
@@ -49,17 +49,21 @@ pub struct Way {
 }
 
 /// A row for each instruction and way that it can be probed in; the rounds go through the ways of an instruction in turn.
-pub fn measure(ways: &[Way], rounds: usize) -> Vec<Row> {
+pub fn measure(ways: &[Way], rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for instruction in &INSTRUCTIONS {
         let mut figures: Vec<Result<Vec<f64>>> = ways.iter().map(|_| Ok(Vec::new())).collect();
-        for _ in 0..rounds {
+        for round in 0..statistics::most(rounds) {
             for (way, figures) in ways.iter().zip(&mut figures) {
-                // What failed once is not tried again.
+                // What failed once is not tried again, what is good not another time.
                 let Ok(taken) = figures else { continue };
-                eprintln!("{} on {}", way.name, instruction.name);
+                if !statistics::another(taken, round, rounds) {
+                    continue;
+                }
+                interrupt::check()?;
+                say(&format!("{} on {}", way.name, instruction.name));
                 match once(way.how, instruction) {
-                    Ok(figure) => taken.push(figure),
+                    Ok(samples) => taken.extend(samples),
                     Err(error) => *figures = Err(error),
                 }
             }
@@ -70,7 +74,7 @@ pub fn measure(ways: &[Way], rounds: usize) -> Vec<Row> {
             rows.push(row);
         }
     }
-    rows
+    Ok(rows)
 }
 
 /// The row of some figures.
@@ -81,15 +85,15 @@ pub fn row(name: &str, figures: Result<Vec<f64>>) -> Row {
     }
 }
 
-/// The overhead in ns a call.
-fn once(how: How, instruction: &Instruction) -> Result<f64> {
+/// Samples of the overhead in ns a call, of one attaching.
+fn once(how: How, instruction: &Instruction) -> Result<Vec<f64>> {
     let running = Looping::start(1, instruction.number)?;
-    let before = running.median_from_now()?;
+    let before = running.samples_from_now()?;
     let with = match how {
         How::Forced(options) => {
             let clause = format!("pid$target:a.out:{}:entry {{ @ = count(); }}", instruction.function);
             let tracer = Tracer::attach(running.pid(), &clause, options)?;
-            let with = running.median_from_now()?;
+            let with = running.samples_from_now()?;
             let ended = tracer.detach()?;
             ensure!(ended.lost() == 0, "hits were lost");
             // A forced tactic that does not fit leaves the instruction without its probe.
@@ -100,11 +104,11 @@ fn once(how: How, instruction: &Instruction) -> Result<f64> {
             let program = programs::compile("loop")?;
             let offset = programs::file_offset(&program, instruction.function)?;
             let probe = kernel::attach(Kind::Counted, running.pid(), &program, offset)?;
-            let with = running.median_from_now()?;
+            let with = running.samples_from_now()?;
             ensure!(probe.hits()? > 0, "the kernel's probe did not fire");
             with
         }
     };
-    let after = running.median_from_now()?;
-    Ok(with - (before + after) / 2.0)
+    let after = running.samples_from_now()?;
+    Ok(statistics::paired_samples(&before, &with, &after))
 }

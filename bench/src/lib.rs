@@ -4,9 +4,9 @@
 //! Method. A measured program ([`looping`]) calls a small function for ever, pinned to a processor, and says every few
 //! milliseconds what a call cost, in time of its thread on the processor. Tracers attach to it while it runs, so that no
 //! start-up is in any figure. A round goes through all configurations in turn; each takes batches without the probe, with
-//! it, and again without: its overhead is the median with minus the mean of both medians without
+//! it, and again without, three samples each: an overhead is one with minus the mean of both without
 //! ([`statistics::paired`]: a machine that changes its speed between configurations does not change the figure). What is
-//! reported is the median over the rounds and the median absolute deviation; a figure that spreads too widely is marked
+//! reported is the median over all samples and the median absolute deviation; what is doubtful is measured again, and a figure that spreads too widely is marked
 //! ([`statistics::Measured::doubt`]). Figures in ns are this machine's; the ratios to the kernel's uprobe in the same run
 //! are what to quote.
 //!
@@ -17,6 +17,7 @@
 //! | `floor`, `looping`, `instructions`, `tactics`, `traps`, `bash`, `memory` | the groups: what a call costs, by which way |
 //! | `experiments` | the seeds' experiments, by name |
 //! | `own` | what a process measures on itself, by libnanoprobe |
+//! | `interrupt` | somebody asked to end |
 //! | `peers` | other tools |
 //! | `programs`, `tracer`, `kernel` | the measured programs; nanoprobe and the kernel's probes on them |
 //! | `statistics`, `machine`, `report` | figures; where they were taken |
@@ -27,6 +28,7 @@ pub mod data;
 mod experiments;
 mod floor;
 mod instructions;
+mod interrupt;
 mod kernel;
 mod looping;
 pub mod machine;
@@ -44,7 +46,7 @@ mod traps;
 
 use std::path::PathBuf;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use crate::machine::Machine;
 use crate::report::{Report, Row, Section};
@@ -52,13 +54,18 @@ use crate::report::{Report, Row, Section};
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How often each configuration is measured.
+    /// How often each configuration is attached and measured; what is doubtful then, a little more often.
     pub rounds: usize,
     /// Only the experiments whose names contain this.
     pub only: Option<String>,
     /// The `nanoprobe` that is measured; of its own commands, `bench --own` is needed.
     pub nanoprobe: PathBuf,
+    /// Whether somebody asked to end.
+    pub interrupted: fn() -> bool,
 }
+
+/// Samples at least of what is cheap to measure, or is a whole run.
+const SAMPLES: usize = 3;
 
 /// The experiments by name, in the order in which they are run, and what each is.
 pub const EXPERIMENTS: &[(&str, &str)] = &[
@@ -99,7 +106,8 @@ pub const EXPERIMENTS: &[(&str, &str)] = &[
 /// Runs what is asked for; `say` hears what is being done: the experiment, and the step in it.
 ///
 /// # Errors
-/// An experiment that does not exist, or a nanoprobe that cannot be run. What cannot be measured is a row instead.
+/// An experiment that does not exist, a nanoprobe that cannot be run, or somebody who asked to end; nothing that was started
+/// or written is left then. What cannot be measured is a row instead.
 pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
     let only = options.only.as_deref();
     let wanted: Vec<_> = EXPERIMENTS
@@ -114,6 +122,7 @@ pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
         names.join(", ")
     );
     tracer::set_path(&options.nanoprobe);
+    interrupt::set(options.interrupted);
     let mut report = Report::new(&tracer::version(), Machine::here(), options.rounds);
     looping::leave_the_last_processor();
     for (name, title) in wanted {
@@ -125,6 +134,10 @@ pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
         };
         let step = |what: &str| say(name, what);
         let measured = measure(name, options.rounds, &step, &mut section, &mut report);
+        if interrupt::asked() {
+            programs::remove();
+            bail!("interrupted");
+        }
         if let Err(error) = measured {
             // The others go on.
             section.rows.push(Row::not_measurable(name, &format!("{error:#}")));
@@ -139,7 +152,7 @@ fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Section,
     match name {
         "call" => {
             say("the hand-made floor");
-            match floor::measure(rounds) {
+            match floor::measure(rounds.max(SAMPLES)) {
                 Ok((row, plain)) => {
                     report.unprobed_ns = plain;
                     section.rows.push(row);
@@ -150,11 +163,11 @@ fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Section,
             }
             section.rows.extend(looping::measure_all(rounds, say)?);
         }
-        "tactics" => section.rows = tactics::measure(rounds.min(3)),
-        "traps" => section.rows = traps::measure(rounds.min(3)),
+        "tactics" => section.rows = tactics::measure(rounds.min(3), say)?,
+        "traps" => section.rows = traps::measure(rounds.min(3), say)?,
         "threads" => section.rows = looping::measure_threads(rounds)?,
         "peers" => peers::measure(rounds, say, section)?,
-        "bash" => section.rows = bash::measure(rounds)?,
+        "bash" => section.rows = bash::measure(rounds.max(SAMPLES))?,
         "memory" => section.rows = memory::measure()?,
         _ => experiments::measure(name, rounds, say, section)?,
     }
@@ -202,6 +215,7 @@ mod tests {
             rounds: 1,
             only: Some("nothing".into()),
             nanoprobe: PathBuf::from("/nowhere"),
+            interrupted: || false,
         };
         let error = run(&options, &|_, _| {}).expect_err("no such experiment").to_string();
         assert!(error.contains("nothing") && error.contains("gtod"), "{error}");

@@ -8,13 +8,15 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 
 use crate::kernel::{self, Kind};
-use crate::programs;
 use crate::report::{KERNEL_REFERENCE, Row};
-use crate::statistics::{Measured, median, paired};
+use crate::statistics::{self, Measured, median};
 use crate::tracer::{self, Tracer};
+use crate::{interrupt, programs};
 
-/// Batches taken without the probe before and after, and with it.
-const BATCHES: usize = 15;
+/// Batches of which the median is a sample.
+const BATCHES: usize = 5;
+/// Samples taken without the probe before and after, and with it.
+const SAMPLES: usize = 3;
 
 /// Keeps this process, and the tracers that it starts, off the last processor, where the measured program runs.
 pub fn leave_the_last_processor() {
@@ -86,12 +88,19 @@ impl Looping {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The median of the batches that begin from now on: those under way or printed already are thrown away.
+    /// The median of the batches that begin from now on.
     pub fn median_from_now(&self) -> Result<f64> {
+        let samples = self.samples_from_now()?;
+        median(&samples).context("no batch")
+    }
+
+    /// Medians of the batches that begin from now on: those under way or printed already are thrown away.
+    pub fn samples_from_now(&self) -> Result<Vec<f64>> {
         while self.batches.try_recv().is_ok() {}
         let mut taken = Vec::new();
         // The batch under way is of both times; one more, for the caches.
-        for index in 0..(BATCHES + 2) * self.threads {
+        for index in 0..(SAMPLES * BATCHES + 2) * self.threads {
+            interrupt::check()?;
             let cost = self
                 .batches
                 .recv_timeout(Duration::from_secs(30))
@@ -101,7 +110,8 @@ impl Looping {
                 taken.push(cost);
             }
         }
-        median(&taken).context("no batch")
+        let medians = taken.chunks(BATCHES * self.threads).map(median);
+        medians.collect::<Option<Vec<f64>>>().context("no batch")
     }
 }
 
@@ -268,10 +278,14 @@ pub fn measure_all(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut loops = [Looping::start(1, 0)?, Looping::start(1, 1)?, Looping::start(1, 2)?];
     let mut results: Vec<Result<Vec<f64>>> = CONFIGURATIONS.iter().map(|_| Ok(Vec::new())).collect();
     let mut lost = vec![0; CONFIGURATIONS.len()];
-    for round in 0..rounds {
+    for round in 0..statistics::most(rounds) {
         for (index, configuration) in CONFIGURATIONS.iter().enumerate() {
-            // What failed once is not tried again.
+            // What failed once is not tried again, what is good not another time.
             let Ok(overheads) = &mut results[index] else { continue };
+            if !statistics::another(overheads, round, rounds) {
+                continue;
+            }
+            interrupt::check()?;
             // A configuration that ended the measured program must not take the others' rows with it.
             for (function, running) in loops.iter_mut().enumerate() {
                 if !running.is_running() {
@@ -285,10 +299,10 @@ pub fn measure_all(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
                 .enumerate()
                 .filter(|(function, _)| *function != configuration.function);
             let _stopped: Vec<Stopped> = others.map(|(_, other)| Stopped::new(other.pid())).collect();
-            say(&format!("round {} of {rounds}: {}", round + 1, configuration.name));
+            say(&format!("round {}: {}", round + 1, configuration.name));
             match once(configuration, running, &program, offsets[configuration.function]) {
-                Ok((overhead, drops)) => {
-                    overheads.push(overhead);
+                Ok((samples, drops)) => {
+                    overheads.extend(samples);
                     lost[index] += drops;
                 }
                 Err(error) => results[index] = Err(error),
@@ -314,29 +328,29 @@ pub fn measure_all(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     Ok(rows.collect())
 }
 
-/// One paired measurement: the overhead in ns a call, and what was reported lost.
+/// One paired measurement: samples of the overhead in ns a call, and what was reported lost.
 fn once(
     configuration: &Configuration,
     running: &Looping,
     program: &std::path::Path,
     offset: u64,
-) -> Result<(f64, u64)> {
-    let before = running.median_from_now()?;
+) -> Result<(Vec<f64>, u64)> {
+    let before = running.samples_from_now()?;
     let (with, lost) = match &configuration.how {
         How::Nanoprobe { program, options } => {
             let tracer = Tracer::attach(running.pid(), program, options)?;
-            let with = running.median_from_now()?;
+            let with = running.samples_from_now()?;
             (with, tracer.detach()?.lost())
         }
         How::Kernel(kind) => {
             let probe = kernel::attach(*kind, running.pid(), program, offset)?;
-            let with = running.median_from_now()?;
+            let with = running.samples_from_now()?;
             ensure!(probe.hits()? > 0, "the kernel's probe did not fire");
             (with, 0)
         }
     };
-    let after = running.median_from_now()?;
-    Ok((paired(before, with, after), lost))
+    let after = running.samples_from_now()?;
+    Ok((statistics::paired_samples(&before, &with, &after), lost))
 }
 
 /// A process held by SIGSTOP for as long as this lives.
@@ -369,9 +383,10 @@ pub fn measure_threads(rounds: usize) -> Result<Vec<Row>> {
             name: "threads",
             ..nanoprobe("", None, COUNT)
         };
-        let overheads: Result<Vec<f64>> = (0..rounds)
+        let overheads: Result<Vec<Vec<f64>>> = (0..rounds)
             .map(|_| Ok(once(&configuration, &running, std::path::Path::new(""), 0)?.0))
             .collect();
+        let overheads = overheads.map(|overheads| overheads.concat());
         let overheads = overheads.and_then(|overheads| Measured::of(&overheads).context("nothing was measured"));
         let note = if threads > processors {
             "more threads than processors"

@@ -9,9 +9,10 @@ use nanoprobe_bench::{Options, data, run, text};
 
 fn main() -> Result<()> {
     let mut options = Options {
-        rounds: 7,
+        rounds: 3,
         only: None,
         nanoprobe: nanoprobe()?,
+        interrupted: || false,
     };
     let mut json = None;
     let mut arguments = std::env::args().skip(1);
@@ -21,7 +22,7 @@ fn main() -> Result<()> {
             "--rounds" => options.rounds = value()?.parse().context("--rounds needs a number")?,
             "--json" => json = Some(value()?),
             "--only" => options.only = Some(value()?),
-            "--quick" => options.rounds = 3,
+            "--quick" => options.rounds = 1,
             _ => bail!("unknown argument {argument}; there are --rounds N, --quick, --only WORD, --json FILE"),
         }
     }

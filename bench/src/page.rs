@@ -22,7 +22,7 @@ pub fn page(report: &Report) -> String {
     let _ = writeln!(
         html,
         "</table>\n<p>Overheads: with the probe minus without it, each against its own baseline just before and after; median \
-         and median absolute deviation of {} rounds. <span class=\"doubt\">Marked figures</span> spread too widely to be \
+         and median absolute deviation of the samples of {} rounds or more. <span class=\"doubt\">Marked figures</span> spread too widely to be \
          relied on.</p>",
         report.rounds
     );

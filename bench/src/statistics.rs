@@ -59,6 +59,24 @@ pub fn paired(before: f64, with: f64, after: f64) -> f64 {
     with - (before + after) / 2.0
 }
 
+/// The same of several samples each, one by one.
+pub fn paired_samples(before: &[f64], with: &[f64], after: &[f64]) -> Vec<f64> {
+    let all = before.iter().zip(with).zip(after);
+    all.map(|((before, with), after)| paired(*before, *with, *after))
+        .collect()
+}
+
+/// Rounds at most of what is to be measured `rounds` times: figures that are doubtful are measured again.
+pub fn most(rounds: usize) -> usize {
+    rounds.max(3)
+}
+
+/// Whether another round is needed, after `round` of them: until `rounds`, then as long as the figure is doubtful.
+pub fn another(samples: &[f64], round: usize, rounds: usize) -> bool {
+    let good = Measured::of(samples).is_some_and(|measured| measured.doubt().is_none());
+    round < rounds || (round < most(rounds) && !good)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -86,6 +104,15 @@ mod tests {
             ..Measured::default()
         };
         assert_eq!(exact.doubt(), None);
+    }
+
+    #[test]
+    fn what_is_doubtful_is_measured_again() {
+        let (good, wide) = ([10.0, 10.1, 10.2], [10.0, 20.0, 30.0]);
+        assert!(another(&[], 0, 1) && !another(&good, 1, 1));
+        assert!(another(&wide, 1, 1) && another(&wide, 2, 1) && !another(&wide, 3, 1));
+        assert!(another(&good, 6, 7) && !another(&wide, 7, 7));
+        assert_eq!(paired_samples(&[1.0, 2.0], &[11.0, 13.0], &[3.0, 4.0]), [9.0, 10.0]);
     }
 
     /// A clock whose speed drifts by a tenth a batch, and hiccups in some: a probe of 7 ns comes out as 7 ns.

@@ -1,5 +1,7 @@
 //! Each tactic that jumps, on each instruction that it can be had on.
 
+use anyhow::Result;
+
 use crate::instructions::{self, How, Way};
 use crate::report::Row;
 
@@ -22,6 +24,6 @@ const WAYS: [Way; 4] = [
 ];
 
 /// One row for each instruction and tactic; what a tactic does not fit says so.
-pub fn measure(rounds: usize) -> Vec<Row> {
-    instructions::measure(&WAYS, rounds)
+pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
+    instructions::measure(&WAYS, rounds, say)
 }

@@ -20,7 +20,7 @@ pub fn text(report: &Report) -> String {
     let _ = writeln!(
         text,
         "overheads: with the probe minus without it, each against its own baseline; median ± median absolute deviation of \
-         {} rounds; ! marks figures not to be relied on",
+         rounds: {}; ! marks figures not to be relied on",
         report.rounds
     );
     for section in &report.sections {

@@ -25,17 +25,18 @@ const WAYS: [Way; 4] = [
 ];
 
 /// One row for each instruction and way, after the floor's.
-pub fn measure(rounds: usize) -> Vec<Row> {
+pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = vec![instructions::row(
         "a trap's floor: int3, handler, return",
         floor(rounds),
     )];
-    rows.extend(instructions::measure(&WAYS, rounds));
-    rows
+    rows.extend(instructions::measure(&WAYS, rounds, say)?);
+    Ok(rows)
 }
 
 /// What a call with an `int3` costs; the call itself is a two thousandth of it.
 fn floor(rounds: usize) -> Result<Vec<f64>> {
     let running = Looping::start(1, FLOOR)?;
-    (0..rounds).map(|_| running.median_from_now()).collect()
+    let samples: Result<Vec<Vec<f64>>> = (0..rounds).map(|_| running.samples_from_now()).collect();
+    Ok(samples?.concat())
 }

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::interrupt;
 use crate::kernel::{self, Kind};
 use crate::looping::Looping;
 use crate::programs;
 use crate::report::Row;
-use crate::statistics::paired;
+use crate::statistics;
 use crate::tracer::Tracer;
 
 /// What is probed.
@@ -43,8 +44,8 @@ impl Subject {
     }
 
     /// What a call costs from now on.
-    pub fn cost(&self) -> Result<f64> {
-        self.running.median_from_now()
+    pub fn cost(&self) -> Result<Vec<f64>> {
+        self.running.samples_from_now()
     }
 }
 
@@ -112,7 +113,7 @@ impl Method {
     }
 }
 
-/// What one attaching came to.
+/// A sample of what one attaching came to.
 #[derive(Clone, Copy, Debug)]
 pub struct Once {
     /// Of a call, without; ns.
@@ -125,7 +126,7 @@ pub struct Once {
     pub resident_kib: f64,
 }
 
-/// All methods in turn, `rounds` times; the results of each.
+/// All methods in turn, `rounds` times, those whose figures are doubtful a little more often; the samples of each.
 pub fn compare(
     subject: &mut Subject,
     methods: &[Method],
@@ -133,16 +134,21 @@ pub fn compare(
     say: &dyn Fn(&str),
 ) -> Result<Vec<Result<Vec<Once>>>> {
     let mut results: Vec<Result<Vec<Once>>> = methods.iter().map(|_| Ok(Vec::new())).collect();
-    for round in 0..rounds {
+    for round in 0..statistics::most(rounds) {
         for (method, result) in methods.iter().zip(&mut results) {
-            // What failed once is not tried again.
+            // What failed once is not tried again, what is good not another time.
             let Ok(taken) = result else { continue };
+            let overheads: Vec<f64> = taken.iter().map(|once| once.overhead).collect();
+            if !statistics::another(&overheads, round, rounds) {
+                continue;
+            }
+            interrupt::check()?;
             if method.fresh || !subject.running.is_running() {
                 subject.running = (subject.start)()?;
             }
-            say(&format!("round {} of {rounds}: {}", round + 1, method.name));
+            say(&format!("round {}: {}", round + 1, method.name));
             match once(subject, method) {
-                Ok(once) => taken.push(once),
+                Ok(samples) => taken.extend(samples),
                 Err(error) => {
                     *result = Err(error);
                     // Whoever failed may have left something.
@@ -154,7 +160,7 @@ pub fn compare(
     Ok(results)
 }
 
-fn once(subject: &Subject, method: &Method) -> Result<Once> {
+fn once(subject: &Subject, method: &Method) -> Result<Vec<Once>> {
     let before = subject.cost()?;
     let resident_before = crate::memory::resident_kib(subject.pid())?;
     let attached = (method.attach)(subject)?;
@@ -162,12 +168,17 @@ fn once(subject: &Subject, method: &Method) -> Result<Once> {
     let resident = crate::memory::resident_kib(subject.pid())?;
     let lost = attached.end()?;
     let after = subject.cost()?;
-    Ok(Once {
-        plain: (before + after) / 2.0,
-        overhead: paired(before, with, after),
-        lost,
-        resident_kib: resident - resident_before,
-    })
+    let overheads = statistics::paired_samples(&before, &with, &after);
+    let samples = before.iter().zip(&after).zip(overheads).enumerate();
+    Ok(samples
+        .map(|(index, ((before, after), overhead))| Once {
+            plain: (before + after) / 2.0,
+            overhead,
+            // Of all of them together.
+            lost: if index == 0 { lost } else { 0 },
+            resident_kib: resident - resident_before,
+        })
+        .collect())
 }
 
 /// A row of overheads in ns a call.

@@ -7,9 +7,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::compare::{Method, Subject, compare};
 use crate::kernel::Kind;
-use crate::programs;
 use crate::report::{Row, Section};
-use crate::tracer;
+use crate::{interrupt, programs, tracer};
 
 const MILLIONS: u64 = 100;
 const CALLS: u64 = MILLIONS * 1_000_000;
@@ -39,18 +38,19 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
                       copyinstr 153 s, 1500 ns\nits rule: below 1000 events a second do not worry, above 10,000 noticeable, \
                       above 100,000 painful"
         .to_owned();
-    section.rows = whole_runs(rounds, say);
+    section.rows = whole_runs(rounds.max(crate::SAMPLES), say)?;
     section.rows.extend(rates(rounds, say)?);
     Ok(())
 }
 
-fn whole_runs(rounds: usize, say: &dyn Fn(&str)) -> Vec<Row> {
+fn whole_runs(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut plain: Result<Vec<Took>> = Ok(Vec::new());
     let mut seconds: Vec<Result<Vec<Took>>> = PROGRAMS.iter().map(|_| Ok(Vec::new())).collect();
     for round in 0..rounds {
         say(&format!("round {} of {rounds}: plain", round + 1));
         push(&mut plain, unprobed);
         for ((name, program, times), seconds) in PROGRAMS.iter().zip(&mut seconds) {
+            interrupt::check()?;
             say(&format!("round {} of {rounds}: {name}", round + 1));
             push(seconds, || probed(program, *times));
         }
@@ -89,7 +89,7 @@ fn whole_runs(rounds: usize, say: &dyn Fn(&str)) -> Vec<Row> {
             .map(|((name, ..), runs)| Row::of(name, "s", elapsed(runs))),
     );
     rows.extend(costs);
-    rows
+    Ok(rows)
 }
 
 /// A run of a whole command, in seconds.

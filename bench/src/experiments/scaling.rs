@@ -22,7 +22,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
         for threads in thread_counts(processors().max(2)) {
             let row = format!("{name}: {threads} thread{}", if threads == 1 { "" } else { "s" });
             say(&row);
-            let samples = (0..rounds).map(|_| rate(threads, way)).collect();
+            let samples = (0..rounds.max(crate::SAMPLES)).map(|_| rate(threads, way)).collect();
             section.rows.push(Row::of(&row, "Mhits/s", samples));
         }
     }

@@ -66,7 +66,7 @@ pub fn gtod() -> Vec<Method> {
 /// Seed 000, Lists 11 to 14.
 pub fn record() -> Vec<Method> {
     use Function::GetTimeOfDay as Gtod;
-    vec![
+    [
         method(
             "probe by trap, 64 bytes recorded",
             Gtod,
@@ -82,93 +82,72 @@ pub fn record() -> Vec<Method> {
             Gtod,
             How::Jumper(Jumper::Record, JUMP_ONLY | NO_SIMD),
         ),
-        method(
+    ]
+    .into_iter()
+    .chain(recorded(
+        Gtod,
+        [
             "probe by jump, 64 bytes recorded",
-            Gtod,
-            How::Probe(Handler::Record, JUMP_ONLY | NO_SIMD),
-        ),
-        method(
             "the same without the clock",
-            Gtod,
-            How::Probe(Handler::RecordWithoutClock, JUMP_ONLY | NO_SIMD),
-        ),
-        method("a compiled-in hook, 64 bytes recorded", Gtod, How::StaticHook),
-        // The same where the call itself is small, so that it does not cover what a record costs.
-        method(
+            "a compiled-in hook, 64 bytes recorded",
+        ],
+    ))
+    // The same where the call itself is small, so that it does not cover what a record costs.
+    .chain(recorded(
+        Function::Small,
+        [
             "small function: probe by jump, 64 bytes recorded",
-            Function::Small,
-            How::Probe(Handler::Record, JUMP_ONLY | NO_SIMD),
-        ),
-        method(
             "small function: the same without the clock",
-            Function::Small,
-            How::Probe(Handler::RecordWithoutClock, JUMP_ONLY | NO_SIMD),
-        ),
-        method(
             "small function: a compiled-in hook, 64 bytes recorded",
-            Function::Small,
-            How::StaticHook,
-        ),
+        ],
+    ))
+    .collect()
+}
+
+fn recorded(function: Function, [clock, without, hook]: [&'static str; 3]) -> [Method; 3] {
+    let flags = JUMP_ONLY | NO_SIMD;
+    [
+        method(clock, function, How::Probe(Handler::Record, flags)),
+        method(without, function, How::Probe(Handler::RecordWithoutClock, flags)),
+        method(hook, function, How::StaticHook),
     ]
 }
 
 /// Seed 003, Table 1: what only the library has.
 pub fn booster() -> Vec<Method> {
-    use Function::Small;
-    vec![
-        method("jp, boosted trap", Small, How::Jumper(Jumper::NoOp, TRAP | NO_SIMD)),
-        method("jp, jump", Small, How::Jumper(Jumper::NoOp, JUMP_ONLY | NO_SIMD)),
-        method(
-            "kp by the library, boosted trap",
-            Small,
-            How::Probe(Handler::NoOp, TRAP | NO_SIMD),
+    const TRAPS: c_uint = TRAP | NO_SIMD;
+    const JUMPS: c_uint = JUMP_ONLY | NO_SIMD;
+    let rows = [
+        ("jp, boosted trap", How::Jumper(Jumper::NoOp, TRAPS)),
+        ("jp, jump", How::Jumper(Jumper::NoOp, JUMPS)),
+        ("kp by the library, boosted trap", How::Probe(Handler::NoOp, TRAPS)),
+        ("kp by the library, jump", How::Probe(Handler::NoOp, JUMPS)),
+        (
+            "kp by the library, jump, SIMD registers saved",
+            How::Probe(Handler::NoOp, JUMP_ONLY),
         ),
-        method(
-            "kp by the library, jump",
-            Small,
-            How::Probe(Handler::NoOp, JUMP_ONLY | NO_SIMD),
-        ),
-        method(
-            "kp + jp, boosted trap",
-            Small,
-            How::Both(Handler::NoOp, Jumper::NoOp, TRAP | NO_SIMD),
-        ),
-        method(
-            "kp + jp, jump",
-            Small,
-            How::Both(Handler::NoOp, Jumper::NoOp, JUMP_ONLY | NO_SIMD),
-        ),
-        method(
-            "rp by the library, boosted traps",
-            Small,
-            How::Return(Form::Address, TRAP | NO_SIMD),
-        ),
-        method(
-            "rp by the library, jumps at the exits",
-            Small,
-            How::Return(Form::Exits, JUMP_ONLY | NO_SIMD),
-        ),
-        method(
+        ("kp + jp, boosted trap", How::Both(Handler::NoOp, Jumper::NoOp, TRAPS)),
+        ("kp + jp, jump", How::Both(Handler::NoOp, Jumper::NoOp, JUMPS)),
+        ("rp by the library, boosted traps", How::Return(Form::Address, TRAPS)),
+        ("rp by the library, jumps at the exits", How::Return(Form::Exits, JUMPS)),
+        (
             "rp by the library, a jump and the return address",
-            Small,
-            How::Return(Form::Address, JUMP_ONLY | NO_SIMD),
+            How::Return(Form::Address, JUMPS),
         ),
-        method(
+        (
             "jp + rp, boosted traps",
-            Small,
-            How::JumperReturn(Jumper::NoOp, Form::Address, TRAP | NO_SIMD),
+            How::JumperReturn(Jumper::NoOp, Form::Address, TRAPS),
         ),
-        method(
+        (
             "jp + rp, jumps at the exits",
-            Small,
-            How::JumperReturn(Jumper::NoOp, Form::Exits, JUMP_ONLY | NO_SIMD),
+            How::JumperReturn(Jumper::NoOp, Form::Exits, JUMPS),
         ),
-        method(
+        (
             "jp + rp, jumps and the return address",
-            Small,
-            How::JumperReturn(Jumper::NoOp, Form::Address, JUMP_ONLY | NO_SIMD),
+            How::JumperReturn(Jumper::NoOp, Form::Address, JUMPS),
         ),
-    ]
+    ];
+    rows.map(|(name, how)| method(name, Function::Small, how)).to_vec()
 }
 
 /// The harness measured by itself: a probe by jump, and the same with a handler whose time is known.

@@ -49,7 +49,7 @@ struct Printed {
 
 /// Rows of an experiment, in the order in which the child first named them.
 pub fn measure(name: &str, rounds: usize, unit: &'static str) -> Result<Vec<Row>> {
-    let text = run(name, rounds)?;
+    let text = run(name, rounds.max(crate::SAMPLES))?;
     let printed = parse(&text)?;
     ensure!(!printed.is_empty(), "the measured process printed nothing");
     let row = |printed: Printed| match (printed.failed, Measured::of(&printed.samples)) {

@@ -56,8 +56,9 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
         section.rows.push(overheads(method, result));
     }
     drop(subject);
-    section.rows.extend(stopping::measure(rounds, say));
-    section.rows.extend(building::measure(rounds, say));
+    let runs = rounds.max(crate::SAMPLES);
+    section.rows.extend(stopping::measure(runs, say));
+    section.rows.extend(building::measure(runs, say));
     section.rows.extend(missing);
     ratios(&mut section.rows);
     section.rows.extend(memory);

@@ -12,7 +12,7 @@ use crate::looping::Looping;
 use crate::report::Row;
 
 const NAME: &str = "count: gdb, a breakpoint whose condition counts";
-const SECONDS: Duration = Duration::from_secs(2);
+const SECONDS: Duration = Duration::from_secs(1);
 
 /// gdb's row.
 pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Vec<Row> {

@@ -10,6 +10,7 @@ use clap::{CommandFactory as _, Parser};
 use indicatif::{ProgressBar, ProgressStyle};
 use nanoprobe_bench::{EXPERIMENTS, Options, data, page, report::Report, text};
 
+use crate::interrupt;
 use crate::output::message;
 
 /// Measure what a probe costs on this machine, by nanoprobe, by the kernel, and by the other tools that are there
@@ -19,8 +20,8 @@ pub struct Arguments {
     /// Write report.html, report.json, samples.csv and report.txt into this folder
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// How often each configuration is measured
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    /// How often each configuration is attached and measured: 1 is a run of some minutes. What is doubtful then is measured again
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
     /// Only the experiments whose names contain this
     #[arg(long, value_name = "EXPERIMENT")]
@@ -62,6 +63,7 @@ fn try_run(arguments: &Arguments) -> Result<(), anyhow::Error> {
     if let Some(name) = &arguments.own {
         return nanoprobe_bench::own(name, usize::from(arguments.rounds));
     }
+    interrupt::install();
     // Before the minutes that it takes, not behind them.
     if let Some(folder) = &arguments.out {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
@@ -70,6 +72,7 @@ fn try_run(arguments: &Arguments) -> Result<(), anyhow::Error> {
         rounds: usize::from(arguments.rounds),
         only: arguments.only.clone(),
         nanoprobe: std::env::current_exe().context("the path of this command")?,
+        interrupted: interrupt::requested,
     };
     let bar = ProgressBar::new_spinner();
     bar.set_style(ProgressStyle::with_template(
@@ -117,7 +120,7 @@ mod tests {
         let arguments = parse(&words("bench --out /tmp/x --rounds 5 --only gtod --json f")).expect("good flags");
         assert_eq!((arguments.rounds, arguments.only.as_deref()), (5, Some("gtod")));
         assert_eq!(arguments.out, Some(PathBuf::from("/tmp/x")));
-        assert_eq!(parse(&words("bench")).expect("no flags").rounds, 3);
+        assert_eq!(parse(&words("bench")).expect("no flags").rounds, 1);
         assert!(parse(&words("bench --rounds 0")).is_err());
         let help = parse(&words("bench --help")).expect_err("help").to_string();
         assert!(

@@ -1,6 +1,8 @@
 //! `nanoprobe bench` measured by what is known.
 
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn bench(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
@@ -78,4 +80,49 @@ fn the_report_is_written_as_page_data_and_text() {
     assert!(file("report.json").contains("\"functions\"") && file("report.json").contains("\"mitigations\""));
     assert!(file("samples.csv").starts_with("experiment,row,unit,round,value\n"));
     assert_eq!(file("report.txt"), text);
+}
+
+/// Programs that run from a folder.
+fn running_in(folder: &Path) -> Vec<String> {
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let programs = processes.filter_map(|process| std::fs::read_link(process.path().join("exe")).ok());
+    let inside = programs.filter(|program| program.starts_with(folder));
+    inside.map(|program| program.display().to_string()).collect()
+}
+
+/// Ctrl-C while something is measured: no folder and no process is left.
+#[test]
+fn an_interrupted_run_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
+        .args(["bench", "--only", "call"])
+        .env("TMPDIR", folder.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starting nanoprobe");
+    let start = Instant::now();
+    // One of the programs that are probed, not the floor, which comes first.
+    while !running_in(folder.path())
+        .iter()
+        .any(|program| program.ends_with("/loop"))
+    {
+        assert!(start.elapsed() < Duration::from_secs(300), "nothing was measured");
+        assert!(child.try_wait().expect("waiting").is_none(), "it ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("a signal");
+    let output = child.wait_with_output().expect("waiting");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("interrupted"), "{stderr}");
+    assert!(output.stdout.is_empty());
+    assert_eq!(running_in(folder.path()), Vec::<String>::new());
+    let left: Vec<_> = std::fs::read_dir(folder.path())
+        .expect("the folder")
+        .flatten()
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
 }
