@@ -467,9 +467,11 @@ struct np_aggregate_entry {
 /* Key elements, each padded with zeros to a multiple of 8: integer: 8 bytes (sign- or zero-extended by its type);
  * string: its bytes with the NUL; stack: u64 number of frames, then the frames, innermost first.
  *
- * Value words: count: 1 [count]; sum: 2 [sum, updates]; min, max: 2 [value, updates]; avg: 2 [count, sum];
+ * Value words: count: 1 [count]; sum: 2 [sum, updates]; min, max: 4 [value, updates, epoch, wanted]; avg: 2 [count, sum];
  * stddev: 4 [count, sum, sum of squares low, high]; quantize: 128 buckets, index as arena::quantize_bucket says;
- * lquantize: levels + 2; llquantize: as arena::llquantize_buckets says. Buckets hold signed weights. */
+ * lquantize: levels + 2; llquantize: as arena::llquantize_buckets says. Buckets hold signed weights.
+ * An update of min or max whose epoch is not the wanted one takes its value as it is, and makes it so: the tracer alone
+ * writes `wanted`, one more for each clear( ), and nothing else in a table. */
 
 /* ---- dynamic variables: associative arrays, and self-> arrays (the tid is then the first key element) ------------- */
 

@@ -83,6 +83,27 @@ live_tests! {
         assert_eq!(found, right.trim_matches('\n'));
     }
 
+    /// In a static slot and under a key: a minimum of what grows grows with every clear().
+    fn extremes_begin_anew_when_they_are_cleared(form) {
+        let looper = start_waiting(&program("looper.c"), "100000000");
+        let clause = "BEGIN { n = 1; }
+            pid$target:a.out:func:entry { @slot = min(n); @keyed[tid] = min(n); n++; }
+            tick-100ms { printa(\"slot %@d\\n\", @slot); printa(\"keyed %d %@d\\n\", @keyed); clear(@slot); clear(@keyed); }
+            tick-100ms /ticks++ == 10/ { exit(0); }";
+        let tracing = Tracer::new(form).argument("-q").clause(clause).attach(looper.pid());
+        let mut looper = looper;
+        looper.go();
+        let traced = tracing.finish().success();
+        for name in ["slot", "keyed"] {
+            let lines = traced.results.lines().filter(|line| line.starts_with(name));
+            let found: Vec<i64> = lines.filter_map(|line| line.split(' ').next_back()?.parse().ok()).collect();
+            // 0: nothing came in that tenth of a second.
+            let found: Vec<i64> = found.into_iter().filter(|value| *value != 0).collect();
+            assert!(found.len() >= 2, "{}", traced.results);
+            assert!(found.is_sorted_by(|left, right| left < right), "{name}: {found:?}");
+        }
+    }
+
     fn keys_are_in_order_of_value(form) {
         let found = about_numbers(form, &format!("{NUMBERED} /arg0 > 0/ {{ @[copyinstr(arg1), arg0 > 60] = sum(arg0 > 60 ? 1000 : 1); }}"));
         let rows: Vec<Vec<&str>> = found.lines().map(|line| line.split_whitespace().collect()).collect();

@@ -22,6 +22,8 @@ pub struct Aggregate {
     pub key: Vec<u8>,
     /// Value words, as the contract says for each aggregating function.
     pub words: Vec<u64>,
+    /// Where these words lie.
+    pub offset: u64,
 }
 
 /// Reads a thread's hash aggregation.
@@ -98,16 +100,14 @@ impl<M: Memory> AggregateEntries<'_, M> {
             return Err(self.reader.damaged(self.at));
         }
         let key = self.memory.copy(start.wrapping_add(header), key_bytes)?;
-        let words = read_words(
-            self.memory,
-            start.wrapping_add(header + key_bytes),
-            u64::from(entry.value_words),
-        )?;
+        let offset = start.wrapping_add(header + key_bytes);
+        let words = read_words(self.memory, offset, u64::from(entry.value_words))?;
         self.at += header + key_bytes + value_bytes;
         Ok(Aggregate {
             aggregation: entry.aggregation,
             key,
             words,
+            offset,
         })
     }
 }

@@ -51,11 +51,8 @@ pub struct ProbeNames {
 pub fn value_words(function: AggregatingFunction) -> u32 {
     match function {
         AggregatingFunction::Count => 1,
-        AggregatingFunction::Sum
-        | AggregatingFunction::Average
-        | AggregatingFunction::Minimum
-        | AggregatingFunction::Maximum => 2,
-        AggregatingFunction::StandardDeviation => 4,
+        AggregatingFunction::Sum | AggregatingFunction::Average => 2,
+        AggregatingFunction::Minimum | AggregatingFunction::Maximum | AggregatingFunction::StandardDeviation => 4,
         AggregatingFunction::Quantize => saturate(buckets::QUANTIZE_WORDS),
         AggregatingFunction::LinearQuantize { .. } => u32::from(function.levels()) + 2,
         AggregatingFunction::LogLinearQuantize { .. } => {

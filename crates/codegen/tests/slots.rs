@@ -46,10 +46,12 @@ fn static_keys() -> Vec<Expression> {
 fn value_words_are_the_contracts() {
     use AggregatingFunction::*;
     assert_eq!(value_words(Count), 1);
-    for two in [Sum, Minimum, Maximum, Average] {
+    for two in [Sum, Average] {
         assert_eq!(value_words(two), 2);
     }
-    assert_eq!(value_words(StandardDeviation), 4);
+    for four in [Minimum, Maximum, StandardDeviation] {
+        assert_eq!(value_words(four), 4);
+    }
     assert_eq!(value_words(Quantize), 128);
     assert_eq!(
         value_words(LinearQuantize {

@@ -3,8 +3,9 @@
 //! ```text
 //! count      [count]                      stddev      [count, sum, sum of squares low, high]
 //! sum        [sum, updates]               quantize    [weight of each bucket]
-//! min, max   [value, updates]             lquantize   likewise
-//! avg        [count, sum]                 llquantize  likewise
+//! avg        [count, sum]                 lquantize   likewise
+//! min, max   [value, updates,             llquantize  likewise
+//!             epoch, wanted epoch]
 //! ```
 //!
 //! All arithmetic wraps: the words may come from a target that scribbled over them.
@@ -38,18 +39,22 @@ fn set_wide(words: &mut [u64], value: u128) {
 pub fn merge(function: AggregatingFunction, words: &mut [u64], other: &[u64]) {
     match function {
         AggregatingFunction::Minimum | AggregatingFunction::Maximum => {
-            if word(other, 1) == 0 {
+            let updates = word(words, 1).wrapping_add(word(other, 1));
+            if word(other, 1) == 0 || !is_of_epoch(other) && word(words, 1) != 0 {
+                set(words, 1, updates);
                 return;
             }
+            let is_first = word(words, 1) == 0 || !is_of_epoch(words);
             let (ours, theirs) = (word(words, 0) as i64, word(other, 0) as i64);
             let better = match function {
                 AggregatingFunction::Minimum => theirs < ours,
                 _ => theirs > ours,
             };
-            if better || word(words, 1) == 0 {
+            if better || is_first {
                 set(words, 0, theirs as u64);
+                set(words, 2, word(other, 2));
+                set(words, 3, word(other, 3));
             }
-            let updates = word(words, 1).wrapping_add(word(other, 1));
             set(words, 1, updates);
         }
         AggregatingFunction::StandardDeviation => {
@@ -61,14 +66,24 @@ pub fn merge(function: AggregatingFunction, words: &mut [u64], other: &[u64]) {
     }
 }
 
+/// Whether an extreme is that of what came since the last `clear()`.
+fn is_of_epoch(words: &[u64]) -> bool {
+    word(words, 2) == word(words, 3)
+}
+
+/// Of an extreme in the tracer's own words: the next update takes its value as it is.
+pub(crate) fn begin_epoch(words: &mut [u64]) {
+    set(words, 3, word(words, 3).wrapping_add(1));
+}
+
 fn add(words: &mut [u64], other: &[u64]) {
     for (word, other) in words.iter_mut().zip(other) {
         *word = word.wrapping_add(*other);
     }
 }
 
-/// What happened since `base`. Of a minimum and a maximum the value is that since the very beginning (the words do not
-/// say when it was set), or 0 where there was no update since.
+/// What happened since `base`. A minimum or maximum is that of its epoch, which a `clear()` begins; 0 where there was no
+/// update since.
 pub(crate) fn since(function: AggregatingFunction, words: &[u64], base: &[u64]) -> Vec<u64> {
     let mut result: Vec<u64> = (0..words.len())
         .map(|index| word(words, index).wrapping_sub(word(base, index)))
@@ -91,8 +106,15 @@ pub fn update(function: AggregatingFunction, words: &mut [u64], value: i64, weig
             merge(function, words, &[1]);
             return;
         }
-        AggregatingFunction::Sum | AggregatingFunction::Minimum | AggregatingFunction::Maximum => {
+        AggregatingFunction::Sum => {
             merge(function, words, &[value as u64, 1]);
+            return;
+        }
+        AggregatingFunction::Minimum | AggregatingFunction::Maximum => {
+            let wanted = word(words, 3);
+            merge(function, words, &[value as u64, 1, wanted, wanted]);
+            // The value before may have been the better one, of the same epoch.
+            set(words, 2, wanted);
             return;
         }
         AggregatingFunction::Average => {
@@ -121,11 +143,8 @@ pub fn update(function: AggregatingFunction, words: &mut [u64], value: i64, weig
 pub(crate) fn value_words(function: AggregatingFunction) -> usize {
     match function {
         AggregatingFunction::Count => 1,
-        AggregatingFunction::Sum
-        | AggregatingFunction::Average
-        | AggregatingFunction::Minimum
-        | AggregatingFunction::Maximum => 2,
-        AggregatingFunction::StandardDeviation => 4,
+        AggregatingFunction::Sum | AggregatingFunction::Average => 2,
+        AggregatingFunction::Minimum | AggregatingFunction::Maximum | AggregatingFunction::StandardDeviation => 4,
         AggregatingFunction::Quantize => QUANTIZE_WORDS,
         AggregatingFunction::LinearQuantize { .. } => usize::from(function.levels()) + 2,
         AggregatingFunction::LogLinearQuantize { .. } => llquantize_buckets(function.packed_parameters()),
@@ -266,11 +285,35 @@ mod tests {
     fn a_minimum_without_updates_is_none() {
         let mut words = of(MINIMUM, &[]);
         merge(MINIMUM, &mut words, &of(MINIMUM, &[]));
-        assert_eq!(words, [0, 0]);
+        assert_eq!(words, [0; 4]);
         merge(MINIMUM, &mut words, &of(MINIMUM, &[5, 3]));
-        assert_eq!(words, [3, 2]);
-        assert_eq!(since(MINIMUM, &words, &words), [0, 0]);
-        assert_eq!(since(MINIMUM, &[3, 5], &words), [3, 3]);
+        assert_eq!(words, [3, 2, 0, 0]);
+        assert_eq!(since(MINIMUM, &words, &words), [0; 4]);
+        assert_eq!(since(MINIMUM, &[3, 5, 0, 0], &words)[..2], [3, 3]);
+    }
+
+    /// Of two threads one has met a value since the epoch began, the other has not.
+    #[test]
+    fn an_extreme_is_that_of_its_epoch() {
+        let mut ours = of(MINIMUM, &[5, 3]);
+        let mut theirs = of(MINIMUM, &[1]);
+        let mut base = Vec::from([0; 4]);
+        merge(MINIMUM, &mut base, &ours);
+        merge(MINIMUM, &mut base, &theirs);
+        begin_epoch(&mut ours);
+        begin_epoch(&mut theirs);
+        update(MINIMUM, &mut ours, 7, 1);
+        for order in [[&ours, &theirs], [&theirs, &ours]] {
+            let mut words = vec![0; 4];
+            order.into_iter().for_each(|other| merge(MINIMUM, &mut words, other));
+            assert_eq!(since(MINIMUM, &words, &base)[..2], [7, 1]);
+        }
+        update(MINIMUM, &mut theirs, 9, 1);
+        update(MINIMUM, &mut ours, 8, 1);
+        let mut words = vec![0; 4];
+        merge(MINIMUM, &mut words, &theirs);
+        merge(MINIMUM, &mut words, &ours);
+        assert_eq!(since(MINIMUM, &words, &base)[..2], [7, 3]);
     }
 
     #[test]

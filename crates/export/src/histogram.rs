@@ -14,6 +14,7 @@
 use std::io::{Result, Write};
 
 use nanoprobe_arena::buckets::{LogLinear, QUANTIZE_BUCKETS, QUANTIZE_ZERO, quantize_value};
+use nanoprobe_lang::options::{Encoding, Options};
 use nanoprobe_lang::program::AggregatingFunction;
 
 /// Characters of a whole bar.
@@ -24,10 +25,8 @@ pub(crate) fn distribution(
     out: &mut dyn Write,
     function: AggregatingFunction,
     words: &[u64],
-    normal: u64,
-    zoom: bool,
+    scale: Scale,
 ) -> Result<()> {
-    let normal = Scale { normal, zoom };
     let weights = |count: usize| -> Vec<i64> {
         (0..count)
             .map(|index| crate::aggregate::word(words, index) as i64)
@@ -41,7 +40,7 @@ pub(crate) fn distribution(
                 &weights(QUANTIZE_BUCKETS),
                 (QUANTIZE_ZERO - 1, QUANTIZE_ZERO + 1),
                 &label,
-                normal,
+                scale,
             )
         }
         AggregatingFunction::LinearQuantize { base, step, .. } => {
@@ -52,7 +51,7 @@ pub(crate) fn distribution(
                 _ if bucket == levels + 1 => format!(">= {}", value(levels)),
                 _ => value(bucket - 1).to_string(),
             };
-            print(out, &weights(levels + 2), (0, 2), &label, normal)
+            print(out, &weights(levels + 2), (0, 2), &label, scale)
         }
         AggregatingFunction::LogLinearQuantize { .. } => {
             let parameters = LogLinear::unpack(function.packed_parameters());
@@ -63,19 +62,52 @@ pub(crate) fn distribution(
                 _ if bucket + 1 == buckets => format!(">= {}", bound(bucket)),
                 _ => bound(bucket).to_string(),
             };
-            print(out, &weights(buckets), (0, 1), &label, normal)
+            print(out, &weights(buckets), (0, 1), &label, scale)
         }
         _ => Ok(()),
     }
 }
 
-/// How values and bars are scaled.
+/// How values and bars are scaled and drawn.
 #[derive(Clone, Copy)]
-struct Scale {
+pub(crate) struct Scale {
     /// What values are divided by.
     normal: u64,
     /// `aggzoom`.
     zoom: bool,
+    /// `encoding=utf8`.
+    blocks: bool,
+}
+
+impl Scale {
+    /// What the options say.
+    pub(crate) fn of(options: &Options, normal: u64) -> Scale {
+        Scale {
+            normal,
+            zoom: options.zoom_distributions,
+            blocks: options.encoding == Encoding::Utf8,
+        }
+    }
+
+    /// Of a whole bar, a weight takes its share times the weight by the total.
+    pub(crate) fn total(self, shown: &[i64]) -> (u128, u128) {
+        let magnitudes = || shown.iter().map(|weight| u128::from(weight.unsigned_abs()));
+        if self.zoom {
+            // As in DTrace, the longest bar leaves a little room.
+            (95, magnitudes().max().unwrap_or(0) * 100)
+        } else {
+            (1, magnitudes().sum())
+        }
+    }
+}
+
+/// The line above bars.
+pub(crate) fn heading(out: &mut dyn Write, what: &str, width: usize) -> Result<()> {
+    writeln!(
+        out,
+        "\n{what:>width$} {:>41} {:<9}",
+        "------------- Distribution -------------", "count"
+    )
 }
 
 /// `empty`: the buckets printed where all are empty.
@@ -84,7 +116,7 @@ fn print(
     weights: &[i64],
     empty: (usize, usize),
     label: &dyn Fn(usize) -> String,
-    Scale { normal, zoom }: Scale,
+    scale: Scale,
 ) -> Result<()> {
     let is_filled = |weight: &i64| *weight != 0;
     let last_bucket = weights.len().saturating_sub(1);
@@ -93,41 +125,40 @@ fn print(
         _ => (empty.0, empty.1.min(last_bucket)),
     };
     let shown = weights.get(first..=last).unwrap_or_default();
-    let magnitudes = || shown.iter().map(|weight| u128::from(weight.unsigned_abs()));
-    let (share, total): (u128, u128) = if zoom {
-        // As in DTrace, the longest bar leaves a little room.
-        (95, magnitudes().max().unwrap_or(0) * 100)
-    } else {
-        (1, magnitudes().sum())
-    };
+    let whole = scale.total(shown);
     let has = (
         shown.iter().any(|weight| *weight > 0),
         shown.iter().any(|weight| *weight < 0),
     );
-    writeln!(
-        out,
-        "\n{:>16} {:>41} {:<9}",
-        "value", "------------- Distribution -------------", "count"
-    )?;
+    heading(out, "value", 16)?;
     for (bucket, weight) in shown.iter().enumerate() {
-        let normalised = weight.wrapping_div((normal as i64).max(1));
+        let normalised = weight.wrapping_div((scale.normal as i64).max(1));
         writeln!(
             out,
             "{:>16} {} {:<9}",
             label(first + bucket),
-            bar(*weight, share, total, has),
+            bar(*weight, whole, has, scale.blocks),
             normalised
         )?;
     }
     Ok(())
 }
 
-/// The bar with its line: to the right for positive weights, to the left for negative ones.
-/// Of a whole bar it is `share` times the weight of the total.
-fn bar(weight: i64, share: u128, total: u128, (positives, negatives): (bool, bool)) -> String {
+/// The bar with its line: to the right for positive weights, to the left for negative ones. Of a whole bar it is the share
+/// times the weight by the total. `blocks`: of block elements, where there are only positive weights.
+pub(crate) fn bar(
+    weight: i64,
+    (share, total): (u128, u128),
+    (positives, negatives): (bool, bool),
+    blocks: bool,
+) -> String {
+    let magnitude = share * u128::from(weight.unsigned_abs());
+    if blocks && positives && !negatives {
+        return block_bar(magnitude, total);
+    }
     let whole = if positives && negatives { BAR / 2 } else { BAR };
     // Rounded to the nearest: (2 * weight * whole + total) / (2 * total).
-    let depth = (2 * share * u128::from(weight.unsigned_abs()) * whole as u128 + total)
+    let depth = (2 * magnitude * whole as u128 + total)
         .checked_div(2 * total)
         .unwrap_or(0);
     let depth = (depth as usize).min(whole);
@@ -138,4 +169,14 @@ fn bar(weight: i64, share: u128, total: u128, (positives, negatives): (bool, boo
         (true, true) if weight <= 0 => format!("{bar:>whole$}|{:whole$}", ""),
         (true, true) => format!("{:whole$}|{bar:<whole$}", ""),
     }
+}
+
+/// A bar in eighths of a character, cut rather than rounded.
+fn block_bar(magnitude: u128, total: u128) -> String {
+    const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let eighths = (magnitude * 8 * BAR as u128).checked_div(total).unwrap_or(0);
+    let eighths = usize::try_from(eighths.min(8 * BAR as u128)).unwrap_or(0);
+    let mut bar = "█".repeat(eighths / 8);
+    bar.extend(EIGHTHS.get(eighths % 8).filter(|_| eighths % 8 != 0));
+    format!("|{bar:<BAR$}")
 }

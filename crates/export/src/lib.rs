@@ -22,7 +22,8 @@
 //! * `%S` ends at the string's NUL.
 //! * A negative sum is divided as a signed number: by `normalize()`, and for the `avg()` of a `printa` with a format.
 //! * A `quantize` of which only the last bucket holds something is not taken for an empty one.
-//! * Histograms are of ASCII only, and the options `agghist` and `aggpack` do not exist.
+//! * Several aggregations in one `printa` are never drawn by `agghist` or `aggpack`; `agghist` draws averages and deviations
+//!   by their values.
 #![forbid(unsafe_code)]
 
 mod aggregate;
@@ -36,6 +37,7 @@ mod histogram;
 mod message;
 mod number;
 mod order;
+mod packed;
 mod printa;
 mod printer;
 mod printf;
@@ -53,7 +55,7 @@ pub use order::{Order, sort};
 pub use printer::{Event, Printer, ProbeName};
 pub use speculation::{Speculations, Taken, is_speculative};
 pub use stack::Symbolizer;
-pub use table::{AggregateTable, Row, Snapshot};
+pub use table::{AggregateTable, Epoch, Row, Snapshot};
 
 /// Why something could not be printed.
 #[derive(Debug, thiserror::Error)]

@@ -11,9 +11,10 @@ use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::program::{AggregatingFunction, AggregationId, IntegerType, KeyType, Program, SymbolKind};
 
 use crate::aggregate::{average, rank, standard_deviation, word};
-use crate::histogram;
+use crate::histogram::{self, Scale};
 use crate::number::{self, Shape};
 use crate::order::{Order, compare_keys, function, sort};
+use crate::packed::{Chart, key_text};
 use crate::printf::{self, Context, Item};
 use crate::stack::name_of;
 use crate::table::{AggregateTable, Row, zeros};
@@ -49,10 +50,21 @@ pub(crate) fn print(
         .first()
         .and_then(|id| program.aggregations.get(id.0 as usize))
         .map(|found| found.keys.as_slice());
-    for line in &lines {
-        match format {
-            Some(format) => formatted(out, context, program, format, types.unwrap_or_default(), line)?,
-            None => plain(out, context, program, types.unwrap_or_default(), line)?,
+    let types = types.unwrap_or_default();
+    match (format, ids) {
+        (Some(format), _) => {
+            for line in &lines {
+                formatted(out, context, program, format, types, line)?;
+            }
+        }
+        (None, [_]) => {
+            let rows: Vec<&Row> = lines.iter().flat_map(|line| &line.values).collect();
+            lines_of_one(out, context, program, &rows)?;
+        }
+        (None, _) => {
+            for line in &lines {
+                plain(out, context, program, types, line)?;
+            }
         }
     }
     Ok(printed)
@@ -66,20 +78,32 @@ pub(crate) fn print_rest(
     mut rows: Vec<Row>,
 ) -> Result<()> {
     sort(program, &mut rows, Order::of(context.options));
+    let rows: Vec<&Row> = rows.iter().collect();
+    for rows in rows.chunk_by(|left, right| left.aggregation == right.aggregation) {
+        lines_of_one(out, context, program, rows)?;
+    }
+    Ok(())
+}
+
+/// All lines of one aggregation, by itself.
+fn lines_of_one(out: &mut dyn Write, context: &mut Context<'_>, program: &Program, rows: &[&Row]) -> Result<()> {
+    let id = rows.first().map(|row| row.aggregation.0 as usize);
+    let Some(found) = id.and_then(|id| program.aggregations.get(id)) else {
+        return Ok(());
+    };
+    let chart = Chart::of(context.options, found.function, rows);
+    if let Some(chart) = &chart {
+        chart.heading(out, found.function, &found.keys)?;
+    }
     for row in rows {
-        let Some(found) = program.aggregations.get(row.aggregation.0 as usize) else {
-            continue;
-        };
-        plain(
-            out,
-            context,
-            program,
-            &found.keys,
-            &Line {
-                key: row.key.clone(),
-                values: vec![row],
-            },
-        )?;
+        key(out, context, &found.keys, &row.key, chart.is_some())?;
+        match &chart {
+            Some(chart) => chart.line(out, context.options, found.function, row)?,
+            None => {
+                value(out, context, program, row)?;
+                writeln!(out)?;
+            }
+        }
     }
     Ok(())
 }
@@ -183,41 +207,51 @@ fn plain(
     types: &[KeyType],
     line: &Line,
 ) -> Result<()> {
+    key(out, context, types, &line.key, false)?;
+    for row in &line.values {
+        value(out, context, program, row)?;
+    }
+    writeln!(out)
+}
+
+/// A key in columns; `packed`, in those of `agghist` and `aggpack`.
+fn key(
+    out: &mut dyn Write,
+    context: &mut Context<'_>,
+    types: &[KeyType],
+    elements: &[Value],
+    packed: bool,
+) -> Result<()> {
     const STRING_WIDTH: i64 = -50;
-    for (value, key_type) in line.key.iter().zip(types) {
+    for (value, key_type) in elements.iter().zip(types) {
         match value {
             Value::Integer(value) => match key_type {
                 KeyType::Symbol(kind) => symbol(out, context, *value as u64, *kind)?,
                 _ => integer(out, *value, integer_type(key_type), false)?,
             },
+            Value::String(_) | Value::Bytes { .. } if packed => key_text(out, value)?,
             Value::String(text) | Value::Bytes { bytes: text, .. } => context.string(out, text, STRING_WIDTH, false)?,
             Value::Stack(frames) => context.stack(out, frames)?,
         }
     }
-    for row in &line.values {
-        let function = function(program, row.aggregation);
-        match function {
-            AggregatingFunction::Average => write!(out, " {:16}", average(&row.words, row.normal))?,
-            AggregatingFunction::StandardDeviation => {
-                write!(out, " {:16}", standard_deviation(&row.words, row.normal))?;
-            }
-            AggregatingFunction::Count
-            | AggregatingFunction::Sum
-            | AggregatingFunction::Minimum
-            | AggregatingFunction::Maximum => {
-                let value = (word(&row.words, 0) as i64).wrapping_div((row.normal as i64).max(1));
-                write!(out, " {value:16}")?;
-            }
-            _ => histogram::distribution(
-                out,
-                function,
-                &row.words,
-                row.normal,
-                context.options.zoom_distributions,
-            )?,
+    Ok(())
+}
+
+/// A value in its column; a distribution in lines of its own.
+fn value(out: &mut dyn Write, context: &Context<'_>, program: &Program, row: &Row) -> Result<()> {
+    let function = function(program, row.aggregation);
+    match function {
+        AggregatingFunction::Average => write!(out, " {:16}", average(&row.words, row.normal)),
+        AggregatingFunction::StandardDeviation => write!(out, " {:16}", standard_deviation(&row.words, row.normal)),
+        AggregatingFunction::Count
+        | AggregatingFunction::Sum
+        | AggregatingFunction::Minimum
+        | AggregatingFunction::Maximum => {
+            let value = (word(&row.words, 0) as i64).wrapping_div((row.normal as i64).max(1));
+            write!(out, " {value:16}")
         }
+        _ => histogram::distribution(out, function, &row.words, Scale::of(context.options, row.normal)),
     }
-    writeln!(out)
 }
 
 /// The name of an address, in its column.

@@ -196,7 +196,7 @@ impl<'a> Printer<'a> {
                     self.printed.extend(printed);
                 }
                 RecordKind::Exit(_) => exit = integer().map(|status| status as i32),
-                RecordKind::Clear(id) => aggregations.clear(*id),
+                RecordKind::Clear(id) => aggregations.clear(self.program, *id),
                 RecordKind::Truncate { aggregation, count } => {
                     let count = count.as_ref().and_then(|_| integer()).unwrap_or(0);
                     aggregations.truncate(self.program, *aggregation, count);
@@ -283,13 +283,16 @@ fn formatted<'v>(
 
 /// `setopt(name[, value])`, of the options that can change while tracing.
 fn set_option(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), String> {
-    const CHANGEABLE: [&str; 12] = [
+    const CHANGEABLE: [&str; 15] = [
+        "agghist",
+        "aggpack",
         "aggrate",
         "aggsortkey",
         "aggsortkeypos",
         "aggsortpos",
         "aggsortrev",
         "aggzoom",
+        "encoding",
         "flowindent",
         "quiet",
         "rawbytes",

@@ -8,11 +8,12 @@ use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::{AggregatingFunction, IntegerType, SymbolKind};
 
 use crate::aggregate::{average, standard_deviation, word};
+use crate::bytes;
 use crate::date::{self, LocalTime};
 use crate::escape::escaped;
+use crate::histogram::{self, Scale};
 use crate::number::{self, Base, Shape};
 use crate::stack::{self, Symbolizer};
-use crate::{bytes, histogram};
 
 const SIGNED: IntegerType = IntegerType { bytes: 8, signed: true };
 const UNSIGNED: IntegerType = IntegerType {
@@ -145,7 +146,7 @@ fn convert(
                 AggregatingFunction::Sum | AggregatingFunction::Minimum | AggregatingFunction::Maximum => {
                     (word(words, 0) as i64, SIGNED, normal)
                 }
-                _ => return histogram::distribution(out, function, words, normal, context.options.zoom_distributions),
+                _ => return histogram::distribution(out, function, words, Scale::of(context.options, normal)),
             };
             out.write_all(&integral(context, directive, shape, value, integer, normal))
         }

@@ -8,12 +8,12 @@
 //! hidden                         after trunc(), until the words change again
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nanoprobe_lang::interpret::{Value, key};
 use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program, SymbolKind};
 
-use crate::aggregate::{merge, rank, since, update, value_words};
+use crate::aggregate::{begin_epoch, merge, rank, since, update, value_words};
 use crate::order::compare_keys;
 use crate::stack::Symbolizer;
 
@@ -81,10 +81,25 @@ impl Snapshot {
         merged
     }
 
+    /// Extremes of the tracer's own clauses begin anew, as the target's do (`agent/contract.h`, "Value words").
+    pub fn begin(&mut self, epoch: &Epoch) {
+        for ((aggregation, key), words) in &mut self.words {
+            if epoch.is_of(*aggregation, key) {
+                begin_epoch(words);
+            }
+        }
+    }
+
     fn words_of(&mut self, found: &Aggregation, aggregation: u32, key: &[u8]) -> &mut Vec<u64> {
         let zeros = || vec![0; value_words(found.function)];
         self.words.entry((aggregation, key.to_vec())).or_insert_with(zeros)
     }
+}
+
+/// Whether an aggregation is of minima or maxima, whose values a `clear()` must reach where they are kept.
+fn is_extreme(program: &Program, id: AggregationId) -> bool {
+    let found = program.aggregations.get(id.0 as usize).map(|found| found.function);
+    matches!(found, Some(AggregatingFunction::Minimum | AggregatingFunction::Maximum))
 }
 
 /// Where in a key's bytes the addresses lie that are printed as names.
@@ -130,6 +145,23 @@ pub struct Row {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AggregateTable {
     entries: BTreeMap<Identity, Entry>,
+    begun: Vec<Epoch>,
+}
+
+/// Minima and maxima begin anew: who keeps their words is told by this (`agent/contract.h`, "Value words").
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    aggregation: AggregationId,
+    /// The keys that a `trunc()` has left.
+    kept: BTreeSet<Vec<u8>>,
+}
+
+impl Epoch {
+    /// Whether it begins for this key.
+    #[must_use]
+    pub fn is_of(&self, aggregation: u32, key: &[u8]) -> bool {
+        self.aggregation.0 == aggregation && !self.kept.contains(key)
+    }
 }
 
 impl AggregateTable {
@@ -139,8 +171,9 @@ impl AggregateTable {
     }
 
     /// Takes over a newer snapshot of everything since the beginning.
-    pub fn load(&mut self, snapshot: Snapshot) {
+    pub fn load(&mut self, program: &Program, snapshot: Snapshot) {
         for (identity, words) in snapshot.words {
+            let extreme = is_extreme(program, AggregationId(identity.0));
             let new = || Entry {
                 words: Vec::new(),
                 base: Vec::new(),
@@ -148,7 +181,13 @@ impl AggregateTable {
                 hidden: false,
             };
             let entry = self.entries.entry(identity).or_insert_with(new);
-            if entry.hidden && words != entry.words {
+            // An epoch that begins is no update.
+            let is_updated = if extreme {
+                words.get(1) != entry.words.get(1)
+            } else {
+                words != entry.words
+            };
+            if entry.hidden && is_updated {
                 entry.hidden = false;
                 entry.normal = 1;
             }
@@ -175,9 +214,18 @@ impl AggregateTable {
             .collect()
     }
 
-    /// `clear(@a)`: values become 0, keys stay. What a minimum or maximum was before it can come back: see
-    /// `agent/contract.h`, whose words do not say when the extreme was seen.
-    pub fn clear(&mut self, id: AggregationId) {
+    /// The minima and maxima that were cleared or truncated since this was last asked.
+    #[must_use]
+    pub fn take_epochs(&mut self) -> Vec<Epoch> {
+        std::mem::take(&mut self.begun)
+    }
+
+    /// `clear(@a)`: values become 0, keys stay.
+    pub fn clear(&mut self, program: &Program, id: AggregationId) {
+        if is_extreme(program, id) {
+            let kept = BTreeSet::new();
+            self.begun.push(Epoch { aggregation: id, kept });
+        }
         self.of_mut(id).for_each(|entry| entry.base.clone_from(&entry.words));
     }
 
@@ -202,6 +250,12 @@ impl AggregateTable {
             if count < 0 { order } else { order.reverse() }
         });
         let kept = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
+        // Keys of names are those of many addresses; which stay cannot be told where addresses are kept.
+        let has_symbols = found.keys.iter().any(|key| matches!(key, KeyType::Symbol(_)));
+        if is_extreme(program, id) && (kept == 0 || !has_symbols) {
+            let kept = order.iter().take(kept).map(|(_, _, (_, key))| key.clone()).collect();
+            self.begun.push(Epoch { aggregation: id, kept });
+        }
         for (_, _, identity) in order.iter().skip(kept) {
             if let Some(entry) = self.entries.get_mut(identity) {
                 entry.base.clone_from(&entry.words);

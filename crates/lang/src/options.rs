@@ -60,6 +60,18 @@ pub enum EvaluationTime {
     Main,
 }
 
+/// What the bars of aggregations are drawn with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encoding {
+    /// Bars of ASCII, the lines of `aggpack` in block elements.
+    #[default]
+    Auto,
+    /// ASCII only.
+    Ascii,
+    /// Block elements everywhere.
+    Utf8,
+}
+
 /// How return probes see that a function returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReturnForm {
@@ -125,6 +137,12 @@ pub struct Options {
     pub speculation_bytes: u64,
     /// Bars that are scaled to the longest of them rather than to their sum.
     pub zoom_distributions: bool,
+    /// `agghist`: counts, sums and averages as bars, one line for each key.
+    pub bar_lines: bool,
+    /// `aggpack`: distributions in one line for each key.
+    pub packed_lines: bool,
+    /// The characters of bars.
+    pub encoding: Encoding,
     /// When a started program is instrumented.
     pub evaluation_time: EvaluationTime,
     /// The tactic of patching that is forced, by name; `patch` knows the names.
@@ -170,6 +188,9 @@ impl Default for Options {
             speculations: 1,
             speculation_bytes: 32 << 10,
             zoom_distributions: false,
+            bar_lines: false,
+            packed_lines: false,
+            encoding: Encoding::Auto,
             evaluation_time: EvaluationTime::PreInitialization,
             tactic: None,
             stop: StopPolicy::Auto,
@@ -239,6 +260,8 @@ impl OptionError {
 
 /// The names of all options, for messages and completions.
 pub const NAMES: &[&str] = &[
+    "agghist",
+    "aggpack",
     "aggrate",
     "aggsize",
     "aggsortkey",
@@ -253,6 +276,7 @@ pub const NAMES: &[&str] = &[
     "defaultargs",
     "destructive",
     "dynvarsize",
+    "encoding",
     "errtags",
     "evaltime",
     "flowindent",
@@ -293,6 +317,11 @@ impl Options {
             "defaultargs" => self.default_arguments = given.switch()?,
             "errtags" => self.error_tags = given.switch()?,
             "aggzoom" => self.zoom_distributions = given.switch()?,
+            "agghist" => self.bar_lines = given.switch()?,
+            "aggpack" => self.packed_lines = given.switch()?,
+            "encoding" => {
+                self.encoding = given.word("ascii or utf8", &[("ascii", Encoding::Ascii), ("utf8", Encoding::Utf8)])?;
+            }
             "nspec" => self.speculations = given.number(0, 256)?,
             "specsize" => self.speculation_bytes = given.size(0, 4096 * MEBIBYTE)?,
             "aggsortkey" => self.sort_by_key = given.switch()?,
@@ -401,7 +430,6 @@ impl Options {
 /// Why an option of DTrace's is refused.
 fn not_here(name: &str) -> Option<&'static str> {
     Some(match name {
-        "agghist" | "aggpack" => "bars of this form are not drawn yet",
         "cpu" => "buffers are of threads, not of CPUs",
         "grabanon" | "audit" | "anon" => "there is no anonymous tracing",
         "cpp" | "cpphdrs" | "cpppath" | "cppargs" | "define" | "incdir" | "undef" => {
@@ -412,7 +440,7 @@ fn not_here(name: &str) -> Option<&'static str> {
         }
         "ctypes" | "dtypes" | "kdefs" | "knodefs" | "udefs" => "types are those of the text",
         "core" | "pgmax" | "setenv" | "unsetenv" | "amin" | "argref" | "empty" | "iregs" | "pspec" | "strip"
-        | "tree" | "tregs" | "verbose" | "version" | "oformat" | "encoding" => "it has no meaning for this compiler",
+        | "tree" | "tregs" | "verbose" | "version" | "oformat" => "it has no meaning for this compiler",
         _ => return None,
     })
 }

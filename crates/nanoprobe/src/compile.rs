@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 
 use ariadne::{Config, Label, Report, ReportKind};
-use nanoprobe_lang::options::Options;
+use nanoprobe_lang::options::{Encoding, Options};
 use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source};
 
 use crate::arguments::{Arguments, ProgramText};
@@ -62,6 +62,11 @@ pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, Stri
             None => (option.as_str(), None),
         };
         options.set(name, value).map_err(|error| error.to_string())?;
+    }
+    // As in DTrace, by these names only.
+    let is_plain = |term: String| matches!(term.as_str(), "dumb" | "sun" | "sun-color");
+    if options.encoding == Encoding::Auto && std::env::var("TERM").is_ok_and(is_plain) {
+        options.encoding = Encoding::Ascii;
     }
     options.quiet |= arguments.quiet;
     options.destructive |= arguments.destructive;

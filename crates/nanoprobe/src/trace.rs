@@ -268,7 +268,7 @@ impl<'a> Trace<'a> {
 
     fn print(
         &mut self,
-        session: &Session,
+        session: &mut Session,
         printer: &mut Printer<'_>,
         outputs: Vec<Output>,
     ) -> Result<(), anyhow::Error> {
@@ -307,7 +307,7 @@ impl<'a> Trace<'a> {
 
     fn print_record(
         &mut self,
-        session: &Session,
+        session: &mut Session,
         printer: &mut Printer<'_>,
         epid: u32,
         cpu: u32,
@@ -334,7 +334,12 @@ impl<'a> Trace<'a> {
             record: bytes,
             next: None,
         };
-        match printer.record(&mut self.out, &event, &mut self.aggregations, &mut Names(session)) {
+        let printed = printer.record(&mut self.out, &event, &mut self.aggregations, &mut Names(session));
+        let epochs = self.aggregations.take_epochs();
+        if !epochs.is_empty() {
+            session.begin_epochs(&epochs)?;
+        }
+        match printed {
             Ok(_) => Ok(()),
             Err(error @ nanoprobe_export::Error::Damaged { .. }) => {
                 print_error(&error);
@@ -362,8 +367,10 @@ impl<'a> Trace<'a> {
     /// Takes over the aggregations as they are now.
     fn load(&mut self, session: &Session) -> Result<(), anyhow::Error> {
         let snapshot = session.snapshot()?;
-        self.aggregations
-            .load(snapshot.with_symbols(session.program(), &mut Names(session)));
+        self.aggregations.load(
+            session.program(),
+            snapshot.with_symbols(session.program(), &mut Names(session)),
+        );
         // Ours is never printed.
         if let Some(id) = hits::aggregation(session.program()).filter(|_| self.limit.is_some()) {
             self.aggregations.truncate(session.program(), id, 0);

@@ -5,10 +5,10 @@ use std::mem::offset_of;
 use nanoprobe_arena::layout::{Context, Control, RECORD_ERROR};
 use nanoprobe_arena::{AggregateReader, ControlBlock, Mapping, Memory as _, Record, RingReader, static_words};
 use nanoprobe_codegen::{ProbeNames, static_key, static_slots};
-use nanoprobe_export::Snapshot;
+use nanoprobe_export::{Epoch, Snapshot};
 use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::Limits;
-use nanoprobe_lang::program::Statement;
+use nanoprobe_lang::program::{AggregationId, Statement};
 
 use crate::enable::Enablings;
 use crate::error::SessionError;
@@ -137,14 +137,7 @@ pub fn snapshot(
     source: &Source<'_>,
     mut snapshot: Snapshot,
 ) -> Result<(Snapshot, u64), SessionError> {
-    let Source {
-        layout,
-        program,
-        limits,
-        probes,
-        enablings,
-        pid,
-    } = *source;
+    let Source { layout, program, .. } = *source;
     let mut damaged = 0;
     let contexts = u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
     for index in 0..contexts {
@@ -159,6 +152,37 @@ pub fn snapshot(
             damaged += u64::from(!good);
         }
     }
+    damaged += static_values(memory, source, |Static { id, key, words, .. }| {
+        Ok(key.is_some_and(|key| snapshot.add(program, id.0, key, words)))
+    })?;
+    Ok((snapshot, damaged))
+}
+
+/// A value in a static slot.
+struct Static<'a> {
+    id: AggregationId,
+    key: Option<&'a [u8]>,
+    words: &'a [u64],
+    /// Where the words lie.
+    offset: u64,
+}
+
+/// All values in static slots that were ever touched; yields of how many the visitor said that they were damaged.
+fn static_values(
+    memory: &Mapping,
+    source: &Source<'_>,
+    mut visit: impl FnMut(Static<'_>) -> Result<bool, SessionError>,
+) -> Result<u64, SessionError> {
+    let Source {
+        layout,
+        program,
+        limits,
+        probes,
+        enablings,
+        pid,
+    } = *source;
+    let mut damaged = 0;
+    let contexts = u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
     for found in enablings.slots() {
         let enabling = enablings.get(found.epid);
         let Some(probe) = enabling.and_then(|enabling| probes.get(enabling.probe)) else {
@@ -176,7 +200,8 @@ pub fn snapshot(
             let mut key = None;
             for index in 0..contexts {
                 let at = found.base + u64::from(*offset);
-                let value = static_words(memory, context_offset(layout, index), at, u64::from(*words))?;
+                let context = context_offset(layout, index);
+                let value = static_words(memory, context, at, u64::from(*words))?;
                 // A slot that is all zeros was never hit: its key does not exist.
                 if value.iter().all(|word| *word == 0) {
                     continue;
@@ -191,14 +216,50 @@ pub fn snapshot(
                     pid,
                 });
                 let key = key.get_or_insert_with(|| static_key(program, found.clause, number, names, limits));
-                let good = key
-                    .as_ref()
-                    .is_some_and(|key| snapshot.add(program, aggregation.0, key, &value));
+                let good = visit(Static {
+                    id: *aggregation,
+                    key: key.as_deref(),
+                    words: &value,
+                    offset: context.wrapping_add(at),
+                })?;
                 damaged += u64::from(!good);
             }
         }
     }
-    Ok((snapshot, damaged))
+    Ok(damaged)
+}
+
+/// Tells all threads that extremes begin anew: see `agent/contract.h`, "Value words".
+///
+/// # Errors
+/// The arena is damaged beyond reading.
+pub fn begin_epochs(memory: &Mapping, source: &Source<'_>, epochs: &[Epoch]) -> Result<(), SessionError> {
+    const WANTED: u64 = 3;
+    let begins = |aggregation: u32, key: &[u8]| epochs.iter().any(|epoch| epoch.is_of(aggregation, key));
+    let begin = |words: &[u64], offset: u64| -> Result<(), SessionError> {
+        if let Some(wanted) = words.get(WANTED as usize) {
+            memory.store_u64(offset.wrapping_add(8 * WANTED), wanted.wrapping_add(1))?;
+        }
+        Ok(())
+    };
+    let contexts = u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
+    for index in 0..contexts {
+        let reader = AggregateReader::new(context_offset(source.layout, index), &source.layout.context);
+        // What is damaged is counted where it is read for printing.
+        let entries = reader.entries(memory).into_iter().flatten().flatten();
+        for entry in entries {
+            if begins(entry.aggregation, &entry.key) {
+                begin(&entry.words, entry.offset)?;
+            }
+        }
+    }
+    static_values(memory, source, |Static { id, key, words, offset }| {
+        if key.is_some_and(|key| begins(id.0, key)) {
+            begin(words, offset)?;
+        }
+        Ok(true)
+    })?;
+    Ok(())
 }
 
 /// Whether a record reports a fault, and of which enabling it is.

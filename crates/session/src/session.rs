@@ -25,7 +25,7 @@ use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::layout::{Control, ErrorRecord, RING_FILL, RING_OVERWRITE, RING_SWITCH};
 use nanoprobe_arena::{DynamicVariables, Mapping, Memory as _, Record, Structure as _};
 use nanoprobe_codegen::{ProbeKind, SessionConstants};
-use nanoprobe_export::{Snapshot, Speculations};
+use nanoprobe_export::{Epoch, Snapshot, Speculations};
 use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{ClauseFault, Fault, FaultKind, run_clause};
 use nanoprobe_lang::layout::{Limits, RECORD_HEADER_BYTES, RecordLayout, Storage, record_layout};
@@ -679,16 +679,30 @@ impl Session {
         let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else {
             return Ok(base);
         };
-        let pid = self.codegen.constants.pid;
-        let source = consume::Source {
+        Ok(consume::snapshot(memory, &self.aggregation_source(), base)?.0)
+    }
+
+    /// Minima and maxima that were cleared begin anew, in the target as well as in the tracer.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub fn begin_epochs(&mut self, epochs: &[Epoch]) -> Result<(), SessionError> {
+        epochs.iter().for_each(|epoch| self.tracer.aggregates.begin(epoch));
+        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else {
+            return Ok(());
+        };
+        consume::begin_epochs(memory, &self.aggregation_source(), epochs)
+    }
+
+    fn aggregation_source(&self) -> consume::Source<'_> {
+        consume::Source {
             layout: &self.layout,
             program: &self.program,
             limits: self.limits,
             probes: &self.probes,
             enablings: &self.enablings,
-            pid,
-        };
-        Ok(consume::snapshot(memory, &source, base)?.0)
+            pid: self.codegen.constants.pid,
+        }
     }
 
     /// What was lost so far.

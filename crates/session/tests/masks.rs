@@ -120,7 +120,7 @@ fn traced(masks: &mut Masks, said: &mut Vec<String>, text: &str, tactic: Option<
     let detached = session.end().unwrap().1;
     assert_eq!((detached.left_bytes, detached.foreign), (0, 0));
     let mut table = AggregateTable::new();
-    table.load(session.snapshot().unwrap());
+    table.load(session.program(), session.snapshot().unwrap());
     let rows = table.rows(session.program(), AggregationId(0));
     rows.iter().flat_map(|row| row.words.first()).sum()
 }

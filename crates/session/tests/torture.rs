@@ -222,7 +222,7 @@ impl Target {
         assert_eq!((detached.left_bytes, detached.foreign), (0, 0));
         assert!(self.executable() == self.text, "the text differs");
         let mut table = AggregateTable::new();
-        table.load(session.snapshot().unwrap());
+        table.load(session.program(), session.snapshot().unwrap());
         let rows = table.rows(session.program(), AggregationId(0));
         let hits: u64 = rows.iter().flat_map(|row| row.words.first()).sum();
         assert!(hits > 0, "no probe has fired");

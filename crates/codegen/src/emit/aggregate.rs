@@ -13,6 +13,10 @@ use crate::{AgentFunction, value_words};
 
 /// Offset of the second value word.
 const SECOND: i32 = 8;
+/// Of an extreme: where the epoch is that it belongs to.
+const EPOCH: i32 = 16;
+/// Of an extreme: where the tracer says which epoch it is.
+const WANTED: i32 = 24;
 
 /// An element of an aggregation's key, evaluated.
 enum Element {
@@ -178,13 +182,19 @@ impl Emitter<'_, '_> {
         self.store(new, address, offset);
     }
 
-    /// The first value is taken as it is; a later one when it is on the right side of the one before.
+    /// The first value, and the first since a `clear()`, is taken as it is; a later one when it is on the right side of the
+    /// one before.
     fn extreme(&mut self, words: Value, value: Value, better: IntCC) {
         let old = self.load(words, 0);
         let updates = self.load(words, SECOND);
         let is_better = self.builder.ins().icmp(better, value, old);
         let is_first = self.is_zero(updates);
+        let epoch = self.load(words, EPOCH);
+        let wanted = self.load(words, WANTED);
+        let is_cleared = self.builder.ins().icmp(IntCC::NotEqual, epoch, wanted);
+        let is_first = self.builder.ins().bor(is_first, is_cleared);
         let take = self.builder.ins().bor(is_better, is_first);
+        self.store(wanted, words, EPOCH);
         let new = self.builder.ins().select(take, value, old);
         self.store(new, words, 0);
         let updates = self.builder.ins().iadd_imm_s(updates, 1);

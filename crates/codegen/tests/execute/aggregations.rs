@@ -24,17 +24,44 @@ fn static_aggregations_are_updated_in_place_without_a_call() {
         program = program.aggregation(function);
     }
     let handler = compile(&program, ProbeKind::Entry);
-    assert_eq!(handler.slot_bytes, 8 * 9);
+    assert_eq!(handler.slot_bytes, 8 * 13);
     assert_eq!(handler.relocations, []);
     let mut machine = Machine::new(&handler);
-    let slots = |machine: &Machine| std::array::from_fn::<u64, 9, _>(|index| machine.slot(8 * index));
+    let slots = |machine: &Machine| std::array::from_fn::<u64, 13, _>(|index| machine.slot(8 * index));
     let minus = |value: i64| -value as u64;
+    let right = |count: u64, sum: i64, least: i64, greatest: i64| {
+        let (sum, least, greatest) = (sum as u64, least as u64, greatest as u64);
+        let extreme = |value: u64| [value, count, 0, 0];
+        let all = [
+            vec![count, sum, count],
+            extreme(least).to_vec(),
+            extreme(greatest).to_vec(),
+            vec![count, sum],
+        ];
+        all.concat()
+    };
     machine.run([minus(5), 0, 0, 0, 0, 0]);
-    assert_eq!(slots(&machine), [1, minus(5), 1, minus(5), 1, minus(5), 1, 1, minus(5)]);
+    assert_eq!(slots(&machine).to_vec(), right(1, -5, -5, -5));
     machine.run([8, 0, 0, 0, 0, 0]);
-    assert_eq!(slots(&machine), [2, 3, 2, minus(5), 2, 8, 2, 2, 3]);
+    assert_eq!(slots(&machine).to_vec(), right(2, 3, -5, 8));
     machine.run([minus(9), 0, 0, 0, 0, 0]);
-    assert_eq!(slots(&machine), [3, minus(6), 3, minus(9), 3, 8, 3, 3, minus(6)]);
+    assert_eq!(slots(&machine).to_vec(), right(3, -6, -9, 8));
+}
+
+/// The tracer has raised the wanted epoch: the next value is taken as it is, and those after it are compared again.
+#[test]
+fn an_extreme_begins_anew_with_its_epoch() {
+    let statements = vec![aggregate(0, vec![], Some(arg(0)))];
+    let program = program(None, statements).aggregation(AggregatingFunction::Maximum);
+    let mut machine = Machine::new(&compile(&program, ProbeKind::Entry));
+    let slots = |machine: &Machine| std::array::from_fn::<u64, 4, _>(|index| machine.slot(8 * index));
+    machine.run([9, 0, 0, 0, 0, 0]);
+    machine.set_slot(24, 5);
+    machine.run([4, 0, 0, 0, 0, 0]);
+    assert_eq!(slots(&machine), [4, 2, 5, 5]);
+    machine.run([3, 0, 0, 0, 0, 0]);
+    machine.run([6, 0, 0, 0, 0, 0]);
+    assert_eq!(slots(&machine), [6, 4, 5, 5]);
 }
 
 #[test]

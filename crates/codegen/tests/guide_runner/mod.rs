@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
         self.fire("END", [0; 6]);
         let snapshot = self.world.aggregates.clone();
         self.aggregations
-            .load(snapshot.with_symbols(self.program, &mut Addresses));
+            .load(self.program, snapshot.with_symbols(self.program, &mut Addresses));
         self.printer
             .finish(&mut self.out, &self.aggregations, &mut Addresses)
             .unwrap();
@@ -184,7 +184,7 @@ impl<'a> Run<'a> {
         let layout = record_layout(clause, self.options.limits());
         let snapshot = self.world.aggregates.clone();
         self.aggregations
-            .load(snapshot.with_symbols(self.program, &mut Addresses));
+            .load(self.program, snapshot.with_symbols(self.program, &mut Addresses));
         let probe = self.name(event);
         let event = Event {
             epid,
@@ -199,6 +199,9 @@ impl<'a> Run<'a> {
         self.printer
             .record(&mut self.out, &event, &mut self.aggregations, &mut Addresses)
             .unwrap();
+        for epoch in self.aggregations.take_epochs() {
+            self.world.aggregates.begin(&epoch);
+        }
     }
 
     fn fault(&mut self, event: &str, fault: ClauseFault) {

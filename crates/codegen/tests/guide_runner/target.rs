@@ -4,7 +4,7 @@ use core::mem::offset_of;
 use std::collections::HashMap;
 
 use nanoprobe_agent::{ImageHeader, image_with};
-use nanoprobe_arena::layout::{Context, Control};
+use nanoprobe_arena::layout::{Context, Control, TABLE_SLOTS};
 use nanoprobe_codegen::{Compiler, Handler, ProbeKind};
 use nanoprobe_lang::interpret::{ClauseFault, Fault, FaultKind};
 use nanoprobe_lang::layout::Storage;
@@ -34,6 +34,8 @@ pub struct Target<'a> {
     locals: Vec<u64>,
     clause_locals: Vec<u64>,
     key: Vec<u64>,
+    /// The slots of the thread table, which exit() wipes.
+    threads: Vec<u64>,
 }
 
 impl<'a> Target<'a> {
@@ -51,18 +53,20 @@ impl<'a> Target<'a> {
             arena: vec![0; ARENA_BYTES / 8],
             scratch: vec![0; SCRATCH_BYTES / 8 + 1],
             key: vec![0; 2048],
+            threads: vec![0; 2 * TABLE_SLOTS],
         }
     }
 
-    fn image() -> Vec<u8> {
+    fn image(&self) -> Vec<u8> {
         image_with(ImageHeader {
             allow_syscalls: true,
+            table: self.threads.as_ptr() as u64,
             ..ImageHeader::default()
         })
     }
 
     fn prepare(&mut self, handler: &Handler) -> Machine {
-        let mut machine = Machine::with_agent_image(handler, &Self::image());
+        let mut machine = Machine::with_agent_image(handler, &self.image());
         let limits = self.options.limits();
         let arena = self.arena.as_ptr() as u64;
         let mut half = |offset: usize, value: u64| self.arena[offset / 8] |= value << (8 * (offset % 8));
@@ -115,7 +119,7 @@ impl<'a> Target<'a> {
         };
         let mut machine = match self.machine.take() {
             Some(mut machine) => {
-                machine.load(&handler, &Self::image());
+                machine.load(&handler, &self.image());
                 machine
             }
             None => self.prepare(&handler),

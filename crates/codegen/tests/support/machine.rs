@@ -236,6 +236,10 @@ impl Machine {
     pub fn slot(&self, offset: usize) -> u64 {
         self.context[(4096 + 64 + offset) / 8]
     }
+
+    pub fn set_slot(&mut self, offset: usize, value: u64) {
+        self.context[(4096 + 64 + offset) / 8] = value;
+    }
 }
 
 /// What the agent has seen since the machine was built.

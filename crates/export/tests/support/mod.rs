@@ -253,7 +253,7 @@ impl Session {
 
     /// What is printed for the records (all from one thread), and at the end for the aggregations.
     pub fn output(&mut self) -> String {
-        self.table.load(self.snapshot.clone());
+        self.table.load(&self.program, self.snapshot.clone());
         let mut out = Vec::new();
         let mut printer = Printer::new(&self.program, &self.options);
         let identities: Vec<(u32, u32)> = self.events.iter().map(|(probe, ..)| (probe.id, probe.id)).collect();

@@ -77,7 +77,7 @@ pub fn read(session: &Session) -> Result<BTreeMap<Name, u64>, nanoprobe_session:
         return Ok(hits);
     };
     let mut table = AggregateTable::new();
-    table.load(session.snapshot()?);
+    table.load(session.program(), session.snapshot()?);
     for row in table.rows(session.program(), id) {
         let mut names = row.key.iter().map(|element| match element {
             Value::String(bytes) => String::from_utf8_lossy(bytes).into_owned(),
