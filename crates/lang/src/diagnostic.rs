@@ -47,7 +47,10 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
         "N_TRACER",
         "uregs, ucaller or ustack in a clause that only runs in the tracer: BEGIN, END, ERROR, tick-..., profile-...",
     ),
-    ("N_TRANSLATOR", "translators and xlate"),
+    (
+        "N_TRANSLATOR",
+        "xlate where no member is taken and no structure assigned; assigning one with arrays in it",
+    ),
     (
         "N_VARIABLE",
         "a built-in variable of D that is not there yet: args, errno, curthread, caller, ...",

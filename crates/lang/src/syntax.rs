@@ -16,7 +16,9 @@ pub enum Item {
     Declaration(Declaration),
     /// `inline type name = expression;`
     Inline(Inline),
-    /// `translator` or `provider`: parsed, not yet understood. With the name that was defined.
+    /// `translator output < input > { ... };`
+    Translator(Translator),
+    /// `provider`: parsed, and refused.
     Unsupported {
         /// The keyword.
         keyword: &'static str,
@@ -267,6 +269,19 @@ pub struct Inline {
     pub declarator: Declarator,
     /// What it stands for.
     pub value: Node,
+    /// The whole.
+    pub span: Span,
+}
+
+/// `translator output < input name > { member = value; ... };`
+#[derive(Clone, Debug, PartialEq)]
+pub struct Translator {
+    /// What is made.
+    pub output: TypeName,
+    /// What it is made of, and how the values call it.
+    pub input: TypeName,
+    /// Members with their values.
+    pub members: Vec<(String, Node, Span)>,
     /// The whole.
     pub span: Span,
 }

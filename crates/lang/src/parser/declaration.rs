@@ -5,7 +5,9 @@ use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::program::IntegerType;
 use crate::source::Span;
-use crate::syntax::{BaseType, Declaration, Declarator, Derived, Inline, Item, MemberDeclaration, TypeName};
+use crate::syntax::{
+    BaseType, Declaration, Declarator, Derived, Inline, Item, MemberDeclaration, Translator, TypeName,
+};
 use crate::types;
 
 /// Keywords that say where something is kept.
@@ -36,7 +38,8 @@ impl Parser<'_> {
         let token = self.peek()?;
         match token.kind {
             TokenKind::Keyword("inline") => self.inline(token.span),
-            TokenKind::Keyword(keyword @ ("translator" | "provider")) => self.unsupported(keyword),
+            TokenKind::Keyword("translator") => self.translator(token.span),
+            TokenKind::Keyword(keyword @ "provider") => self.unsupported(keyword),
             TokenKind::Keyword(word @ ("counter" | "import")) => Err(Diagnostic::new(
                 "D_SYNTAX",
                 token.span,
@@ -74,6 +77,38 @@ impl Parser<'_> {
             keyword,
             span: start.to(end),
         })
+    }
+
+    fn translator(&mut self, start: Span) -> Parse<Item> {
+        self.take()?;
+        let output = self.type_name()?;
+        self.expect("<", "after the output type of a translator")?;
+        let from = self.peek()?.span;
+        let base = self.base_type()?;
+        let declarator = self.declarator(true)?;
+        let input = TypeName {
+            base,
+            derived: declarator.derived,
+            name: declarator.name,
+            span: from.to(self.last),
+        };
+        self.expect(">", "after the input of a translator")?;
+        self.expect("{", "before the members of a translator")?;
+        let mut members = Vec::new();
+        while !self.accept("}")? {
+            let (name, span) = self.expect_identifier("the name of a member")?;
+            self.expect("=", "after the name of a member")?;
+            let value = self.assignment_expression()?;
+            self.expect(";", "after the value of a member")?;
+            members.push((name, value, span));
+        }
+        let end = self.expect(";", "after a translator")?;
+        Ok(Item::Translator(Translator {
+            output,
+            input,
+            members,
+            span: start.to(end),
+        }))
     }
 
     fn inline(&mut self, start: Span) -> Parse<Item> {

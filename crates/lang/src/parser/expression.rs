@@ -262,13 +262,14 @@ impl Parser<'_> {
                 self.expect("(", "before the operand of xlate")?;
                 let operand = self.expression()?;
                 let end = self.expect(")", "after the operand of xlate")?;
-                self.node(
+                let translation = self.node(
                     NodeKind::Translate {
                         to,
                         operand: Box::new(operand),
                     },
                     token.span.to(end),
-                )
+                )?;
+                self.postfix(translation)
             }
             _ => {
                 let primary = self.primary_expression()?;

@@ -7,7 +7,7 @@ use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::program::{BinaryOperator, Expression, ExpressionKind, Place, Type};
 use crate::source::Span;
-use crate::syntax::{Node, NodeKind, PrefixOperator};
+use crate::syntax::{Node, NodeKind, PrefixOperator, TypeName};
 use crate::types;
 
 impl Resolver {
@@ -19,6 +19,9 @@ impl Resolver {
                 span,
                 format!("the assignment to {name} must be a statement of its own"),
             ));
+        }
+        if let Some((to, operand)) = super::translators::is_translation(right) {
+            return self.assign_translated(left, (to, operand), span);
         }
         let target = designator(left).filter(|target| !self.is_pointer_element(target));
         let (value, (place, to)) = match target {
@@ -57,6 +60,43 @@ impl Resolver {
             value_type: to,
             span,
         })
+    }
+
+    /// `left = xlate <to>(operand)`: member by member.
+    fn assign_translated(&mut self, left: &Node, (to, operand): (&TypeName, &Node), span: Span) -> Resolve<Expression> {
+        /// No name that a program can spell.
+        const VALUE: &str = "%translated";
+        let (output, values) = self.translated_members(to, operand, span)?;
+        let held = self.operand(left)?.value_type;
+        if held != Type::Structure(output.clone()) {
+            return Err(incompatible(&types::name(&held), "=", output.name(), span));
+        }
+        let mut all: Option<Expression> = None;
+        for (name, value) in values {
+            let member = NodeKind::Member {
+                base: Box::new(left.clone()),
+                name,
+                arrow: false,
+            };
+            self.bound.push((VALUE.to_owned(), value));
+            let value = Node::new(NodeKind::Identifier(VALUE.to_owned()), span);
+            let assigned = self.assign(&Node::new(member, span), &value, span);
+            self.bound.pop();
+            let assigned = assigned?;
+            all = Some(match all {
+                None => assigned,
+                Some(first) => Expression {
+                    value_type: assigned.value_type.clone(),
+                    kind: ExpressionKind::Comma {
+                        first: Box::new(first),
+                        second: Box::new(assigned),
+                    },
+                    span,
+                },
+            });
+        }
+        // A structure without members.
+        Ok(all.unwrap_or_else(|| constant::integer(0, constant::INT, span)))
     }
 
     /// `x = value` where `x` is a structure: of the same type.

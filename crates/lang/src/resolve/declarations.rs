@@ -10,7 +10,7 @@ use crate::syntax::{BaseType, Declaration, Declarator, Derived, Inline, Node, Ty
 use crate::types;
 
 /// The most nodes that an inline may expand to: inlines of inlines would double with every line.
-const MAXIMUM_INLINE: usize = 256;
+pub(super) const MAXIMUM_INLINE: usize = 256;
 
 impl Resolver {
     pub(super) fn declaration(&mut self, declaration: &Declaration) -> Resolve<()> {
@@ -349,7 +349,7 @@ fn redeclared(name: &str, span: Span) -> Diagnostic {
 }
 
 /// Nodes of an expression.
-fn nodes(of: &Expression) -> usize {
+pub(super) fn nodes(of: &Expression) -> usize {
     1 + of.operands().into_iter().map(nodes).sum::<usize>()
 }
 

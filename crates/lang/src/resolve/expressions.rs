@@ -59,7 +59,16 @@ impl Resolver {
             }
             NodeKind::Cast { to, operand } => {
                 let to = self.type_of(to)?;
-                let operand = self.expression(operand)?;
+                if super::translators::is_translation(operand).is_some() {
+                    let message = format!("invalid cast expression: translated data to \"{}\"", types::name(&to));
+                    return Err(Diagnostic::new("D_CAST_INVAL", span, message));
+                }
+                let operand = self.operand(operand)?;
+                // What has the type already stays where it lies.
+                if super::memory::is_aggregate(&to) && operand.value_type == to {
+                    return Ok(operand);
+                }
+                let operand = super::memory::decayed(operand);
                 convert::explicit(operand, &to, span)
             }
             NodeKind::SizeofType(of) => {
@@ -89,7 +98,7 @@ impl Resolver {
                 let offset = self.offset_of(&of, member, span)?;
                 Ok(constant::integer(offset as i64, constant::UNSIGNED_LONG, span))
             }
-            NodeKind::Translate { .. } => Err(unsupported("N_TRANSLATOR", "xlate", span)),
+            NodeKind::Translate { to, operand } => Err(self.untaken(to, operand, span)),
         }
     }
 

@@ -51,6 +51,9 @@ impl Resolver {
         arrow: bool,
         span: Span,
     ) -> Resolve<(Expression, Option<Bits>)> {
+        if let Some(translation) = super::translators::is_translation(base) {
+            return Ok((self.translated(translation, name, arrow, span)?, None));
+        }
         let mark = if arrow { "->" } else { "." };
         let base = if arrow {
             self.expression(base)?

@@ -13,6 +13,7 @@
 //! | `bit_fields` | assignments to bit-fields |
 //! | `variables` | places that can be read and assigned |
 //! | `structures`, `memory` | structures and arrays: their declarations; members and elements |
+//! | `translators` | `translator`, `xlate` |
 //! | `constant`, `names` | folding; the names every program knows |
 //!
 //! Every function that resolves answers with the first thing wrong; the statements of a clause are resolved
@@ -36,6 +37,7 @@ mod speculations;
 mod statements;
 mod structures;
 mod subroutines;
+mod translators;
 mod variables;
 
 use crate::diagnostic::Diagnostic;
@@ -72,15 +74,13 @@ pub fn resolve(items: &[Item], pragmas: Vec<Pragma>) -> Result<Program, Vec<Diag
                 let result = resolver.inline(inline);
                 resolver.note(result);
             }
+            Item::Translator(translator) => {
+                let result = resolver.translator(translator);
+                resolver.note(result);
+            }
             Item::Unsupported { keyword, span } => {
-                let tag = if *keyword == "provider" {
-                    "N_PROVIDER"
-                } else {
-                    "N_TRANSLATOR"
-                };
-                resolver
-                    .diagnostics
-                    .push(Diagnostic::new(tag, *span, format!("{keyword}s are not supported yet")));
+                let message = format!("{keyword}s are not supported yet");
+                resolver.diagnostics.push(Diagnostic::new("N_PROVIDER", *span, message));
             }
         }
     }
@@ -128,7 +128,8 @@ struct Resolver {
     enumerators: HashMap<String, i64>,
     inlines: HashMap<String, Expression>,
     inline_functions: HashMap<String, declarations::InlineFunction>,
-    /// The parameters of the inline whose value is being resolved.
+    translators: Vec<translators::Known>,
+    /// The parameters of the inline, or the input of the translator, whose value is being resolved.
     bound: Vec<(String, Expression)>,
     /// What is assigned further on.
     later: Later,

@@ -1,2 +1,0 @@
-translator int < long L > { a = L; b = { 1 }; };
-BEGIN { }
