@@ -173,6 +173,39 @@ live_tests! {
         assert_eq!(traced.finished.code(), 17, "{}", traced.finished.stderr);
     }
 
+    /// The flight recorder: nothing is printed while the program runs, and at the end what it did last.
+    fn the_buffer_policy_ring_keeps_what_came_last(form) {
+        let calls = form.scale(20_000, 2000);
+        let mut looper = start_waiting(&program("looper.c"), &calls.to_string());
+        let clause = "pid$target:a.out:func:entry { printf(\"%d\\n\", ++n); }";
+        let tracer = Tracer::new(form).argument("-q").argument("-x").argument("bufpolicy=ring");
+        let tracing = tracer.argument("-b").argument("4k").clause(clause).attach(looper.pid());
+        looper.go();
+        looper.finish().success();
+        let traced = tracing.finish().success();
+        let found = values(&traced.results);
+        let first = calls as i64 - found.len() as i64 + 1;
+        assert!((10..1000).contains(&found.len()), "{}", traced.results);
+        assert!(found.iter().copied().eq(first..=calls as i64), "{found:?}");
+        assert_eq!(traced.finished.stderr, "", "what was overwritten is no drop");
+    }
+
+    /// The tracing ends by itself when the buffer is full, long before the program does.
+    fn the_buffer_policy_fill_keeps_what_came_first(form) {
+        let mut looper = start_waiting(&program("looper.c"), "100000000");
+        let clause = "pid$target:a.out:func:entry { printf(\"%d\\n\", ++n); } END { printf(\"end\\n\"); }";
+        let tracer = Tracer::new(form).argument("-q").argument("-x").argument("bufpolicy=fill");
+        let tracing = tracer.argument("-b").argument("4k").clause(clause).attach(looper.pid());
+        looper.go();
+        let traced = tracing.finish().success();
+        let found = values(&traced.results);
+        assert!((10..1000).contains(&found.len()), "{}", traced.results);
+        assert!(found.iter().copied().eq(1..=found.len() as i64), "{found:?}");
+        assert!(traced.results.ends_with("end\n"), "{}", traced.results);
+        assert!(traced.finished.stderr.contains(" drop"), "{}", traced.finished.stderr);
+        assert!(looper.is_running());
+    }
+
     fn the_buffer_policy_fill_stops_with_what_it_has(form) {
         let mut looper = start_waiting(&program("looper.c"), "20000");
         let clause = "pid$target:a.out:func:entry { trace(arg0); }";

@@ -1,4 +1,4 @@
-//! What was recorded, in the formats people use: DTrace's text, byte for byte.
+//! What was recorded, in the formats people use: DTrace's text, byte for byte, or JSON lines.
 //!
 //! # Theory of operation
 //!
@@ -34,6 +34,8 @@ mod escape;
 mod flame;
 mod flow;
 mod histogram;
+mod json;
+mod lines;
 mod message;
 mod number;
 mod order;
@@ -50,6 +52,8 @@ pub use aggregate::{average, merge, standard_deviation, update};
 pub use console::{Console, Effect};
 pub use date::LocalTime;
 pub use flame::{Folded, flame_graph, folded, has_stacks};
+pub use json::Json;
+pub use lines::probe as probe_members;
 pub use message::{drop_message, error_message};
 pub use order::{Order, sort};
 pub use printer::{Event, Printer, ProbeName};

@@ -82,7 +82,7 @@ pub(crate) fn unsigned(value: u64, base: Base, shape: Shape) -> Vec<u8> {
 fn number(prefix: &str, mut digits: String, shape: Shape) -> Vec<u8> {
     let zeros = match shape.precision {
         Some(precision) => precision,
-        None if shape.flags.zero => shape.width.saturating_sub(prefix.len()),
+        None if shape.flags.zero && !shape.flags.left => shape.width.saturating_sub(prefix.len()),
         None => 0,
     };
     if digits.len() < zeros {

@@ -21,6 +21,7 @@ use crate::bytes;
 use crate::console::{Console, Effect};
 use crate::date::{LocalTime, utc};
 use crate::flow::Flow;
+use crate::lines;
 use crate::printa;
 use crate::printf::{self, Context, Item};
 use crate::stack::Symbolizer;
@@ -72,6 +73,7 @@ pub struct Printer<'a> {
     heading_printed: bool,
     flow: Flow,
     printed: BTreeSet<AggregationId>,
+    json: bool,
 }
 
 impl<'a> Printer<'a> {
@@ -84,6 +86,7 @@ impl<'a> Printer<'a> {
             heading_printed: false,
             flow: Flow::default(),
             printed: BTreeSet::new(),
+            json: false,
         }
     }
 
@@ -91,6 +94,13 @@ impl<'a> Printer<'a> {
     #[must_use]
     pub fn with_local_time(mut self, local: LocalTime) -> Printer<'a> {
         self.local = local;
+        self
+    }
+
+    /// JSON lines instead of text.
+    #[must_use]
+    pub fn with_json(mut self, json: bool) -> Printer<'a> {
+        self.json = json;
         self
     }
 
@@ -124,9 +134,10 @@ impl<'a> Printer<'a> {
             .ok_or_else(damaged)?;
         let fields: Vec<(&RecordField, Value)> = layout.fields.iter().zip(values).collect();
         let is_silent = is_silent(event.clause);
-        if !is_silent {
+        if !is_silent && !self.json {
             self.columns(out, event)?;
         }
+        let mut data = Vec::new();
         let mut exit = None;
         for (index, statement) in event.clause.statements.iter().enumerate() {
             let Statement::Record(action) = statement else { continue };
@@ -136,6 +147,17 @@ impl<'a> Printer<'a> {
                 local: self.local,
                 symbolizer: &mut *symbolizer,
             };
+            if self.json {
+                let recorded: Vec<_> = fields.iter().filter(|(field, _)| field.statement == index).collect();
+                let table = &*aggregations;
+                if let Some((found, printed)) =
+                    lines::datum(&mut context, (self.program, table), &action.kind, &recorded)?
+                {
+                    data.extend(found);
+                    self.printed.extend(printed);
+                    continue;
+                }
+            }
             let mut integer = || recorded.next().map(|(_, value)| value.as_integer());
             match &action.kind {
                 RecordKind::Trace(_) | RecordKind::UserStack { .. } => {
@@ -207,7 +229,9 @@ impl<'a> Printer<'a> {
                 RecordKind::Denormalize(id) => aggregations.denormalize(*id),
             }
         }
-        if !self.options.quiet && !is_silent {
+        if self.json && !is_silent {
+            writeln!(out, "{}", lines::record(event, data))?;
+        } else if !self.json && !self.options.quiet && !is_silent {
             writeln!(out)?;
         }
         Ok(exit)
@@ -232,7 +256,12 @@ impl<'a> Printer<'a> {
             .filter_map(|id| u32::try_from(id).ok())
             .map(AggregationId);
         let left = ids.filter(|id| !self.printed.contains(id));
-        let rows = left.flat_map(|id| aggregations.rows(self.program, id)).collect();
+        let rows = left
+            .flat_map(|id| aggregations.rows(self.program, id))
+            .collect::<Vec<_>>();
+        if self.json {
+            return Ok(lines::rest(out, &mut context, self.program, rows)?);
+        }
         Ok(printa::print_rest(out, &mut context, self.program, rows)?)
     }
 
@@ -269,7 +298,7 @@ fn is_silent(clause: &Clause) -> bool {
 }
 
 /// A format with the values that were recorded for it.
-fn formatted<'v>(
+pub(crate) fn formatted<'v>(
     out: &mut dyn Write,
     context: &mut Context<'_>,
     format: &Format,

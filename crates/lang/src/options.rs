@@ -28,7 +28,7 @@ pub enum BufferPolicy {
     /// Drop the record and count it; the tracer empties the ring all the time.
     #[default]
     Switch,
-    /// The first record without room ends the recording of that thread.
+    /// The first record without room ends the tracing; what was recorded is printed then.
     Fill,
     /// Overwrite the oldest records; the ring is read once, at the end.
     Ring,
@@ -143,6 +143,8 @@ pub struct Options {
     pub packed_lines: bool,
     /// The characters of bars.
     pub encoding: Encoding,
+    /// Messages about drops carry their tags.
+    pub drop_tags: bool,
     /// When a started program is instrumented.
     pub evaluation_time: EvaluationTime,
     /// The tactic of patching that is forced, by name; `patch` knows the names.
@@ -189,6 +191,7 @@ impl Default for Options {
             speculation_bytes: 32 << 10,
             zoom_distributions: false,
             bar_lines: false,
+            drop_tags: false,
             packed_lines: false,
             encoding: Encoding::Auto,
             evaluation_time: EvaluationTime::PreInitialization,
@@ -275,6 +278,7 @@ pub const NAMES: &[&str] = &[
     "cleanrate",
     "defaultargs",
     "destructive",
+    "droptags",
     "dynvarsize",
     "encoding",
     "errtags",
@@ -391,7 +395,8 @@ impl Options {
             "jstackstrsize" => {
                 given.size(0, 4096 * MEBIBYTE)?;
             }
-            "temporal" | "droptags" | "nolibs" | "unodefs" | "stdc" => {
+            "droptags" => self.drop_tags = given.switch()?,
+            "temporal" | "nolibs" | "unodefs" | "stdc" => {
                 if value.is_some() && name != "stdc" {
                     given.switch()?;
                 }

@@ -24,6 +24,8 @@ pub struct Arguments {
     pub listing: bool,
     /// `--flamegraph`: the picture's file.
     pub flame_graph: Option<String>,
+    /// `--format json`
+    pub json: bool,
     /// `-C`: what the preprocessor is given besides the script.
     pub preprocessor: Option<Vec<String>>,
     /// `$1`, `$2`, ...
@@ -85,6 +87,9 @@ struct LowArguments {
     /// At the end, draw the counts and sums by ustack() as a flame graph
     #[arg(long = "flamegraph", value_name = "file.svg")]
     flame_graph: Option<String>,
+    /// The form of the results and of what is said while tracing
+    #[arg(long = "format", value_name = "text|json", value_parser = ["text", "json"], default_value = "text")]
+    format: String,
     /// Refused: probes have no numbers that last
     #[arg(short = 'i', value_name = "id", hide = true)]
     id: Option<String>,
@@ -198,6 +203,7 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
         allow_zero_matches: low.zero,
         listing: low.listing,
         flame_graph: low.flame_graph,
+        json: low.format == "json",
         preprocessor,
         macro_arguments: low.arguments,
     });

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 
+use nanoprobe_export::Json;
 use nanoprobe_session::{Place, Session};
 
 /// Prints the table, as dtrace does.
@@ -21,6 +22,22 @@ pub fn print(session: &Session, out: &mut dyn Write) -> std::io::Result<()> {
             probe.function,
             probe.name()
         )?;
+    }
+    Ok(())
+}
+
+/// Prints a line of JSON for each.
+pub fn print_json(session: &Session, out: &mut dyn Write) -> std::io::Result<()> {
+    for probe in session.probes() {
+        let line = Json::Object(vec![
+            ("type", "probe".into()),
+            ("id", probe.id.into()),
+            ("provider", probe.provider.to_string().into()),
+            ("module", probe.module.to_string().into()),
+            ("function", probe.function.to_string().into()),
+            ("name", probe.name().into_owned().into()),
+        ]);
+        writeln!(out, "{line}")?;
     }
     Ok(())
 }

@@ -145,69 +145,76 @@ pub fn probe_name(probe: &Probe) -> ProbeName {
     }
 }
 
-/// Says what was lost since the last time.
-pub fn losses(before: &Losses, now: &Losses) {
-    let counts = [
-        (now.drops, before.drops, "", "increase bufsize, or record less"),
-        (
-            now.aggregation_drops,
-            before.aggregation_drops,
-            "aggregation",
-            "increase aggsize, or use fewer keys",
-        ),
-        (
-            now.dynamic_drops,
-            before.dynamic_drops,
-            "dynamic variable",
-            "increase dynvarsize",
-        ),
-        (
-            now.speculation_drops,
-            before.speculation_drops,
-            "speculative",
-            "increase specsize",
-        ),
-    ];
-    let failed = now.failed_speculations.saturating_sub(before.failed_speculations);
-    if failed > 0 {
-        let plural = if failed == 1 { "" } else { "s" };
-        message(format_args!(
-            "{failed} failed speculation{plural} (no speculative buffer available)"
-        ));
-    }
-    for (now, before, what, remedy) in counts {
-        let count = now.saturating_sub(before);
-        if count > 0 {
-            message(format_args!(
-                "{} ({remedy})",
-                nanoprobe_export::drop_message(count, what, "")
-            ));
+/// Something that was lost.
+pub struct Loss {
+    /// What, in one word; with the option `droptags` DTrace's word for it stands in front of the message.
+    pub kind: &'static str,
+    /// DTrace's word.
+    tag: &'static str,
+    /// How many since the last time.
+    pub count: u64,
+    /// The message.
+    pub text: String,
+}
+
+impl Loss {
+    /// The message, with its tag if that is wanted.
+    pub fn message(&self, tagged: bool) -> String {
+        if tagged && !self.tag.is_empty() {
+            format!("[{}] {}", self.tag, self.text)
+        } else {
+            self.text.clone()
         }
     }
-    let missed = now.missed.saturating_sub(before.missed);
-    if missed > 0 {
-        message(format_args!(
-            "{missed} hits missed: a probe was hit while a handler ran in the same thread"
-        ));
-    }
-    let missed = now.missed_without_context.saturating_sub(before.missed_without_context);
-    if missed > 0 {
-        message(format_args!(
-            "{missed} hits missed: more threads at once than there is room for"
-        ));
-    }
-    let missed = now.missed_returns.saturating_sub(before.missed_returns);
-    if missed > 0 {
-        message(format_args!(
-            "{missed} returns missed: more calls at once than maxactive, or they were left by longjmp or an exception"
-        ));
-    }
-    if now.damaged > before.damaged {
-        message(format_args!(
-            "{} times a buffer was found damaged: the process writes into it",
-            now.damaged - before.damaged
-        ));
-    }
+}
+
+/// What was lost since the last time.
+pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
+    let drops = |count: u64, what: &str, remedy: &str| {
+        format!("{} ({remedy})", nanoprobe_export::drop_message(count, what, ""))
+    };
+    let plural = |count: u64| if count == 1 { "" } else { "s" };
+    let mut all = Vec::new();
+    let mut add = |kind, tag, now: u64, before: u64, text: &dyn Fn(u64) -> String| {
+        let count = now.saturating_sub(before);
+        if count > 0 {
+            let text = text(count);
+            all.push(Loss { kind, tag, count, text });
+        }
+    };
+    let text = |count| {
+        format!(
+            "{count} failed speculation{} (no speculative buffer available)",
+            plural(count)
+        )
+    };
+    let (since, until) = (before.failed_speculations, now.failed_speculations);
+    add("failed speculation", "DTRACEDROP_SPECUNAVAIL", until, since, &text);
+    let text = |count| drops(count, "", "increase bufsize, or record less");
+    add("principal", "DTRACEDROP_PRINCIPAL", now.drops, before.drops, &text);
+    let text = |count| drops(count, "aggregation", "increase aggsize, or use fewer keys");
+    let (since, until) = (before.aggregation_drops, now.aggregation_drops);
+    add("aggregation", "DTRACEDROP_AGGREGATION", until, since, &text);
+    let text = |count| drops(count, "dynamic variable", "increase dynvarsize");
+    let (since, until) = (before.dynamic_drops, now.dynamic_drops);
+    add("dynamic variable", "DTRACEDROP_DYNAMIC", until, since, &text);
+    let text = |count| drops(count, "speculative", "increase specsize");
+    let (since, until) = (before.speculation_drops, now.speculation_drops);
+    add("speculative", "DTRACEDROP_SPEC", until, since, &text);
+    let text = |count| format!("{count} hits missed: a probe was hit while a handler ran in the same thread");
+    add("missed", "", now.missed, before.missed, &text);
+    let text = |count| format!("{count} hits missed: more threads at once than there is room for");
+    let (since, until) = (before.missed_without_context, now.missed_without_context);
+    add("missed thread", "", until, since, &text);
+    let text = |count| {
+        format!(
+            "{count} returns missed: more calls at once than maxactive, or they were left by longjmp or an exception"
+        )
+    };
+    add("missed return", "", now.missed_returns, before.missed_returns, &text);
+    let text = |count| format!("{count} times a buffer was found damaged: the process writes into it");
+    add("damaged", "", now.damaged, before.damaged, &text);
+    all
 }
 
 /// Says what a detachment left.

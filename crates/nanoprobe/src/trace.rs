@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use nanoprobe_export::{AggregateTable, Event, Printer};
+use nanoprobe_export::{AggregateTable, Event, Json, Printer};
+use nanoprobe_lang::interpret::FaultKind;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{MacroValues, Source};
 use nanoprobe_session::{Choice, Losses, Output, Session};
@@ -94,8 +95,12 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     if arguments.list {
         let mut out = Sink::open(arguments.output.as_deref())?;
         session.load()?;
-        list::print(&session, &mut out)?;
-        if arguments.verbose {
+        if arguments.json {
+            list::print_json(&session, &mut out)?;
+        } else {
+            list::print(&session, &mut out)?;
+        }
+        if arguments.verbose && !arguments.json {
             list::print_plan(&mut session, &mut out)?;
         }
         out.flush()?;
@@ -141,7 +146,7 @@ impl<'a> Trace<'a> {
 
     fn run(&mut self, session: &mut Session) -> Result<u8, anyhow::Error> {
         let program = session.program().clone();
-        let mut printer = printer(&program, self.options);
+        let mut printer = printer(&program, self.options).with_json(self.arguments.json);
         self.out
             .set_target(session.process().map(nanoprobe_target::Process::pid));
         let begun = session.begin()?;
@@ -164,7 +169,7 @@ impl<'a> Trace<'a> {
             }
             (Ok(()), Err(error)) => return Err(error.into()),
         };
-        self.announce(session);
+        self.announce(session)?;
         if session.process().is_some() {
             self.verbose(format_args!(
                 "detach {:.1} ms, {}, {} sites, {} return addresses",
@@ -178,7 +183,7 @@ impl<'a> Trace<'a> {
         self.load(session)?;
         if !program.aggregations.is_empty() {
             let mut names = Names(session);
-            if !printer.options().quiet {
+            if !printer.options().quiet && !self.arguments.json {
                 writeln!(self.out)?;
             }
             printer.finish(&mut self.out, &self.aggregations, &mut names)?;
@@ -186,8 +191,12 @@ impl<'a> Trace<'a> {
         self.out.flush()?;
         self.draw(session)?;
         detached(&gone);
-        losses(&self.losses, &session.losses()?);
+        self.tell_losses(session)?;
         let status = session.exit_status().unwrap_or(0);
+        if self.arguments.json {
+            self.line("exit", vec![("status", Json::from(status))])?;
+            self.out.flush()?;
+        }
         Ok(status as u8)
     }
 
@@ -195,7 +204,7 @@ impl<'a> Trace<'a> {
         while !interrupt::requested() && !session.is_finished() {
             let outputs = session.step()?;
             if session.is_loaded() {
-                self.announce(session);
+                self.announce(session)?;
             }
             self.print(session, printer, outputs)?;
             self.out.flush()?;
@@ -203,18 +212,42 @@ impl<'a> Trace<'a> {
                 limit.look(session)?;
             }
             if self.losses_at.elapsed() >= LOSSES_PERIOD {
-                let now = session.losses()?;
-                losses(&self.losses, &now);
-                self.losses = now;
+                self.tell_losses(session)?;
                 self.losses_at = Instant::now();
             }
         }
         Ok(())
     }
 
+    /// A line of JSON.
+    fn line(&mut self, kind: &'static str, mut members: Vec<(&'static str, Json)>) -> std::io::Result<()> {
+        members.insert(0, ("type", kind.into()));
+        writeln!(self.out, "{}", Json::Object(members))
+    }
+
+    /// What was lost since the last time.
+    fn tell_losses(&mut self, session: &Session) -> Result<(), anyhow::Error> {
+        let now = session.losses()?;
+        for loss in losses(&self.losses, &now) {
+            if self.arguments.json {
+                let members = vec![
+                    ("kind", loss.kind.into()),
+                    ("count", loss.count.into()),
+                    ("message", loss.text.into()),
+                ];
+                self.line("drops", members)?;
+            } else {
+                message(loss.message(self.options.drop_tags));
+            }
+        }
+        self.losses = now;
+        Ok(())
+    }
+
     /// What was matched, once all of the program is there.
-    fn announce(&mut self, session: &Session) {
-        if !std::mem::replace(&mut self.announced, true) && !self.options.quiet {
+    fn announce(&mut self, session: &Session) -> std::io::Result<()> {
+        let is_told = self.arguments.json || !self.options.quiet;
+        if !std::mem::replace(&mut self.announced, true) && is_told {
             for (index, source) in self.sources.iter().enumerate() {
                 let count = session.matches(u32::try_from(index).unwrap_or(u32::MAX));
                 let plural = if count == 1 { "" } else { "s" };
@@ -227,16 +260,34 @@ impl<'a> Trace<'a> {
                 } else {
                     head(&source.text)
                 };
-                message(format_args!("{what} '{text}' matched {count} probe{plural}"));
+                if self.arguments.json {
+                    let members = vec![
+                        ("of", what.into()),
+                        ("text", text.into()),
+                        ("probes", u64::try_from(count).unwrap_or(u64::MAX).into()),
+                    ];
+                    self.line("match", members)?;
+                } else {
+                    message(format_args!("{what} '{text}' matched {count} probe{plural}"));
+                }
             }
         }
-        self.tell_places(session);
+        self.tell_places(session)
     }
 
     /// With `-v` every new site and refusal; otherwise how many were refused.
-    fn tell_places(&mut self, session: &Session) {
+    fn tell_places(&mut self, session: &Session) -> std::io::Result<()> {
         let refused = session.refused();
-        if self.arguments.verbose {
+        if self.arguments.json {
+            for refused in refused.iter().skip(self.refused_told) {
+                let members = vec![
+                    ("function", Json::from(refused.function.to_string())),
+                    ("site", refused.site.map_or(Json::Null, |site| Json::from(site.0))),
+                    ("reason", refused.reason.to_string().into()),
+                ];
+                self.line("refused", members)?;
+            }
+        } else if self.arguments.verbose {
             for patch in session.patches().iter().skip(self.patches_told) {
                 let form = if patch.takes_return {
                     ", return address replaced"
@@ -264,6 +315,7 @@ impl<'a> Trace<'a> {
         }
         self.refused_told = refused.len();
         self.patches_told = session.patches().len();
+        Ok(())
     }
 
     fn print(
@@ -284,19 +336,45 @@ impl<'a> Trace<'a> {
                 }
                 Output::Fault { epid, fault } => {
                     if let Some((probe, ..)) = session.enabling(epid) {
-                        let text = nanoprobe_export::error_message(epid, &probe_name(probe), &fault);
-                        self.out.flush()?;
-                        message(text);
+                        let probe = probe_name(probe);
+                        let text = nanoprobe_export::error_message(epid, &probe, &fault);
+                        if self.arguments.json {
+                            let mut members = nanoprobe_export::probe_members(epid, &probe);
+                            members.push(("action", fault.action.into()));
+                            members.push(("fault", fault.fault.kind.to_string().into()));
+                            if fault.fault.kind == FaultKind::BadAddress {
+                                members.push(("address", fault.fault.value.into()));
+                            }
+                            members.push(("message", text.into()));
+                            self.line("error", members)?;
+                        } else {
+                            self.out.flush()?;
+                            message(text);
+                        }
                     }
                 }
                 Output::Library { sites, pauses } => {
-                    self.tell_places(session);
+                    self.tell_places(session)?;
                     self.verbose(format_args!("library: {sites} sites, {}", stood(&pauses)));
                 }
+                Output::Warning(text) if self.arguments.json => {
+                    self.line("warning", vec![("message", text.into())])?;
+                }
                 Output::Warning(text) => message(text),
+                Output::Exited(exit) if self.arguments.json => {
+                    self.announce(session)?;
+                    let mut members = Vec::new();
+                    members.extend(session.process().map(|process| ("pid", Json::from(process.pid()))));
+                    match exit {
+                        Exit::Status(status) => members.push(("status", status.into())),
+                        Exit::Signal(signal) => members.push(("signal", signal.into())),
+                        Exit::Unknown => {}
+                    }
+                    self.line("exited", members)?;
+                }
                 Output::Exited(exit) => {
                     if let (Some(process), false) = (session.process(), self.options.quiet) {
-                        self.announce(session);
+                        self.announce(session)?;
                         message(format_args!("pid {} has exited{}", process.pid(), how(exit)));
                     }
                 }

@@ -114,6 +114,8 @@ pub struct Begun {
 /// See the module's description.
 pub struct Session {
     program: Program,
+    /// With the policy `fill`: a record has found no room.
+    filled: bool,
     options: Options,
     limits: Limits,
     storage: Storage,
@@ -237,6 +239,7 @@ impl Session {
                 constants,
             },
             program,
+            filled: false,
             options,
             limits,
             storage,
@@ -580,7 +583,7 @@ impl Session {
 
     /// Whether there is nothing more to wait for.
     pub fn is_finished(&self) -> bool {
-        self.exit_status.is_some() || self.exited.is_some()
+        self.exit_status.is_some() || self.exited.is_some() || self.filled
     }
 
     fn look(&mut self) -> Result<(), SessionError> {
@@ -594,8 +597,11 @@ impl Session {
             attachment.beat()?;
             self.take_libraries()?;
         }
-        if self.options.buffer_policy != BufferPolicy::Ring {
-            self.take_records()?;
+        match self.options.buffer_policy {
+            BufferPolicy::Switch => self.take_records()?,
+            // Read at the end, which comes when the first record has found no room.
+            BufferPolicy::Fill => self.filled |= self.losses()?.drops > 0,
+            BufferPolicy::Ring => {}
         }
         self.fire_timers()?;
         if let Some(memory) = self.memory()

@@ -69,6 +69,10 @@ impl Resolver {
             )
             .with_help("printa() prints aggregations"));
         }
+        if is_action(node) {
+            let message = "trace( ) may not be applied to a void expression";
+            return Err(Diagnostic::new("D_TRACE_VOID", node.span, message));
+        }
         let value = self.bytes(node)?;
         match value.value_type {
             Type::Void => Err(Diagnostic::new(
@@ -158,15 +162,19 @@ impl Resolver {
         };
         let mut resolved = Vec::with_capacity(rest.len());
         for node in rest {
-            let value = self.bytes(node)?;
-            if value.value_type == Type::Void {
-                return Err(Diagnostic::new(
-                    "D_PRINTF_ARG_TYPE",
-                    node.span,
-                    "a void expression has no value to print",
-                ));
+            let refused = |what: &str| Err(Diagnostic::new("D_PRINTF_ARG_TYPE", node.span, what));
+            if is_action(node) {
+                return refused("a void expression has no value to print");
             }
-            resolved.push(value);
+            if aggregations::named(node).is_some() {
+                return refused("an aggregation has no value to print: printa( ) prints aggregations");
+            }
+            let value = self.operand(node)?;
+            match value.value_type {
+                Type::Void => return refused("a void expression has no value to print"),
+                Type::Structure(_) => return refused("a structure has no conversion: print( ) prints structures"),
+                _ => resolved.push(super::memory::bytes_of(value)),
+            }
         }
         let types: Vec<Type> = resolved.iter().map(|value| value.value_type.clone()).collect();
         format.check(name, &types).map_err(|error| format_error(error, span))?;
@@ -182,6 +190,10 @@ impl Resolver {
         if aggregations::named(node).is_some() {
             let message = "print( ) may not be applied to a dynamic expression";
             return Err(Diagnostic::new("D_PRINT_DYN", node.span, message).with_help("printa() prints aggregations"));
+        }
+        if is_action(node) {
+            let message = "print( ) may not be applied to a void expression";
+            return Err(Diagnostic::new("D_PRINT_VOID", node.span, message));
         }
         let whole = self.operand(node)?;
         let shown = whole.value_type.clone();
@@ -451,4 +463,12 @@ pub(super) fn ustack_arguments(node: &Node) -> Option<&[Node]> {
         },
         _ => None,
     }
+}
+
+/// Whether a node is the call of an action, which has no value.
+fn is_action(node: &Node) -> bool {
+    matches!(&node.kind, NodeKind::Call { function, .. } if matches!(
+        &function.kind,
+        NodeKind::Identifier(name) if names::callable(name) == Some(Callable::Action)
+    ))
 }

@@ -96,7 +96,14 @@ impl Resolver {
             let address = self.address(name, arguments, 0)?;
             return Ok((KeyExpression::Value(address), KeyType::Symbol(kind), node.span));
         }
-        let value = self.expression(node)?;
+        let found = self.operand(node)?;
+        // An array of characters is its text; the address of another would be none of the program's data.
+        let value = match &found.value_type {
+            Type::Array { of, .. } if types::size_of(of) == Some(1) && !matches!(of.as_ref(), Type::Structure(_)) => {
+                convert::to_string(super::memory::decayed(found))
+            }
+            _ => found,
+        };
         let (value, key_type) = match value.value_type {
             Type::Integer(integer) => (value, KeyType::Integer(integer)),
             Type::String => (value, KeyType::String),

@@ -107,6 +107,10 @@ impl Resolver {
         };
         if held != Some(&value.value_type) || !matches!(value.value_type, Type::Structure(_)) {
             let to = held.map(types::name).unwrap_or_default();
+            if matches!(held, Some(Type::Array { .. })) {
+                let message = format!("operator = may not be applied to operand of type \"{to}\"");
+                return Err(Diagnostic::new("D_OP_ARRFUN", span, message));
+            }
             return Err(incompatible(&to, "=", &types::name(&value.value_type), span));
         }
         let value = super::memory::bytes_of(value);

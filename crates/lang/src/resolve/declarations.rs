@@ -172,6 +172,10 @@ impl Resolver {
             return Ok(());
         }
         let to = self.derive(base, &declarator.derived, declarator.span)?;
+        if to == Type::Void {
+            let message = format!("cannot declare void inline: {}", declarator.name);
+            return Err(Diagnostic::new("D_DECL_VOIDOBJ", declarator.span, message));
+        }
         let value = self.inline_value(&declarator.name, &inline.value, &to, inline.span)?;
         self.check_new_name(&declarator.name, declarator.span)?;
         self.inlines.insert(declarator.name.clone(), value);

@@ -4,7 +4,7 @@ use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::program::{BinaryOperator, Expression, ExpressionKind, LogicalOperator, Type, UnaryOperator};
 use crate::source::Span;
-use crate::syntax::{Node, PrefixOperator};
+use crate::syntax::{Node, NodeKind, PrefixOperator};
 use crate::types;
 
 impl Resolver {
@@ -92,6 +92,12 @@ impl Resolver {
                 span,
                 "cannot take address of dynamic variable",
             ));
+        }
+        if let NodeKind::Member { base, name, arrow } = &operand.kind
+            && self.member_in_unit(base, name, *arrow, span)?.1.is_some()
+        {
+            let message = format!("cannot take address of a bit-field: {name}");
+            return Err(Diagnostic::new("D_ADDROF_BITFIELD", span, message));
         }
         let operand = self.operand(operand)?;
         let to = operand.value_type.clone();

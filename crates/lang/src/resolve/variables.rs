@@ -187,19 +187,26 @@ impl Resolver {
         if designator.scope != Scope::Global || self.known(Scope::Global, name).is_some() {
             return Ok(());
         }
+        // As in DTrace the inline of a constant is the constant.
+        let is_constant = self
+            .inlines
+            .get(name)
+            .is_some_and(|value| constant::wide_value(value).is_some());
         let what = if names::builtin(name).is_some() || names::missing_variable(name).is_some() || name == "uregs" {
             "a built-in variable"
+        } else if is_constant
+            || self.enumerators.contains_key(name)
+            || names::register(name).is_some()
+            || names::signal(name).is_some()
+        {
+            let message = format!("operator = requires modifiable lvalue as an operand: {name} is a constant");
+            return Err(Diagnostic::new("D_OP_LVAL", designator.span, message));
         } else if self.inlines.contains_key(name)
             || self.inline_functions.contains_key(name)
             || self.bound.iter().any(|(parameter, _)| parameter == name)
             || name == "NULL"
         {
             "an inline"
-        } else if self.enumerators.contains_key(name)
-            || names::register(name).is_some()
-            || names::signal(name).is_some()
-        {
-            "a constant"
         } else if names::callable(name).is_some() {
             "a function"
         } else if name.contains('`') {

@@ -1,0 +1,130 @@
+//! JSON, written: one value, one line.
+//!
+//! Numbers are written whole, up to 64 bits with or without a sign: who reads them as floating point loses the last bits of
+//! addresses and times. Bytes that are not UTF-8 are no JSON string; [`text`] says how they are kept.
+
+use std::fmt;
+
+/// A value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Json {
+    /// `null`
+    Null,
+    /// A number.
+    Number(i128),
+    /// A string.
+    Text(String),
+    /// `[ ... ]`
+    List(Vec<Json>),
+    /// `{ ... }`, in this order.
+    Object(Vec<(&'static str, Json)>),
+}
+
+impl From<&str> for Json {
+    fn from(text: &str) -> Json {
+        Json::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Json {
+    fn from(text: String) -> Json {
+        Json::Text(text)
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => {
+        $(impl From<$number> for Json {
+            fn from(number: $number) -> Json {
+                Json::Number(i128::from(number))
+            }
+        })*
+    };
+}
+
+numbers!(u8 i32 u32 i64 u64);
+
+/// Bytes that are meant as text: a string where they are UTF-8, else `{"text": ..., "hex": ...}`, of which `text` has
+/// U+FFFD in the place of what is none, and `hex` every byte.
+#[must_use]
+pub fn text(bytes: &[u8]) -> Json {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Json::from(text),
+        Err(_) => Json::Object(vec![
+            ("text", Json::Text(String::from_utf8_lossy(bytes).into_owned())),
+            ("hex", hex(bytes)),
+        ]),
+    }
+}
+
+/// Bytes, two digits each.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> Json {
+    Json::Text(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+impl fmt::Display for Json {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Json::Null => f.write_str("null"),
+            Json::Number(number) => write!(f, "{number}"),
+            Json::Text(text) => string(f, text),
+            Json::List(values) => {
+                f.write_str("[")?;
+                for (index, value) in values.iter().enumerate() {
+                    write!(f, "{}{value}", if index > 0 { "," } else { "" })?;
+                }
+                f.write_str("]")
+            }
+            Json::Object(members) => {
+                f.write_str("{")?;
+                for (index, (name, value)) in members.iter().enumerate() {
+                    f.write_str(if index > 0 { "," } else { "" })?;
+                    string(f, name)?;
+                    write!(f, ":{value}")?;
+                }
+                f.write_str("}")
+            }
+        }
+    }
+}
+
+fn string(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    use fmt::Write as _;
+    f.write_str("\"")?;
+    for character in text.chars() {
+        match character {
+            '"' => f.write_str("\\\"")?,
+            '\\' => f.write_str("\\\\")?,
+            '\n' => f.write_str("\\n")?,
+            '\t' => f.write_str("\\t")?,
+            '\r' => f.write_str("\\r")?,
+            // Two more that end a line for some who read lines.
+            '\0'..' ' | '\u{7f}' | '\u{85}' | '\u{2028}' | '\u{2029}' => write!(f, "\\u{:04x}", u32::from(character))?,
+            _ => f.write_char(character)?,
+        }
+    }
+    f.write_str("\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_written_whole() {
+        let value = Json::Object(vec![
+            ("a", Json::List(vec![Json::Null, u64::MAX.into(), i64::MIN.into()])),
+            ("b \"", Json::from("x\n\u{1}\u{2028}é\\")),
+            ("c", Json::Object(Vec::new())),
+        ]);
+        let right = r#"{"a":[null,18446744073709551615,-9223372036854775808],"b \"":"x\n\u0001\u2028é\\","c":{}}"#;
+        assert_eq!(value.to_string(), right);
+    }
+
+    #[test]
+    fn no_byte_is_lost() {
+        assert_eq!(text("é".as_bytes()).to_string(), "\"é\"");
+        assert_eq!(text(b"a\xff\0").to_string(), r#"{"text":"a�\u0000","hex":"61ff00"}"#);
+    }
+}

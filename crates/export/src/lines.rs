@@ -1,0 +1,270 @@
+//! Records and aggregations as JSON lines. The schema is in `docs/json.md`.
+//!
+//! ```text
+//! {"type":"record","epid":1,"id":4,"provider":"pid7","module":"a.out","function":"f","name":"entry","cpu":1,"thread":0,
+//!  "data":[{"action":"trace","value":5},{"action":"printf","text":"5\n","values":[5]}]}
+//! {"type":"aggregation","name":"@","function":"quantize","key":["f"],"value":[{"from":4,"below":8,"count":2}]}
+//! ```
+
+use std::io::Result;
+
+use nanoprobe_arena::buckets::{LogLinear, QUANTIZE_BUCKETS, quantize_value};
+use nanoprobe_lang::interpret::Value;
+use nanoprobe_lang::layout::{FieldKind, RecordField};
+use nanoprobe_lang::program::{AggregatingFunction, AggregationId, KeyType, Program, RecordKind, SymbolKind};
+
+use crate::Error;
+use crate::aggregate::{average, standard_deviation, word};
+use crate::json::{self, Json};
+use crate::order::{Order, sort};
+use crate::printa;
+use crate::printer::{Event, ProbeName, formatted};
+use crate::printf::Context;
+use crate::stack::{Symbolizer, name_of};
+use crate::table::{AggregateTable, Row};
+use crate::typed;
+
+/// The members that name a probe.
+#[must_use]
+pub fn probe(epid: u32, probe: &ProbeName) -> Vec<(&'static str, Json)> {
+    vec![
+        ("epid", epid.into()),
+        ("id", probe.id.into()),
+        ("provider", probe.provider.as_str().into()),
+        ("module", probe.module.as_str().into()),
+        ("function", probe.function.as_str().into()),
+        ("name", probe.name.as_str().into()),
+    ]
+}
+
+/// The line of a record.
+pub(crate) fn record(event: &Event<'_>, data: Vec<Json>) -> Json {
+    let mut members = vec![("type", "record".into())];
+    members.extend(probe(event.epid, event.probe));
+    members.push(("cpu", event.cpu.into()));
+    members.push(("thread", event.thread.into()));
+    members.push(("data", Json::List(data)));
+    Json::Object(members)
+}
+
+/// What an action has recorded, and the aggregations that it has printed; `None` for one that leaves nothing to be printed.
+pub(crate) fn datum(
+    context: &mut Context<'_>,
+    (program, table): (&Program, &AggregateTable),
+    kind: &RecordKind,
+    recorded: &[&(&RecordField, Value)],
+) -> std::result::Result<Option<(Vec<Json>, Vec<AggregationId>)>, Error> {
+    let action = |name: &'static str, mut members: Vec<(&'static str, Json)>| {
+        members.insert(0, ("action", name.into()));
+        Json::Object(members)
+    };
+    let mut values = || -> Vec<Json> {
+        recorded
+            .iter()
+            .map(|(field, found)| value(found, is_signed(field), context.symbolizer))
+            .collect()
+    };
+    let data = match kind {
+        RecordKind::Trace(_) => {
+            let values = values().into_iter();
+            values.map(|value| action("trace", vec![("value", value)])).collect()
+        }
+        RecordKind::TraceMemory(_) => {
+            let bytes = recorded.iter().map(|(_, value)| json::hex(value.as_bytes()));
+            bytes.map(|hex| action("tracemem", vec![("hex", hex)])).collect()
+        }
+        RecordKind::UserStack { .. } => {
+            let values = values().into_iter();
+            values.map(|value| action("ustack", vec![("frames", value)])).collect()
+        }
+        RecordKind::Symbol { kind, .. } => {
+            let address = recorded.first().map_or(0, |(_, value)| value.as_integer()) as u64;
+            let name = name_of(context.symbolizer, address, *kind);
+            vec![action(
+                symbol_name(*kind),
+                vec![("address", address.into()), ("value", name.into())],
+            )]
+        }
+        RecordKind::Printf { format, .. } => {
+            let values = values();
+            let mut text = Vec::new();
+            formatted(&mut text, context, format, &mut recorded.iter().copied())?;
+            vec![action(
+                "printf",
+                vec![("text", json::text(&text)), ("values", Json::List(values))],
+            )]
+        }
+        RecordKind::Print { shown, .. } => {
+            let mut text = Vec::new();
+            for (_, value) in recorded {
+                typed::print(&mut text, shown, value)?;
+            }
+            let shown = nanoprobe_lang::types::name(shown);
+            vec![action("print", vec![("of", shown.into()), ("text", json::text(&text))])]
+        }
+        RecordKind::Printa { format, aggregations } => {
+            let mut members = Vec::new();
+            if format.is_some() {
+                let mut text = Vec::new();
+                printa::print(&mut text, context, program, table, aggregations, format.as_ref())?;
+                members.push(("text", json::text(&text)));
+            }
+            let rows = aggregations.iter().flat_map(|id| table.rows(program, *id)).collect();
+            let rows = sorted(context, program, rows);
+            members.push(("rows", Json::List(rows.into_iter().map(Json::Object).collect())));
+            let printed = aggregations.iter().copied();
+            let printed = printed.filter(|id| !table.rows(program, *id).is_empty()).collect();
+            return Ok(Some((vec![action("printa", members)], printed)));
+        }
+        _ => return Ok(None),
+    };
+    Ok(Some((data, Vec::new())))
+}
+
+/// The lines of what no `printa` has printed.
+pub(crate) fn rest(
+    out: &mut dyn std::io::Write,
+    context: &mut Context<'_>,
+    program: &Program,
+    rows: Vec<Row>,
+) -> Result<()> {
+    for mut members in sorted(context, program, rows) {
+        members.insert(0, ("type", "aggregation".into()));
+        writeln!(out, "{}", Json::Object(members))?;
+    }
+    Ok(())
+}
+
+fn sorted(context: &mut Context<'_>, program: &Program, mut rows: Vec<Row>) -> Vec<Vec<(&'static str, Json)>> {
+    sort(program, &mut rows, Order::of(context.options));
+    let rows = rows.iter();
+    rows.filter_map(|row| self::row(context.symbolizer, program, row))
+        .collect()
+}
+
+fn row(symbolizer: &mut dyn Symbolizer, program: &Program, row: &Row) -> Option<Vec<(&'static str, Json)>> {
+    let found = program.aggregations.get(row.aggregation.0 as usize)?;
+    let key = row
+        .key
+        .iter()
+        .zip(&found.keys)
+        .map(|(element, key_type)| match key_type {
+            KeyType::Symbol(kind) => name_of(symbolizer, element.as_integer() as u64, *kind).into(),
+            KeyType::Integer(integer) => value(element, integer.signed, symbolizer),
+            KeyType::String | KeyType::UserStack { .. } => value(element, true, symbolizer),
+        });
+    let key = key.collect();
+    let mut members = vec![
+        ("name", found.name.as_str().into()),
+        ("function", function_name(found.function).into()),
+        ("key", Json::List(key)),
+        ("value", aggregated(found.function, &row.words, row.normal)),
+    ];
+    if row.normal != 1 {
+        members.push(("normal", row.normal.into()));
+    }
+    Some(members)
+}
+
+fn is_signed(field: &RecordField) -> bool {
+    match field.kind {
+        FieldKind::Integer(integer) => integer.signed,
+        _ => true,
+    }
+}
+
+fn value(value: &Value, signed: bool, symbolizer: &mut dyn Symbolizer) -> Json {
+    match value {
+        Value::Integer(value) if signed => Json::from(*value),
+        Value::Integer(value) => Json::from(*value as u64),
+        Value::String(text) => json::text(text),
+        Value::Bytes { bytes, .. } => Json::Object(vec![("hex", json::hex(bytes))]),
+        Value::Stack(frames) => {
+            let frames = frames.iter().take_while(|address| **address != 0);
+            let frame = |address: &u64| {
+                Json::Object(vec![
+                    ("address", Json::from(*address)),
+                    ("symbol", symbolizer.symbolize(*address).into()),
+                ])
+            };
+            Json::List(frames.map(frame).collect())
+        }
+    }
+}
+
+/// A number, or the buckets that hold something.
+fn aggregated(function: AggregatingFunction, words: &[u64], normal: u64) -> Json {
+    let divided = |value: i64| value.wrapping_div((normal as i64).max(1));
+    let buckets = |bounds: Vec<(Option<i128>, Option<i128>)>| {
+        let filled = bounds.into_iter().enumerate().filter_map(|(bucket, (from, below))| {
+            let weight = word(words, bucket) as i64;
+            let mut members = Vec::new();
+            members.extend(from.map(|from| ("from", Json::Number(from))));
+            members.extend(below.map(|below| ("below", Json::Number(below))));
+            members.push(("count", divided(weight).into()));
+            (weight != 0).then_some(Json::Object(members))
+        });
+        Json::List(filled.collect())
+    };
+    match function {
+        AggregatingFunction::Average => average(words, normal).into(),
+        AggregatingFunction::StandardDeviation => standard_deviation(words, normal).into(),
+        AggregatingFunction::Quantize => buckets((0..QUANTIZE_BUCKETS).map(power_of_two).collect()),
+        AggregatingFunction::LinearQuantize { base, step, .. } => {
+            let levels = usize::from(function.levels());
+            let bound = |level: usize| Some(i128::from(base) + level as i128 * i128::from(step));
+            let inner = (0..levels).map(|level| (bound(level), bound(level + 1)));
+            buckets(
+                [(None, bound(0))]
+                    .into_iter()
+                    .chain(inner)
+                    .chain([(bound(levels), None)])
+                    .collect(),
+            )
+        }
+        AggregatingFunction::LogLinearQuantize { .. } => {
+            let parameters = LogLinear::unpack(function.packed_parameters());
+            let bound = |bucket: usize| parameters.lower(bucket).map(i128::from);
+            let last = parameters.buckets().saturating_sub(1);
+            let of = |bucket: usize| match bucket {
+                0 => (None, bound(1)),
+                _ if bucket == last => (bound(bucket), None),
+                _ => (bound(bucket), bound(bucket + 1)),
+            };
+            buckets((0..=last).map(of).collect())
+        }
+        _ => divided(word(words, 0) as i64).into(),
+    }
+}
+
+/// The values of a bucket of `quantize`, whose label is that of least magnitude.
+fn power_of_two(bucket: usize) -> (Option<i128>, Option<i128>) {
+    let label = i128::from(quantize_value(bucket));
+    match label {
+        0 => (Some(0), Some(1)),
+        1.. => (Some(label), Some(2 * label)),
+        _ => (Some((2 * label + 1).max(i128::from(i64::MIN))), Some(label + 1)),
+    }
+}
+
+fn symbol_name(kind: SymbolKind) -> &'static str {
+    match kind {
+        SymbolKind::Address => "uaddr",
+        SymbolKind::Function => "usym",
+        SymbolKind::Module => "umod",
+    }
+}
+
+fn function_name(function: AggregatingFunction) -> &'static str {
+    match function {
+        AggregatingFunction::Count => "count",
+        AggregatingFunction::Sum => "sum",
+        AggregatingFunction::Average => "avg",
+        AggregatingFunction::Minimum => "min",
+        AggregatingFunction::Maximum => "max",
+        AggregatingFunction::StandardDeviation => "stddev",
+        AggregatingFunction::Quantize => "quantize",
+        AggregatingFunction::LinearQuantize { .. } => "lquantize",
+        AggregatingFunction::LogLinearQuantize { .. } => "llquantize",
+    }
+}
