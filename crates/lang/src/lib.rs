@@ -60,6 +60,16 @@ pub fn compile(sources: &[Source], macros: &MacroValues) -> Result<Program, Vec<
             continue;
         }
         let parsed = parser::parse(&source.text, index, &mut state, &mut types);
+        let may_be_empty = macros.empty || parsed.pragmas.iter().any(|pragma| pragma.name == "empty");
+        if parsed.items.is_empty() && parsed.diagnostics.is_empty() && !may_be_empty {
+            let span = Span {
+                source: index,
+                start: 0,
+                end: 0,
+            };
+            let empty = Diagnostic::new("D_EMPTY", span, "empty D program translation unit");
+            diagnostics.push(empty.with_help("the option `empty` permits it"));
+        }
         items.extend(parsed.items);
         pragmas.extend(parsed.pragmas);
         diagnostics.extend(parsed.diagnostics);
@@ -103,8 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_clauses_is_an_empty_program() {
-        let program = compile(&[Source::new("empty", " /* nothing */ \n")], &MacroValues::default()).unwrap();
-        assert_eq!(program, Program::default());
+    fn a_text_may_hold_nothing_where_that_is_asked_for() {
+        let nothing = [Source::new("empty", " /* nothing */ \n")];
+        let refused = compile(&nothing, &MacroValues::default()).unwrap_err();
+        assert_eq!(refused[0].tag, "D_EMPTY");
+        let empty = MacroValues {
+            empty: true,
+            ..MacroValues::default()
+        };
+        assert_eq!(compile(&nothing, &empty).unwrap(), Program::default());
     }
 }

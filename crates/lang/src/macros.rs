@@ -34,6 +34,10 @@ pub struct MacroValues {
     pub arguments: Vec<String>,
     /// `-x defaultargs`: a missing `$n` is 0 and a missing `$$n` is "" instead of an error. The pragma does the same.
     pub default_arguments: bool,
+    /// `-x argref`: arguments need not be used. The pragma does the same.
+    pub unused_arguments: bool,
+    /// `-x empty`: a text may hold nothing. The pragma does the same.
+    pub empty: bool,
 }
 
 impl MacroValues {

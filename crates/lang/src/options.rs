@@ -272,6 +272,7 @@ pub const NAMES: &[&str] = &[
     "aggsortpos",
     "aggsortrev",
     "aggzoom",
+    "argref",
     "bufpolicy",
     "bufresize",
     "bufsize",
@@ -280,6 +281,7 @@ pub const NAMES: &[&str] = &[
     "destructive",
     "droptags",
     "dynvarsize",
+    "empty",
     "encoding",
     "errtags",
     "evaltime",
@@ -299,6 +301,7 @@ pub const NAMES: &[&str] = &[
     "tactic",
     "trap",
     "ustackframes",
+    "version",
     "zdefs",
 ];
 
@@ -396,6 +399,10 @@ impl Options {
                 given.size(0, 4096 * MEBIBYTE)?;
             }
             "droptags" => self.drop_tags = given.switch()?,
+            "argref" | "empty" => {
+                given.switch()?;
+            }
+            "version" => given.version()?,
             "temporal" | "nolibs" | "unodefs" | "stdc" => {
                 if value.is_some() && name != "stdc" {
                     given.switch()?;
@@ -444,8 +451,8 @@ fn not_here(name: &str) -> Option<&'static str> {
             "there are no D libraries, and nothing is linked"
         }
         "ctypes" | "dtypes" | "kdefs" | "knodefs" | "udefs" => "types are those of the text",
-        "core" | "pgmax" | "setenv" | "unsetenv" | "amin" | "argref" | "empty" | "iregs" | "pspec" | "strip"
-        | "tree" | "tregs" | "verbose" | "version" | "oformat" => "it has no meaning for this compiler",
+        "core" | "pgmax" | "setenv" | "unsetenv" | "amin" | "iregs" | "pspec" | "strip" | "tree" | "tregs"
+        | "verbose" | "oformat" => "it has no meaning for this compiler",
         _ => return None,
     })
 }
@@ -464,6 +471,20 @@ impl<'a> Given<'a> {
                 name: self.name.to_owned(),
                 expected,
             }),
+        }
+    }
+
+    /// A version of D, which must not be later than ours.
+    fn version(&self) -> Result<(), OptionError> {
+        const EXPECTED: &str = "a version of D up to 1.13";
+        let parts: Option<Vec<u32>> = self
+            .required(EXPECTED)?
+            .split('.')
+            .map(|part| part.parse().ok())
+            .collect();
+        match parts.as_deref() {
+            Some([major, minor] | [major, minor, _]) if (*major, *minor) <= (1, 13) => Ok(()),
+            _ => Err(self.invalid(EXPECTED)),
         }
     }
 

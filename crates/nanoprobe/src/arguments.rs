@@ -180,7 +180,8 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     let is_cost = words.get(1).is_some_and(|word| word == "cost");
     let words = words.iter().enumerate().filter(|(index, _)| !(is_cost && *index == 1));
     let matches = LowArguments::command().try_get_matches_from(words.map(|(_, word)| word))?;
-    let low = LowArguments::from_arg_matches(&matches)?;
+    let mut low = LowArguments::from_arg_matches(&matches)?;
+    take_preprocessor_options(&mut low);
     if low.version {
         return Ok(Request::Version);
     }
@@ -212,6 +213,20 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     } else {
         Request::Trace(arguments)
     })
+}
+
+/// The options that are long for flags of the preprocessor: it runs before options are read.
+fn take_preprocessor_options(low: &mut LowArguments) {
+    for option in std::mem::take(&mut low.option) {
+        match option.split_once('=') {
+            None if option == "cpp" => low.preprocess = true,
+            None if option == "cpphdrs" => low.headers = true,
+            Some(("define", value)) => low.define.push(value.to_owned()),
+            Some(("undef", value)) => low.undefine.push(value.to_owned()),
+            Some(("incdir", value)) => low.include.push(value.to_owned()),
+            _ => low.option.push(option),
+        }
+    }
 }
 
 /// `-x`, and the flags that are short for one.
@@ -349,6 +364,17 @@ mod tests {
         };
         let expected = ["-DA=1", "-DB", "-UC", "-I/tmp", "-H"].map(str::to_owned).to_vec();
         assert_eq!(arguments.preprocessor, Some(expected));
+    }
+
+    #[test]
+    fn the_preprocessor_can_be_asked_for_by_options() {
+        let line = "nanoprobe -x cpp -x define=A=1 -x undef=C -x incdir=/tmp -x cpphdrs -x quiet -s a.d";
+        let Ok(Request::Trace(arguments)) = parse(&words(line)) else {
+            panic!("not a trace request");
+        };
+        let expected = ["-DA=1", "-UC", "-I/tmp", "-H"].map(str::to_owned).to_vec();
+        assert_eq!(arguments.preprocessor, Some(expected));
+        assert_eq!(arguments.options, ["quiet"]);
     }
 
     #[test]

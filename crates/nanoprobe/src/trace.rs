@@ -496,6 +496,7 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         ProgramText::Script(path) => Some(path.clone()),
         ProgramText::Inline(_) => None,
     });
+    let is_on = |name: &str| arguments.options.iter().any(|option| option == name);
     MacroValues {
         target: arguments.pid.map(i64::from),
         pid: Some(number(getpid())),
@@ -510,7 +511,9 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         taskid: None,
         script,
         arguments: arguments.macro_arguments.clone(),
-        default_arguments: arguments.options.iter().any(|option| option == "defaultargs"),
+        default_arguments: is_on("defaultargs"),
+        unused_arguments: is_on("argref"),
+        empty: is_on("empty"),
     }
 }
 

@@ -86,6 +86,85 @@ fn a_provider_that_is_not_there_is_named() {
 }
 
 #[test]
+fn arguments_are_there_and_used() {
+    let error = |arguments: &[&str]| {
+        let output = nanoprobe(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        text(&output.stderr)
+    };
+    let program = "BEGIN { printf(\"[%d %s %s]\\n\", $1, $$2, $$0); exit(0); }";
+    assert!(error(&["-q", "-n", program, "1"]).contains("[D_MACRO_UNDEF] macro argument $2 is not defined"));
+    let unused = error(&["-q", "-n", program, "1", "2", "more"]);
+    assert!(
+        unused.contains("[D_MACRO_UNUSED] extraneous argument 'more' ($3 is not used)"),
+        "{unused}"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script.d");
+    std::fs::write(&script, program).expect("a script");
+    let path = script.to_string_lossy().into_owned();
+    for (arguments, right) in [
+        (
+            &["-qs", &path, "-7", "two words"][..],
+            format!("[-7 two words {path}]\n"),
+        ),
+        (&["-q", "-x", "defaultargs", "-s", &path], format!("[0  {path}]\n")),
+        (
+            &["-q", "-x", "argref", "-s", &path, "1", "2", "3"],
+            format!("[1 2 {path}]\n"),
+        ),
+    ] {
+        let output = nanoprobe(arguments);
+        assert_eq!((text(&output.stdout), text(&output.stderr)), (right, String::new()));
+        assert_eq!(output.status.code(), Some(0));
+    }
+}
+
+#[test]
+fn an_empty_program_is_an_error() {
+    let refused = nanoprobe(&["-n", "/* nothing */"]);
+    assert!(text(&refused.stderr).contains("[D_EMPTY] empty D program translation unit"));
+    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(
+        nanoprobe(&["-x", "empty", "-e", "-n", "/* nothing */"]).status.code(),
+        Some(0)
+    );
+}
+
+#[test]
+fn drops_are_told_by_kind_and_by_tag() {
+    let mut program = String::from("BEGIN { s = speculation(); t = speculation(); ");
+    (0..500).for_each(|key| program.push_str(&format!("a[{key}] = 1; ")));
+    program.push_str("} BEGIN { speculate(s); printf(\"a long text that takes room\"); } BEGIN { exit(0); }");
+    let told = |options: &[&str]| {
+        let arguments = [
+            &["-q", "-x", "dynvarsize=4k", "-x", "specsize=8"],
+            options,
+            &["-n", &program],
+        ]
+        .concat();
+        text(&nanoprobe(&arguments).stderr)
+    };
+    let plain = told(&[]);
+    assert!(
+        plain.contains("nanoprobe: 1 failed speculation (no speculative buffer available)\n"),
+        "{plain}"
+    );
+    assert!(
+        plain.contains("nanoprobe: 1 speculative drop (increase specsize)\n"),
+        "{plain}"
+    );
+    assert!(
+        plain.contains(" dynamic variable drops (increase dynvarsize)\n"),
+        "{plain}"
+    );
+    let tagged = told(&["-x", "droptags"]);
+    for tag in ["DTRACEDROP_SPECUNAVAIL", "DTRACEDROP_SPEC", "DTRACEDROP_DYNAMIC"] {
+        assert!(tagged.contains(&format!("nanoprobe: [{tag}] ")), "{tagged}");
+    }
+}
+
+#[test]
 fn destructive_actions_need_permission() {
     let program = "BEGIN { system(\"echo done %d\", 1 + 1); exit(0); }";
     let refused = nanoprobe(&["-q", "-n", program]);

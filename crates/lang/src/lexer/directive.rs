@@ -91,8 +91,10 @@ impl Lexer<'_> {
                     format!("malformed #pragma D option {option}: expected name[=value]"),
                 ));
             }
-            if name == "defaultargs" {
-                self.macros.default_arguments();
+            match name {
+                "defaultargs" => self.macros.default_arguments(),
+                "argref" => self.macros.unused_arguments(),
+                _ => {}
             }
             self.pragmas.push(Pragma {
                 name: name.to_owned(),

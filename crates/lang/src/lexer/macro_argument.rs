@@ -31,10 +31,15 @@ impl MacroState {
         self.values.default_arguments = true;
     }
 
+    /// `#pragma D option argref`.
+    pub fn unused_arguments(&mut self) {
+        self.values.unused_arguments = true;
+    }
+
     /// The first argument that nothing referred to, counted from 1, and its text.
     #[must_use]
     pub fn first_unused(&self) -> Option<(usize, &str)> {
-        if self.values.default_arguments {
+        if self.values.default_arguments || self.values.unused_arguments {
             return None;
         }
         let index = self.used.iter().position(|used| !used)?;
@@ -111,12 +116,10 @@ impl Lexer<'_> {
         if name.starts_with(|c: char| c.is_ascii_digit()) {
             let value = self.macros.positional(name).map(str::to_owned);
             if value.is_none() && !self.macros.values.default_arguments {
-                return Err(Diagnostic::new(
-                    "D_MACRO_UNDEF",
-                    span,
-                    format!("the macro argument ${name} is not defined"),
-                )
-                .with_help("give it after the program, or set the option defaultargs to make it 0 or \"\""));
+                return Err(
+                    Diagnostic::new("D_MACRO_UNDEF", span, format!("macro argument ${name} is not defined"))
+                        .with_help("give it after the program, or set the option defaultargs to make it 0 or \"\""),
+                );
             }
             return Ok(Reference::Positional(value));
         }
@@ -124,14 +127,14 @@ impl Lexer<'_> {
             Some(Some(value)) => Ok(Reference::Named(value)),
             Some(None) if name == "target" => {
                 Err(
-                    Diagnostic::new("D_MACRO_UNDEF", span, "the macro variable $target is not defined")
+                    Diagnostic::new("D_MACRO_UNDEF", span, "macro variable $target is not defined")
                         .with_help("name the process with -p PID, or the command to run with -c COMMAND"),
                 )
             }
             _ => Err(Diagnostic::new(
                 "D_MACRO_UNDEF",
                 span,
-                format!("the macro variable ${name} is not defined"),
+                format!("macro variable ${name} is not defined"),
             )),
         }
     }

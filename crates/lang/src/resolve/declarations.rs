@@ -176,7 +176,22 @@ impl Resolver {
             let message = format!("cannot declare void inline: {}", declarator.name);
             return Err(Diagnostic::new("D_DECL_VOIDOBJ", declarator.span, message));
         }
-        let value = self.inline_value(&declarator.name, &inline.value, &to, inline.span)?;
+        let value = if super::memory::is_aggregate(&to) {
+            // It stays where it lies.
+            let value = self.operand(&inline.value)?;
+            if value.value_type != to {
+                let from = types::name(&value.value_type);
+                return Err(super::operators::incompatible(
+                    &types::name(&to),
+                    "=",
+                    &from,
+                    inline.span,
+                ));
+            }
+            value
+        } else {
+            self.inline_value(&declarator.name, &inline.value, &to, inline.span)?
+        };
         self.check_new_name(&declarator.name, declarator.span)?;
         self.inlines.insert(declarator.name.clone(), value);
         Ok(())
