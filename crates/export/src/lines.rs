@@ -47,13 +47,16 @@ pub(crate) fn record(event: &Event<'_>, data: Vec<Json>) -> Json {
     Json::Object(members)
 }
 
-/// What an action has recorded, and the aggregations that it has printed; `None` for one that leaves nothing to be printed.
+/// What an action has recorded, and the aggregations that it has printed.
+type Datum = (Vec<Json>, Vec<AggregationId>);
+
+/// The datum of an action; `None` for one that leaves nothing to be printed.
 pub(crate) fn datum(
     context: &mut Context<'_>,
     (program, table): (&Program, &AggregateTable),
     kind: &RecordKind,
     recorded: &[&(&RecordField, Value)],
-) -> std::result::Result<Option<(Vec<Json>, Vec<AggregationId>)>, Error> {
+) -> std::result::Result<Option<Datum>, Error> {
     let action = |name: &'static str, mut members: Vec<(&'static str, Json)>| {
         members.insert(0, ("action", name.into()));
         Json::Object(members)

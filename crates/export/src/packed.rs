@@ -65,7 +65,7 @@ impl Chart {
                     let is_filled = |bucket: &usize| word(&row.words, *bucket) != 0;
                     let mut buckets = (0..QUANTIZE_BUCKETS).filter(is_filled);
                     let first = buckets.next().unwrap_or(QUANTIZE_ZERO);
-                    (first, buckets.last().unwrap_or(first))
+                    (first, buckets.next_back().unwrap_or(first))
                 };
                 let first = rows.iter().map(|row| filled(row).0).min().unwrap_or(QUANTIZE_ZERO);
                 let last = rows.iter().map(|row| filled(row).1).max().unwrap_or(QUANTIZE_ZERO);

@@ -509,7 +509,8 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         egid: Some(i64::from(getegid().as_raw())),
         projid: None,
         taskid: None,
-        script,
+        // Of a program on the command line it is ours, as in DTrace.
+        script: script.or_else(|| Some("nanoprobe".to_owned())),
         arguments: arguments.macro_arguments.clone(),
         default_arguments: is_on("defaultargs"),
         unused_arguments: is_on("argref"),

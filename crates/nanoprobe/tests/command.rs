@@ -93,6 +93,8 @@ fn arguments_are_there_and_used() {
         text(&output.stderr)
     };
     let program = "BEGIN { printf(\"[%d %s %s]\\n\", $1, $$2, $$0); exit(0); }";
+    let inline = nanoprobe(&["-q", "-n", program, "1", "2"]);
+    assert_eq!(text(&inline.stdout), "[1 2 nanoprobe]\n");
     assert!(error(&["-q", "-n", program, "1"]).contains("[D_MACRO_UNDEF] macro argument $2 is not defined"));
     let unused = error(&["-q", "-n", program, "1", "2", "more"]);
     assert!(

@@ -343,7 +343,7 @@ impl Parser<'_> {
                 }
                 "." | "->" => {
                     self.take()?;
-                    let (name, end) = self.expect_identifier("the name of a member")?;
+                    let (name, end) = self.member_name()?;
                     let kind = NodeKind::Member {
                         base: Box::new(operand),
                         name,
@@ -364,6 +364,20 @@ impl Parser<'_> {
                 _ => return Ok(operand),
             };
         }
+    }
+
+    /// The name of a member, which in a program's own types may be a word that only D keeps for itself.
+    fn member_name(&mut self) -> Parse<(String, crate::source::Span)> {
+        let token = self.peek()?;
+        if let TokenKind::Keyword(
+            word @ ("counter" | "import" | "inline" | "probe" | "provider" | "self" | "string" | "stringof" | "this"
+            | "translator" | "userland" | "xlate"),
+        ) = token.kind
+        {
+            self.take()?;
+            return Ok((word.to_owned(), token.span));
+        }
+        self.expect_identifier("the name of a member")
     }
 
     /// Arguments or keys up to and with the closing mark.

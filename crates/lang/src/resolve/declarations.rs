@@ -109,7 +109,7 @@ impl Resolver {
             found @ (Type::Integer(_) | Type::String) => Ok(found),
             Type::Pointer(_) => Ok(Type::U64),
             other => Err(Diagnostic::new(
-                "D_KEY_TYPE",
+                "D_DECL_PROTO_TYPE",
                 key.span,
                 format!("{} may not be the type of an array's key", types::name(&other)),
             )),

@@ -130,7 +130,7 @@ impl Resolver {
         let in_variable = matches!(base.kind, ExpressionKind::Variable(_));
         if in_variable && constant::wide_value(&index).is_some_and(|index| !(0..i128::from(count)).contains(&index)) {
             return Err(Diagnostic::new(
-                "D_ARR_BADREF",
+                "D_ARR_BOUNDS",
                 at,
                 format!("index outside array bounds: there are {count} elements"),
             ));

@@ -155,7 +155,13 @@ impl Resolver {
         };
         let count = match u32::try_from(count) {
             Ok(count) if count > 0 => count,
-            _ if count > 0 => return Err(too_large("the array", span)),
+            _ if count > 0 => {
+                return Err(Diagnostic::new(
+                    "D_DECL_ARRBIG",
+                    dimension.span,
+                    "array dimension too big",
+                ));
+            }
             _ => {
                 return Err(Diagnostic::new(
                     "D_DECL_ARRSUB",
