@@ -50,4 +50,36 @@ fn main() {
             times[50]
         );
     }
+    for (what, text) in [
+        ("a one-liner", CLAUSES[3].to_owned()),
+        ("a script of 1,000 lines", script(1000)),
+    ] {
+        let mut times: Vec<f64> = (0..11).map(|_| from_text(&mut compiler, &text)).collect();
+        times.sort_by(f64::total_cmp);
+        println!("{:>9.1} us  median, from text to machine code: {what}", times[5]);
+    }
+}
+
+/// So many lines, a clause each, of all the kinds.
+fn script(lines: usize) -> String {
+    let clauses = CLAUSES.iter().map(|clause| clause.replace("self uint64_t t; ", ""));
+    let clauses: Vec<String> = clauses
+        .map(|clause| clause.replace("int64_t x[int64_t, int], y; ", ""))
+        .collect();
+    let body: Vec<&str> = clauses.iter().map(String::as_str).cycle().take(lines - 1).collect();
+    format!("self uint64_t t; int64_t x[int64_t, int], y;\n{}", body.join("\n"))
+}
+
+/// Microseconds from a text to the machine code of all its clauses.
+fn from_text(compiler: &mut Compiler, text: &str) -> f64 {
+    let (limits, started) = (Limits::default(), Instant::now());
+    let program = nanoprobe_lang::compile(&[Source::new("text", text)], &MacroValues::default()).unwrap();
+    let storage = Storage::new(&program, limits);
+    for clause in 0..program.clauses.len() {
+        let layout = ArenaLayout::default();
+        compiler
+            .compile(&program, clause, ProbeKind::Entry, &storage, limits, &layout)
+            .unwrap();
+    }
+    started.elapsed().as_secs_f64() * 1e6
 }

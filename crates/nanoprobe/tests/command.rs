@@ -107,8 +107,8 @@ fn arguments_are_there_and_used() {
     let path = script.to_string_lossy().into_owned();
     for (arguments, right) in [
         (
-            &["-qs", &path, "-7", "two words"][..],
-            format!("[-7 two words {path}]\n"),
+            &["-qs", &path, "7", "two words"][..],
+            format!("[7 two words {path}]\n"),
         ),
         (&["-q", "-x", "defaultargs", "-s", &path], format!("[0  {path}]\n")),
         (
