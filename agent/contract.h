@@ -163,7 +163,8 @@ struct np_image {
 	u64 returns;            /* address of struct np_return_pool; mapped when a return address is first to be replaced */
 	u64 thunks;             /* address of NP_RETURN_INSTANCES thunks of NP_RETURN_THUNK_BYTES bytes, in the code; 0: none */
 	u64 fault_hook;         /* of a library in the program itself: np_fault_hook, or 0 */
-	u64 reserved[3];
+	u64 event_hook;         /* likewise: np_event_hook, or 0 */
+	u64 reserved[2];
 };
 
 enum np_thread_key {
@@ -656,6 +657,10 @@ int np_emulate(const struct np_emulation *emulation, void *ucontext);
  * instruction as the program knows it, `pushed` by how many words the stack is deeper than at its fault. Not 0: the thread
  * goes on as `ucontext` says now. */
 typedef int (*np_fault_hook)(i32 signal, void *ucontext, u64 original, u64 pushed);
+/* np_image.event_hook: a SIGTRAP that a perf event has raised (si_code TRAP_PERF), its siginfo. `original` is where the
+ * thread goes on, as the program knows it, where that is known. Not 0: the event was the library's, and the thread goes on
+ * as `ucontext` says now. */
+typedef int (*np_event_hook)(const void *siginfo, void *ucontext, u64 original, u64 pushed);
 /* In front of the program's own system calls rt_sigprocmask and rt_sigaction; ordinary calling convention, any thread, any
  * process. 0: make the system call, which is none of our business. 1: it was made, rax is its result. */
 u64 np_shim_sigprocmask(struct np_registers *registers);

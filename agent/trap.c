@@ -14,9 +14,9 @@
 
 enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGFPE = 8, NP_SIGSEGV = 11 };
 /* siginfo.si_code of a SIGTRAP: int1, an instruction was executed with the trap flag set, an int3 was executed. What others
- * there are (breakpoint registers, perf events) is the program's, and leaves rip wherever it was: a byte behind a trap of
- * ours, perhaps, to where the program has jumped. */
-enum { NP_TRAP_BRKPT = 1, NP_TRAP_TRACE = 2, NP_SI_KERNEL = 0x80 };
+ * there are (breakpoint registers, perf events) is the program's, or a library's in it, and leaves rip wherever it was: a byte
+ * behind a trap of ours, perhaps, to where the program has jumped. */
+enum { NP_TRAP_BRKPT = 1, NP_TRAP_TRACE = 2, NP_TRAP_PERF = 6, NP_SI_KERNEL = 0x80 };
 
 /* Where a thread goes on that has trapped at `from`; 0: that is no trap of ours. */
 static u64 redirect(u64 from)
@@ -39,6 +39,16 @@ static int is_step(const struct np_siginfo *information, const struct np_ucontex
 	return information->code == NP_TRAP_TRACE || (information->code == NP_TRAP_BRKPT && ucontext->flags & NP_FLAG_TRAP);
 }
 
+/* Whether it is a perf event of a library's in the program, or perhaps one whose word was lost likewise. */
+static int is_own_event(const struct np_siginfo *information, struct np_ucontext *ucontext)
+{
+	np_event_hook hook = (np_event_hook)np_load_once(*(u64 *)&np_header.event_hook);
+	if (!hook || (information->code != NP_TRAP_PERF && information->code != NP_TRAP_BRKPT))
+		return 0;
+	u64 pushed, original = np_original_address(ucontext->rip, &pushed);
+	return hook(information, ucontext, original, pushed);
+}
+
 NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 {
 	struct np_siginfo *information = siginfo;
@@ -49,6 +59,8 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 	if (information->code <= 0) {
 		np_cancel_step(ucontext);
 	} else if (!ours && is_step(information, ucontext) && np_end_step(ucontext)) {
+		return;
+	} else if (!ours && is_own_event(information, ucontext)) {
 		return;
 	} else if (ours || information->code != NP_TRAP_TRACE) {
 		u64 to = ours ? redirect(at) : 0;

@@ -217,6 +217,9 @@ pub const REDIRECTS_OFFSET: u32 = 24;
 /// Offset of `fault_hook` in the image, which [`image_with`] leaves 0.
 pub const FAULT_HOOK_OFFSET: u32 = 96;
 
+/// Offset of `event_hook`, likewise.
+pub const EVENT_HOOK_OFFSET: u32 = 104;
+
 /// The bytes of a `struct np_redirect_table`: pairs of `from` and `to`, which must be sorted by `from`. To be written at
 /// a multiple of 8.
 pub fn redirect_table(entries: impl ExactSizeIterator<Item = (u64, u64)>) -> Vec<u8> {

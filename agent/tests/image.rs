@@ -162,7 +162,8 @@ fn the_header_is_where_the_contract_says() {
         returns: header.returns,
         thunks: header.thunks,
         fault_hook: 0,
-        reserved: [0; 3],
+        event_hook: 0,
+        reserved: [0; 2],
     };
     assert_eq!(Image::from_bytes(&image), Some(expected));
     // Whether the machine has it, as the kernel says.

@@ -333,8 +333,10 @@ structure! {
         thunks: u64,
         /// Of a library in the program itself; 0: there is none.
         fault_hook: u64,
+        /// Likewise.
+        event_hook: u64,
         /// Zero.
-        reserved: [u64; 3],
+        reserved: [u64; 2],
     }
 }
 

@@ -75,10 +75,11 @@ enum np_error {
 	NP_ERROR_LIMIT = -13,         /* NP_PROBES_MAX, or no memory near enough */
 	NP_ERROR_SYSTEM = -14,        /* the system refuses what patching needs: /proc/self/mem, membarrier, mmap */
 	NP_ERROR_IN_HANDLER = -15,    /* called from a handler: it would wait for itself */
-	NP_ERROR_NO_WATCHPOINT = -16, /* all debug registers are taken */
+	NP_ERROR_NO_WATCHPOINT = -16, /* all debug registers are taken, in some thread of the program */
 	NP_ERROR_UNSUPPORTED = -17,   /* this machine or kernel has no such thing */
 	NP_ERROR_BUSY = -18,          /* something else has replaced this function already */
-	NP_ERROR_RETURN_ADDRESS = -19 /* the function's return address cannot be replaced */
+	NP_ERROR_RETURN_ADDRESS = -19, /* the function's return address cannot be replaced */
+	NP_ERROR_PERMISSION = -20     /* perf_event_open is forbidden: perf_event_paranoid, or a sandbox */
 };
 
 /* A sentence in English; never NULL. Handlers may call it. */
@@ -257,9 +258,53 @@ NP_API int np_hook(void *function, void *replacement, void **original);
 /* The function is itself again. *original stays callable for ever. */
 NP_API int np_unhook(void *function);
 
+/* ---- watchpoints ---------------------------------------------------------------------------------------------- */
+
+/* The kernel's HW_BREAKPOINT_*. The processor cannot watch for reads alone. */
+enum np_watch {
+	NP_WATCH_WRITE = 2,
+	NP_WATCH_READ_WRITE = 3,
+	NP_WATCH_EXECUTE = 4
+};
+
+struct np_watchpoint;
+
+/* Runs in the thread that made the access, as other handlers do, not in a signal handler: behind the access, regs->rip is
+ * the next instruction (in a nanoprobe detour: where it is there); in front of an instruction that is watched for execution.
+ * What is changed in regs holds when the program goes on. */
+typedef void (*np_watch_handler)(struct np_watchpoint *watchpoint, struct np_regs *regs);
+
+/* The processor's debug registers watch `length` bytes for all threads of the process, those that come as well. There are
+ * four; one is taken from registration to removal. What the kernel writes in the program's name (read(2)) is not seen, nor
+ * are accesses in children of vfork. A child of fork has its own. */
+struct np_watchpoint {
+	size_t size;
+	void *addr;
+	size_t length;            /* 1, 2, 4 or 8, and addr a multiple of it; NP_WATCH_EXECUTE: 1, addr an instruction */
+	int type;                 /* enum np_watch */
+	unsigned flags;           /* NP_PROBE_DISABLED or 0 */
+	np_watch_handler handler; /* NULL: hits are only counted, which costs no signal */
+	void *user;               /* the caller's */
+	void *reserved[4];        /* the library's */
+};
+
+/* NP_ERROR_NO_WATCHPOINT: none is left. NP_ERROR_BUSY: another watchpoint is on some of these bytes. NP_ERROR_UNSUPPORTED:
+ * the machine has none, or the kernel is older than 5.13. NP_ERROR_PERMISSION. NP_ERROR_LIMIT: threads came faster than
+ * they could be watched. */
+NP_API int np_register_watchpoint(struct np_watchpoint *watchpoint);
+/* When it returns no thread is in its handler any more. */
+NP_API int np_unregister_watchpoint(struct np_watchpoint *watchpoint);
+NP_API int np_disable_watchpoint(struct np_watchpoint *watchpoint);
+NP_API int np_enable_watchpoint(struct np_watchpoint *watchpoint);
+/* How often the handler ran (without one: accesses), and how often the processor saw an access and it did not: in handlers,
+ * with SIGTRAP blocked, and when one instruction meets two watchpoints, which is one signal for the first of them.
+ * hits + nmissed are the accesses, as the kernel counts them. */
+NP_API uint64_t np_watchpoint_hits(const struct np_watchpoint *watchpoint);
+NP_API uint64_t np_watchpoint_nmissed(const struct np_watchpoint *watchpoint);
+
 /* ---- introspection -------------------------------------------------------------------------------------------- */
 
-enum np_kind { NP_KIND_PROBE = 'k', NP_KIND_JPROBE = 'j', NP_KIND_RETPROBE = 'r', NP_KIND_HOOK = 'h' };
+enum np_kind { NP_KIND_PROBE = 'k', NP_KIND_JPROBE = 'j', NP_KIND_RETPROBE = 'r', NP_KIND_HOOK = 'h', NP_KIND_WATCHPOINT = 'w' };
 
 struct np_info {
 	size_t size;

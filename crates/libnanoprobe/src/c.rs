@@ -82,3 +82,20 @@ pub struct ReturnProbe {
     pub maxactive: c_int,
     pub form: c_int,
 }
+
+/// `np_watch_handler`.
+pub type WatchHandler = unsafe extern "C" fn(watchpoint: *mut Watchpoint, registers: *mut Registers);
+
+/// `struct np_watchpoint`.
+#[repr(C)]
+#[allow(missing_docs, reason = "nanoprobe.h says what each is")]
+pub struct Watchpoint {
+    pub size: usize,
+    pub addr: *mut c_void,
+    pub length: usize,
+    pub kind: c_int,
+    pub flags: c_uint,
+    pub handler: Option<WatchHandler>,
+    pub user: *mut c_void,
+    pub reserved: [*mut c_void; 4],
+}

@@ -64,8 +64,19 @@ pub enum Error {
     #[error("called from a handler")]
     InHandler,
     /// All debug registers are taken.
-    #[error("all debug registers are taken")]
-    NoWatchpoint,
+    #[error("all debug registers are taken in thread {0}: the processor has four")]
+    NoWatchpoint(i32),
+    /// perf_event_open.
+    #[error(
+        "perf_event_open is forbidden ({error}): see /proc/sys/kernel/perf_event_paranoid, or the sandbox's filter"
+    )]
+    Permission {
+        /// The kernel's answer.
+        error: std::io::Error,
+    },
+    /// Somebody watches there.
+    #[error("another watchpoint is on some of the bytes at {0}")]
+    Watched(TargetAddress),
     /// The machine or the kernel lacks it.
     #[error("{0}")]
     Unsupported(&'static str),
@@ -101,10 +112,11 @@ impl Error {
             Error::Limit(_) | Error::Refused(_) => -13,
             Error::System { .. } => -14,
             Error::InHandler => -15,
-            Error::NoWatchpoint => -16,
+            Error::NoWatchpoint(_) => -16,
             Error::Unsupported(_) => -17,
-            Error::Busy(_) => -18,
+            Error::Busy(_) | Error::Watched(_) => -18,
             Error::ReturnAddress { .. } => -19,
+            Error::Permission { .. } => -20,
         }
     }
 
@@ -117,7 +129,7 @@ impl Error {
 }
 
 /// The sentences of `np_strerror`, by code from 0 down.
-const SENTENCES: [&std::ffi::CStr; 20] = [
+const SENTENCES: [&std::ffi::CStr; 21] = [
     c"no error",
     c"the structure cannot be meant",
     c"no module defines the symbol",
@@ -136,8 +148,9 @@ const SENTENCES: [&std::ffi::CStr; 20] = [
     c"called from a handler",
     c"all debug registers are taken",
     c"this machine or kernel has no such thing",
-    c"replaced already",
+    c"replaced, or watched, already",
     c"the return address cannot be replaced",
+    c"perf_event_open is forbidden",
 ];
 
 thread_local! {

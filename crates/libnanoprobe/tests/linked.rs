@@ -2,72 +2,12 @@
 //! Python by ctypes.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod common;
 
-/// The shared library that was built with this test.
-fn library() -> PathBuf {
-    let here = std::env::current_exe().unwrap();
-    here.parent().unwrap().join("libnanoprobe.so")
-}
+use std::path::Path;
+use std::process::Command;
 
-struct Built {
-    folder: tempfile::TempDir,
-}
-
-impl Built {
-    fn new() -> Built {
-        let folder = tempfile::tempdir().unwrap();
-        for name in ["libnanoprobe.so", "libnanoprobe.so.0"] {
-            std::os::unix::fs::symlink(library(), folder.path().join(name)).unwrap();
-        }
-        Built { folder }
-    }
-
-    fn compile(&self, compiler: &str, source: &str) -> PathBuf {
-        self.compile_with(compiler, source, "program", &[])
-    }
-
-    fn compile_with(&self, compiler: &str, source: &str, name: &str, flags: &[&str]) -> PathBuf {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let program = self.folder.path().join(name);
-        let output = Command::new(compiler)
-            .args(["-O2", "-Wall", "-Wextra", "-Werror"])
-            .args(flags)
-            .arg("-o")
-            .arg(&program)
-            .arg(root.join("tests/c").join(source))
-            .arg("-I")
-            .arg(root.join("include"))
-            .arg("-L")
-            .arg(self.folder.path())
-            .args(["-lnanoprobe", "-lpthread", "-Wno-missing-field-initializers"])
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        program
-    }
-
-    fn run(&self, program: &Path) -> String {
-        self.run_with(program, &[])
-    }
-
-    fn run_with(&self, program: &Path, arguments: &[&str]) -> String {
-        text(
-            &Command::new(program)
-                .args(arguments)
-                .env("LD_LIBRARY_PATH", self.folder.path())
-                .output()
-                .unwrap(),
-        )
-    }
-}
-
-fn text(output: &Output) -> String {
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{:?}: {error}", output.status);
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
+use common::{Built, text};
 
 #[test]
 fn a_c_program() {

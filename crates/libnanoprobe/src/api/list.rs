@@ -5,9 +5,12 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use nanoprobe_patch::TargetAddress;
 
 use super::probe::tactic_number;
-use crate::engine::engine;
+use crate::engine::{Engine, engine};
 use crate::error::answer;
 use crate::hit;
+
+/// `enum np_kind` of a watchpoint.
+const WATCHPOINT: c_int = b'w' as c_int;
 
 /// `struct np_info`.
 #[repr(C)]
@@ -28,55 +31,99 @@ pub struct Info {
 /// What `np_list` calls.
 pub type Visit = unsafe extern "C" fn(info: *const Info, user: *mut c_void) -> c_int;
 
+/// What is said of one, before there are pointers.
+struct Found {
+    address: u64,
+    kind: c_int,
+    tactic: c_int,
+    enabled: bool,
+    counts: Counts,
+    module: CString,
+    symbol: CString,
+    offset: u64,
+}
+
+/// Hits and missed.
+enum Counts {
+    /// Of these counters, read when they are told.
+    Index(u32),
+    /// Known.
+    Known(u64, u64),
+}
+
+fn text(text: &str) -> CString {
+    CString::new(text).unwrap_or_default()
+}
+
+fn probes(engine: &Engine) -> Vec<Found> {
+    let mut found = Vec::new();
+    for function in engine.functions() {
+        let module = engine.own().modules().list().get(function.module);
+        for (address, state) in &function.sites {
+            let image = module.map(|module| module.bias().to_image(TargetAddress(*address)));
+            let resolved = module.zip(image).and_then(|(module, image)| module.resolve(image));
+            let (symbol, offset) = resolved.unwrap_or(("", 0));
+            let tactic = tactic_number(function.tactic_at(*address));
+            let counted = state.members.iter().filter(|member| member.is_counted());
+            found.extend(counted.map(|member| Found {
+                address: *address,
+                kind: member.kind as c_int,
+                tactic: if member.is_enabled() { tactic } else { 0 },
+                enabled: member.is_enabled(),
+                counts: Counts::Index(member.entry.index),
+                module: text(module.map_or("", |module| module.name())),
+                symbol: text(symbol),
+                offset,
+            }));
+        }
+    }
+    found
+}
+
+fn all(engine: &Engine) -> Vec<Found> {
+    let mut found = probes(engine);
+    found.extend(engine.watch_states().into_iter().map(|state| Found {
+        address: state.place.address,
+        kind: WATCHPOINT,
+        tactic: 0,
+        enabled: state.enabled,
+        counts: Counts::Known(state.hits, state.missed),
+        module: CString::default(),
+        symbol: CString::default(),
+        offset: 0,
+    }));
+    // Stable: what is at one address stays in the order of registration.
+    found.sort_by_key(|one| one.address);
+    found
+}
+
 /// `np_list`.
 ///
 /// # Safety
 /// `visit` takes each structure and `user`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_list(visit: Visit, user: *mut c_void) -> c_int {
-    let mut found = Vec::new();
-    {
-        let engine = match engine() {
-            Ok(engine) => engine,
-            Err(error) => return answer(Err(error)),
-        };
-        for function in engine.functions() {
-            let module = engine.own().modules().list().get(function.module);
-            for (address, state) in &function.sites {
-                let image = module.map(|module| module.bias().to_image(TargetAddress(*address)));
-                let resolved = module.zip(image).and_then(|(module, image)| module.resolve(image));
-                let (symbol, offset) = resolved.unwrap_or(("", 0));
-                let text = |text: &str| CString::new(text).unwrap_or_default();
-                let tactic = tactic_number(function.tactic_at(*address));
-                for member in state.members.iter().filter(|member| member.is_counted()) {
-                    found.push((
-                        *address,
-                        tactic,
-                        member.is_enabled(),
-                        member.entry.index,
-                        member.kind,
-                        text(module.map_or("", |module| module.name())),
-                        text(symbol),
-                        offset,
-                    ));
-                }
-            }
-        }
-    }
+    let found = match engine() {
+        Ok(engine) => all(&engine),
+        Err(error) => return answer(Err(error)),
+    };
     // Without the lock: the visitor may ask for more.
-    for (address, tactic, enabled, index, kind, module, symbol, offset) in &found {
-        let (hits, nmissed) = hit::counts(*index);
+    for one in &found {
+        let (hits, nmissed) = match one.counts {
+            Counts::Index(index) => hit::counts(index),
+            Counts::Known(hits, missed) => (hits, missed),
+        };
         let info = Info {
             size: size_of::<Info>(),
-            addr: *address as *mut c_void,
-            kind: *kind as c_int,
-            tactic: if *enabled { *tactic } else { 0 },
-            enabled: c_int::from(*enabled),
+            addr: one.address as *mut c_void,
+            kind: one.kind,
+            tactic: one.tactic,
+            enabled: c_int::from(one.enabled),
             hits,
             nmissed,
-            module: module.as_ptr(),
-            symbol: symbol.as_ptr(),
-            offset: *offset as usize,
+            module: one.module.as_ptr(),
+            symbol: one.symbol.as_ptr(),
+            offset: one.offset as usize,
         };
         // SAFETY: the caller's word.
         let result = unsafe { visit(&info, user) };

@@ -5,12 +5,14 @@ mod jprobe;
 mod list;
 mod probe;
 mod retprobe;
+mod watchpoint;
 
 pub use hook::*;
 pub use jprobe::*;
 pub use list::{Info, Visit, np_list};
 pub use probe::*;
 pub use retprobe::*;
+pub use watchpoint::*;
 
 use std::ffi::{CStr, c_char};
 

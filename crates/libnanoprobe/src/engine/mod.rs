@@ -17,6 +17,7 @@ mod function;
 mod returns;
 mod shims;
 mod site;
+mod watch;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -30,6 +31,7 @@ use nanoprobe_target::Map;
 pub use function::{Function, Patch, Retired};
 pub use returns::{Returns, Ways};
 pub use site::{Epochs, Kind, Member, OldList, SiteState, Wanted};
+pub use watch::{WatchState, Watchpoints, WithdrawnWatch};
 
 use crate::error::Error;
 use crate::hit::{self, PROBES_MAX};
@@ -71,6 +73,7 @@ pub struct Engine {
     returns: Returns,
     /// In front of the program's own signal calls.
     shims: Vec<Patch>,
+    watches: Watchpoints,
     /// By the address of the caller's structure.
     spots: HashMap<usize, Spot>,
 }
@@ -129,6 +132,7 @@ impl Engine {
             retired: HashMap::new(),
             returns: Returns::default(),
             shims: Vec::new(),
+            watches: Watchpoints::default(),
             spots: HashMap::new(),
         })
     }
@@ -138,16 +142,21 @@ impl Engine {
     /// # Errors
     /// No such symbol, or no code there.
     pub fn resolve(&mut self, addr: u64, symbol: Option<&str>, offset: u64) -> Result<TargetAddress, Error> {
-        let map = self.update_modules()?;
-        // The program has mapped and unmapped things meanwhile.
-        let holes = map.holes(&self.own.hole_rules());
-        self.near
-            .set_holes(holes.iter().map(|hole| hole.start.0..hole.end.0).collect());
+        self.refresh()?;
         let base = match symbol {
             Some(symbol) => self.own.resolve(symbol)?.0,
             None => addr,
         };
         Ok(TargetAddress(base.wrapping_add(offset)))
+    }
+
+    /// What the program has mapped and unmapped meanwhile is known again.
+    fn refresh(&mut self) -> Result<(), Error> {
+        let map = self.update_modules()?;
+        let holes = map.holes(&self.own.hole_rules());
+        self.near
+            .set_holes(holes.iter().map(|hole| hole.start.0..hole.end.0).collect());
+        Ok(())
     }
 
     /// Brings the modules up to date with the map, and yields that.
@@ -437,7 +446,8 @@ impl Engine {
     pub fn forked(&mut self) -> Result<(), Error> {
         self.agent.forked();
         self.own.forked()?;
-        own::register()
+        own::register()?;
+        self.watches_forked()
     }
 
     fn take_index(&mut self) -> Result<u32, Error> {
@@ -507,10 +517,8 @@ impl Engine {
         }
         self.map_near()?;
         self.write_detours(&new)?;
-        if !self.has_actions && !new.is_empty() {
-            self.agent.install_actions()?;
-            self.has_actions = true;
-            self.place_shims(0)?;
+        if !new.is_empty() {
+            self.take_signals()?;
         }
         self.check_shims(&new)?;
         self.write_text(&ranges(&old), &ranges(&new))?;
@@ -518,6 +526,16 @@ impl Engine {
             if let Some(function) = self.functions.get_mut(&start) {
                 function.patches = patches;
             }
+        }
+        Ok(())
+    }
+
+    /// From now on the signals that probes raise are the agent's.
+    fn take_signals(&mut self) -> Result<(), Error> {
+        if !self.has_actions {
+            self.agent.install_actions()?;
+            self.has_actions = true;
+            self.place_shims(0)?;
         }
         Ok(())
     }

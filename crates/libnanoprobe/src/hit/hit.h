@@ -98,6 +98,9 @@ struct np_hit_thread {
 	uint64_t readable;            /* of a jumper probe: the page behind a return address's that was there last; or 0 */
 	struct np_hit_counters counters[NP_PROBES_MAX];
 	struct np_hit_context context;
+	const struct np_hit_watch *watch; /* watch.c: whose handler is about to run, and the registers */
+	struct np_regs watched;
+	uint64_t watched_original, watched_pushed;
 };
 
 /* Bytes that np_simd_save may write. */
@@ -123,6 +126,21 @@ NP_HIDDEN void np_jprobe_leave(uint64_t left) __attribute__((noreturn));
 extern NP_HIDDEN const char np_jprobe_copy[], np_jprobe_cut[];
 /* The agent's np_emulate. */
 extern NP_HIDDEN int (*np_hit_emulate)(const void *emulation, void *ucontext);
+/* A watchpoint that is registered. Mirrored in src/hit/watch.rs. */
+struct np_hit_watch {
+	uint64_t key;             /* perf_event_attr.sig_data of its events */
+	struct np_watchpoint *owner;
+	np_watch_handler handler;
+	uint32_t index;           /* of its counters */
+	uint32_t enabled;
+	uint32_t executes;        /* NP_WATCH_EXECUTE */
+};
+enum { NP_HIT_WATCHES = 16 };
+extern NP_HIDDEN struct np_hit_watch *np_hit_watches[NP_HIT_WATCHES];
+/* What all keys have in common, but for their last three bytes. */
+extern NP_HIDDEN uint64_t np_hit_watch_cookie;
+/* np_event_hook of agent/contract.h. */
+NP_HIDDEN int np_hit_event(const void *siginfo, void *ucontext, uint64_t original, uint64_t pushed);
 /* Sites that have, or had, a fault handler. */
 extern NP_HIDDEN struct np_hit_site *np_hit_sites_with_fault;
 /* np_fault_hook of agent/contract.h. */

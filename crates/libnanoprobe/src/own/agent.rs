@@ -10,7 +10,9 @@ use std::mem::offset_of;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nanoprobe_agent::{FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with, redirect_table};
+use nanoprobe_agent::{
+    EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with, redirect_table,
+};
 use nanoprobe_arena::layout::{
     Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_POOL_INSTANCES, RETURN_THUNK_BYTES,
     Returns as ReturnsHead, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC,
@@ -112,9 +114,14 @@ impl Agent {
             returns: agent.returns,
             thunks: agent.thunks,
         });
-        let hook = hit::fault_hook_address().to_le_bytes();
-        for (to, from) in image.iter_mut().skip(FAULT_HOOK_OFFSET as usize).zip(hook) {
-            *to = from;
+        let hooks = [
+            (FAULT_HOOK_OFFSET, hit::fault_hook_address()),
+            (EVENT_HOOK_OFFSET, hit::event_hook_address()),
+        ];
+        for (offset, hook) in hooks {
+            for (to, from) in image.iter_mut().skip(offset as usize).zip(hook.to_le_bytes()) {
+                *to = from;
+            }
         }
         write(memory, code, &image)?;
         hit::set_emulate(agent.address(Function::Emulate).0);

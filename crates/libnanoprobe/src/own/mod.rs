@@ -2,6 +2,7 @@
 
 mod agent;
 mod barrier;
+mod breakpoint;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use nanoprobe_target::{HoleRules, Map, Memory};
 pub use agent::Agent;
 pub(crate) use agent::write;
 pub use barrier::{register, synchronise_cores, synchronise_memory};
+pub use breakpoint::{Breakpoint, EXECUTE, Place, try_out};
 
 use crate::error::Error;
 

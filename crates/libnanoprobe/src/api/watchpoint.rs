@@ -1,0 +1,118 @@
+//! `np_watchpoint`: the processor's debug registers.
+
+use std::ffi::{c_int, c_uint};
+use std::sync::atomic::AtomicU32;
+
+use crate::c::Watchpoint;
+use crate::engine::{WatchState, engine};
+use crate::error::{Error, answer};
+use crate::hit;
+use crate::own::{EXECUTE, Place};
+
+const DISABLED: c_uint = 1;
+/// Where the program's half of the addresses ends.
+const ADDRESSES_END: u64 = 1 << 56;
+
+/// # Safety
+/// A whole `struct np_watchpoint`, unless its size says otherwise.
+unsafe fn register(watchpoint: *mut Watchpoint) -> Result<(), Error> {
+    if watchpoint.is_null() {
+        return Err(Error::Argument("NULL"));
+    }
+    // SAFETY: the caller's word: a size is there in any case.
+    if unsafe { (*watchpoint).size } < size_of::<Watchpoint>() {
+        return Err(Error::Argument(
+            "its size is smaller than this version's: begin it with NP_SIZE",
+        ));
+    }
+    // SAFETY: the caller's word.
+    let given = unsafe { &*watchpoint };
+    let (address, length) = (given.addr as u64, given.length as u64);
+    if !(2..=EXECUTE as c_int).contains(&given.kind) {
+        return Err(Error::Argument("a type that does not exist"));
+    }
+    let kind = given.kind as u32;
+    if kind == EXECUTE && length != 1 {
+        return Err(Error::Argument(
+            "the length of what is watched for execution is 1: an instruction begins there",
+        ));
+    }
+    if !matches!(length, 1 | 2 | 4 | 8) || !address.is_multiple_of(length) {
+        return Err(Error::Argument(
+            "the length is not 1, 2, 4 or 8, or the address no multiple of it: the processor watches no other",
+        ));
+    }
+    if address == 0 || address >= ADDRESSES_END {
+        return Err(Error::Argument("no address of the program"));
+    }
+    if given.flags & !DISABLED != 0 {
+        return Err(Error::Argument("flags that do not exist"));
+    }
+    let watch = Box::new(hit::Watch {
+        key: 0,
+        owner: watchpoint,
+        handler: given.handler,
+        index: 0,
+        enabled: AtomicU32::new(u32::from(given.flags & DISABLED == 0)),
+        executes: u32::from(kind == EXECUTE),
+    });
+    let place = Place {
+        address,
+        length,
+        kind,
+        signal: None,
+    };
+    engine()?.register_watch(watch, place)
+}
+
+fn unregister(watchpoint: *mut Watchpoint) -> Result<(), Error> {
+    let withdrawn = engine()?.withdraw_watch(watchpoint as usize)?;
+    // Without the lock: the handler may take long.
+    let index = withdrawn.wait();
+    engine()?.reclaim_watch(index);
+    Ok(())
+}
+
+fn state(watchpoint: *const Watchpoint) -> Option<WatchState> {
+    engine().ok()?.watch_state(watchpoint as usize)
+}
+
+/// `np_register_watchpoint`.
+///
+/// # Safety
+/// What `nanoprobe.h` says of the structure and its handler.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn np_register_watchpoint(watchpoint: *mut Watchpoint) -> c_int {
+    // SAFETY: the caller's word.
+    answer(unsafe { register(watchpoint) })
+}
+
+/// `np_unregister_watchpoint`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_unregister_watchpoint(watchpoint: *mut Watchpoint) -> c_int {
+    answer(unregister(watchpoint))
+}
+
+/// `np_disable_watchpoint`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_disable_watchpoint(watchpoint: *mut Watchpoint) -> c_int {
+    answer(engine().and_then(|mut engine| engine.enable_watch(watchpoint as usize, false)))
+}
+
+/// `np_enable_watchpoint`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_enable_watchpoint(watchpoint: *mut Watchpoint) -> c_int {
+    answer(engine().and_then(|mut engine| engine.enable_watch(watchpoint as usize, true)))
+}
+
+/// `np_watchpoint_hits`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_watchpoint_hits(watchpoint: *const Watchpoint) -> u64 {
+    state(watchpoint).map_or(0, |state| state.hits)
+}
+
+/// `np_watchpoint_nmissed`.
+#[unsafe(no_mangle)]
+pub extern "C" fn np_watchpoint_nmissed(watchpoint: *const Watchpoint) -> u64 {
+    state(watchpoint).map_or(0, |state| state.missed)
+}

@@ -1,0 +1,187 @@
+//! Watchpoints: which there are, and what has counted their hits.
+//!
+//! They have no part in the text: a debug register watches, and its signal leads to the hit path (`hit/watch.c`). Of each the
+//! kernel counts the accesses, the hit path the handlers that ran; the difference is what was missed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::own::{Breakpoint, EXECUTE, Place, try_out};
+
+/// One of them.
+pub struct Watchpoint {
+    watch: Box<hit::Watch>,
+    breakpoint: Breakpoint,
+    place: Place,
+    enabled: bool,
+}
+
+/// By the caller's structure.
+#[derive(Default)]
+pub struct Watchpoints {
+    all: BTreeMap<usize, Watchpoint>,
+    has_tried: bool,
+}
+
+/// What was unregistered: no thread may be in its handler when it is dropped.
+pub struct WithdrawnWatch {
+    watch: Box<hit::Watch>,
+    epochs: Epochs,
+}
+
+impl WithdrawnWatch {
+    /// Waits until no thread is in the handler, and yields the index that is free then.
+    pub fn wait(mut self) -> u32 {
+        self.epochs.wait();
+        self.watch.index
+    }
+}
+
+/// What is known of one.
+pub struct WatchState {
+    /// What is watched.
+    pub place: Place,
+    /// Whether it is at work.
+    pub enabled: bool,
+    /// How often its handler ran.
+    pub hits: u64,
+    /// How often the processor saw an access and it did not.
+    pub missed: u64,
+}
+
+impl Watchpoint {
+    fn state(&self) -> WatchState {
+        let counted = self.breakpoint.count();
+        // A hit whose handler is running is in the kernel's count already, or nobody could have been told of it.
+        let hits = match self.watch.handler {
+            Some(_) => hit::counts(self.watch.index).0,
+            None => counted,
+        };
+        WatchState {
+            place: self.place,
+            enabled: self.enabled,
+            hits,
+            missed: counted.saturating_sub(hits),
+        }
+    }
+}
+
+impl Engine {
+    /// Registers one. `watch.key` is 0.
+    ///
+    /// # Errors
+    /// It is registered; somebody watches these bytes; no debug register is to be had.
+    pub fn register_watch(&mut self, mut watch: Box<hit::Watch>, mut place: Place) -> Result<(), Error> {
+        let owner = watch.owner as usize;
+        if self.watches.all.contains_key(&owner) {
+            return Err(Error::Registered);
+        }
+        let overlaps = |other: &Watchpoint| {
+            let other = &other.place;
+            (other.kind == EXECUTE) == (place.kind == EXECUTE)
+                && other.address < place.address + place.length
+                && place.address < other.address + other.length
+        };
+        if self.watches.all.values().any(overlaps) {
+            return Err(Error::Watched(TargetAddress(place.address)));
+        }
+        if !self.watches.has_tried {
+            try_out()?;
+            self.watches.has_tried = true;
+        }
+        self.refresh()?;
+        self.take_signals()?;
+        watch.key = hit::watch_key();
+        place.signal = watch.handler.is_some().then_some(watch.key);
+        let breakpoint = Breakpoint::open(place)?;
+        let enabled = watch.enabled.load(Ordering::Relaxed) != 0;
+        watch.index = self.take_index()?;
+        if watch.handler.is_some() && !hit::publish_watch(&watch) {
+            self.free.push(watch.index);
+            return Err(Error::Limit("too many watchpoints"));
+        }
+        let watchpoint = Watchpoint {
+            watch,
+            breakpoint,
+            place,
+            enabled,
+        };
+        let begun = if enabled {
+            watchpoint.breakpoint.enable(true)
+        } else {
+            Ok(())
+        };
+        self.watches.all.insert(owner, watchpoint);
+        if let Err(error) = begun {
+            if let Ok(withdrawn) = self.withdraw_watch(owner) {
+                self.free.push(withdrawn.wait());
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Unregisters one: its handler begins no more.
+    ///
+    /// # Errors
+    /// It is not registered.
+    pub fn withdraw_watch(&mut self, owner: usize) -> Result<WithdrawnWatch, Error> {
+        let found = self.watches.all.remove(&owner).ok_or(Error::NotRegistered)?;
+        let Watchpoint { watch, breakpoint, .. } = found;
+        hit::withdraw_watch(&watch);
+        drop(breakpoint);
+        own::synchronise_memory()?;
+        Ok(WithdrawnWatch {
+            watch,
+            epochs: Epochs::now(),
+        })
+    }
+
+    /// The index of a watchpoint that is gone may be used again.
+    pub fn reclaim_watch(&mut self, index: u32) {
+        self.free.push(index);
+    }
+
+    /// Switches one on or off.
+    ///
+    /// # Errors
+    /// It is not registered.
+    pub fn enable_watch(&mut self, owner: usize, enabled: bool) -> Result<(), Error> {
+        let found = self.watches.all.get_mut(&owner).ok_or(Error::NotRegistered)?;
+        // On: the handler first; off: the processor first. So nothing is seen for which no handler runs.
+        if enabled {
+            found.watch.enabled.store(1, Ordering::Release);
+        }
+        found.breakpoint.enable(enabled)?;
+        if !enabled {
+            found.watch.enabled.store(0, Ordering::Release);
+        }
+        found.enabled = enabled;
+        Ok(())
+    }
+
+    /// What is known of one.
+    pub fn watch_state(&self, owner: usize) -> Option<WatchState> {
+        self.watches.all.get(&owner).map(Watchpoint::state)
+    }
+
+    /// All of them, ascending by address.
+    pub fn watch_states(&self) -> Vec<WatchState> {
+        let mut states: Vec<WatchState> = self.watches.all.values().map(Watchpoint::state).collect();
+        states.sort_by_key(|state| state.place.address);
+        states
+    }
+
+    /// A child of fork has its own.
+    pub(super) fn watches_forked(&mut self) -> Result<(), Error> {
+        for watchpoint in self.watches.all.values_mut() {
+            let counted = watchpoint.state().hits;
+            watchpoint.breakpoint.forked(counted)?;
+            if watchpoint.enabled {
+                watchpoint.breakpoint.enable(true)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! Watchpoints, as `watch.c` finds them.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::c::{WatchHandler, Watchpoint};
+
+/// `struct np_hit_watch`.
+#[repr(C)]
+pub struct Watch {
+    /// `perf_event_attr.sig_data` of its events.
+    pub key: u64,
+    /// The caller's structure.
+    pub owner: *mut Watchpoint,
+    /// Never `None` in a watch that is published.
+    pub handler: Option<WatchHandler>,
+    /// Of its counters.
+    pub index: u32,
+    /// Not 0: its handler runs.
+    pub enabled: AtomicU32,
+    /// Not 0: `NP_WATCH_EXECUTE`.
+    pub executes: u32,
+}
+
+// SAFETY: the owner is handed through to handlers only, in whatever thread: the caller was told so.
+unsafe impl Send for Watch {}
+
+/// How many can be published: more than any processor has debug registers.
+const WATCHES: usize = 16;
+/// Bits of a key that tell one from the others.
+const KEY_BITS: u32 = 24;
+
+unsafe extern "C" {
+    static np_hit_watches: [AtomicPtr<Watch>; WATCHES];
+    static np_hit_watch_cookie: AtomicU64;
+    fn np_hit_event(information: *const c_void, context: *mut c_void, original: u64, pushed: u64) -> i32;
+}
+
+/// The address of `np_event_hook`.
+pub fn event_hook_address() -> u64 {
+    np_hit_event as *const () as u64
+}
+
+/// A key that the program's own events do not have. The engine's lock is held.
+pub fn watch_key() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // SAFETY: an atomic number.
+    let cookie = unsafe { &np_hit_watch_cookie };
+    if cookie.load(Ordering::Acquire) == 0 {
+        let mut random = [0_u8; 8];
+        // SAFETY: 8 bytes that may be written. Should the system have none, the bit below is still no pointer's.
+        unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), libc::GRND_NONBLOCK) };
+        let random = u64::from_le_bytes(random) | 1 << 63 | 1 << 55;
+        cookie.store(random & !((1 << KEY_BITS) - 1), Ordering::Release);
+    }
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) & ((1 << KEY_BITS) - 1);
+    cookie.load(Ordering::Acquire) | number
+}
+
+/// Has hits find it. `false`: there is no place. It must live until [`withdraw_watch`], and until all threads have left.
+pub fn publish_watch(watch: &Watch) -> bool {
+    let new = std::ptr::from_ref(watch).cast_mut();
+    // SAFETY: atomic pointers, written under the engine's lock.
+    let mut places = unsafe { &np_hit_watches }.iter();
+    places.any(|place| {
+        let free = place.load(Ordering::Acquire).is_null();
+        if free {
+            place.store(new, Ordering::Release);
+        }
+        free
+    })
+}
+
+/// Hits find it no more.
+pub fn withdraw_watch(watch: &Watch) {
+    let old = std::ptr::from_ref(watch).cast_mut();
+    // SAFETY: atomic pointers.
+    for place in unsafe { &np_hit_watches } {
+        let _ = place.compare_exchange(old, std::ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,538 @@
+/* Watchpoints. argv[1]: what to do; a refusal of the machine's is told as "left out: ..." */
+#define _GNU_SOURCE
+#include <nanoprobe.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/hw_breakpoint.h>
+#include <linux/perf_event.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FUNCTION __attribute__((noinline, noclone))
+#define OPAQUE __asm__ volatile("" ::: "memory")
+enum { THREADS = 4, TIMES = 2000 };
+
+static void check(int error, const char *what)
+{
+	if (!error)
+		return;
+	if (error == NP_ERROR_UNSUPPORTED || error == NP_ERROR_PERMISSION) {
+		printf("left out: %s\n", np_last_error());
+		fflush(stdout);
+		_exit(0);
+	}
+	fprintf(stderr, "%s: %s: %s\n", what, np_strerror(error), np_last_error());
+	_exit(1);
+}
+
+static volatile uint64_t watched, other;
+static _Atomic uint64_t ran, wrong;
+
+FUNCTION void writes(uint64_t value)
+{
+	watched = value;
+	OPAQUE;
+}
+
+/* Everything that the program has in registers stays, whatever the handler does. */
+static void spoils(struct np_watchpoint *watchpoint, struct np_regs *regs)
+{
+	if (watchpoint->user != watchpoint)
+		wrong++;
+	(void)regs;
+	__asm__ volatile("pxor %%xmm0, %%xmm0; pxor %%xmm7, %%xmm7; pxor %%xmm15, %%xmm15" ::: "xmm0", "xmm7", "xmm15");
+	errno = 77;
+	ran++;
+}
+
+/* Writes `count` times with known registers, flags and red zone, and yields how many of them changed. */
+FUNCTION static uint64_t keeps(uint64_t count)
+{
+	uint64_t changed = 0;
+	errno = 5;
+	for (uint64_t round = 0; round < count; round++) {
+		double low = (double)round, high = (double)round + 0.5, after[2];
+		uint64_t flags, red;
+		__asm__ volatile("movsd %[low], %%xmm7\n\tmovsd %[high], %%xmm15\n\tmovq %[round], -8(%%rsp)\n\t"
+				 "movq %[round], -120(%%rsp)\n\tcmpq %%rax, %%rax\n\tstc\n\tstd\n\t"
+				 "movq %[round], %[watched]\n\t"
+				 "pushfq\n\tcld\n\tpopq %[flags]\n\tmovq -120(%%rsp), %[red]\n\t"
+				 "movsd %%xmm7, %[after]\n\tmovsd %%xmm15, 8+%[after]\n"
+				 : [watched] "=m"(watched), [flags] "=&r"(flags), [red] "=&r"(red), [after] "=o"(after)
+				 : [low] "x"(low), [high] "x"(high), [round] "r"(round)
+				 : "xmm7", "xmm15", "cc", "memory");
+		changed += (flags & 0x8d5) != 0x45 || !(flags & 0x400) || red != round || after[0] != low || after[1] != high;
+	}
+	return changed + (errno != 5);
+}
+
+static void places(struct np_watchpoint *watchpoint, struct np_regs *regs)
+{
+	if (watchpoint->user != watchpoint || regs->rip - (uint64_t)writes > 32 || regs->rdi != watched)
+		wrong++;
+	ran++;
+}
+
+static void counts(struct np_watchpoint *watchpoint, struct np_regs *regs)
+{
+	(void)watchpoint;
+	(void)regs;
+	ran++;
+}
+
+static void *writer(void *unused)
+{
+	for (uint64_t round = 0; round < TIMES; round++)
+		writes(round);
+	return unused;
+}
+
+static void *begetter(void *unused)
+{
+	pthread_t thread;
+	pthread_create(&thread, NULL, writer, NULL);
+	writes(1);
+	pthread_join(thread, NULL);
+	return unused;
+}
+
+static pthread_barrier_t barrier;
+
+static void *waits(void *unused)
+{
+	pthread_barrier_wait(&barrier);
+	pthread_barrier_wait(&barrier);
+	return begetter(unused);
+}
+
+/* Begins a thread and ends: its own is inherited from somebody who is gone. */
+static pthread_t grandchild;
+static void *orphans(void *unused)
+{
+	pthread_create(&grandchild, NULL, begetter, NULL);
+	return unused;
+}
+
+static void threads(void)
+{
+	struct np_watchpoint watch = { NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8,
+				       .type = NP_WATCH_WRITE, .handler = counts };
+	pthread_t present[THREADS], child;
+	pthread_barrier_init(&barrier, NULL, THREADS + 1);
+	for (int index = 0; index < THREADS; index++)
+		pthread_create(&present[index], NULL, waits, NULL);
+	pthread_barrier_wait(&barrier);
+	check(np_register_watchpoint(&watch), "register");
+	pthread_barrier_wait(&barrier);
+	for (int index = 0; index < THREADS; index++)
+		pthread_join(present[index], NULL);
+	pthread_create(&child, NULL, orphans, NULL);
+	pthread_join(child, NULL);
+	pthread_join(grandchild, NULL);
+	uint64_t expected = (THREADS + 1) * (TIMES + 1);
+	printf("threads: %s, %lu missed\n", ran == expected && np_watchpoint_hits(&watch) == expected ? "each" : "LOST",
+	       np_watchpoint_nmissed(&watch));
+	check(np_unregister_watchpoint(&watch), "unregister");
+	writes(1);
+	printf("without: %s\n", ran == expected ? "none" : "SOME");
+}
+
+static void kinds(void)
+{
+	struct np_watchpoint watch = { NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8,
+				       .type = NP_WATCH_WRITE, .handler = places, .user = &watch };
+	check(np_register_watchpoint(&watch), "register");
+	watch.handler = NULL; /* what was registered counts */
+	for (int round = 0; round < 100; round++)
+		writes((uint64_t)round);
+	uint64_t sum = 0;
+	for (int round = 0; round < 100; round++)
+		sum += watched;
+	printf("writes: %lu of 100, %lu wrong, value %lu\n", np_watchpoint_hits(&watch), wrong, sum / 100);
+	check(np_unregister_watchpoint(&watch), "unregister");
+	watch.handler = spoils;
+	check(np_register_watchpoint(&watch), "register");
+	ran = 0;
+	uint64_t changed = keeps(1000);
+	printf("kept: %lu changed, %lu wrong, %lu ran\n", changed, wrong, ran);
+	check(np_unregister_watchpoint(&watch), "unregister");
+	watch.handler = counts;
+
+	watch.type = NP_WATCH_READ_WRITE;
+	check(np_register_watchpoint(&watch), "register");
+	for (int round = 0; round < 50; round++) {
+		sum += watched;
+		watched = sum;
+	}
+	printf("reads and writes: %lu\n", np_watchpoint_hits(&watch));
+	check(np_unregister_watchpoint(&watch), "unregister");
+
+	/* One byte of eight. */
+	watch.type = NP_WATCH_WRITE;
+	watch.addr = (char *)&watched + 3;
+	watch.length = 1;
+	check(np_register_watchpoint(&watch), "register");
+	for (int byte = 0; byte < 8; byte++)
+		((volatile char *)&watched)[byte] = (char)byte;
+	__asm__ volatile("movl $1, (%0)\n\tmovl $1, 4(%0)" : : "r"(&watched) : "memory");
+	printf("a byte: %lu\n", np_watchpoint_hits(&watch));
+	check(np_unregister_watchpoint(&watch), "unregister");
+
+	/* Without a handler. */
+	watch.handler = NULL;
+	watch.addr = (void *)&watched;
+	watch.length = 8;
+	check(np_register_watchpoint(&watch), "register");
+	for (int round = 0; round < 100000; round++)
+		watched = (uint64_t)round;
+	printf("only counted: %lu, %lu missed\n", np_watchpoint_hits(&watch), np_watchpoint_nmissed(&watch));
+	check(np_unregister_watchpoint(&watch), "unregister");
+}
+
+FUNCTION uint64_t doubled(uint64_t value)
+{
+	OPAQUE;
+	return value * 2;
+}
+
+static int how;
+static void at_entry(struct np_watchpoint *watchpoint, struct np_regs *regs)
+{
+	ran++;
+	if (regs->rip != (uint64_t)watchpoint->addr)
+		wrong++;
+	if (how == 1)
+		regs->rdi += 100;
+	if (how == 2) { /* skips the function */
+		regs->rip = *(uint64_t *)regs->rsp;
+		regs->rsp += 8;
+		regs->rax = 5;
+	}
+}
+
+static void executes(void)
+{
+	struct np_watchpoint watch = { NP_SIZE(struct np_watchpoint), .addr = (void *)doubled, .length = 1,
+				       .type = NP_WATCH_EXECUTE, .handler = at_entry };
+	uint64_t sums[3] = { 0, 0, 0 };
+	check(np_register_watchpoint(&watch), "register");
+	ran = 0;
+	for (how = 0; how < 3; how++)
+		for (uint64_t round = 0; round < 100; round++)
+			sums[how] += doubled(round);
+	printf("executed: %lu, %lu wrong, sums %lu %lu %lu\n", ran, wrong, sums[0], sums[1], sums[2]);
+	/* A probe on the same instruction fires as well. */
+	struct np_probe probe = { NP_SIZE(struct np_probe), .addr = (void *)doubled, .flags = NP_PROBE_TRAP };
+	how = 0;
+	ran = 0;
+	check(np_register_probe(&probe), "probe");
+	for (uint64_t round = 0; round < 100; round++)
+		doubled(round);
+	printf("with a probe: %lu and %lu\n", ran, np_probe_hits(&probe));
+	check(np_unregister_probe(&probe), "probe");
+	check(np_unregister_watchpoint(&watch), "unregister");
+}
+
+/* A hit in a handler, of its own or of a probe's, is counted and not handled. */
+static int writes_too(struct np_probe *probe, struct np_regs *regs)
+{
+	(void)probe;
+	(void)regs;
+	watched = 1;
+	return 0;
+}
+
+static void nested(struct np_watchpoint *watchpoint, struct np_regs *regs)
+{
+	(void)watchpoint;
+	(void)regs;
+	ran++;
+	watched = 2;
+	doubled(1);
+}
+
+static void reentry(void)
+{
+	struct np_watchpoint watch = { NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8,
+				       .type = NP_WATCH_WRITE, .handler = nested };
+	struct np_watchpoint over = { NP_SIZE(struct np_watchpoint), .addr = (void *)&other, .length = 8,
+				      .type = NP_WATCH_READ_WRITE, .handler = counts };
+	struct np_probe probe = { NP_SIZE(struct np_probe), .addr = (void *)doubled, .pre_handler = writes_too };
+	check(np_register_watchpoint(&watch), "register");
+	check(np_register_probe(&probe), "probe");
+	ran = 0;
+	for (int round = 0; round < 100; round++)
+		writes(1);
+	for (int round = 0; round < 10; round++)
+		doubled(1);
+	printf("nested: %lu ran, %lu hits, %lu missed; probe %lu hits, %lu missed\n", ran, np_watchpoint_hits(&watch),
+	       np_watchpoint_nmissed(&watch), np_probe_hits(&probe), np_probe_nmissed(&probe));
+	check(np_unregister_probe(&probe), "probe");
+	check(np_unregister_watchpoint(&watch), "unregister");
+	/* One instruction that meets two: one signal; none is lost silently. */
+	watch.handler = counts;
+	check(np_register_watchpoint(&watch), "register");
+	check(np_register_watchpoint(&over), "register");
+	for (int round = 0; round < 100; round++) {
+		volatile uint64_t *to = &watched, *from = &other;
+		__asm__ volatile("movsq" : "+D"(to), "+S"(from) : : "memory");
+	}
+	printf("two at once: %lu ran, %lu and %lu seen\n", np_watchpoint_hits(&watch) + np_watchpoint_hits(&over),
+	       np_watchpoint_hits(&watch) + np_watchpoint_nmissed(&watch),
+	       np_watchpoint_hits(&over) + np_watchpoint_nmissed(&over));
+	check(np_unregister_watchpoint(&watch), "unregister");
+	check(np_unregister_watchpoint(&over), "unregister");
+}
+
+static volatile int stop;
+static _Atomic uint64_t written[2];
+
+static void *writes_on(void *number)
+{
+	while (!stop) {
+		writes((uint64_t)number);
+		written[(uint64_t)number]++;
+	}
+	return NULL;
+}
+
+/* Returns when each writer has written that often, from beginning to end. */
+static void progress(uint64_t times)
+{
+	for (int index = 0; index < 2; index++)
+		for (uint64_t begun = written[index]; written[index] - begun <= times;)
+			sched_yield();
+}
+
+/* On, off and away while two threads hit it. What a gone structure is asked for would abort. */
+static void checks(struct np_watchpoint *watchpoint, struct np_regs *regs)
+{
+	(void)regs;
+	if (watchpoint->user != watchpoint || watchpoint->size != sizeof(*watchpoint))
+		abort();
+	ran++;
+}
+
+static void switches(void)
+{
+	pthread_t writers[2];
+	for (uint64_t index = 0; index < 2; index++)
+		pthread_create(&writers[index], NULL, writes_on, (void *)index);
+	uint64_t bad = 0;
+	for (int round = 0; round < 100; round++) {
+		struct np_watchpoint watch = { NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8,
+					       .type = NP_WATCH_WRITE, .flags = round & 1 ? NP_PROBE_DISABLED : 0,
+					       .handler = checks, .user = &watch };
+		check(np_register_watchpoint(&watch), "register");
+		check(np_enable_watchpoint(&watch), "enable");
+		uint64_t begun = ran;
+		while (ran == begun)
+			sched_yield();
+		check(np_disable_watchpoint(&watch), "disable");
+		/* Handlers that had begun come to their end. */
+		progress(1);
+		begun = ran;
+		progress(100);
+		bad += ran != begun;
+		if (round & 2)
+			check(np_enable_watchpoint(&watch), "enable");
+		check(np_unregister_watchpoint(&watch), "unregister");
+		begun = ran;
+		memset(&watch, 0xee, sizeof(watch));
+		progress(100);
+		bad += ran != begun;
+	}
+	stop = 1;
+	for (int index = 0; index < 2; index++)
+		pthread_join(writers[index], NULL);
+	printf("switched: %lu bad\n", bad);
+}
+
+/* ---- the program's own events and signals ---- */
+
+static volatile uint64_t mine;
+static volatile int own_traps, own_data;
+
+static void on_trap(int signal, siginfo_t *information, void *context)
+{
+	(void)signal;
+	(void)context;
+	own_traps = own_traps + 1;
+	own_data = information->si_code == 6 ? *(const int *)((const char *)information + 24) : -1;
+}
+
+static void own_events(void)
+{
+	struct sigaction action = { .sa_sigaction = on_trap, .sa_flags = SA_SIGINFO };
+	struct np_watchpoint watch = { NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8,
+				       .type = NP_WATCH_WRITE, .handler = counts };
+	check(np_register_watchpoint(&watch), "register");
+	sigaction(SIGTRAP, &action, NULL);
+	struct perf_event_attr attributes = { .type = PERF_TYPE_BREAKPOINT, .size = 128, .sample_period = 1,
+					      .bp_type = HW_BREAKPOINT_W, .bp_addr = (uint64_t)&mine, .bp_len = 8,
+					      .exclude_kernel = 1 };
+	((uint64_t *)&attributes)[5] |= 1UL << 36 | 1UL << 37;
+	((uint64_t *)&attributes)[15] = 4711;
+	int event = (int)syscall(SYS_perf_event_open, &attributes, 0, -1, -1, 0UL);
+	ran = 0;
+	for (int round = 0; round < 100; round++) {
+		mine = 1;
+		writes(1);
+	}
+	raise(SIGTRAP);
+	int last = own_data;
+	mine = 1;
+	printf("own events: %s, %d own traps, data %d and %d, %lu ran\n", event < 0 ? "NONE" : "opened", own_traps, last,
+	       own_data, ran);
+	close(event);
+	check(np_unregister_watchpoint(&watch), "unregister");
+}
+
+static void forks(void)
+{
+	struct np_watchpoint watch = { NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8,
+				       .type = NP_WATCH_WRITE, .handler = counts };
+	check(np_register_watchpoint(&watch), "register");
+	for (int round = 0; round < 10; round++)
+		writes(1);
+	int status = 0;
+	pid_t child = fork();
+	if (child == 0) {
+		ran = 0;
+		for (int round = 0; round < 7; round++)
+			writes(1);
+		int good = ran == 7 && np_watchpoint_hits(&watch) == 17 && np_watchpoint_nmissed(&watch) == 0 &&
+			   np_unregister_watchpoint(&watch) == 0;
+		writes(1);
+		_exit(good && ran == 7 ? 3 : 4);
+	}
+	waitpid(child, &status, 0);
+	writes(1);
+	printf("fork: child %s, parent %lu, %lu missed\n", WEXITSTATUS(status) == 3 ? "good" : "BAD",
+	       np_watchpoint_hits(&watch), np_watchpoint_nmissed(&watch));
+	/* The program closes all that it does not know. */
+	for (int descriptor = 3; descriptor < 2000; descriptor++)
+		close(descriptor);
+	writes(1);
+	printf("closed: %lu hits, enable %s\n", np_watchpoint_hits(&watch), np_strerror(np_enable_watchpoint(&watch)));
+	check(np_unregister_watchpoint(&watch), "unregister");
+	printf("closed: unregistered\n");
+}
+
+/* ---- refusals ---- */
+
+static void forbid(int answer)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)answer),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(*filter), filter };
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+		_exit(1);
+}
+
+static void refusals(void)
+{
+	static uint64_t many[8];
+	static struct np_watchpoint watches[5];
+	struct np_watchpoint first = { NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8,
+				       .type = NP_WATCH_WRITE, .handler = counts };
+	check(np_register_watchpoint(&first), "register");
+	int twice = np_register_watchpoint(&first);
+	check(np_unregister_watchpoint(&first), "unregister");
+	int gone = np_unregister_watchpoint(&first);
+	printf("twice %d, gone %d", twice, gone);
+	int bad[8], count = 0;
+	struct np_watchpoint wrongs[] = {
+		{ 8, .addr = (void *)&watched, .length = 8, .type = NP_WATCH_WRITE },
+		{ NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 3, .type = NP_WATCH_WRITE },
+		{ NP_SIZE(struct np_watchpoint), .addr = (char *)&watched + 1, .length = 8, .type = NP_WATCH_WRITE },
+		{ NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8, .type = 1 },
+		{ NP_SIZE(struct np_watchpoint), .addr = (void *)doubled, .length = 8, .type = NP_WATCH_EXECUTE },
+		{ NP_SIZE(struct np_watchpoint), .addr = NULL, .length = 8, .type = NP_WATCH_WRITE },
+		{ NP_SIZE(struct np_watchpoint), .addr = (void *)~7UL, .length = 8, .type = NP_WATCH_WRITE },
+		{ NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8, .type = 2, .flags = 8 },
+	};
+	for (; count < 8; count++)
+		bad[count] = np_register_watchpoint(&wrongs[count]);
+	printf(", arguments");
+	for (count = 0; count < 8; count++)
+		printf(" %d", bad[count]);
+	int taken = 0, error = 0;
+	for (; taken < 5 && !error; taken++) {
+		watches[taken] = (struct np_watchpoint){ NP_SIZE(struct np_watchpoint), .addr = &many[taken], .length = 8,
+							 .type = NP_WATCH_WRITE, .handler = counts };
+		error = np_register_watchpoint(&watches[taken]);
+	}
+	printf("\n%d taken, then %d (%s)\n", taken - 1, error, np_strerror(error));
+	struct np_watchpoint overlapping = { NP_SIZE(struct np_watchpoint), .addr = (char *)&many[1] + 4, .length = 4,
+					     .type = NP_WATCH_READ_WRITE, .handler = counts };
+	printf("overlapping: %d\n", np_register_watchpoint(&overlapping));
+	for (int index = 0; index < taken - 1; index++)
+		check(np_unregister_watchpoint(&watches[index]), "unregister");
+	check(np_register_watchpoint(&first), "all are free again");
+	check(np_unregister_watchpoint(&first), "unregister");
+	int answers[] = { EACCES, EOPNOTSUPP, ENOENT, EMFILE };
+	for (int index = 0; index < 4; index++) {
+		fflush(stdout);
+		pid_t child = fork();
+		if (child == 0) {
+			forbid(answers[index]);
+			_exit(-np_register_watchpoint(&first));
+		}
+		int status = 0;
+		waitpid(child, &status, 0);
+		printf("%s: -%d\n", strerror(answers[index]), WEXITSTATUS(status));
+	}
+}
+
+static int prints(const struct np_info *info, void *unused)
+{
+	(void)unused;
+	printf("listed: %c %s, enabled %d, %lu hits\n", info->kind, info->addr == (void *)&watched ? "there" : "ELSEWHERE",
+	       info->enabled, info->hits);
+	return 0;
+}
+
+static void listed(void)
+{
+	struct np_watchpoint watch = { NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8,
+				       .type = NP_WATCH_WRITE, .handler = counts };
+	check(np_register_watchpoint(&watch), "register");
+	writes(1);
+	np_list(prints, NULL);
+	check(np_disable_watchpoint(&watch), "disable");
+	writes(1);
+	np_list(prints, NULL);
+	check(np_unregister_watchpoint(&watch), "unregister");
+}
+
+int main(int count, char **arguments)
+{
+	static const struct {
+		const char *name;
+		void (*function)(void);
+	} parts[] = { { "kinds", kinds },       { "executes", executes }, { "threads", threads }, { "reentry", reentry },
+		      { "switches", switches }, { "own", own_events },    { "forks", forks },     { "refusals", refusals },
+		      { "listed", listed } };
+	for (unsigned index = 0; index < sizeof(parts) / sizeof(*parts); index++)
+		if (count < 2 || !strcmp(arguments[1], parts[index].name))
+			parts[index].function();
+	return 0;
+}
