@@ -49,6 +49,10 @@ __asm__(".text\n"
 	FUNCTION("moved_clone") " movq %rdi, %r8\n movl $56, %eax\n movl $0x111, %edi\n xorl %edx, %edx\n xorl %r10d, %r10d\n"
 	" syscall\n testq %rax, %rax\n jne 1f\n"
 	" incq (%r8)\n popq %rdi\n movl $60, %eax\n syscall\n 1: ret\n" END("moved_clone")
+	/* getpid by the 32-bit gate; -1 where the kernel has none, which is a fault */
+	FUNCTION("moved_gate") " movl $20, %eax\n"
+	".globl gate_may_fault\ngate_may_fault: int $0x80\n ret\n"
+	".globl gate_recovers\ngate_recovers: movq $-1, %rax\n ret\n" END("moved_gate")
 	FUNCTION("moved_copy") " movq %rdx, %rcx\n rep movsb\n movq %rcx, %rax\n ret\n" END("moved_copy")
 	/* The processor's number by rdtscp, over its node */
 	FUNCTION("moved_time") " rdtscp\n shlq $32, %rdx\n orq %rdx, %rax\n ret\n" END("moved_time")
@@ -65,11 +69,11 @@ __asm__(".text\n"
 long moved_load(const long *pointer), moved_call(long (**pointer)(void)), moved_call_register(long (*pointer)(void));
 long moved_divide(long dividend, long divisor), moved_syscall(long, long, long, long);
 long moved_vfork(void), moved_clone(long *counter, void *stack), moved_copy(void *, const void *, size_t);
-long moved_flags(long), moved_transaction(long *), seven(void);
+long moved_flags(long), moved_transaction(long *), moved_gate(void), seven(void);
 unsigned long moved_time(void);
 void moved_wide(void *);
 extern char load_may_fault[], load_recovers[], call_may_fault[], call_recovers[], register_may_fault[];
-extern char register_recovers[], divide_may_fault[], divide_recovers[];
+extern char register_recovers[], divide_may_fault[], divide_recovers[], gate_may_fault[], gate_recovers[];
 
 static volatile long faults, ticks;
 
@@ -89,6 +93,8 @@ static void on_fault(int signal, siginfo_t *information, void *context)
 		registers[REG_RIP] = (greg_t)register_recovers;
 	} else if (rip == divide_may_fault && signal == SIGFPE && information->si_addr == rip) {
 		registers[REG_RIP] = (greg_t)divide_recovers;
+	} else if (rip == gate_may_fault && signal == SIGSEGV) {
+		registers[REG_RIP] = (greg_t)gate_recovers;
 	} else {
 		check_failed(__FILE__, __LINE__, "a fault at an address that is none of those known");
 	}
@@ -190,6 +196,8 @@ static void the_rest(long rounds)
 		last = now;
 		long flags = (round * 0x9e3779b9 & 0xcd5) | 0x202;
 		CHECK(moved_flags(flags) == flags);
+		long told = faults, process = moved_gate();
+		CHECK(faults == told ? process == getpid() : faults == told + 1 && process == -1);
 		word = 0;
 		if (has_transactions) {
 			committed = moved_transaction(&word);

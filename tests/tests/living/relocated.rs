@@ -8,13 +8,14 @@ use nanoprobe_tests::results::{said, table};
 use crate::traced_from_start;
 
 /// Functions, and how often each is entered in a round.
-const FUNCTIONS: [(&str, i64); 6] = [
+const FUNCTIONS: [(&str, i64); 7] = [
     ("moved_load", 2),
     ("moved_call", 2),
     ("moved_call_register", 2),
     ("moved_divide", 2),
     ("moved_time", 1),
     ("moved_flags", 1),
+    ("moved_gate", 1),
 ];
 
 live_tests! {
@@ -31,7 +32,7 @@ live_tests! {
 
     /// One site at a time, so that each has its detour for itself.
     fn entries_and_returns_of_what_notices(form) {
-        let names = ["load", "call", "divide", "syscall", "vfork", "clone", "copy", "time", "transaction", "wide"];
+        let names = ["load", "call", "divide", "syscall", "vfork", "clone", "gate", "copy", "time", "transaction", "wide"];
         let probes = names.map(|name| format!("pid$target:a.out:moved_{name}:entry,pid$target:a.out:moved_{name}:return"));
         let clause = format!("{} {{ @[probefunc] = count(); }}", probes.join(","));
         traced_from_start(form, &clause, &program("relocated.c"), "50");
