@@ -74,6 +74,8 @@ struct Arguments {
     refusals: bool,
 }
 
+/// How often an executor may be killed from outside.
+const KILLED_MAX: u64 = 3;
 /// Failures after which a worker stops.
 const FAILURES_MAX: u64 = 5;
 
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
     let shared: Vec<&'static Shared> = (0..jobs).map(|_| share()).collect();
     let mut died = 0;
     let mut wild = 0;
+    let mut killed = 0;
     let mut workers: Vec<(libc::pid_t, usize)> = (0..jobs as usize)
         .map(|worker| {
             (
@@ -114,11 +117,22 @@ fn main() -> ExitCode {
             shared[worker].index.load(Relaxed),
             shared[worker].patched.swap(0, Relaxed),
         );
+        // Nothing in an executor can send it that signal: the kernel's memory killer does, or somebody.
+        if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL && killed < KILLED_MAX {
+            killed += 1;
+            println!(
+                "seed {}, sequence {index}: the executor was killed from outside; once more",
+                arguments.seed
+            );
+            workers.push((start(&arguments, index, jobs, shared[worker]), worker));
+            continue;
+        }
         if patched == 1 {
             died += 1;
             println!(
-                "seed {}, sequence {index}: the executor died (status {status:#x}) while patched",
-                arguments.seed
+                "seed {}, sequence {index}: the executor died while patched: {}",
+                arguments.seed,
+                end_of(status)
             );
         } else {
             wild += 1;
@@ -129,6 +143,15 @@ fn main() -> ExitCode {
         }
     }
     summary(&shared, died, wild)
+}
+
+/// In words, what wait(2) says of an end.
+fn end_of(status: i32) -> String {
+    if libc::WIFEXITED(status) {
+        format!("exit status {}", libc::WEXITSTATUS(status))
+    } else {
+        format!("signal {}", libc::WTERMSIG(status))
+    }
 }
 
 fn summary(shared: &[&Shared], died: u64, wild: u64) -> ExitCode {
