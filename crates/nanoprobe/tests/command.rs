@@ -106,10 +106,7 @@ fn arguments_are_there_and_used() {
     std::fs::write(&script, program).expect("a script");
     let path = script.to_string_lossy().into_owned();
     for (arguments, right) in [
-        (
-            &["-qs", &path, "7", "two words"][..],
-            format!("[7 two words {path}]\n"),
-        ),
+        (&["-qs", &path, "7", "two words"][..], format!("[7 two words {path}]\n")),
         (&["-q", "-x", "defaultargs", "-s", &path], format!("[0  {path}]\n")),
         (
             &["-q", "-x", "argref", "-s", &path, "1", "2", "3"],
