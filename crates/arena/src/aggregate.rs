@@ -184,18 +184,21 @@ mod tests {
         add(&memory, plan.aggregates, 8, 43, &[u64::MAX]);
         let entries = AggregateReader::new(0, &plan).entries(&memory).unwrap();
         let entries: Vec<Aggregate> = entries.collect::<Result<_, _>>().unwrap();
+        let first = plan.aggregates + plan.first_entry() + 24;
         assert_eq!(
             entries,
             [
                 Aggregate {
                     aggregation: 7,
                     key: 42_u64.to_le_bytes().to_vec(),
-                    words: vec![1, 2]
+                    words: vec![1, 2],
+                    offset: first,
                 },
                 Aggregate {
                     aggregation: 8,
                     key: 43_u64.to_le_bytes().to_vec(),
-                    words: vec![u64::MAX]
+                    words: vec![u64::MAX],
+                    offset: first + 16 + 24,
                 },
             ]
         );
