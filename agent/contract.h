@@ -657,7 +657,7 @@ int np_emulate(const struct np_emulation *emulation, void *ucontext);
  * instruction as the program knows it, `pushed` by how many words the stack is deeper than at its fault. Not 0: the thread
  * goes on as `ucontext` says now. */
 typedef int (*np_fault_hook)(i32 signal, void *ucontext, u64 original, u64 pushed);
-/* np_image.event_hook: a SIGTRAP that a perf event has raised (si_code TRAP_PERF), its siginfo. `original` is where the
+/* np_image.event_hook: a SIGTRAP that a perf event has raised (si_code TRAP_PERF; TRAP_BRKPT: perhaps, or int1), its siginfo. `original` is where the
  * thread goes on, as the program knows it, where that is known. Not 0: the event was the library's, and the thread goes on
  * as `ucontext` says now. */
 typedef int (*np_event_hook)(const void *siginfo, void *ucontext, u64 original, u64 pushed);

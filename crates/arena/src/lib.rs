@@ -9,6 +9,7 @@
 //! * [`Memory`] is access to an arena, [`Mapping`] a shared mapping, [`Bytes`] plain bytes.
 //! * [`ControlBlock`] reads and writes the arena's head, [`RingReader`] takes records, [`AggregateReader`] and
 //!   [`static_words`] read aggregations, [`DynamicVariables`] and [`variables`] serve the tracer's own clauses.
+//! * [`registry`] is the list of the probes that a program has put on itself.
 //! * [`buckets`] are the bucket functions of `quantize`, `lquantize` and `llquantize`, and their inverse.
 //!
 //! One file, [`Mapping`]'s, contains unsafe code.
@@ -25,6 +26,7 @@ pub mod layout;
 mod mapping;
 mod memory;
 mod plan;
+pub mod registry;
 mod ring;
 mod structure;
 pub mod variables;

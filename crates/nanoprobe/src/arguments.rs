@@ -108,7 +108,8 @@ struct LowArguments {
     /// Trace this process; $target is its id
     #[arg(short = 'p', value_name = "pid")]
     pid: Option<i32>,
-    /// List the matching probes instead of enabling them (with -v: how each would be patched)
+    /// List the matching probes instead of enabling them (with -v: how each would be patched); without a program, those that
+    /// the process of -p has put on itself by libnanoprobe
     #[arg(short = 'l')]
     list: bool,
     /// Print only what the program prints

@@ -10,6 +10,7 @@ mod cost;
 mod interrupt;
 mod list;
 mod output;
+mod own_probes;
 mod preprocess;
 mod trace;
 

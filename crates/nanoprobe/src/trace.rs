@@ -16,7 +16,7 @@ use crate::arguments::{Arguments, ProgramText};
 use crate::cost::hits;
 use crate::cost::limit::Limit;
 use crate::output::{Names, Sink, detached, losses, message, print_error, printer, probe_name};
-use crate::{compile, interrupt, list};
+use crate::{compile, interrupt, list, own_probes};
 
 /// How often lost records are reported.
 const LOSSES_PERIOD: Duration = Duration::from_secs(1);
@@ -34,6 +34,12 @@ pub fn run(arguments: Arguments) -> ExitCode {
 
 fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     let sources = compile::sources(arguments).map_err(anyhow::Error::msg)?;
+    if let (true, true, Some(pid)) = (sources.is_empty(), arguments.list, arguments.pid) {
+        let mut out = Sink::open(arguments.output.as_deref())?;
+        let status = own_probes::print(pid, &mut out)?;
+        out.flush()?;
+        return Ok(status);
+    }
     if sources.is_empty() {
         message("no program: give one by -n or -s (nanoprobe -h tells more)");
         return Ok(2);

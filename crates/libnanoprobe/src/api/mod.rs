@@ -10,6 +10,7 @@ mod watchpoint;
 pub use hook::*;
 pub use jprobe::*;
 pub use list::{Info, Visit, np_list};
+pub(crate) use probe::tactic_number;
 pub use probe::*;
 pub use retprobe::*;
 pub use watchpoint::*;

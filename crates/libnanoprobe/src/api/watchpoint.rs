@@ -1,7 +1,7 @@
 //! `np_watchpoint`: the processor's debug registers.
 
 use std::ffi::{c_int, c_uint};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::c::Watchpoint;
 use crate::engine::{WatchState, engine};
@@ -55,6 +55,7 @@ unsafe fn register(watchpoint: *mut Watchpoint) -> Result<(), Error> {
         index: 0,
         enabled: AtomicU32::new(u32::from(given.flags & DISABLED == 0)),
         executes: u32::from(kind == EXECUTE),
+        lost: AtomicU64::new(0),
     });
     let place = Place {
         address,

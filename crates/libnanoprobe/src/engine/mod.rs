@@ -16,6 +16,7 @@
 mod function;
 mod returns;
 mod shims;
+mod shown;
 mod site;
 mod watch;
 
@@ -74,6 +75,7 @@ pub struct Engine {
     /// In front of the program's own signal calls.
     shims: Vec<Patch>,
     watches: Watchpoints,
+    shown: shown::Shown,
     /// By the address of the caller's structure.
     spots: HashMap<usize, Spot>,
 }
@@ -133,6 +135,7 @@ impl Engine {
             returns: Returns::default(),
             shims: Vec::new(),
             watches: Watchpoints::default(),
+            shown: shown::Shown::new(),
             spots: HashMap::new(),
         })
     }
@@ -185,6 +188,9 @@ impl Engine {
             };
             for (address, mut state) in function.sites {
                 for member in std::mem::take(&mut state.members) {
+                    if member.is_counted() {
+                        self.shown.clear(member.entry.index);
+                    }
                     match member.kind {
                         Kind::Own => own.push(member),
                         _ => drop(self.unloaded.insert(member.id, member)),
@@ -353,6 +359,9 @@ impl Engine {
             withdrawn.lists.push(state.publish());
             withdrawn.members.extend::<Vec<Member>>(gone);
             withdrawn.indices.extend((spot.index != 0).then_some(spot.index));
+        }
+        for index in &withdrawn.indices {
+            self.shown.clear(*index);
         }
         let changed = self.repatch(spots);
         own::synchronise_memory()?;
@@ -525,6 +534,7 @@ impl Engine {
         for (start, patches) in planned {
             if let Some(function) = self.functions.get_mut(&start) {
                 function.patches = patches;
+                self.shown.function(function);
             }
         }
         Ok(())

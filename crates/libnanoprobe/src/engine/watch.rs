@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
+use nanoprobe_arena::registry::{ENABLED, Row, UNCOUNTED};
+
 use super::*;
 use crate::own::{Breakpoint, EXECUTE, Place, try_out};
 
@@ -15,6 +17,8 @@ pub struct Watchpoint {
     breakpoint: Breakpoint,
     place: Place,
     enabled: bool,
+    /// The order of registration.
+    id: u64,
 }
 
 /// By the caller's structure.
@@ -51,8 +55,20 @@ pub struct WatchState {
 }
 
 impl Watchpoint {
+    /// As it is told from outside.
+    pub(super) fn row(&self) -> (u32, Row) {
+        let flags = [(self.enabled, ENABLED), (self.watch.handler.is_none(), UNCOUNTED)];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag);
+        let row = Row {
+            address: self.place.address,
+            order: self.id,
+            state: u64::from(b'w') | flags.sum::<u64>(),
+        };
+        (self.watch.index, row)
+    }
+
     fn state(&self) -> WatchState {
-        let counted = self.breakpoint.count();
+        let counted = self.breakpoint.count() + self.watch.lost.load(Ordering::Relaxed);
         // A hit whose handler is running is in the kernel's count already, or nobody could have been told of it.
         let hits = match self.watch.handler {
             Some(_) => hit::counts(self.watch.index).0,
@@ -97,16 +113,19 @@ impl Engine {
         let breakpoint = Breakpoint::open(place)?;
         let enabled = watch.enabled.load(Ordering::Relaxed) != 0;
         watch.index = self.take_index()?;
-        if watch.handler.is_some() && !hit::publish_watch(&watch) {
+        if !hit::publish_watch(&watch) {
             self.free.push(watch.index);
             return Err(Error::Limit("too many watchpoints"));
         }
+        self.ids += 1;
         let watchpoint = Watchpoint {
             watch,
             breakpoint,
             place,
             enabled,
+            id: self.ids,
         };
+        self.shown.watch(&watchpoint);
         let begun = if enabled {
             watchpoint.breakpoint.enable(true)
         } else {
@@ -130,6 +149,7 @@ impl Engine {
         let found = self.watches.all.remove(&owner).ok_or(Error::NotRegistered)?;
         let Watchpoint { watch, breakpoint, .. } = found;
         hit::withdraw_watch(&watch);
+        self.shown.clear(watch.index);
         drop(breakpoint);
         own::synchronise_memory()?;
         Ok(WithdrawnWatch {
@@ -158,6 +178,7 @@ impl Engine {
             found.watch.enabled.store(0, Ordering::Release);
         }
         found.enabled = enabled;
+        self.shown.watch(found);
         Ok(())
     }
 
@@ -177,6 +198,7 @@ impl Engine {
     pub(super) fn watches_forked(&mut self) -> Result<(), Error> {
         for watchpoint in self.watches.all.values_mut() {
             let counted = watchpoint.state().hits;
+            watchpoint.watch.lost.store(0, Ordering::Relaxed);
             watchpoint.breakpoint.forked(counted)?;
             if watchpoint.enabled {
                 watchpoint.breakpoint.enable(true)?;

@@ -130,10 +130,11 @@ extern NP_HIDDEN int (*np_hit_emulate)(const void *emulation, void *ucontext);
 struct np_hit_watch {
 	uint64_t key;             /* perf_event_attr.sig_data of its events */
 	struct np_watchpoint *owner;
-	np_watch_handler handler;
+	np_watch_handler handler; /* NULL: accesses are only counted, by the kernel */
 	uint32_t index;           /* of its counters */
 	uint32_t enabled;
 	uint32_t executes;        /* NP_WATCH_EXECUTE */
+	uint64_t lost;            /* accesses that the kernel has not counted */
 };
 enum { NP_HIT_WATCHES = 16 };
 extern NP_HIDDEN struct np_hit_watch *np_hit_watches[NP_HIT_WATCHES];
@@ -163,6 +164,8 @@ NP_HIDDEN struct np_hit_thread *np_hit_join(void);
 NP_HIDDEN struct np_hit_thread *np_hit_thread_or_null(void);
 /* The first of all blocks. */
 NP_HIDDEN struct np_hit_thread *np_hit_threads(void);
+/* Where the address of the first is kept: for who looks from outside. */
+NP_HIDDEN struct np_hit_thread **np_hit_threads_address(void);
 /* From now on `ends` is called with its block by every thread that ends, in the thread. 0, or an errno. */
 NP_HIDDEN int np_hit_watch_threads(void (*ends)(void *));
 /* Whether the thread that had this life is gone. */

@@ -137,6 +137,7 @@ unsafe extern "C" {
     /// The function of hooks' entries.
     pub fn np_hook_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
     fn np_hit_threads() -> *mut Thread;
+    fn np_hit_threads_address() -> *mut *mut Thread;
     fn np_hit_thread_or_null() -> *mut Thread;
 }
 
@@ -168,6 +169,12 @@ pub fn threads() -> impl Iterator<Item = &'static Thread> {
         // SAFETY: as above.
         unsafe { block.next.load(Ordering::Acquire).as_ref() }
     })
+}
+
+/// Where the address of the first block is kept.
+pub fn threads_address() -> u64 {
+    // SAFETY: it yields the address of a variable.
+    unsafe { np_hit_threads_address() as u64 }
 }
 
 /// Whether the calling thread is inside of a handler.

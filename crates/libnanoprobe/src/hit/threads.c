@@ -107,6 +107,11 @@ struct np_hit_thread *np_hit_threads(void)
 	return __atomic_load_n(&first, __ATOMIC_ACQUIRE);
 }
 
+struct np_hit_thread **np_hit_threads_address(void)
+{
+	return &first;
+}
+
 void np_hit_forked(void)
 {
 	for (struct np_hit_thread *block = np_hit_threads(); block; block = block->next)

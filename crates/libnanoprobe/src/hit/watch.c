@@ -13,16 +13,24 @@
  * Who has no handler run is counted by the difference to the kernel's count: in a handler; with SIGTRAP blocked, when the
  * signal comes late (TRAP_PERF_FLAG_ASYNC) and tells nothing; and when two watchpoints are met at once, since a thread has
  * one SIGTRAP pending at most.
+ *
+ * Some virtual machines lose, once in a million, what the processor says of a debug exception (DR6). The kernel then takes it
+ * for an int1 and sends TRAP_BRKPT. Where no int1 is, it is an access that the kernel has not counted: the watchpoint's, if
+ * there is one for data only, and missed by the first of them, if there are several. One for execution is met again.
  */
 #define _GNU_SOURCE
 #include "hit.h"
+#include "raw.h"
 
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <ucontext.h>
 
 struct np_hit_watch *np_hit_watches[NP_HIT_WATCHES] NP_HIDDEN;
 uint64_t np_hit_watch_cookie NP_HIDDEN;
 
-enum { PERF_TYPE_BREAKPOINT = 5, TRAP_PERF_FLAG_ASYNC = 1, KEY_BITS = 24 };
+enum { CODE_BRKPT = 1, PERF_TYPE_BREAKPOINT = 5, TRAP_PERF_FLAG_ASYNC = 1, KEY_BITS = 24 };
+enum { INT1 = 0xf1 };
 enum { TRAP = 0x100, DIRECTION = 0x400, RESUME = 0x10000, ALIGNMENT = 0x40000 };
 enum { RED_ZONE = 128, STACK_ALIGNMENT = 64 };
 
@@ -67,24 +75,61 @@ static NP_PATH void leave(struct np_hit_thread *self)
 	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
 }
 
+/* Whether the instruction in front of `rip` is int1. What cannot be read is none. */
+static NP_PATH int is_behind_int1(uint64_t rip)
+{
+	unsigned char byte = 0;
+	struct iovec to = { &byte, 1 }, from = { (void *)(rip - 1), 1 };
+	long process = np_raw_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
+	np_raw_call(SYS_process_vm_readv, process, (long)&to, 1, (long)&from, 1, 0);
+	return byte == INT1;
+}
+
+/* The watchpoint for data whose access the machine has lost. NULL: there is none, or no saying which. */
+static NP_PATH struct np_hit_watch *lost(void)
+{
+	struct np_hit_watch *found = NULL;
+	int count = 0;
+	for (int place = 0; place < NP_HIT_WATCHES; place++) {
+		struct np_hit_watch *watch = __atomic_load_n(&np_hit_watches[place], __ATOMIC_ACQUIRE);
+		if (!watch || watch->executes || !__atomic_load_n(&watch->enabled, __ATOMIC_RELAXED))
+			continue;
+		if (count++ == 0)
+			found = watch;
+	}
+	if (found)
+		__atomic_fetch_add(&found->lost, 1, __ATOMIC_RELAXED);
+	return count == 1 && found->handler ? found : NULL;
+}
+
 NP_PATH int np_hit_event(const void *siginfo, void *ucontext, uint64_t original, uint64_t pushed)
 {
 	const struct event_information *event = siginfo;
 	ucontext_t *context = ucontext;
-	if (event->type != PERF_TYPE_BREAKPOINT || (event->data ^ np_hit_watch_cookie) >> KEY_BITS || !np_hit_watch_cookie)
+	greg_t *now = context->uc_mcontext.gregs;
+	int is_lost = event->code == CODE_BRKPT;
+	if (!np_hit_watch_cookie)
+		return 0;
+	if (is_lost ? is_behind_int1((uint64_t)now[REG_RIP]) :
+		      event->type != PERF_TYPE_BREAKPOINT || (event->data ^ np_hit_watch_cookie) >> KEY_BITS)
 		return 0;
 	/* From here on it is ours, also when its watchpoint has gone meanwhile. */
 	struct np_hit_thread *self = np_hit_self ? np_hit_self : np_hit_join();
-	if (!self || self->depth || event->flags & TRAP_PERF_FLAG_ASYNC)
+	if (!self || (!is_lost && event->flags & TRAP_PERF_FLAG_ASYNC))
 		return 1;
+	if (self->depth) {
+		/* Inside of a handler, so no watchpoint that is seen here is freed before this thread has left it. */
+		if (is_lost)
+			lost();
+		return 1;
+	}
 	__atomic_store_n(&self->depth, 1, __ATOMIC_RELEASE);
 	__asm__ volatile("" ::: "memory");
-	const struct np_hit_watch *watch = find(event->data);
+	const struct np_hit_watch *watch = is_lost ? lost() : find(event->data);
 	if (!watch || !__atomic_load_n(&watch->enabled, __ATOMIC_RELAXED)) {
 		leave(self);
 		return 1;
 	}
-	greg_t *now = context->uc_mcontext.gregs;
 	for (int index = 0; index < REGISTERS; index++)
 		((uint64_t *)&self->watched)[index] = (uint64_t)now[registers[index]];
 	self->watch = watch;

@@ -12,7 +12,7 @@ pub struct Watch {
     pub key: u64,
     /// The caller's structure.
     pub owner: *mut Watchpoint,
-    /// Never `None` in a watch that is published.
+    /// `None`: accesses are only counted, by the kernel.
     pub handler: Option<WatchHandler>,
     /// Of its counters.
     pub index: u32,
@@ -20,6 +20,8 @@ pub struct Watch {
     pub enabled: AtomicU32,
     /// Not 0: `NP_WATCH_EXECUTE`.
     pub executes: u32,
+    /// Accesses that the kernel has not counted.
+    pub lost: AtomicU64,
 }
 
 // SAFETY: the owner is handed through to handlers only, in whatever thread: the caller was told so.

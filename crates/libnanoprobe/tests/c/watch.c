@@ -63,17 +63,18 @@ FUNCTION static uint64_t keeps(uint64_t count)
 	uint64_t changed = 0;
 	errno = 5;
 	for (uint64_t round = 0; round < count; round++) {
-		double low = (double)round, high = (double)round + 0.5, after[2];
+		double low = (double)round, high = (double)round + 0.5, after_low, after_high;
 		uint64_t flags, red;
 		__asm__ volatile("movsd %[low], %%xmm7\n\tmovsd %[high], %%xmm15\n\tmovq %[round], -8(%%rsp)\n\t"
 				 "movq %[round], -120(%%rsp)\n\tcmpq %%rax, %%rax\n\tstc\n\tstd\n\t"
 				 "movq %[round], %[watched]\n\t"
 				 "pushfq\n\tcld\n\tpopq %[flags]\n\tmovq -120(%%rsp), %[red]\n\t"
-				 "movsd %%xmm7, %[after]\n\tmovsd %%xmm15, 8+%[after]\n"
-				 : [watched] "=m"(watched), [flags] "=&r"(flags), [red] "=&r"(red), [after] "=o"(after)
+				 "movsd %%xmm7, %[after_low]\n\tmovsd %%xmm15, %[after_high]\n"
+				 : [watched] "=m"(watched), [flags] "=&r"(flags), [red] "=&r"(red), [after_low] "=m"(after_low),
+				   [after_high] "=m"(after_high)
 				 : [low] "x"(low), [high] "x"(high), [round] "r"(round)
 				 : "xmm7", "xmm15", "cc", "memory");
-		changed += (flags & 0x8d5) != 0x45 || !(flags & 0x400) || red != round || after[0] != low || after[1] != high;
+		changed += (flags & 0x8d5) != 0x45 || !(flags & 0x400) || red != round || after_low != low || after_high != high;
 	}
 	return changed + (errno != 5);
 }
@@ -130,6 +131,7 @@ static void threads(void)
 	struct np_watchpoint watch = { NP_SIZE(struct np_watchpoint), .addr = (void *)&watched, .length = 8,
 				       .type = NP_WATCH_WRITE, .handler = counts };
 	pthread_t present[THREADS], child;
+	ran = 0;
 	pthread_barrier_init(&barrier, NULL, THREADS + 1);
 	for (int index = 0; index < THREADS; index++)
 		pthread_create(&present[index], NULL, waits, NULL);
@@ -397,6 +399,15 @@ static void own_events(void)
 	printf("own events: %s, %d own traps, data %d and %d, %lu ran\n", event < 0 ? "NONE" : "opened", own_traps, last,
 	       own_data, ran);
 	close(event);
+	/* An access of which the machine has lost the word; and an instruction that raises the same signal. */
+	siginfo_t lost = { .si_signo = SIGTRAP, .si_code = 1 };
+	uint64_t hits = np_watchpoint_hits(&watch);
+	own_traps = 0;
+	if (syscall(SYS_rt_tgsigqueueinfo, getpid(), gettid(), SIGTRAP, &lost))
+		wrong++;
+	printf("lost: %lu hit, %lu missed, %d own, ", np_watchpoint_hits(&watch) - hits, np_watchpoint_nmissed(&watch), own_traps);
+	__asm__ volatile(".byte 0xf1" ::: "memory");
+	printf("then %d own, %lu hit\n", own_traps, np_watchpoint_hits(&watch) - hits);
 	check(np_unregister_watchpoint(&watch), "unregister");
 }
 
