@@ -110,7 +110,8 @@ NP_PATH int np_hit_event(const void *siginfo, void *ucontext, uint64_t original,
 	int is_lost = event->code == CODE_BRKPT;
 	if (!np_hit_watch_cookie)
 		return 0;
-	if (is_lost ? is_behind_int1((uint64_t)now[REG_RIP]) :
+	/* With the trap flag set it may be a step of the program's own. */
+	if (is_lost ? now[REG_EFL] & TRAP || is_behind_int1((uint64_t)now[REG_RIP]) :
 		      event->type != PERF_TYPE_BREAKPOINT || (event->data ^ np_hit_watch_cookie) >> KEY_BITS)
 		return 0;
 	/* From here on it is ours, also when its watchpoint has gone meanwhile. */
