@@ -66,7 +66,10 @@ fn script(lines: usize) -> String {
     let clauses: Vec<String> = clauses
         .map(|clause| clause.replace("int64_t x[int64_t, int], y; ", ""))
         .collect();
-    let body: Vec<&str> = clauses.iter().map(String::as_str).cycle().take(lines - 1).collect();
+    let body = clauses.iter().cycle().take(lines - 1).enumerate();
+    let body: Vec<String> = body
+        .map(|(line, clause)| clause.replace('@', &format!("@a{line}")))
+        .collect();
     format!("self uint64_t t; int64_t x[int64_t, int], y;\n{}", body.join("\n"))
 }
 
