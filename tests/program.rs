@@ -32,6 +32,8 @@ pub enum Build {
     Library,
     /// A Go program.
     Go,
+    /// A Rust program, optimised, with debug information.
+    Rust,
 }
 
 impl Build {
@@ -39,6 +41,7 @@ impl Build {
         match (self, source.extension().and_then(|extension| extension.to_str())) {
             (Build::Musl | Build::MuslStatic, _) => "musl-gcc",
             (Build::Go, _) => "go",
+            (Build::Rust, _) => "rustc",
             (_, Some("cpp")) => "g++",
             _ => "cc",
         }
@@ -47,6 +50,7 @@ impl Build {
     fn flags(self) -> &'static [&'static str] {
         match self {
             Build::Usual | Build::Musl | Build::Go => &[],
+            Build::Rust => &["-g", "-C", "opt-level=1", "-C", "debug-assertions=no", "--edition=2021"],
             Build::Stripped => &["-s"],
             Build::FixedAddress => &["-no-pie", "-fno-pie"],
             Build::Static | Build::MuslStatic => &["-static"],
@@ -124,6 +128,9 @@ pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
     if build == Build::Go {
         command.env("GO111MODULE", "off").env("GOCACHE", folder.join("cache"));
         command.args(["build", "-o"]).arg(&unfinished).arg(&source);
+    } else if build == Build::Rust {
+        command.args(build.flags()).arg("--crate-name").arg(&stem);
+        command.arg("-o").arg(&unfinished).arg(&source);
     } else {
         command
             .args(FLAGS)

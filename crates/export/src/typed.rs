@@ -8,17 +8,53 @@
 //!                      }
 //! ```
 //!
-//! A structure's members stand four columns deeper than its name; the elements of an array stand in one line, unless they
+//! An enumeration's value is shown by name, where it has one. A structure's members stand four columns deeper than its name; the elements of an array stand in one line, unless they
 //! are structures.
 
-use std::io::{Result, Write};
+use std::io::{ErrorKind, Result, Write};
 
 use nanoprobe_lang::interpret::Value;
-use nanoprobe_lang::program::{IntegerType, Member, Structure, Type, size_of};
+use nanoprobe_lang::program::{Foreign, ForeignKind, IntegerType, Member, Structure, Type, size_of};
 use nanoprobe_lang::types;
+
+/// The most bytes that one value is shown in: the types of a damaged program may nest without an end.
+const SHOWN_BYTES_MAX: usize = 1 << 20;
+/// How deep structures are shown.
+const DEPTH_MAX: usize = 32;
+
+/// A writer that refuses to write more than so many bytes.
+struct Limited<'a> {
+    out: &'a mut dyn Write,
+    left: usize,
+}
+
+impl Write for Limited<'_> {
+    fn write(&mut self, bytes: &[u8]) -> Result<usize> {
+        self.left = self.left.checked_sub(bytes.len()).ok_or(ErrorKind::FileTooLarge)?;
+        self.out.write_all(bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.out.flush()
+    }
+}
 
 /// Prints a value of a type; structures and arrays are their bytes.
 pub(crate) fn print(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<()> {
+    let mut limited = Limited {
+        out,
+        left: SHOWN_BYTES_MAX,
+    };
+    match print_whole(&mut limited, shown, value) {
+        Err(error) if error.kind() == ErrorKind::FileTooLarge && limited.left < SHOWN_BYTES_MAX => {
+            writeln!(limited.out, " ...")
+        }
+        result => result,
+    }
+}
+
+fn print_whole(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<()> {
     write!(out, "{} ", name(shown, ""))?;
     match (shown, value) {
         (Type::String, _) => {
@@ -26,7 +62,10 @@ pub(crate) fn print(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<
             out.write_all(value.as_bytes())?;
             out.write_all(b"\"")?;
         }
-        (Type::Structure(_) | Type::Array { .. }, Value::Bytes { bytes, .. }) => of_bytes(out, shown, bytes, 0, true)?,
+        (Type::Foreign(foreign), Value::Integer(value)) => enumeration(out, foreign, *value)?,
+        (Type::Structure(_) | Type::Array { .. } | Type::Foreign(_), Value::Bytes { bytes, .. }) => {
+            of_bytes(out, shown, bytes, 0, true)?
+        }
         (Type::Integer(integer), Value::Integer(value)) => number(out, *value as u64, *integer)?,
         (_, Value::Bytes { bytes, .. }) => {
             for byte in bytes {
@@ -101,9 +140,48 @@ fn word(bytes: &[u8]) -> u64 {
 fn of_bytes(out: &mut dyn Write, of: &Type, bytes: &[u8], depth: usize, outermost: bool) -> Result<()> {
     match of {
         Type::Integer(integer) => number(out, word(bytes), *integer),
+        Type::Structure(_) if depth > DEPTH_MAX => write!(out, "{{ ... }}"),
         Type::Structure(structure) => members(out, structure, bytes, depth),
+        Type::Foreign(foreign) => of_foreign(out, foreign, bytes),
         Type::Array { of, count } => array(out, of, *count, bytes, depth, outermost),
         _ => hexadecimal(out, word(bytes)),
+    }
+}
+
+fn of_foreign(out: &mut dyn Write, of: &Foreign, bytes: &[u8]) -> Result<()> {
+    match (of.kind(), bytes) {
+        (ForeignKind::Enumeration { integer, .. }, _) => {
+            enumeration(out, of, types::normalise(word(bytes) as i64, *integer))
+        }
+        (ForeignKind::Floating(4), &[a, b, c, d, ..]) => floating(out, f64::from(f32::from_le_bytes([a, b, c, d]))),
+        (ForeignKind::Floating(8), [_, _, _, _, _, _, _, _, ..]) => floating(out, f64::from_bits(word(bytes))),
+        _ => {
+            write!(out, "0x")?;
+            bytes.iter().rev().try_for_each(|byte| write!(out, "{byte:02x}"))
+        }
+    }
+}
+
+/// The name of a value, else the value.
+fn enumeration(out: &mut dyn Write, of: &Foreign, value: i64) -> Result<()> {
+    match of.enumerator(value) {
+        Some(name) => write!(out, "{name}"),
+        None => write!(out, "{value}"),
+    }
+}
+
+/// As C's `%+.7e`.
+fn floating(out: &mut dyn Write, value: f64) -> Result<()> {
+    let text = format!("{value:+.7e}");
+    match text.split_once('e') {
+        Some((mantissa, exponent)) => {
+            let (sign, digits) = match exponent.strip_prefix('-') {
+                Some(digits) => ('-', digits),
+                None => ('+', exponent),
+            };
+            write!(out, "{mantissa}e{sign}{digits:0>2}")
+        }
+        None => write!(out, "{}", text.to_ascii_lowercase()),
     }
 }
 

@@ -42,7 +42,6 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
         "N_SUBROUTINE",
         "a subroutine of D that is not there: mutex_owned, msgsize, ddi_pathname, ...",
     ),
-    ("N_SYMBOL", "symbols of the target by name (module`symbol)"),
     (
         "N_TRACER",
         "uregs, ucaller or ustack in a clause that only runs in the tracer: BEGIN, END, ERROR, tick-..., profile-...",
@@ -53,7 +52,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ),
     (
         "N_VARIABLE",
-        "a built-in variable of D that is not there yet: args, errno, curthread, caller, ...",
+        "a built-in variable of D that is not there yet: errno, curthread, caller, ...",
     ),
 ];
 

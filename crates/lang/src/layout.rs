@@ -107,7 +107,7 @@ fn place(variables: &[Variable], limits: Limits) -> (Vec<u32>, u32) {
 /// Always a multiple of 8.
 pub fn value_bytes(value_type: &Type, limits: Limits) -> u32 {
     match value_type {
-        Type::Void | Type::Structure(_) | Type::Array { .. } => 0,
+        Type::Void | Type::Structure(_) | Type::Array { .. } | Type::Foreign(_) => 0,
         Type::Integer(_) | Type::Pointer(_) | Type::Bytes { size: None } => 8,
         Type::String => limits.string_bytes(),
         Type::Bytes { size: Some(size) } => round_up(*size),
@@ -224,7 +224,12 @@ fn value_field(value: &Expression, limits: Limits) -> (FieldKind, u32) {
         Type::String => (FieldKind::String, limits.string_bytes()),
         Type::Bytes { size: Some(size) } => (FieldKind::Bytes, *size),
         // Refused by the type checker for void and what is in memory; an address for bytes of unknown size.
-        Type::Pointer(_) | Type::Void | Type::Bytes { size: None } | Type::Structure(_) | Type::Array { .. } => (
+        Type::Pointer(_)
+        | Type::Void
+        | Type::Bytes { size: None }
+        | Type::Structure(_)
+        | Type::Array { .. }
+        | Type::Foreign(_) => (
             FieldKind::Integer(IntegerType {
                 bytes: 8,
                 signed: false,

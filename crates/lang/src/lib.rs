@@ -5,7 +5,8 @@
 //! ```
 //!
 //! [`compile`] is the whole front end. It knows no process and no machine: everything it needs from outside is the text
-//! and the values of the macro arguments ([`MacroValues`]).
+//! and the values of the macro arguments ([`MacroValues`]). What a text names of the traced program's types and variables
+//! it asks for ([`target`]).
 #![forbid(unsafe_code)]
 
 pub mod diagnostic;
@@ -23,15 +24,18 @@ pub mod program;
 pub mod resolve;
 pub mod source;
 pub mod syntax;
+pub mod target;
 pub mod types;
 
 pub use diagnostic::Diagnostic;
 pub use macros::MacroValues;
 pub use program::{ProbeDescription, Program};
 pub use source::{Source, Span};
+pub use target::{NoTarget, Target};
 
 use lexer::MacroState;
 use std::collections::HashSet;
+use std::rc::Rc;
 
 /// The longest text of one source, in bytes. Longer ones are a mistake (a binary file, a log).
 const MAXIMUM_SOURCE_BYTES: usize = 16 << 20;
@@ -43,6 +47,20 @@ const MAXIMUM_SOURCE_BYTES: usize = 16 << 20;
 /// Everything found wrong, in the order of the text; at least one diagnostic. While the text has syntax errors, nothing
 /// else is looked for.
 pub fn compile(sources: &[Source], macros: &MacroValues) -> Result<Program, Vec<Diagnostic>> {
+    let none: Rc<dyn Target> = Rc::new(NoTarget);
+    compile_for(sources, macros, &none)
+}
+
+/// As [`compile`], for a program to trace whose types are asked for where the text names them.
+///
+/// # Errors
+///
+/// As [`compile`].
+pub fn compile_for(
+    sources: &[Source],
+    macros: &MacroValues,
+    target: &Rc<dyn Target>,
+) -> Result<Program, Vec<Diagnostic>> {
     let mut state = MacroState::new(macros);
     let mut types = HashSet::new();
     let mut items = Vec::new();
@@ -59,7 +77,7 @@ pub fn compile(sources: &[Source], macros: &MacroValues) -> Result<Program, Vec<
             diagnostics.push(Diagnostic::new("N_SOURCE_LENGTH", span, message));
             continue;
         }
-        let parsed = parser::parse(&source.text, index, &mut state, &mut types);
+        let parsed = parser::parse(&source.text, index, &mut state, &mut types, &**target);
         let may_be_empty = macros.empty || parsed.pragmas.iter().any(|pragma| pragma.name == "empty");
         if parsed.items.is_empty() && parsed.diagnostics.is_empty() && !may_be_empty {
             let span = Span {
@@ -77,7 +95,7 @@ pub fn compile(sources: &[Source], macros: &MacroValues) -> Result<Program, Vec<
     if !diagnostics.is_empty() {
         return Err(diagnostics);
     }
-    let program = resolve::resolve(&items, pragmas)?;
+    let program = resolve::resolve(&items, pragmas, target)?;
     if let Some((number, text)) = state.first_unused() {
         let message = format!("extraneous argument '{text}' (${number} is not used)");
         return Err(vec![Diagnostic::new("D_MACRO_UNUSED", Span::default(), message)]);

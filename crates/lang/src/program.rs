@@ -16,11 +16,12 @@
 //! | `action` | statements and what they record |
 //! | `expression`, `operator` | values and places |
 //! | `aggregation` | aggregating functions and keys |
-//! | `value_type`, `structure` | types |
+//! | `value_type`, `structure`, `foreign` | types |
 
 mod action;
 mod aggregation;
 mod expression;
+mod foreign;
 mod operator;
 mod structure;
 mod value_type;
@@ -28,8 +29,9 @@ mod value_type;
 pub use action::{KeyExpression, RecordAction, RecordKind, Statement};
 pub use aggregation::{AggregatingFunction, Aggregation, KeyType, SymbolKind};
 pub use expression::{Builtin, Expression, ExpressionKind, Function, Parameter, Place, Scope};
+pub use foreign::{Foreign, ForeignKind};
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
-pub use structure::{Bits, Body, Declared, Found, Member, Structure, alignment_of, size_of};
+pub use structure::{Bits, Body, Declared, Found, Member, Source as StructureSource, Structure, alignment_of, size_of};
 pub use value_type::{IntegerType, Type};
 
 use crate::source::Span;

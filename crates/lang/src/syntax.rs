@@ -359,5 +359,10 @@ pub enum BaseType {
         members: Option<Vec<MemberDeclaration>>,
     },
     /// `enum tag`, with its enumerators where they are given.
-    Enumeration(Vec<(String, Option<Node>, Span)>),
+    Enumeration {
+        /// Its tag; may be empty.
+        tag: String,
+        /// Its enumerators; none in `enum tag` alone.
+        enumerators: Vec<(String, Option<Node>, Span)>,
+    },
 }

@@ -44,6 +44,7 @@ pub fn name(of: &Type) -> String {
         Type::Bytes { size: Some(size) } => format!("bytes[{size}]"),
         Type::Bytes { size: None } => "bytes[]".to_owned(),
         Type::Structure(structure) => structure.name().to_owned(),
+        Type::Foreign(foreign) => foreign.name().to_owned(),
         Type::Array { of, count } => {
             // The dimensions stand in the order of the declaration.
             let (mut element, mut dimensions) = (of.as_ref(), format!("[{count}]"));

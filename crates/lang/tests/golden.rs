@@ -4,13 +4,16 @@
 //! program's dump or the diagnostics. `BLESS=1 cargo test -p nanoprobe-lang` writes the `.out` files anew.
 //!
 //! Every script is compiled with `$target` 1234, `$pid` 99, `$1` and so on from lines `/* argument: TEXT */`, and is
-//! divided into several sources at lines `/* source */`.
+//! divided into several sources at lines `/* source */`. One that begins with `/* typed target */` is compiled for a program
+//! whose types are known (`typed_target`).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
+mod typed_target;
 
-use nanoprobe_lang::{MacroValues, Source, compile, dump};
+use nanoprobe_lang::{MacroValues, NoTarget, Source, Target, compile_for, dump};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 fn scripts() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
@@ -55,7 +58,12 @@ fn output(text: &str) -> (String, Option<&'static str>) {
             )
         })
         .collect();
-    match compile(&sources, &macros(text)) {
+    let target: Rc<dyn Target> = if text.starts_with("/* typed target */") {
+        Rc::new(typed_target::Typed::default())
+    } else {
+        Rc::new(NoTarget)
+    };
+    match compile_for(&sources, &macros(text), &target) {
         Ok(program) => {
             common::check(&program);
             (dump::dump(&program), None)

@@ -1,10 +1,11 @@
 //! From the command line's texts to a program, with diagnostics that show the line.
 
 use std::io::{IsTerminal as _, Write as _};
+use std::rc::Rc;
 
 use ariadne::{Config, Label, Report, ReportKind};
 use nanoprobe_lang::options::{Encoding, Options};
-use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source};
+use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source, Target};
 
 use crate::arguments::{Arguments, ProgramText};
 use crate::output::message;
@@ -36,8 +37,13 @@ pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
 }
 
 /// Compiles, or prints what is wrong.
-pub fn program(sources: &[Source], macros: &MacroValues) -> Option<Program> {
-    match nanoprobe_lang::compile(sources, macros) {
+pub fn program(sources: &[Source], macros: &MacroValues, target: &Rc<dyn Target>) -> Option<Program> {
+    shown(sources, nanoprobe_lang::compile_for(sources, macros, target))
+}
+
+/// The program, or nothing after printing what is wrong.
+pub fn shown(sources: &[Source], compiled: Result<Program, Vec<Diagnostic>>) -> Option<Program> {
+    match compiled {
         Ok(program) => Some(program),
         Err(diagnostics) => {
             for diagnostic in &diagnostics {

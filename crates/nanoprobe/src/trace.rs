@@ -1,16 +1,18 @@
 //! A tracing session on the command line.
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use nanoprobe_export::{AggregateTable, Event, Json, Printer};
 use nanoprobe_lang::interpret::FaultKind;
 use nanoprobe_lang::options::Options;
-use nanoprobe_lang::{MacroValues, Source};
-use nanoprobe_session::{Choice, Losses, Output, Session};
-use nanoprobe_target::{Exit, Pauses};
+use nanoprobe_lang::{MacroValues, Source, Target};
+use nanoprobe_session::{Choice, Losses, Output, Session, SessionError, TracedProgram};
+use nanoprobe_target::{Exit, Pauses, Process};
 
 use crate::arguments::{Arguments, ProgramText};
 use crate::cost::hits;
@@ -51,7 +53,16 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     if arguments.command.is_some() {
         macros.target = Some(0);
     }
-    let Some(mut program) = compile::program(&sources, &macros) else {
+    let choice = match (&arguments.command, arguments.pid) {
+        (Some(command), _) => Choice::Command(split(command).map_err(anyhow::Error::msg)?),
+        (None, Some(pid)) => Choice::Process(pid),
+        (None, None) => Choice::Named,
+    };
+    // Both live as long as the session: the types of what is compiled read on from them.
+    let traced = Rc::new(TracedProgram::new(choice.clone()));
+    let target: Rc<dyn Target> = traced.clone();
+    let started: OnceCell<Rc<dyn Target>> = OnceCell::new();
+    let Some(mut program) = compile::program(&sources, &macros, &target) else {
         return Ok(1);
     };
     if arguments.listing {
@@ -59,15 +70,15 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     }
     let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
     let is_limited = options.max_cost.is_some();
-    let with_hits = |macros: &MacroValues| {
+    let with_hits = |macros: &MacroValues, target: &Rc<dyn Target>| {
         if is_limited {
-            hits::compile(&sources, macros)
+            hits::compile(&sources, macros, target)
         } else {
-            nanoprobe_lang::compile(&sources, macros)
+            nanoprobe_lang::compile_for(&sources, macros, target)
         }
     };
     if is_limited {
-        program = with_hits(&macros)
+        program = with_hits(&macros, &target)
             .map_err(|_| anyhow::Error::msg("maxcost: the hits of these probes cannot be counted"))?;
     }
     if arguments.list {
@@ -87,15 +98,11 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
         message("--flamegraph draws counts and sums by stacks, and there are none: @[ustack()] = count();");
         return Ok(2);
     }
-    let choice = match (&arguments.command, arguments.pid) {
-        (Some(command), _) => Choice::Command(split(command).map_err(anyhow::Error::msg)?),
-        (None, Some(pid)) => Choice::Process(pid),
-        (None, None) => Choice::Named,
-    };
-    let compile = |pid: i64| {
+    let compile = |process: &Process| {
         let mut macros = macros.clone();
-        macros.target = Some(pid);
-        with_hits(&macros).unwrap_or_default()
+        macros.target = Some(i64::from(process.pid()));
+        let target = started.get_or_init(|| Rc::new(traced.started(process)));
+        compile::shown(&sources, with_hits(&macros, target)).ok_or(SessionError::Program)
     };
     let mut session = Session::open(program, options.clone(), choice, &compile)?;
     if arguments.list {
@@ -153,8 +160,7 @@ impl<'a> Trace<'a> {
     fn run(&mut self, session: &mut Session) -> Result<u8, anyhow::Error> {
         let program = session.program().clone();
         let mut printer = printer(&program, self.options).with_json(self.arguments.json);
-        self.out
-            .set_target(session.process().map(nanoprobe_target::Process::pid));
+        self.out.set_target(session.process().map(Process::pid));
         let begun = session.begin()?;
         self.verbose(format_args!(
             "attach {:.1} ms, {}, {} sites",

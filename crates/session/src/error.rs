@@ -35,6 +35,10 @@ pub enum SessionError {
     /// A description that means no instruction.
     #[error(transparent)]
     Name(#[from] crate::names::NameError),
+    /// The program does not compile for the process that was started, though it did for its file: the caller has said
+    /// what is wrong.
+    #[error("the program does not compile for the process that was started")]
+    Program,
     /// A clause cannot be enabled.
     #[error(transparent)]
     Enable(#[from] crate::enable::EnableError),

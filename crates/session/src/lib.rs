@@ -39,6 +39,7 @@ pub mod shims;
 mod signals;
 mod space;
 mod together;
+mod types;
 mod unwinding;
 mod world;
 
@@ -54,3 +55,4 @@ pub use placement::{Patch, Placement, Refused, RefusedBecause, origins_of, witho
 pub use probes::{Place, Probe, ProbeIndex, Spot};
 pub use returns::ReturnRefusal;
 pub use session::{Begun, Choice, Output, Session};
+pub use types::TracedProgram;

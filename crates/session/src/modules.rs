@@ -48,6 +48,11 @@ impl Modules {
         &self.list
     }
 
+    /// The modules, in the order in which they were found.
+    pub fn into_list(self) -> Vec<Module> {
+        self.list
+    }
+
     /// Whether a module is mapped now.
     pub fn is_loaded(&self, index: usize) -> bool {
         self.extents.get(index).is_some_and(|extent| extent.loaded)

@@ -259,7 +259,7 @@ impl ProbeList {
                 let Some(function_name) = matching_name(symbol, &description.function) else {
                     continue;
                 };
-                labels.function = function_name.into();
+                labels.function = (&*function_name).into();
                 self.match_function(&name, &candidate, function, &labels, &mut matched);
             }
         }
@@ -510,10 +510,21 @@ pub fn named_process<'a>(mut descriptions: impl Iterator<Item = &'a ProbeDescrip
     descriptions.find_map(|description| description.provider.strip_prefix("pid")?.parse().ok())
 }
 
-fn matching_name<'a>(function: &'a Function, pattern: &str) -> Option<&'a str> {
-    function
+/// The name by which a function answers to a pattern.
+///
+/// A name of C++ or Rust that does not match as the linker has it may match as the source has it: `ns::area`, or
+/// `ns::area(int)` with its parameters. A description cannot spell `::`; `ns*area` means it.
+pub fn matching_name<'a>(function: &'a Function, pattern: &str) -> Option<Cow<'a, str>> {
+    let plain = function
         .names()
-        .find(|name| pattern.is_empty() || glob::matches(pattern, name))
+        .find(|name| pattern.is_empty() || glob::matches(pattern, name));
+    if let Some(name) = plain {
+        return Some(Cow::Borrowed(name));
+    }
+    let demangled = function.names().find_map(nanoprobe_symbols::demangle)?;
+    let mut forms = [demangled.short, demangled.full].into_iter();
+    let found = forms.find(|name| glob::matches(pattern, name))?;
+    Some(Cow::Owned(found.into()))
 }
 
 #[cfg(test)]

@@ -188,12 +188,12 @@ impl Session {
     /// # Errors
     /// [`SessionError`]; a running target was not touched, a command that was started is ended.
     ///
-    /// `compile` yields the program for the process's number: that of a command is known only when it is started.
+    /// `compile` yields the program for the process: that of a command is known only when it is started.
     pub fn open(
         program: Program,
         options: Options,
         choice: Choice,
-        compile: &dyn Fn(i64) -> Program,
+        compile: &dyn Fn(&Process) -> Result<Program, SessionError>,
     ) -> Result<Session, SessionError> {
         let clock_start = clock::read();
         let limits = options.limits();
@@ -203,7 +203,7 @@ impl Session {
             Choice::Command(words) => {
                 let spawned = Process::spawn(&words, None)?;
                 spawned.process.set_kill_on_drop(true);
-                program = compile(i64::from(spawned.process.pid()));
+                program = compile(&spawned.process)?;
                 (Some(spawned.process), Some(spawned.stopped))
             }
             Choice::Named => {

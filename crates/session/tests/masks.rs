@@ -98,7 +98,7 @@ fn traced(masks: &mut Masks, said: &mut Vec<String>, text: &str, tactic: Option<
         tactic: tactic.map(str::to_owned),
         ..Options::default()
     };
-    let again = |_| compile(&sources, &macros).unwrap();
+    let again = |_: &_| Ok(compile(&sources, &macros).unwrap());
     let mut session = Session::open(program, options, Choice::Process(pid), &again).unwrap();
     session.begin().unwrap();
     assert!(session.refused().is_empty(), "{:?}", session.refused());

@@ -203,8 +203,9 @@ impl Target {
             stop,
             ..Options::default()
         };
-        let again = |_| compile(&sources, &macros).unwrap();
-        let mut session = Session::open(again(0), options, Choice::Process(self.pid()), &again).unwrap();
+        let program = compile(&sources, &macros).unwrap();
+        let again = |_: &_| Ok(compile(&sources, &macros).unwrap());
+        let mut session = Session::open(program, options, Choice::Process(self.pid()), &again).unwrap();
         session.begin().unwrap();
         if let Some(tactic) = tactic {
             let fits = |patch: &&Patch| patch.tactic.name() == tactic && !patch.sites.is_empty();

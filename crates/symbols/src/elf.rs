@@ -184,6 +184,11 @@ impl Elf {
         ranges
     }
 
+    /// The whole file, to be kept.
+    pub fn image(&self) -> ImageBytes {
+        self.bytes.clone()
+    }
+
     /// The whole file.
     pub fn data(&self) -> &[u8] {
         (*self.bytes).as_ref()

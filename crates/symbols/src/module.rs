@@ -224,6 +224,11 @@ impl Module {
         &self.functions.list
     }
 
+    /// The file's bytes.
+    pub fn image(&self) -> ImageBytes {
+        self.elf.image()
+    }
+
     /// Whether all functions have names: there is a .symtab, its own or a debug file's. Else only the exported ones do.
     pub fn has_full_symbols(&self) -> bool {
         self.full_symbols

@@ -113,9 +113,15 @@ impl Emitter<'_, '_> {
             }
             (_, Type::Integer(to)) => Ok(self.normalise(value, *to)),
             // An address; bytes may also become a pointer to what they hold.
-            (_, Type::Pointer(_) | Type::Bytes { .. } | Type::Void | Type::Structure(_) | Type::Array { .. }) => {
-                Ok(value)
-            }
+            (
+                _,
+                Type::Pointer(_)
+                | Type::Bytes { .. }
+                | Type::Void
+                | Type::Structure(_)
+                | Type::Array { .. }
+                | Type::Foreign(_),
+            ) => Ok(value),
         }
     }
 }

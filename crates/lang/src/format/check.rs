@@ -166,7 +166,7 @@ impl Argument {
             Type::String => Argument::String,
             Type::Bytes { size: Some(_) } => Argument::Bytes,
             Type::Pointer(_) | Type::Bytes { size: None } => Argument::Pointer,
-            Type::Void | Type::Structure(_) | Type::Array { .. } => Argument::Other,
+            Type::Void | Type::Structure(_) | Type::Array { .. } | Type::Foreign(_) => Argument::Other,
         }
     }
 

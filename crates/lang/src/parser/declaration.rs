@@ -174,6 +174,48 @@ impl Parser<'_> {
         types::named(word).is_some() || self.types.contains(word)
     }
 
+    /// Whether the traced program has a type of this name. Asked only where an identifier can be nothing else.
+    pub(super) fn is_foreign_type(&self, word: &str) -> bool {
+        self.target.named(word).is_ok()
+    }
+
+    /// Whether what follows an opening parenthesis is a cast to a type that only the traced program has. The parentheses
+    /// hold a name and stars, or a name with an operand behind, which is no expression in D.
+    pub(super) fn at_foreign_cast(&mut self) -> Parse<bool> {
+        let start = self.peek()?;
+        let TokenKind::Identifier(name) = start.kind else {
+            return Ok(false);
+        };
+        self.take()?;
+        let mut stars = 0;
+        while self.accept("*")? {
+            stars += 1;
+        }
+        let closed = self.accept(")")?;
+        let operand = match self.peek()?.kind {
+            TokenKind::Identifier(_) | TokenKind::Integer(_) | TokenKind::String(_) => true,
+            TokenKind::Keyword(word) => matches!(word, "self" | "this" | "stringof" | "sizeof"),
+            _ => false,
+        };
+        self.peeked = None;
+        self.lexer.rewind(start.span);
+        Ok(closed && (stars > 0 || operand) && self.is_foreign_type(&name))
+    }
+
+    /// Whether what follows `sizeof (` is the name of a type of the traced program's, with stars or without.
+    pub(super) fn at_foreign_name(&mut self) -> Parse<bool> {
+        let start = self.peek()?;
+        let TokenKind::Identifier(name) = start.kind else {
+            return Ok(false);
+        };
+        self.take()?;
+        while self.accept("*")? {}
+        let closed = self.at(")")?;
+        self.peeked = None;
+        self.lexer.rewind(start.span);
+        Ok(closed && self.is_foreign_type(&name))
+    }
+
     /// Whether a type begins here.
     pub(super) fn at_type(&mut self) -> Parse<bool> {
         Ok(match self.peek()?.kind {
@@ -237,6 +279,9 @@ impl Parser<'_> {
                 }
                 _ if found.has_type() => break,
                 _ if found.any => break,
+                TokenKind::Identifier(name) if self.is_foreign_type(&name) => {
+                    found.base = Some(BaseType::Named(name));
+                }
                 TokenKind::Identifier(name) => {
                     return Err(Diagnostic::new(
                         "D_TYPE_ERR",
@@ -321,14 +366,14 @@ impl Parser<'_> {
 
     fn enumeration(&mut self) -> Parse<BaseType> {
         self.take()?;
-        let mut tagged = false;
-        if let TokenKind::Identifier(_) = self.peek()?.kind {
+        let mut tag = String::new();
+        if let TokenKind::Identifier(name) = self.peek()?.kind {
             self.take()?;
-            tagged = true;
+            tag = name;
         }
         let mut enumerators = Vec::new();
-        if tagged && !self.at("{")? {
-            return Ok(BaseType::Enumeration(enumerators));
+        if !tag.is_empty() && !self.at("{")? {
+            return Ok(BaseType::Enumeration { tag, enumerators });
         }
         self.expect("{", "after `enum`")?;
         loop {
@@ -344,7 +389,7 @@ impl Parser<'_> {
             }
         }
         self.expect("}", "after the enumerators")?;
-        Ok(BaseType::Enumeration(enumerators))
+        Ok(BaseType::Enumeration { tag, enumerators })
     }
 
     /// `*` and names and `[ ]` and `( )`; `named`: there must be a name, else there must be none.

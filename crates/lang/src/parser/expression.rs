@@ -168,7 +168,7 @@ impl Parser<'_> {
             let operator = match mark {
                 "(" => {
                     parser.take()?;
-                    if !parser.at_type()? {
+                    if !parser.at_type()? && !parser.at_foreign_cast()? {
                         return parser.parenthesised(token.span);
                     }
                     let to = parser.type_name()?;
@@ -226,7 +226,7 @@ impl Parser<'_> {
                 self.take()?;
                 if self.at("(")? {
                     let open = self.take()?.span;
-                    if self.at_type()? {
+                    if self.at_type()? || self.at_foreign_name()? {
                         let of = self.type_name()?;
                         let end = self.expect(")", "after the type of sizeof")?;
                         return self.node(NodeKind::SizeofType(of), token.span.to(end));

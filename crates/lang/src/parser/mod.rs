@@ -23,6 +23,7 @@ use crate::probes;
 use crate::program::Pragma;
 use crate::source::Span;
 use crate::syntax::{Clause, Item, Node, NodeKind};
+use crate::target::Target;
 use std::collections::HashSet;
 
 /// The most levels of nesting in expressions, types and statements. Each level costs the stack of several functions.
@@ -45,11 +46,19 @@ pub struct Parsed {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Parses one source. `types` are the names of typedefs: those of earlier sources, and then also of this one.
-pub fn parse(text: &str, source: u32, macros: &mut MacroState, types: &mut HashSet<String>) -> Parsed {
+/// Parses one source. `types` are the names of typedefs: those of earlier sources, and then also of this one. Where a name
+/// must be that of a type, and is none of these, `target` is asked.
+pub fn parse(
+    text: &str,
+    source: u32,
+    macros: &mut MacroState,
+    types: &mut HashSet<String>,
+    target: &dyn Target,
+) -> Parsed {
     let mut parser = Parser {
         lexer: Lexer::new(text, source, macros),
         types,
+        target,
         peeked: None,
         last: Span {
             source,
@@ -82,6 +91,7 @@ type Parse<T> = Result<T, Diagnostic>;
 struct Parser<'a> {
     lexer: Lexer<'a>,
     types: &'a mut HashSet<String>,
+    target: &'a dyn Target,
     peeked: Option<(Mode, Token)>,
     /// The token taken last.
     last: Span,

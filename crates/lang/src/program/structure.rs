@@ -26,7 +26,16 @@ struct Definition {
     /// `struct tag`, or the keyword alone.
     name: String,
     body: OnceLock<Body>,
+    /// Of a structure of the traced program: finds out what it is made of when somebody asks. It asks no structure itself.
+    source: Option<Source>,
 }
+
+/// Yields what a structure is made of, or nothing where that is not known.
+pub type Source = Box<dyn Fn() -> Option<Body> + Send + Sync>;
+
+/// How deep members without names are looked into, and how many of them: the types of a damaged program may go in circles.
+const NESTING_MAX: u32 = 32;
+const NAMELESS_MAX: u32 = 4096;
 
 /// What a structure is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +99,17 @@ impl Structure {
         Structure(Arc::new(Definition {
             name,
             body: OnceLock::new(),
+            source: None,
+        }))
+    }
+
+    /// A structure of the traced program: what it is made of is asked for when it is needed.
+    #[must_use]
+    pub fn foreign(name: String, source: Source) -> Structure {
+        Structure(Arc::new(Definition {
+            name,
+            body: OnceLock::new(),
+            source: Some(source),
         }))
     }
 
@@ -102,17 +122,28 @@ impl Structure {
     /// What it is made of, when that is known.
     #[must_use]
     pub fn body(&self) -> Option<&Body> {
+        if let (None, Some(source)) = (self.0.body.get(), &self.0.source)
+            && let Some(body) = source()
+        {
+            // Another thread may have been quicker, with the same.
+            let _known = self.0.body.set(body);
+        }
         self.0.body.get()
     }
 
     /// Lays the members out; yields whether they were not known before. `union`: all at the start.
     pub fn define(&self, declared: Vec<Declared>, union: bool) -> bool {
-        self.0.body.set(laid_out(declared, union)).is_ok()
+        self.body().is_none() && self.0.body.set(laid_out(declared, union)).is_ok()
     }
 
     /// A member by its name.
     #[must_use]
     pub fn member(&self, name: &str) -> Option<Found> {
+        let mut left = NAMELESS_MAX;
+        self.member_within(name, NESTING_MAX, &mut left)
+    }
+
+    fn member_within(&self, name: &str, depth: u32, left: &mut u32) -> Option<Found> {
         let body = self.body()?;
         if let Some(member) = body.members.iter().find(|member| member.name == name) {
             return Some(Found {
@@ -128,9 +159,10 @@ impl Structure {
                 let Type::Structure(inner) = &member.member_type else {
                     return None;
                 };
-                let found = inner.member(name)?;
+                *left = left.checked_sub(1)?;
+                let found = inner.member_within(name, depth.checked_sub(1)?, left)?;
                 Some(Found {
-                    offset: found.offset + member.offset,
+                    offset: found.offset.wrapping_add(member.offset),
                     ..found
                 })
             })
@@ -195,6 +227,7 @@ pub fn size_of(of: &Type) -> Option<u64> {
         Type::Bytes { size } => size.map(u64::from),
         Type::Structure(structure) => structure.body().map(|body| body.bytes),
         Type::Array { of, count } => size_of(of)?.checked_mul(u64::from(*count)),
+        Type::Foreign(foreign) => Some(foreign.bytes()),
         Type::Void | Type::String => None,
     }
 }
@@ -206,6 +239,8 @@ pub fn alignment_of(of: &Type) -> u64 {
         Type::Structure(structure) => structure.body().map_or(1, |body| body.alignment),
         Type::Array { of, .. } => alignment_of(of),
         Type::Bytes { .. } => 1,
+        Type::Foreign(foreign) if foreign.bytes().is_power_of_two() => foreign.bytes().min(16),
+        Type::Foreign(_) => 1,
         _ => size_of(of).unwrap_or(1),
     }
 }

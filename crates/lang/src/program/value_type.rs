@@ -1,6 +1,6 @@
 //! The types of values.
 
-use super::Structure;
+use super::{Foreign, Structure};
 
 /// A type of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,6 +37,8 @@ pub enum Type {
         /// How many.
         count: u32,
     },
+    /// A type of the traced program that is none of these; as [`Type::Structure`].
+    Foreign(Foreign),
 }
 
 impl Type {

@@ -169,7 +169,7 @@ impl Resolver {
             if aggregations::named(node).is_some() {
                 return refused("an aggregation has no value to print: printa( ) prints aggregations");
             }
-            let value = self.operand(node)?;
+            let value = super::memory::placed(self.operand(node)?)?;
             match value.value_type {
                 Type::Void => return refused("a void expression has no value to print"),
                 Type::Structure(_) => return refused("a structure has no conversion: print( ) prints structures"),
@@ -195,7 +195,7 @@ impl Resolver {
             let message = "print( ) may not be applied to a void expression";
             return Err(Diagnostic::new("D_PRINT_VOID", node.span, message));
         }
-        let whole = self.operand(node)?;
+        let whole = super::memory::placed(self.operand(node)?)?;
         let shown = whole.value_type.clone();
         let value = super::memory::bytes_of(whole);
         match value.value_type {

@@ -96,12 +96,13 @@ impl Resolver {
             let address = self.address(name, arguments, 0)?;
             return Ok((KeyExpression::Value(address), KeyType::Symbol(kind), node.span));
         }
-        let found = self.operand(node)?;
+        let found = super::memory::placed(self.operand(node)?)?;
         // An array of characters is its text; the address of another would be none of the program's data.
         let value = match &found.value_type {
             Type::Array { of, .. } if types::size_of(of) == Some(1) && !matches!(of.as_ref(), Type::Structure(_)) => {
                 convert::to_string(super::memory::decayed(found))
             }
+            Type::Foreign(_) => super::memory::readable(super::memory::decayed(found))?,
             _ => found,
         };
         let (value, key_type) = match value.value_type {

@@ -27,7 +27,8 @@ impl Resolver {
         let (value, (place, to)) = match target {
             Some(target) => {
                 self.check_assignable(&target)?;
-                let value = super::memory::decayed(self.operand(right)?);
+                let value =
+                    super::memory::readable(super::memory::decayed(super::memory::placed(self.operand(right)?)?))?;
                 let place = self.place_or_new(&target, &value.value_type)?;
                 if matches!(place.1, Type::Bytes { .. }) {
                     return self.assign_whole(place.0, value, span);

@@ -197,6 +197,23 @@ pub(super) fn load(address: Expression, of: &Type, span: Span) -> Expression {
     cast(loaded, of.clone())
 }
 
+/// The lowest bytes of a word as a value of an integer's, pointer's or enumeration's type.
+pub(super) fn of_word(word: Expression, of: &Type, span: Span) -> Resolve<Expression> {
+    let value = match of {
+        Type::Integer(integer) => to_integer(word, *integer),
+        Type::Pointer(_) => cast(to_address(word), of.clone()),
+        Type::Foreign(foreign) if foreign.integer().is_some() => {
+            let integer = foreign.integer().unwrap_or(constant::LONG);
+            super::foreign::of_enumeration(to_integer(word, integer), foreign)
+        }
+        _ => {
+            let message = format!("a value of type {} cannot be read", types::name(of));
+            return Err(Diagnostic::new("D_ARGS_TYPE", span, message));
+        }
+    };
+    Ok(Expression { span, ..value })
+}
+
 /// The address that was copied from, when `address` is that of a copy of constant size that holds the whole value.
 fn without_copyin(address: Expression, of: &Type) -> Expression {
     let wanted = types::size_of(of).unwrap_or(u64::MAX);

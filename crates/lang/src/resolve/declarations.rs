@@ -36,7 +36,7 @@ impl Resolver {
         };
         let base = self.base(&declaration.base, declaration.span)?;
         let declares = match &declaration.base {
-            BaseType::Enumeration(_) => true,
+            BaseType::Enumeration { .. } => true,
             BaseType::Aggregate { tag, .. } => !tag.is_empty(),
             _ => false,
         };
@@ -278,13 +278,12 @@ impl Resolver {
                 .map(Type::Structure),
             BaseType::Named(name) => match self.types.get(name).cloned().or_else(|| types::named(name)) {
                 Some(found) => Ok(found),
-                None => Err(Diagnostic::new(
-                    "D_TYPE_ERR",
-                    span,
-                    format!("the type `{name}` is not known"),
-                )),
+                None => self.foreign_type(name, span),
             },
-            BaseType::Enumeration(enumerators) => {
+            BaseType::Enumeration { tag, enumerators } => {
+                if enumerators.is_empty() && !self.later.defines(&format!("enum {tag}")) {
+                    return Ok(self.foreign_enumeration(tag));
+                }
                 self.enumerators(enumerators)?;
                 Ok(Type::I32)
             }

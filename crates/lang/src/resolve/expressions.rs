@@ -63,12 +63,18 @@ impl Resolver {
                     let message = format!("invalid cast expression: translated data to \"{}\"", types::name(&to));
                     return Err(Diagnostic::new("D_CAST_INVAL", span, message));
                 }
-                let operand = self.operand(operand)?;
+                let operand = super::memory::placed(self.operand(operand)?)?;
                 // What has the type already stays where it lies.
                 if super::memory::is_aggregate(&to) && operand.value_type == to {
                     return Ok(operand);
                 }
-                let operand = super::memory::decayed(operand);
+                let operand = super::memory::readable(super::memory::decayed(operand))?;
+                if let Type::Foreign(foreign) = &to
+                    && let Some(integer) = foreign.integer()
+                {
+                    let value = convert::explicit(operand, &Type::Integer(integer), span)?;
+                    return Ok(super::foreign::of_enumeration(value, foreign));
+                }
                 convert::explicit(operand, &to, span)
             }
             NodeKind::SizeofType(of) => {
@@ -146,8 +152,13 @@ impl Resolver {
             });
         }
         if name.contains('`') {
-            return Err(unsupported("N_SYMBOL", &format!("the symbol {name}"), span)
-                .with_help("variables of the target can be read by address: *(int *)0x..."));
+            return self.symbol(name, span);
+        }
+        if name == "args" {
+            return Err(
+                Diagnostic::new("D_IDENT_BADREF", span, "array 'args' may not be referenced as scalar")
+                    .with_help("args[0], args[1], ..."),
+            );
         }
         if name == "uregs" {
             return Err(
@@ -163,7 +174,15 @@ impl Resolver {
             )
             .with_help(format!("call it: {name}(...)")));
         }
-        self.variable_of(node)
+        // A name that nothing else explains may be an enumerator of the program's.
+        let unknown = match self.variable_of(node) {
+            Err(unknown) if unknown.tag == "D_IDENT_UNDEF" => unknown,
+            found => return found,
+        };
+        match self.target().ok().and_then(|target| target.enumerator(name)) {
+            Some(value) => Ok(literal(IntegerLiteral::decimal(value), span)),
+            None => Err(unknown),
+        }
     }
 
     fn variable_of(&mut self, node: &Node) -> Resolve<Expression> {
@@ -195,7 +214,9 @@ impl Resolver {
             }
             NodeKind::Identifier(name) if self.known(Scope::Global, name).is_none() => match name.as_str() {
                 "uregs" => return self.register(indices, span),
-                "args" | "vmregs" | "fds" => {
+                "args" => return self.typed_argument(indices, span),
+                _ if name.contains('`') => {}
+                "vmregs" | "fds" => {
                     self.identifier(name, base)?;
                 }
                 _ if names::builtin(name).is_none() && !self.inlines.contains_key(name) => {

@@ -1,24 +1,51 @@
 //! What is assigned where: only to say, of a use before the first assignment, that there is a later one.
 
 use crate::source::Span;
-use crate::syntax::{Item, LocalScope, Node, NodeKind, Statement};
-use std::collections::HashMap;
+use crate::syntax::{BaseType, Item, LocalScope, Node, NodeKind, Statement};
+use std::collections::{HashMap, HashSet};
 
 /// The first assignment to each variable (`x`, `self->x`, `this->x`) and aggregation (`@a`).
 #[derive(Debug, Default)]
 pub(super) struct Later {
     first: HashMap<String, Span>,
+    /// `struct tag`, `enum tag` of the types whose definitions are in the text.
+    defined: HashSet<String>,
 }
 
 impl Later {
     pub(super) fn of(items: &[Item]) -> Later {
         let mut later = Later::default();
         for item in items {
-            if let Item::Clause(clause) = item {
-                later.statements(&clause.body);
+            match item {
+                Item::Clause(clause) => later.statements(&clause.body),
+                Item::Declaration(declaration) => later.definition(&declaration.base),
+                Item::Inline(inline) => later.definition(&inline.base),
+                Item::Translator(_) | Item::Unsupported { .. } => {}
             }
         }
         later
+    }
+
+    /// Whether the text defines `struct tag`, `union tag`, `enum tag`.
+    pub(super) fn defines(&self, name: &str) -> bool {
+        self.defined.contains(name)
+    }
+
+    fn definition(&mut self, base: &BaseType) {
+        match base {
+            BaseType::Aggregate {
+                keyword,
+                tag,
+                members: Some(members),
+            } => {
+                self.defined.insert(format!("{keyword} {tag}"));
+                members.iter().for_each(|member| self.definition(&member.base));
+            }
+            BaseType::Enumeration { tag, enumerators } if !enumerators.is_empty() => {
+                self.defined.insert(format!("enum {tag}"));
+            }
+            _ => {}
+        }
     }
 
     pub(super) fn first(&self, name: &str) -> Option<Span> {

@@ -13,25 +13,31 @@
 use super::structures::find_member;
 use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
-use crate::program::{BinaryOperator, Bits, Expression, ExpressionKind, Function, IntegerType, Place, Type, size_of};
+use crate::program::{
+    BinaryOperator, Bits, Builtin, Expression, ExpressionKind, Function, IntegerType, Place, Type, size_of,
+};
 use crate::source::Span;
 use crate::syntax::Node;
 use crate::types;
 
 /// Whether a type is that of something in memory.
 pub(super) fn is_aggregate(of: &Type) -> bool {
-    matches!(of, Type::Structure(_) | Type::Array { .. })
+    match of {
+        Type::Structure(_) | Type::Array { .. } => true,
+        Type::Foreign(foreign) => foreign.integer().is_none(),
+        _ => false,
+    }
 }
 
 impl Resolver {
     /// The value of an expression; an array becomes the address of its first element.
     pub(super) fn expression(&mut self, node: &Node) -> Resolve<Expression> {
-        Ok(decayed(self.operand(node)?))
+        readable(decayed(placed(self.operand(node)?)?))
     }
 
     /// The value of an expression; a structure or an array becomes its bytes.
     pub(super) fn bytes(&mut self, node: &Node) -> Resolve<Expression> {
-        let found = self.operand(node)?;
+        let found = placed(self.operand(node)?)?;
         Ok(bytes_of(found))
     }
 
@@ -39,7 +45,7 @@ impl Resolver {
     pub(super) fn member(&mut self, base: &Node, name: &str, arrow: bool, span: Span) -> Resolve<Expression> {
         Ok(match self.member_in_unit(base, name, arrow, span)? {
             (part, None) => part,
-            (unit, Some(bits)) => extract(unit, bits, span),
+            (unit, Some(bits)) => extract(decayed(unit), bits, span),
         })
     }
 
@@ -93,7 +99,7 @@ impl Resolver {
                 ),
             ));
         };
-        let found = find_member(structure, name, span)?;
+        let found = find_member(structure, name, span).map_err(|error| self.with_reason(error, structure))?;
         let base = if pointed {
             in_memory(convert::to_address(base), whole.clone(), span)
         } else {
@@ -147,7 +153,39 @@ pub(super) fn decayed(found: Expression) -> Expression {
             let to = Type::Pointer(Some(of.clone()));
             convert::cast(address_of(found), to)
         }
+        Type::Foreign(foreign) => match foreign.integer() {
+            Some(integer) => Expression {
+                value_type: Type::Integer(integer),
+                ..found
+            },
+            None => found,
+        },
         _ => found,
+    }
+}
+
+/// Refuses what has no place as a whole: a structure in registers.
+pub(super) fn placed(found: Expression) -> Resolve<Expression> {
+    if matches!(found.kind, ExpressionKind::Builtin(_)) && is_aggregate(&found.value_type) {
+        let message = format!(
+            "this {} lies in registers: name its members",
+            types::name(&found.value_type)
+        );
+        return Err(Diagnostic::new("D_ARGS_TYPE", found.span, message));
+    }
+    Ok(found)
+}
+
+/// Refuses what is no value: floating point, and what is known by its size only.
+pub(super) fn readable(found: Expression) -> Resolve<Expression> {
+    match &found.value_type {
+        Type::Foreign(_) => Err(super::expressions::unsupported(
+            "N_FLOAT",
+            &format!("computing with a {}", types::name(&found.value_type)),
+            found.span,
+        )
+        .with_help("print() shows it")),
+        _ => Ok(found),
     }
 }
 
@@ -168,9 +206,17 @@ fn part(whole: Expression, offset: Expression, of: &Type, span: Span) -> Resolve
             Ok(if is_aggregate(of) {
                 in_memory(address, of.clone(), span)
             } else {
-                convert::load(address, of, span)
+                super::foreign::at_address(address, of, span)?
             })
         }
+        ExpressionKind::Builtin(Builtin::Argument(first)) => match constant::value(&offset) {
+            Some(offset) => super::foreign::in_words(first, offset as u64, of, span),
+            None => Err(Diagnostic::new(
+                "D_ARR_BADREF",
+                span,
+                "an array in registers has constant indices only",
+            )),
+        },
         ExpressionKind::Variable(Place::Field {
             scope,
             variable,
@@ -178,11 +224,15 @@ fn part(whole: Expression, offset: Expression, of: &Type, span: Span) -> Resolve
             ..
         }) => {
             let offset = Box::new(add(*before, offset, span));
+            let held = match of {
+                Type::Foreign(foreign) => foreign.integer().map_or_else(|| of.clone(), Type::Integer),
+                _ => of.clone(),
+            };
             let place = Place::Field {
                 scope,
                 variable,
                 offset,
-                value_type: of.clone(),
+                value_type: held,
             };
             Ok(Expression {
                 kind: ExpressionKind::Variable(place),
@@ -199,7 +249,7 @@ fn part(whole: Expression, offset: Expression, of: &Type, span: Span) -> Resolve
 }
 
 /// The sum of an address, or an offset, and an offset, all `uint64_t`.
-fn add(left: Expression, right: Expression, span: Span) -> Expression {
+pub(super) fn add(left: Expression, right: Expression, span: Span) -> Expression {
     match (constant::value(&left), constant::value(&right)) {
         (_, Some(0)) => left,
         (Some(0), _) => right,
@@ -242,6 +292,7 @@ pub(super) fn address_of(whole: Expression) -> Expression {
 pub(super) fn bytes_of(whole: Expression) -> Expression {
     let span = whole.span;
     let size = match &whole.value_type {
+        Type::Foreign(foreign) if foreign.integer().is_some() => return decayed(whole),
         of if is_aggregate(of) => size_of(of).and_then(|size| u32::try_from(size).ok()),
         _ => return whole,
     };

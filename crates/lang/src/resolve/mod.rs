@@ -14,6 +14,7 @@
 //! | `variables` | places that can be read and assigned |
 //! | `structures`, `memory` | structures and arrays: their declarations; members and elements |
 //! | `translators` | `translator`, `xlate` |
+//! | `foreign` | `args[]`, types and variables of the traced program |
 //! | `constant`, `names` | folding; the names every program knows |
 //!
 //! Every function that resolves answers with the first thing wrong; the statements of a clause are resolved
@@ -29,6 +30,7 @@ mod convert;
 mod declarations;
 pub mod effects;
 mod expressions;
+mod foreign;
 mod later;
 mod memory;
 mod names;
@@ -42,11 +44,15 @@ mod variables;
 
 use crate::diagnostic::Diagnostic;
 use crate::options::Options;
-use crate::program::{AggregationId, Expression, Pragma, Program, Scope, Structure, Type, VariableId};
+use crate::program::{
+    AggregationId, Expression, Pragma, ProbeDescription, Program, Scope, Structure, Type, VariableId,
+};
 use crate::source::Span;
 use crate::syntax::Item;
+use crate::target::{Argument, NoTarget, Target, Unknown};
 use later::Later;
 use std::collections::HashMap;
+use std::rc::Rc;
 
 pub(crate) use aggregations::function_name;
 pub(crate) use operators::symbol;
@@ -57,9 +63,10 @@ type Resolve<T> = Result<T, Diagnostic>;
 ///
 /// # Errors
 /// Everything found wrong.
-pub fn resolve(items: &[Item], pragmas: Vec<Pragma>) -> Result<Program, Vec<Diagnostic>> {
+pub fn resolve(items: &[Item], pragmas: Vec<Pragma>, target: &Rc<dyn Target>) -> Result<Program, Vec<Diagnostic>> {
     let mut resolver = Resolver {
         later: Later::of(items),
+        program_traced: Some(target.clone()),
         ..Resolver::default()
     };
     resolver.pragmas(pragmas);
@@ -135,9 +142,21 @@ struct Resolver {
     later: Later,
     /// The clause at hand is carried out by the tracer, at every one of its probes.
     in_tracer: bool,
+    /// The probes of the clause at hand; none outside of clauses.
+    probes: Vec<ProbeDescription>,
+    /// Its `args[]`, once they were asked for.
+    arguments: Option<Result<Vec<Argument>, Unknown>>,
+    /// What knows the traced program.
+    program_traced: Option<Rc<dyn Target>>,
+    /// Why structures that were only named are not known.
+    unknown: HashMap<String, Unknown>,
 }
 
 impl Resolver {
+    fn target(&self) -> Result<Rc<dyn Target>, Unknown> {
+        Ok(self.program_traced.clone().unwrap_or_else(|| Rc::new(NoTarget)))
+    }
+
     fn note(&mut self, result: Resolve<()>) {
         if let Err(diagnostic) = result {
             self.diagnostics.push(diagnostic);

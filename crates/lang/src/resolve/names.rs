@@ -40,7 +40,6 @@ pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
 /// Variables of D that are not there yet, with what to use instead.
 pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
     Some(match name {
-        "args" => "use arg0 .. arg9, with casts",
         "errno" => "at a return probe, arg1 is the value returned",
         "curthread" | "curpsinfo" | "curlwpsinfo" | "curcpu" => "use pid, tid, execname, uid, gid, cpu",
         "caller" => "use ucaller",

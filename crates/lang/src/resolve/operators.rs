@@ -73,8 +73,8 @@ impl Resolver {
         };
         match to {
             Type::Integer(_) | Type::Pointer(_) => Ok(convert::load(pointer, &to, span)),
-            Type::Structure(_) | Type::Array { .. } => {
-                Ok(super::memory::in_memory(convert::to_address(pointer), to, span))
+            Type::Structure(_) | Type::Array { .. } | Type::Foreign(_) => {
+                super::foreign::at_address(convert::to_address(pointer), &to, span)
             }
             other => Err(super::expressions::unsupported(
                 "N_LOAD",
@@ -101,6 +101,10 @@ impl Resolver {
         }
         let operand = self.operand(operand)?;
         let to = operand.value_type.clone();
+        if matches!(operand.kind, ExpressionKind::Builtin(_)) && super::memory::is_aggregate(&to) {
+            let message = "this lies in registers: it has no address";
+            return Err(Diagnostic::new("D_ADDROF_VAR", span, message));
+        }
         if super::memory::is_aggregate(&to) && matches!(operand.kind, ExpressionKind::Load(_)) {
             let address = super::memory::address_of(operand);
             return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));

@@ -15,6 +15,8 @@ impl Resolver {
             self.note(result);
         }
         self.in_tracer = clause.probes.iter().all(fires_in_tracer);
+        self.probes.clone_from(&clause.probes);
+        self.arguments = None;
         if clause
             .body
             .iter()

@@ -28,7 +28,8 @@ impl Resolver {
             format!("{keyword} {tag}")
         };
         let known = self.structures.get(&name).filter(|_| !tag.is_empty()).cloned();
-        let structure = known.unwrap_or_else(|| Structure::new(name.clone()));
+        let foreign = || self.foreign_structure(keyword, tag, &name);
+        let structure = known.or_else(foreign).unwrap_or_else(|| Structure::new(name.clone()));
         if !tag.is_empty() {
             self.structures.insert(name.clone(), structure.clone());
         }
@@ -211,7 +212,7 @@ impl Resolver {
                 ),
             ));
         };
-        let found = find_member(structure, member, span)?;
+        let found = find_member(structure, member, span).map_err(|error| self.with_reason(error, structure))?;
         if found.bits.is_some() {
             let message = format!("cannot take offset of a bit-field: {member}");
             return Err(Diagnostic::new("D_OFFSETOF_BITFIELD", span, message));

@@ -192,7 +192,10 @@ impl Resolver {
             .inlines
             .get(name)
             .is_some_and(|value| constant::wide_value(value).is_some());
-        let what = if names::builtin(name).is_some() || names::missing_variable(name).is_some() || name == "uregs" {
+        let what = if names::builtin(name).is_some()
+            || names::missing_variable(name).is_some()
+            || matches!(name, "uregs" | "args")
+        {
             "a built-in variable"
         } else if is_constant
             || self.enumerators.contains_key(name)

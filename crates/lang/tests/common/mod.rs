@@ -193,7 +193,7 @@ fn expression(program: &Program, of: &Expression) {
                 Type::Integer(_) | Type::Pointer(_) => assert!(!matches!(from, Type::String | Type::Void), "{of:?}"),
                 Type::String => assert!(!matches!(from, Type::Void), "{of:?}"),
                 Type::Void => {}
-                Type::Bytes { .. } | Type::Structure(_) | Type::Array { .. } => panic!("{of:?}"),
+                Type::Bytes { .. } | Type::Structure(_) | Type::Array { .. } | Type::Foreign(_) => panic!("{of:?}"),
             }
             expression(program, operand);
         }

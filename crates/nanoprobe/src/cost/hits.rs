@@ -2,11 +2,12 @@
 //! increment in the detour, at a fixed place for each probe, so it costs nothing that is seen.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::program::{AggregationId, ProbeDescription};
-use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source};
+use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source, Target};
 use nanoprobe_session::{Place, Probe, Session};
 
 /// Its aggregation, which is never printed.
@@ -51,14 +52,14 @@ fn text_of(probe: &ProbeDescription) -> String {
 ///
 /// # Errors
 /// The program's diagnostics.
-pub fn compile(sources: &[Source], macros: &MacroValues) -> Result<Program, Vec<Diagnostic>> {
-    let program = nanoprobe_lang::compile(sources, macros)?;
+pub fn compile(sources: &[Source], macros: &MacroValues, target: &Rc<dyn Target>) -> Result<Program, Vec<Diagnostic>> {
+    let program = nanoprobe_lang::compile_for(sources, macros, target)?;
     let Some(hits) = source(&program) else {
         return Ok(program);
     };
     let mut all = sources.to_vec();
     all.push(hits);
-    nanoprobe_lang::compile(&all, macros)
+    nanoprobe_lang::compile_for(&all, macros, target)
 }
 
 /// The aggregation of a program that was compiled so.
@@ -103,6 +104,10 @@ pub fn is_in_target(probe: &Probe) -> bool {
 mod tests {
     use super::*;
 
+    fn none() -> Rc<dyn Target> {
+        Rc::new(nanoprobe_lang::NoTarget)
+    }
+
     fn macros() -> MacroValues {
         MacroValues {
             target: Some(12),
@@ -114,7 +119,7 @@ mod tests {
     fn every_probe_of_the_target_is_counted_once() {
         let text = "pid$target:libc:mal*:entry, pid$target:::return { trace(1); } tick-1s { trace(2); }
                     pid$target:libc:mal*:entry { @a = count(); }";
-        let program = compile(&[Source::new("test", text)], &macros()).expect("a program");
+        let program = compile(&[Source::new("test", text)], &macros(), &none()).expect("a program");
         let last = program.clauses.last().expect("ours");
         let probes: Vec<String> = last.probes.iter().map(text_of).collect();
         assert_eq!(probes, ["pid12:libc:mal*:entry", "pid12:::return"]);
@@ -125,7 +130,7 @@ mod tests {
     #[test]
     fn a_program_without_a_target_stays_as_it_is() {
         let sources = [Source::new("test", "BEGIN { trace(1); }")];
-        let program = compile(&sources, &macros()).expect("a program");
+        let program = compile(&sources, &macros(), &none()).expect("a program");
         assert_eq!((program.clauses.len(), aggregation(&program)), (1, None));
     }
 }

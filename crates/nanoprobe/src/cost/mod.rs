@@ -16,9 +16,12 @@ pub mod model;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nanoprobe_session::{Choice, Session};
+use nanoprobe_lang::Target;
+use nanoprobe_session::{Choice, Session, TracedProgram};
+use nanoprobe_target::Process;
 
 use crate::arguments::Arguments;
 use crate::cost::budget::{Cost, thousands, word};
@@ -52,7 +55,8 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     };
     interrupt::install();
     let macros = trace::macro_values(arguments);
-    let Some(program) = compile::program(&sources, &macros) else {
+    let target: Rc<dyn Target> = Rc::new(TracedProgram::new(Choice::Process(pid)));
+    let Some(program) = compile::program(&sources, &macros, &target) else {
         return Ok(1);
     };
     let options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
@@ -61,14 +65,14 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
         return Ok(0);
     };
     // What the program would do where: only looked at, never begun.
-    let compile = |_: i64| program.clone();
+    let compile = |_: &Process| Ok(program.clone());
     let planned = Session::open(program.clone(), options.clone(), Choice::Process(pid), &compile)?;
     let work = work(&planned);
     drop(planned);
     // And how often: only the counts are placed.
     let counting = nanoprobe_lang::compile(&[counting], &macros)
         .map_err(|_| anyhow::Error::msg("the hits of these probes cannot be counted"))?;
-    let compile = |_: i64| counting.clone();
+    let compile = |_: &Process| Ok(counting.clone());
     let mut session = Session::open(counting.clone(), options.clone(), Choice::Process(pid), &compile)?;
     session.begin()?;
     let start = Instant::now();

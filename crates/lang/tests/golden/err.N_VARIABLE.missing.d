@@ -1,3 +1,2 @@
-BEGIN { trace(args[0]); }
 BEGIN { trace(errno); }
 BEGIN { trace(curthread); }

@@ -1,0 +1,82 @@
+//! Types of the traced program that D's own do not tell: enumerations with their names, floating point, and what is known
+//! by its size only.
+//!
+//! An enumeration is an integer as soon as a value of it is computed with; its names are there for `print()`. The others
+//! are no values: they have a place in structures, and bytes that can be printed.
+
+use std::sync::Arc;
+
+use super::IntegerType;
+
+/// See the module's description.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Foreign(Arc<Definition>);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Definition {
+    name: String,
+    kind: ForeignKind,
+}
+
+/// What a foreign type is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ForeignKind {
+    /// An enumeration.
+    Enumeration {
+        /// What its values are.
+        integer: IntegerType,
+        /// Its enumerators, in the order of the source.
+        names: Vec<(String, i64)>,
+    },
+    /// `float`, `double`, `long double`: so many bytes.
+    Floating(u32),
+    /// Something else of so many bytes.
+    Opaque(u32),
+}
+
+impl Foreign {
+    /// A type with its name as the source has it: `enum color`, `double`.
+    #[must_use]
+    pub fn new(name: String, kind: ForeignKind) -> Foreign {
+        Foreign(Arc::new(Definition { name, kind }))
+    }
+
+    /// `enum color`, `double`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> &ForeignKind {
+        &self.0.kind
+    }
+
+    /// The integers that its values are, when it is an enumeration.
+    #[must_use]
+    pub fn integer(&self) -> Option<IntegerType> {
+        match self.0.kind {
+            ForeignKind::Enumeration { integer, .. } => Some(integer),
+            _ => None,
+        }
+    }
+
+    /// The first enumerator with this value.
+    #[must_use]
+    pub fn enumerator(&self, value: i64) -> Option<&str> {
+        let ForeignKind::Enumeration { names, .. } = &self.0.kind else {
+            return None;
+        };
+        names.iter().find(|(_, of)| *of == value).map(|(name, _)| name.as_str())
+    }
+
+    /// Its size.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self.0.kind {
+            ForeignKind::Enumeration { integer, .. } => u64::from(integer.bytes),
+            ForeignKind::Floating(bytes) | ForeignKind::Opaque(bytes) => u64::from(bytes),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! What the traced program gives: `args[]`, its types by name, its variables, its enumerators.
+//!
+//! All of it comes by way of [`crate::target::Target`], when the text names it and at no other time. A structure by value
+//! is where the ABI has it: in memory it is an address as any other ([`super::memory`]); in registers it has no address, and
+//! a member of it is cut out of the word that holds it:
+//!
+//! ```text
+//! struct pair { int a; int b; long c; } by value     arg0 = b:a, arg1 = c
+//! args[0].b                                          (int)(arg0 >> 32)
+//! ```
+
+use super::memory::{in_memory, is_aggregate};
+use super::{Resolve, Resolver, constant, convert};
+use crate::diagnostic::Diagnostic;
+use crate::program::{
+    BinaryOperator, Builtin, Expression, ExpressionKind, Foreign, IntegerType, Structure, Type, size_of,
+};
+use crate::source::Span;
+use crate::syntax::Node;
+use crate::target::{Argument, ArgumentPlace, Unknown};
+use crate::types;
+
+/// `R_RSP` in `uregs[]`.
+const STACK_POINTER: i64 = 20;
+
+impl From<(Unknown, Span)> for Diagnostic {
+    fn from((unknown, span): (Unknown, Span)) -> Diagnostic {
+        let diagnostic = Diagnostic::new(unknown.tag, span, unknown.message);
+        match unknown.help {
+            Some(help) => diagnostic.with_help(help),
+            None => diagnostic,
+        }
+    }
+}
+
+impl Resolver {
+    /// `args[index]`.
+    pub(super) fn typed_argument(&mut self, indices: &[Node], span: Span) -> Resolve<Expression> {
+        let [index] = indices else {
+            let message = format!("args[ ] prototype mismatch: {} args passed, 1 expected", indices.len());
+            return Err(Diagnostic::new("D_PROTO_LEN", span, message));
+        };
+        let Some(number) = constant::wide_value(&self.expression(index)?).filter(|number| *number >= 0) else {
+            let message = "args[ ] argument #1 is incompatible with prototype: expected an integer constant";
+            return Err(Diagnostic::new("D_PROTO_ARG", index.span, message));
+        };
+        if self.probes.is_empty() {
+            let message = "args[ ] may not be referenced outside of a probe clause";
+            return Err(Diagnostic::new("D_ARGS_NONE", span, message));
+        }
+        self.needs_target("args[ ]", span)?;
+        let arguments = match &self.arguments {
+            Some(known) => known.clone(),
+            None => {
+                let asked = self.target().and_then(|target| target.arguments(&self.probes));
+                self.arguments.insert(asked).clone()
+            }
+        };
+        let arguments = arguments.map_err(|unknown| Diagnostic::from((unknown, span)))?;
+        let found = usize::try_from(number).ok().and_then(|number| arguments.get(number));
+        let Some(argument) = found else {
+            let message = format!(
+                "index {number} is out of range for args[ ]: there are {}",
+                arguments.len()
+            );
+            let names: Vec<String> = arguments.iter().map(described).collect();
+            return Err(Diagnostic::new("D_ARGS_IDX", span, message).with_help(names.join(", ")));
+        };
+        typed_value(argument, span)
+    }
+
+    /// A structure of the program's, when the text does not define one of this name.
+    pub(super) fn foreign_structure(&mut self, keyword: &str, tag: &str, name: &str) -> Option<Structure> {
+        if tag.is_empty() || self.later.defines(name) {
+            return None;
+        }
+        match self.target().and_then(|target| target.tagged(keyword, tag)) {
+            Ok(Type::Structure(structure)) => Some(structure),
+            Ok(_) => None,
+            Err(unknown) => {
+                self.unknown.insert(name.to_owned(), unknown);
+                None
+            }
+        }
+    }
+
+    /// Adds why the program does not tell of a structure to the error that it is not known.
+    pub(super) fn with_reason(&self, error: Diagnostic, structure: &Structure) -> Diagnostic {
+        match self.unknown.get(structure.name()) {
+            Some(unknown) if error.tag == "D_OP_INCOMPLETE" => match &unknown.help {
+                Some(help) => error.with_help(format!("{}; {help}", unknown.message)),
+                None => error.with_help(unknown.message.clone()),
+            },
+            _ => error,
+        }
+    }
+
+    /// `enum tag`, which the text does not define.
+    pub(super) fn foreign_enumeration(&self, tag: &str) -> Type {
+        let found = self.target().and_then(|target| target.tagged("enum", tag));
+        // As in C, a value of an enumeration that nobody knows is an int.
+        found.unwrap_or(Type::I32)
+    }
+
+    /// A type by its name, which D does not know.
+    pub(super) fn foreign_type(&self, name: &str, span: Span) -> Resolve<Type> {
+        let found = self.target().and_then(|target| target.named(name));
+        found.map_err(|unknown| Diagnostic::from((unknown, span)))
+    }
+
+    /// A variable of the program's: a name with a backquote in it.
+    pub(super) fn symbol(&self, name: &str, span: Span) -> Resolve<Expression> {
+        let found = self.target().and_then(|target| target.variable(name));
+        let found = found.map_err(|unknown| Diagnostic::from((unknown, span)))?;
+        let address = constant::integer(found.address as i64, constant::UNSIGNED_LONG, span);
+        match found.value_type {
+            Some(of) => at_address(address, &of, span),
+            None => {
+                let message = format!("no symbolic type information is available for {name}");
+                Err(Diagnostic::new("D_SYM_NOTYPES", span, message)
+                    .with_help(format!("by its address: *(int *){:#x}", found.address)))
+            }
+        }
+    }
+}
+
+/// The value of an argument, from where it is.
+fn typed_value(argument: &Argument, span: Span) -> Resolve<Expression> {
+    let word = |index: u8| Expression {
+        kind: ExpressionKind::Builtin(Builtin::Argument(index)),
+        value_type: Type::I64,
+        span,
+    };
+    let of = &argument.value_type;
+    match &argument.place {
+        ArgumentPlace::Words(first) if is_aggregate(of) => Ok(Expression {
+            value_type: of.clone(),
+            ..word(*first)
+        }),
+        ArgumentPlace::Words(first) => convert::of_word(word(*first), of, span),
+        ArgumentPlace::Behind(index) => at_address(convert::to_address(word(*index)), of, span),
+        ArgumentPlace::Stack(offset) => {
+            let stack = Expression {
+                kind: ExpressionKind::Register(Box::new(constant::integer(STACK_POINTER, constant::LONG, span))),
+                value_type: Type::U64,
+                span,
+            };
+            let offset = constant::integer(8 + i64::from(*offset), constant::UNSIGNED_LONG, span);
+            at_address(super::memory::add(stack, offset, span), of, span)
+        }
+        ArgumentPlace::Unreadable(reason) => {
+            let message = format!("args[ ]: {} cannot be read: {reason}", described(argument));
+            Err(Diagnostic::new("D_ARGS_TYPE", span, message))
+        }
+    }
+}
+
+/// What is at an address of the target, if D has a way to say it.
+pub(super) fn at_address(address: Expression, of: &Type, span: Span) -> Resolve<Expression> {
+    match of {
+        Type::Void | Type::String | Type::Bytes { .. } => Err(Diagnostic::new(
+            "D_DEREF_VOID",
+            span,
+            format!("a value of type {} cannot be read", types::name(of)),
+        )),
+        _ if is_aggregate(of) => Ok(in_memory(address, of.clone(), span)),
+        Type::Foreign(foreign) => match foreign.integer() {
+            Some(integer) => Ok(of_enumeration(
+                convert::load(address, &Type::Integer(integer), span),
+                foreign,
+            )),
+            None => Ok(in_memory(address, of.clone(), span)),
+        },
+        _ => Ok(convert::load(address, of, span)),
+    }
+}
+
+/// An integer as a value of an enumeration, for `print()`: whoever computes with it takes it as an integer again
+/// ([`super::memory::decayed`]).
+pub(super) fn of_enumeration(value: Expression, foreign: &Foreign) -> Expression {
+    Expression {
+        value_type: Type::Foreign(foreign.clone()),
+        ..value
+    }
+}
+
+/// A member of a structure that lies in registers, from the word at which the structure begins.
+pub(super) fn in_words(first: u8, offset: u64, of: &Type, span: Span) -> Resolve<Expression> {
+    let word = u8::try_from(offset / 8).ok().and_then(|skip| first.checked_add(skip));
+    let shift = 8 * (offset % 8);
+    let bytes = size_of(of).unwrap_or(u64::MAX);
+    let (Some(word), true) = (word, offset % 8 + bytes <= 8 || offset.is_multiple_of(8)) else {
+        return Err(Diagnostic::new(
+            "D_ARGS_TYPE",
+            span,
+            "a part of a structure in registers that has no word of its own",
+        ));
+    };
+    let value = Expression {
+        kind: ExpressionKind::Builtin(Builtin::Argument(word)),
+        value_type: Type::I64,
+        span,
+    };
+    if is_aggregate(of) {
+        if shift != 0 {
+            let message = "a structure within a structure in registers: name its member";
+            return Err(Diagnostic::new("D_ARGS_TYPE", span, message));
+        }
+        return Ok(Expression {
+            value_type: of.clone(),
+            ..value
+        });
+    }
+    let shifted = match shift {
+        0 => value,
+        shift => Expression {
+            kind: ExpressionKind::Binary {
+                operator: BinaryOperator::ShiftRight,
+                left: Box::new(convert::to_integer(
+                    value,
+                    IntegerType {
+                        bytes: 8,
+                        signed: false,
+                    },
+                )),
+                right: Box::new(constant::integer(shift as i64, constant::LONG, span)),
+            },
+            value_type: Type::U64,
+            span,
+        },
+    };
+    convert::of_word(shifted, of, span)
+}
+
+/// `struct request *request`.
+fn described(argument: &Argument) -> String {
+    let of = types::name(&argument.value_type);
+    let space = if of.ends_with('*') || argument.name.is_empty() {
+        ""
+    } else {
+        " "
+    };
+    format!("{of}{space}{}", argument.name)
+}

@@ -1,0 +1,141 @@
+//! What a program in D may ask about the program that it traces: its types, parameters and variables.
+//!
+//! The front end knows no process. Where a text names something that D itself does not have, it asks [`Target`]:
+//!
+//! ```text
+//! struct request *, (PyObject *)arg0, enum color    -> tagged, named
+//! args[0] in a clause on pid$target:a.out:serve:*   -> arguments
+//! a.out`counter                                     -> variable
+//! RED                                               -> enumerator
+//! ```
+//!
+//! It asks no earlier: a text without such names never makes anybody open a file. Manual: "Structs and Unions", "pid Provider".
+
+use crate::program::{ProbeDescription, Type};
+
+/// The program that is traced, as far as its types are known.
+pub trait Target {
+    /// `struct tag`, `union tag`, `enum tag`; the tag may have a module in front: `` a.out`request ``.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    fn tagged(&self, keyword: &str, tag: &str) -> Result<Type, Unknown>;
+
+    /// A typedef or a base type by its name, perhaps with a module in front.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    fn named(&self, name: &str) -> Result<Type, Unknown>;
+
+    /// An enumerator's value.
+    fn enumerator(&self, name: &str) -> Option<i64>;
+
+    /// `args[]` of a clause with these probes: it must be the same at all of them.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    fn arguments(&self, probes: &[ProbeDescription]) -> Result<Vec<Argument>, Unknown>;
+
+    /// A variable, by its name with a backquote in it.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    fn variable(&self, name: &str) -> Result<Variable, Unknown>;
+}
+
+/// One of `args[]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Argument {
+    /// As in the source; may be empty.
+    pub name: String,
+    /// Its type.
+    pub value_type: Type,
+    /// Where it is when the probe fires.
+    pub place: ArgumentPlace,
+}
+
+/// Where an argument is when the probe fires. Words are those of `arg0` to `arg9`: the integer registers in the order of
+/// the ABI, then the stack; at a return the exit's offset, rax, rdx.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ArgumentPlace {
+    /// In this word; a structure of up to 16 bytes in this one and the next.
+    Words(u8),
+    /// In memory, at the address in this word.
+    Behind(u8),
+    /// On the stack, so many bytes above the return address' end.
+    Stack(u32),
+    /// Where D cannot read it, with the reason.
+    Unreadable(String),
+}
+
+/// A variable of the program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variable {
+    /// Its address in the process; 0 while there is no process.
+    pub address: u64,
+    /// Its type, where it is known.
+    pub value_type: Option<Type>,
+}
+
+/// Something is not known, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Unknown {
+    /// DTrace's tag of the error.
+    pub tag: &'static str,
+    /// What is not known.
+    pub message: String,
+    /// What to do about it.
+    pub help: Option<String>,
+}
+
+impl Unknown {
+    /// An error without help.
+    #[must_use]
+    pub fn new(tag: &'static str, message: impl Into<String>) -> Unknown {
+        Unknown {
+            tag,
+            message: message.into(),
+            help: None,
+        }
+    }
+
+    /// The same with help.
+    #[must_use]
+    pub fn with_help(self, help: impl Into<String>) -> Unknown {
+        Unknown {
+            help: Some(help.into()),
+            ..self
+        }
+    }
+}
+
+/// No program, or one of which nothing is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTarget;
+
+fn none(tag: &'static str, what: &str) -> Unknown {
+    Unknown::new(tag, format!("{what}: no program to ask")).with_help("name the process by -p, or start it by -c")
+}
+
+impl Target for NoTarget {
+    fn tagged(&self, keyword: &str, tag: &str) -> Result<Type, Unknown> {
+        Err(none("D_TYPE_ERR", &format!("failed to resolve {keyword} {tag}")))
+    }
+
+    fn named(&self, name: &str) -> Result<Type, Unknown> {
+        Err(none("D_TYPE_ERR", &format!("failed to resolve type {name}")))
+    }
+
+    fn enumerator(&self, _: &str) -> Option<i64> {
+        None
+    }
+
+    fn arguments(&self, _: &[ProbeDescription]) -> Result<Vec<Argument>, Unknown> {
+        Err(none("D_ARGS_TYPE", "failed to resolve the types of args[ ]"))
+    }
+
+    fn variable(&self, name: &str) -> Result<Variable, Unknown> {
+        Err(none("D_SYM_NOTYPES", &format!("failed to resolve the symbol {name}")))
+    }
+}

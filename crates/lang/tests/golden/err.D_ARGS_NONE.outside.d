@@ -1,0 +1,2 @@
+/* typed target */
+inline int first = args[0];

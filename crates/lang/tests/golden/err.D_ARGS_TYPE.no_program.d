@@ -1,0 +1,1 @@
+pid$target:a.out:serve:entry { trace(args[0]); }

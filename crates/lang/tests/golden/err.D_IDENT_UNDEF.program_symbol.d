@@ -1,0 +1,3 @@
+/* typed target */
+BEGIN { trace(a.out`nobody); }
+BEGIN { trace(nobody); }

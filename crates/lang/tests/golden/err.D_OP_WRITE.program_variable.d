@@ -1,0 +1,2 @@
+/* typed target */
+BEGIN { a.out`counter = 1; }

@@ -1,0 +1,2 @@
+/* typed target */
+BEGIN { trace(a.out`own); }

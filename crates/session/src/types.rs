@@ -1,0 +1,323 @@
+//! What the D compiler asks about the traced program ([`Target`]), answered from its modules and their debug information.
+//!
+//! Nothing is opened before something is asked. A command is asked twice: before it is started its file stands for it, so
+//! that a program that does not compile starts nothing; then the process, which has the addresses. Debug information that
+//! was read once is kept for the second time.
+//!
+//! A name may say its module, as in `` a.out`request ``; one that does not is looked for in the program first, then in its
+//! libraries in the order in which they were mapped.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nanoprobe_lang::glob;
+use nanoprobe_lang::program::{ProbeDescription, Type};
+use nanoprobe_lang::target::{Argument, ArgumentPlace, Target, Unknown, Variable};
+use nanoprobe_symbols::{Function, FunctionKind, Module, ModuleKind, SymbolKind, files};
+use nanoprobe_target::Process;
+use nanoprobe_types::{DebugInfo, Kind, Problem, at_entry, at_return};
+
+use crate::modules::Modules;
+use crate::probes::{is_target_provider, matching_name, named_process};
+use crate::session::Choice;
+
+/// The most functions whose parameters are compared for one clause.
+const FUNCTIONS_MAX: usize = 4096;
+
+/// The debug information that was read, by the path of the module's file.
+type Known = HashMap<PathBuf, Result<Arc<DebugInfo>, Problem>>;
+
+/// The program of a session, for the compiler. It must live as long as what was compiled with it: its types read on.
+pub struct TracedProgram {
+    choice: Choice,
+    process: Option<Process>,
+    modules: OnceCell<Vec<Module>>,
+    known: Rc<RefCell<Known>>,
+}
+
+impl TracedProgram {
+    /// What is going to be traced.
+    #[must_use]
+    pub fn new(choice: Choice) -> TracedProgram {
+        TracedProgram {
+            choice,
+            process: None,
+            modules: OnceCell::new(),
+            known: Rc::default(),
+        }
+    }
+
+    /// The same, now that its process is known.
+    #[must_use]
+    pub fn started(&self, process: &Process) -> TracedProgram {
+        TracedProgram {
+            choice: self.choice.clone(),
+            process: Some(process.clone()),
+            modules: OnceCell::new(),
+            known: self.known.clone(),
+        }
+    }
+
+    /// Its modules, the program first. `probes` may name the process where nothing else does.
+    fn modules(&self, probes: &[ProbeDescription]) -> &[Module] {
+        if let Some(modules) = self.modules.get() {
+            return modules;
+        }
+        let of = |pid: i32| Process::open(pid).map_or_else(|_| Vec::new(), |process| modules_of(&process));
+        let found = match (&self.process, &self.choice) {
+            (Some(process), _) => modules_of(process),
+            (None, Choice::Process(pid)) => of(*pid),
+            (None, Choice::Command(words)) => executable(words).into_iter().collect(),
+            (None, Choice::Named) => match named_process(probes.iter()) {
+                Some(pid) => of(pid),
+                // The next question may know it.
+                None => return &[],
+            },
+        };
+        self.modules.get_or_init(|| found)
+    }
+
+    fn debug_info(&self, module: &Module) -> Result<Arc<DebugInfo>, Problem> {
+        let path = module
+            .path()
+            .canonicalize()
+            .unwrap_or_else(|_| module.path().to_owned());
+        let mut known = self.known.borrow_mut();
+        known.entry(path).or_insert_with(|| DebugInfo::of(module)).clone()
+    }
+
+    /// Asks the modules that a name may mean, in order, until one knows it.
+    fn ask<T>(
+        &self,
+        tag: &'static str,
+        what: &str,
+        scope: Option<&str>,
+        question: impl Fn(&DebugInfo) -> Result<T, Problem>,
+    ) -> Result<T, Unknown> {
+        let mut reason: Option<Problem> = None;
+        let mut asked = false;
+        for module in self.modules(&[]) {
+            if scope.is_some_and(|scope| !answers_to(module, scope)) || module.kind() == ModuleKind::Vdso {
+                continue;
+            }
+            asked = true;
+            match self.debug_info(module).and_then(|info| question(&info)) {
+                Ok(found) => return Ok(found),
+                // What is wrong with the program's own debug information is more likely the reason than that a
+                // library does not know the name.
+                Err(problem) => {
+                    reason.get_or_insert(problem);
+                }
+            }
+        }
+        Err(match reason {
+            Some(problem) => unknown(tag, &format!("failed to resolve {what}"), &problem),
+            None if asked || scope.is_none() => {
+                Unknown::new(tag, format!("failed to resolve {what}: no program to ask"))
+                    .with_help("name the process by -p, or start it by -c")
+            }
+            None => no_module(what, scope.unwrap_or_default()),
+        })
+    }
+
+    /// `args[]` of one function.
+    fn arguments_of(&self, module: &Module, function: &Function, name: &str) -> Result<Vec<Argument>, Unknown> {
+        let what = format!("args[ ] of {}`{}", module.name(), function.name);
+        let refuse = |why: &str| Err(Unknown::new("D_ARGS_TYPE", format!("failed to resolve {what}: {why}")));
+        if let FunctionKind::Ifunc { .. } = function.kind {
+            return refuse("which function it is, is chosen when the program runs");
+        }
+        let is_changed = |name: &str| {
+            [".isra.", ".constprop.", ".part."]
+                .iter()
+                .any(|mark| name.contains(mark))
+        };
+        if function.names().any(is_changed) {
+            return refuse("it is a copy of a function whose parameters the compiler has changed");
+        }
+        let signature = self
+            .debug_info(module)
+            .and_then(|info| info.function(function.address.0))
+            .map_err(|problem| unknown("D_ARGS_TYPE", &format!("failed to resolve {what}"), &problem))?;
+        match name {
+            "entry" => Ok(at_entry(&signature)),
+            "return" => Ok(at_return(&signature)),
+            _ => refuse("parameters are known at entry, and the value at return"),
+        }
+    }
+}
+
+impl Target for TracedProgram {
+    fn tagged(&self, keyword: &str, tag: &str) -> Result<Type, Unknown> {
+        let (scope, name) = divided(tag);
+        let kind = match keyword {
+            "enum" => Kind::Enumeration,
+            _ => Kind::Structure,
+        };
+        let what = format!("{keyword} {tag}");
+        self.ask("D_TYPE_ERR", &what, scope, |info| info.type_named(kind, name))
+    }
+
+    fn named(&self, name: &str) -> Result<Type, Unknown> {
+        let (scope, of) = divided(name);
+        self.ask("D_TYPE_ERR", name, scope, |info| info.type_named(Kind::Named, of))
+    }
+
+    fn enumerator(&self, name: &str) -> Option<i64> {
+        self.modules(&[]).iter().find_map(|module| {
+            let info = self.debug_info(module).ok()?;
+            info.enumerator(name)
+        })
+    }
+
+    fn arguments(&self, probes: &[ProbeDescription]) -> Result<Vec<Argument>, Unknown> {
+        let mut found: Option<(Vec<Argument>, String)> = None;
+        let mut count = 0;
+        for probe in probes {
+            if !is_target_provider(probe) {
+                return Err(Unknown::new("D_ARGS_NONE", format!("the probe {probe} has no args[ ]")));
+            }
+            for module in self.modules(probes) {
+                if !probe.module.is_empty() && !answers_to(module, &probe.module) {
+                    continue;
+                }
+                for function in module.functions() {
+                    let Some(name) = matching_name(function, &probe.function) else {
+                        continue;
+                    };
+                    count += 1;
+                    if count > FUNCTIONS_MAX {
+                        let message = "args[ ] may not be referenced because the clause matches too many functions";
+                        return Err(Unknown::new("D_ARGS_MULTI", message));
+                    }
+                    let arguments = self.arguments_of(module, function, &probe.name)?;
+                    match &mut found {
+                        None => found = Some((arguments, name.into_owned())),
+                        Some((common, first)) => agree(common, &arguments, first, &name),
+                    }
+                }
+            }
+        }
+        found.map(|(arguments, _)| arguments).ok_or_else(|| {
+            let message = "failed to resolve the types of args[ ]: the probes of the clause match no function yet";
+            Unknown::new("D_ARGS_TYPE", message).with_help("the types of a library are known once it is mapped: use -p")
+        })
+    }
+
+    fn variable(&self, name: &str) -> Result<Variable, Unknown> {
+        let (scope, of) = divided(name);
+        let mut problem = None;
+        let mut is_module = scope.is_none();
+        for module in self.modules(&[]) {
+            if scope.is_some_and(|scope| !answers_to(module, scope)) {
+                continue;
+            }
+            is_module = true;
+            let symbol = module.symbol(of);
+            if symbol
+                .as_ref()
+                .is_some_and(|symbol| symbol.kind == SymbolKind::ThreadLocal)
+            {
+                let message = format!("{name} is thread-local: every thread has its own");
+                return Err(Unknown::new("D_SYM_BADREF", message));
+            }
+            let at = symbol.as_ref().map(|symbol| symbol.address.0);
+            let described = self.debug_info(module).and_then(|info| info.variable(of, at));
+            let address = match (&described, at) {
+                (_, Some(at)) => at,
+                (Ok(variable), None) => match variable.address {
+                    Some(address) => address,
+                    None => continue,
+                },
+                (Err(why), None) => {
+                    problem.get_or_insert(why.clone());
+                    continue;
+                }
+            };
+            return Ok(Variable {
+                address: module.bias().to_target(nanoprobe_symbols::ImageAddress(address)).0,
+                value_type: described.ok().map(|variable| variable.value_type),
+            });
+        }
+        if !is_module {
+            return Err(no_module(name, scope.unwrap_or_default()));
+        }
+        let message = format!("failed to resolve {name}: Unknown symbol name");
+        Err(match problem.and_then(|problem| problem.help()) {
+            Some(help) => Unknown::new("D_IDENT_UNDEF", message).with_help(help),
+            None => Unknown::new("D_IDENT_UNDEF", message),
+        })
+    }
+}
+
+/// Keeps of `common` what is the same in another function.
+fn agree(common: &mut [Argument], other: &[Argument], first: &str, second: &str) {
+    for (index, argument) in common.iter_mut().enumerate() {
+        let same = other
+            .get(index)
+            .is_some_and(|other| other.value_type == argument.value_type && other.place == argument.place);
+        if !same {
+            argument.place = ArgumentPlace::Unreadable(format!("it is not the same in {first} and in {second}"));
+        }
+    }
+}
+
+fn unknown(tag: &'static str, what: &str, problem: &Problem) -> Unknown {
+    let unknown = Unknown::new(tag, format!("{what}: {problem}"));
+    match problem.help() {
+        Some(help) => unknown.with_help(help),
+        None => unknown,
+    }
+}
+
+fn no_module(what: &str, scope: &str) -> Unknown {
+    Unknown::new(
+        "D_IDENT_UNDEF",
+        format!("failed to resolve {what}: the program has not mapped a module {scope}"),
+    )
+    .with_help("of a command only the program itself is mapped when it begins: use -p for its libraries")
+}
+
+/// A name's module, if it says one, and the rest. An empty one means any.
+fn divided(name: &str) -> (Option<&str>, &str) {
+    match name.rsplit_once('`') {
+        Some(("", rest)) => (None, rest),
+        Some((scope, rest)) => (Some(scope), rest),
+        None => (None, name),
+    }
+}
+
+fn answers_to(module: &Module, pattern: &str) -> bool {
+    module.module_matches(|name| glob::matches(pattern, name))
+}
+
+/// The modules of a process; none where it has just ended, which the session will say.
+fn modules_of(process: &Process) -> Vec<Module> {
+    let mut modules = Modules::default();
+    if let Ok(map) = process.map() {
+        let executable = process.facts().executable.clone();
+        modules.update(process.pid(), &map, process.memory(), &executable);
+    }
+    let mut list = modules.into_list();
+    list.sort_by_key(|module| module.kind() != ModuleKind::Executable);
+    list
+}
+
+/// The program of a command, from its file.
+fn executable(words: &[OsString]) -> Option<Module> {
+    let name = Path::new(words.first()?);
+    let path = if name.components().count() > 1 {
+        name.to_owned()
+    } else {
+        let folders = std::env::var_os("PATH")?;
+        std::env::split_paths(&folders)
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())?
+    };
+    let path = path.canonicalize().ok()?;
+    Some(files::open(&path, &path).ok()?.with_kind(ModuleKind::Executable))
+}

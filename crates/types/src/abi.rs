@@ -1,0 +1,340 @@
+//! Where arguments are when a function is entered, and its value when it returns: the System V ABI for x86-64.
+//!
+//! ```text
+//!   integers, pointers       rdi rsi rdx rcx r8 r9 = words 0 to 5     then the stack, 8 bytes each
+//!   float, double            xmm0 to xmm7, which D does not read      then the stack
+//!   structures to 16 bytes   each half as its members are             the stack, when the registers do not suffice
+//!   others, long double      the stack
+//!   returned                 rax rdx = words 1 and 2; larger ones in memory of the caller's, whose address is passed in
+//!                            front of the first argument and comes back in rax
+//! ```
+//!
+//! Manual: System V ABI, AMD64 Supplement, 3.2.3 Parameter Passing. Rust's own calls are like it for integers and pointers;
+//! structures of up to 16 bytes go as the two values that they are made of, and larger ones by their address. Where that is
+//! not plain, the argument and all behind it are refused: a wrong value is worse than none.
+
+use nanoprobe_lang::program::{ForeignKind, Type, alignment_of, size_of};
+use nanoprobe_lang::target::{Argument, ArgumentPlace};
+
+use crate::function::{Parameter, Signature};
+
+/// Registers for integers.
+const INTEGERS: u8 = 6;
+/// Registers for floating point.
+const VECTORS: u8 = 8;
+/// The most members that are looked at to classify a structure: more do not fit into 16 bytes.
+const MEMBERS_MAX: u32 = 64;
+/// The deepest structure in a structure.
+const DEPTH_MAX: u32 = 16;
+
+/// The class of eight bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    None,
+    Integer,
+    Vector,
+}
+
+/// How a value is passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Passed {
+    /// In registers of these classes.
+    Registers([Class; 2]),
+    /// In memory.
+    Memory,
+    /// By its address.
+    Address,
+    /// No bytes at all.
+    Nothing,
+    /// Nobody knows.
+    Unknown(&'static str),
+}
+
+/// `args[]` at a function's entry.
+#[must_use]
+pub fn at_entry(signature: &Signature) -> Vec<Argument> {
+    let result = signature.result.as_ref().map(|result| passed(result, signature.rust));
+    let mut state = Registers {
+        integers: u8::from(matches!(result, Some(Passed::Memory | Passed::Address))),
+        vectors: 0,
+        stack: 0,
+    };
+    let mut lost = match result {
+        Some(Passed::Unknown(why)) => Some(why),
+        _ => None,
+    };
+    signature
+        .parameters
+        .iter()
+        .map(|parameter| {
+            let how = passed(parameter, signature.rust);
+            if let (Passed::Unknown(why), None) = (how, lost) {
+                lost = Some(why);
+            }
+            let place = match lost {
+                Some(why) => ArgumentPlace::Unreadable(why.to_owned()),
+                None => state.place(parameter, how),
+            };
+            Argument {
+                name: parameter.name.clone(),
+                value_type: parameter.value_type.clone(),
+                place,
+            }
+        })
+        .collect()
+}
+
+/// `args[]` at a function's return: the offset of the exit and, where there is one, the value.
+#[must_use]
+pub fn at_return(signature: &Signature) -> Vec<Argument> {
+    let mut arguments = vec![Argument {
+        name: String::new(),
+        value_type: Type::U64,
+        place: ArgumentPlace::Words(0),
+    }];
+    arguments.extend(signature.result.as_ref().map(|result| Argument {
+        name: String::new(),
+        value_type: result.value_type.clone(),
+        place: match passed(result, signature.rust) {
+            Passed::Registers([Class::Integer, Class::Integer | Class::None]) => ArgumentPlace::Words(1),
+            Passed::Registers(_) => ArgumentPlace::Unreadable("it is returned in %xmm0".to_owned()),
+            Passed::Memory | Passed::Address if is_long_double(&result.value_type) => {
+                ArgumentPlace::Unreadable("it is returned in %st(0)".to_owned())
+            }
+            Passed::Memory | Passed::Address => ArgumentPlace::Behind(1),
+            Passed::Nothing => ArgumentPlace::Unreadable("it has no bytes".to_owned()),
+            Passed::Unknown(why) => ArgumentPlace::Unreadable(why.to_owned()),
+        },
+    }));
+    arguments
+}
+
+/// What is taken by the arguments so far.
+struct Registers {
+    integers: u8,
+    vectors: u8,
+    stack: u32,
+}
+
+impl Registers {
+    fn place(&mut self, parameter: &Parameter, how: Passed) -> ArgumentPlace {
+        match how {
+            Passed::Registers(classes) => {
+                let count = |class| classes.iter().filter(|of| **of == class).count() as u8;
+                let (integers, vectors) = (count(Class::Integer), count(Class::Vector));
+                if self.integers + integers > INTEGERS || self.vectors + vectors > VECTORS {
+                    return self.on_stack(&parameter.value_type);
+                }
+                let first = self.integers;
+                self.integers += integers;
+                self.vectors += vectors;
+                match (integers, vectors) {
+                    (_, 0) => ArgumentPlace::Words(first),
+                    (0, _) => ArgumentPlace::Unreadable(format!(
+                        "it is passed in %xmm{}, which D does not read",
+                        self.vectors - vectors
+                    )),
+                    _ => ArgumentPlace::Unreadable("a part of it is passed in %xmm registers".to_owned()),
+                }
+            }
+            Passed::Address if self.integers < INTEGERS => {
+                self.integers += 1;
+                ArgumentPlace::Behind(self.integers - 1)
+            }
+            Passed::Address => match self.on_stack(&Type::U64) {
+                ArgumentPlace::Stack(offset) => u8::try_from(offset / 8)
+                    .ok()
+                    .and_then(|word| word.checked_add(INTEGERS))
+                    .filter(|word| *word <= 9)
+                    .map_or_else(
+                        || ArgumentPlace::Unreadable("its address is too far up the stack".to_owned()),
+                        ArgumentPlace::Behind,
+                    ),
+                other => other,
+            },
+            Passed::Memory => self.on_stack(&parameter.value_type),
+            Passed::Nothing => ArgumentPlace::Unreadable("it has no bytes".to_owned()),
+            Passed::Unknown(why) => ArgumentPlace::Unreadable(why.to_owned()),
+        }
+    }
+
+    fn on_stack(&mut self, of: &Type) -> ArgumentPlace {
+        let alignment = if is_long_double(of) { 16 } else { alignment_of(of) };
+        let alignment = u32::try_from(alignment).unwrap_or(8).clamp(8, 64);
+        let bytes = size_of(of).and_then(|bytes| u32::try_from(bytes).ok());
+        let offset = self.stack.checked_next_multiple_of(alignment);
+        let end = offset
+            .zip(bytes)
+            .and_then(|(offset, bytes)| offset.checked_add(bytes)?.checked_next_multiple_of(8));
+        match (offset, end) {
+            (Some(offset), Some(end)) => {
+                self.stack = end;
+                ArgumentPlace::Stack(offset)
+            }
+            _ => ArgumentPlace::Unreadable("its size makes no sense".to_owned()),
+        }
+    }
+}
+
+fn is_long_double(of: &Type) -> bool {
+    matches!(of, Type::Foreign(foreign) if *foreign.kind() == ForeignKind::Floating(16))
+}
+
+fn passed(parameter: &Parameter, rust: bool) -> Passed {
+    if parameter.by_reference {
+        return Passed::Address;
+    }
+    let of = &parameter.value_type;
+    match of {
+        Type::Integer(_) | Type::Pointer(_) => return Passed::Registers([Class::Integer, Class::None]),
+        Type::Structure(_) | Type::Array { .. } | Type::Foreign(_) => {}
+        Type::Void | Type::String | Type::Bytes { .. } => return Passed::Unknown("its type is not known"),
+    }
+    let Some(bytes) = size_of(of) else {
+        return Passed::Unknown("its type is not known");
+    };
+    if rust && matches!(of, Type::Structure(_) | Type::Array { .. }) {
+        return rust_structure(of, bytes);
+    }
+    match bytes {
+        0 => return Passed::Nothing,
+        1..=16 => {}
+        _ => return Passed::Memory,
+    }
+    let mut classes = [Class::None; 2];
+    match classify(of, 0, &mut classes, DEPTH_MAX, &mut { MEMBERS_MAX }) {
+        Classified::Yes => Passed::Registers(classes),
+        Classified::Memory => Passed::Memory,
+        Classified::Unknown => Passed::Unknown("how it, or one in front of it, is passed is not known"),
+    }
+}
+
+/// Two words, one value, or more than 16 bytes: the rest is not plain.
+fn rust_structure(of: &Type, bytes: u64) -> Passed {
+    const WHY: &str = "how Rust passes it, or one in front of it, is not known";
+    let mut classes = [Class::None; 2];
+    match bytes {
+        0 => return Passed::Nothing,
+        1..=16 => {}
+        _ => return Passed::Address,
+    }
+    let scalars = scalars(of, DEPTH_MAX, &mut { MEMBERS_MAX });
+    let plain = match scalars {
+        Some(1) => true,
+        Some(2) => bytes == 16,
+        _ => false,
+    };
+    match classify(of, 0, &mut classes, DEPTH_MAX, &mut { MEMBERS_MAX }) {
+        Classified::Yes if plain && !classes.contains(&Class::Vector) => Passed::Registers(classes),
+        _ => Passed::Unknown(WHY),
+    }
+}
+
+/// How many values that are no structures a type is made of.
+fn scalars(of: &Type, depth: u32, left: &mut u32) -> Option<u32> {
+    *left = left.checked_sub(1)?;
+    match of {
+        Type::Structure(structure) => {
+            let depth = depth.checked_sub(1)?;
+            let members = &structure.body()?.members;
+            // A union, or an enumeration of Rust's, has several at one place.
+            let mut offsets: Vec<u64> = Vec::new();
+            let mut count = 0;
+            for member in members {
+                if size_of(&member.member_type)? == 0 {
+                    continue;
+                }
+                if offsets.contains(&member.offset) {
+                    return None;
+                }
+                offsets.push(member.offset);
+                count += scalars(&member.member_type, depth, left)?;
+            }
+            Some(count)
+        }
+        Type::Array { .. } => None,
+        _ => Some(1),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Classified {
+    Yes,
+    Memory,
+    Unknown,
+}
+
+/// Adds the classes of a value at an offset to those of its structure.
+fn classify(of: &Type, offset: u64, classes: &mut [Class; 2], depth: u32, left: &mut u32) -> Classified {
+    let Some(next) = left.checked_sub(1) else {
+        return Classified::Unknown;
+    };
+    *left = next;
+    let class = match of {
+        Type::Integer(_) | Type::Pointer(_) => Class::Integer,
+        Type::Foreign(foreign) => match foreign.kind() {
+            ForeignKind::Enumeration { .. } => Class::Integer,
+            ForeignKind::Floating(4 | 8) => Class::Vector,
+            ForeignKind::Floating(16) => return Classified::Memory,
+            // 128-bit integers and pointers to members are integers to the ABI.
+            ForeignKind::Opaque(8 | 16) if is_integer_like(foreign.name()) => Class::Integer,
+            _ => return Classified::Unknown,
+        },
+        Type::Structure(structure) => {
+            let (Some(body), Some(depth)) = (structure.body(), depth.checked_sub(1)) else {
+                return Classified::Unknown;
+            };
+            for member in &body.members {
+                let at = offset.saturating_add(member.offset);
+                let result = match member.bits {
+                    // A bit-field counts where its bits are, whatever its unit.
+                    Some(bits) => mark(classes, at + u64::from(bits.shift / 8), Class::Integer),
+                    None if size_of(&member.member_type) == Some(0) => Classified::Yes,
+                    None if !at.is_multiple_of(alignment_of(&member.member_type).max(1)) => Classified::Memory,
+                    None => classify(&member.member_type, at, classes, depth, left),
+                };
+                if result != Classified::Yes {
+                    return result;
+                }
+            }
+            return Classified::Yes;
+        }
+        Type::Array { of, count } => {
+            let (Some(bytes), Some(depth)) = (size_of(of), depth.checked_sub(1)) else {
+                return Classified::Unknown;
+            };
+            for index in 0..u64::from(*count) {
+                let at = offset.saturating_add(index.saturating_mul(bytes));
+                match classify(of, at, classes, depth, left) {
+                    Classified::Yes => {}
+                    other => return other,
+                }
+            }
+            return Classified::Yes;
+        }
+        Type::Void | Type::String | Type::Bytes { .. } => return Classified::Unknown,
+    };
+    let bytes = size_of(of).unwrap_or(8);
+    let first = mark(classes, offset, class);
+    match bytes > 8 {
+        true if first == Classified::Yes => mark(classes, offset + 8, class),
+        _ => first,
+    }
+}
+
+fn mark(classes: &mut [Class; 2], offset: u64, class: Class) -> Classified {
+    let half = usize::try_from(offset / 8).ok().and_then(|half| classes.get_mut(half));
+    match half {
+        Some(half) => {
+            if *half != Class::Integer {
+                *half = class;
+            }
+            Classified::Yes
+        }
+        None => Classified::Unknown,
+    }
+}
+
+fn is_integer_like(name: &str) -> bool {
+    name.contains("int128") || matches!(name, "i128" | "u128" | "a pointer to a member")
+}

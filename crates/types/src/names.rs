@@ -1,0 +1,214 @@
+//! Types, enumerators and variables by their names.
+//!
+//! Units are gone through in their order, and each once: a search that finds its name in the first has read one unit.
+//! What is looked at is what is declared outside of functions; what is inside of a namespace has its name and the
+//! namespace's, `ns::request`, and is found by the last part alone where nothing else has that name.
+
+use std::collections::HashMap;
+
+use gimli::constants as dw;
+
+use crate::entry::{Entry, EntryId, Reader};
+use crate::units::UnitIndex;
+use crate::{DebugInfo, Problem};
+
+/// The deepest namespace that is looked into.
+const DEPTH_MAX: usize = 64;
+
+/// Longer names go without their namespaces.
+const SCOPED_BYTES_MAX: usize = 4096;
+
+/// What a name is the name of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A structure, class or union.
+    Structure,
+    /// An enumeration.
+    Enumeration,
+    /// A typedef or base type.
+    Named,
+}
+
+/// A variable of the program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variable {
+    /// Where the image has it; `None` for one that each thread has its own of, or that is somewhere computed.
+    pub address: Option<u64>,
+    /// Its type.
+    pub value_type: nanoprobe_lang::program::Type,
+}
+
+/// What was found so far.
+#[derive(Default)]
+pub(crate) struct Names {
+    /// The first unit that was not read yet.
+    next: u32,
+    types: HashMap<(Kind, Box<str>), EntryId>,
+    /// By the last part of the name.
+    short: HashMap<(Kind, Box<str>), EntryId>,
+    enumerators: HashMap<Box<str>, i64>,
+    variables: HashMap<Box<str>, Vec<EntryId>>,
+    /// Structures of namespaces that are only declared, with their whole names.
+    declared: HashMap<EntryId, Box<str>>,
+}
+
+impl DebugInfo {
+    /// The entry of the first type of that kind and name.
+    pub(crate) fn find(&self, reader: &Reader<'_>, kind: Kind, name: &str) -> Result<Option<EntryId>, Problem> {
+        let key = (kind, Box::from(name));
+        let found = self.search(reader, |names| names.types.get(&key).copied())?;
+        match found {
+            Some(found) => Ok(Some(found)),
+            None => self.search(reader, |names| names.short.get(&key).copied()),
+        }
+    }
+
+    /// The value of the first enumerator of that name.
+    pub(crate) fn find_enumerator(&self, reader: &Reader<'_>, name: &str) -> Result<Option<i64>, Problem> {
+        self.search(reader, |names| names.enumerators.get(name).copied())
+    }
+
+    /// The variables of that name, all of them: those of one file hide no others.
+    pub(crate) fn find_variables(
+        &self,
+        reader: &Reader<'_>,
+        name: &str,
+        enough: impl Fn(&[EntryId]) -> bool,
+    ) -> Result<Vec<EntryId>, Problem> {
+        let found = self.search(reader, |names| {
+            let found = names.variables.get(name)?;
+            enough(found).then(|| found.clone())
+        })?;
+        let all = || {
+            let names = self.names.lock().ok()?;
+            names.variables.get(name).cloned()
+        };
+        Ok(found.or_else(all).unwrap_or_default())
+    }
+
+    /// A declared structure's name with its namespaces.
+    pub(crate) fn qualified_name(&self, reader: &Reader<'_>, id: EntryId) -> Option<String> {
+        let read = |names: &Names| (names.next > id.unit.0).then(|| names.declared.get(&id).cloned());
+        let found = self.search(reader, read).ok()??;
+        match found {
+            Some(name) => Some(name.into()),
+            None => reader.name(&reader.entry(id).ok()?),
+        }
+    }
+
+    /// Reads units until a look finds something, or there are no more.
+    fn search<T>(&self, reader: &Reader<'_>, look: impl Fn(&Names) -> Option<T>) -> Result<Option<T>, Problem> {
+        let mut names = self.names.lock().map_err(|_| self.damaged("it cannot be read"))?;
+        let count = self.units().count();
+        let mut problem = None;
+        loop {
+            if let Some(found) = look(&names) {
+                return Ok(Some(found));
+            }
+            if names.next >= count {
+                break;
+            }
+            let unit = UnitIndex(names.next);
+            names.next += 1;
+            if let Err(error) = scan(reader, unit, &mut names) {
+                // A damaged unit hides its own names only.
+                problem.get_or_insert(error);
+            }
+        }
+        problem.map_or(Ok(None), Err)
+    }
+}
+
+/// Reads a unit.
+fn scan(reader: &Reader<'_>, index: UnitIndex, names: &mut Names) -> Result<(), Problem> {
+    let damaged = |_| reader.info.damaged("a unit's entries");
+    let unit = reader.unit(index)?;
+    let mut entries = unit.entries_raw(None).map_err(damaged)?;
+    let mut entry = Entry {
+        id: EntryId { unit: index, offset: 0 },
+        die: crate::Die::null(),
+    };
+    // The namespaces, classes and enumerations that the next entry is in: their depth and their name with all before it.
+    let mut scopes: Vec<(isize, String)> = Vec::new();
+    // Everything below this depth is inside of a function.
+    let mut inside: Option<isize> = None;
+    while !entries.is_empty() {
+        let depth = entries.next_depth();
+        let offset = entries.next_offset().0;
+        let Some(abbreviation) = entries.read_abbreviation().map_err(damaged)? else {
+            continue;
+        };
+        if inside.is_some_and(|function| depth > function) {
+            entries.skip_attributes(abbreviation.attributes()).map_err(damaged)?;
+            continue;
+        }
+        inside = None;
+        scopes.retain(|(at, _)| *at < depth);
+        let tag = abbreviation.tag();
+        let kind = match tag {
+            dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type => Some(Kind::Structure),
+            dw::DW_TAG_enumeration_type => Some(Kind::Enumeration),
+            dw::DW_TAG_typedef | dw::DW_TAG_base_type => Some(Kind::Named),
+            dw::DW_TAG_namespace | dw::DW_TAG_enumerator | dw::DW_TAG_variable => None,
+            _ => {
+                let is_unit = matches!(
+                    tag,
+                    dw::DW_TAG_compile_unit | dw::DW_TAG_partial_unit | dw::DW_TAG_type_unit
+                );
+                if !is_unit && abbreviation.has_children() {
+                    inside = Some(depth);
+                }
+                entries.skip_attributes(abbreviation.attributes()).map_err(damaged)?;
+                continue;
+            }
+        };
+        entry.id.offset = offset;
+        entry.die.tag = tag;
+        entries
+            .read_attributes(abbreviation.attributes(), &mut entry.die.attrs)
+            .map_err(damaged)?;
+        let name = reader.name(&entry);
+        let before = scopes.last().map_or("", |(_, scope)| scope.as_str());
+        let whole = match &name {
+            Some(name) if !before.is_empty() && before.len() + name.len() < SCOPED_BYTES_MAX => {
+                format!("{before}::{name}")
+            }
+            Some(name) => name.clone(),
+            None => before.to_owned(),
+        };
+        if let (Some(kind), Some(name)) = (kind, &name) {
+            if entry.is(dw::DW_AT_declaration) {
+                if kind == Kind::Structure && whole != *name {
+                    names.declared.insert(entry.id, whole.as_str().into());
+                }
+            } else {
+                if whole != *name {
+                    names.short.entry((kind, name.as_str().into())).or_insert(entry.id);
+                }
+                names.types.entry((kind, whole.as_str().into())).or_insert(entry.id);
+            }
+        }
+        match tag {
+            dw::DW_TAG_enumerator => {
+                if let (Some(name), Some(value)) = (&name, entry.constant(dw::DW_AT_const_value)) {
+                    names.enumerators.entry(name.as_str().into()).or_insert(value);
+                }
+            }
+            dw::DW_TAG_variable if entry.has(dw::DW_AT_location) => {
+                if let Some(name) = &name {
+                    names.variables.entry(name.as_str().into()).or_default().push(entry.id);
+                }
+            }
+            _ => {}
+        }
+        if abbreviation.has_children() && scopes.len() < DEPTH_MAX {
+            // An enumeration's enumerators have its scope's names.
+            let scope = match tag {
+                dw::DW_TAG_enumeration_type => before.to_owned(),
+                _ => whole,
+            };
+            scopes.push((depth, scope));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,70 @@
+//! Why nothing is known.
+
+/// Why debug information does not answer a question.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// Neither the file nor a separate debug file has any.
+    #[error("{module} has no debug information")]
+    None {
+        /// The module's name.
+        module: String,
+    },
+    /// It lies in other files, by `-gsplit-dwarf`.
+    #[error("the debug information of {module} is split: a part of it is in {file}, which is not read")]
+    Split {
+        /// The module's name.
+        module: String,
+        /// The file of the part that was needed.
+        file: String,
+    },
+    /// A part of it is in a file shared with others, by `dwz -m`.
+    #[error("a part of the debug information of {module} is in a supplementary file (dwz), which is not read")]
+    Supplementary {
+        /// The module's name.
+        module: String,
+    },
+    /// A section is compressed in a way that is not known, or says that it is larger than it can be.
+    #[error("the section {section} of {module} cannot be decompressed")]
+    Compressed {
+        /// The module's name.
+        module: String,
+        /// The section.
+        section: &'static str,
+    },
+    /// It makes no sense.
+    #[error("the debug information of {module} is damaged: {what}")]
+    Damaged {
+        /// The module's name.
+        module: String,
+        /// What of it.
+        what: &'static str,
+    },
+    /// The compiler left parameters of a function out, or its result, and says so (`DW_CC_nocall`).
+    #[error("the compiler of {module} has changed how this function is called")]
+    Changed {
+        /// The module's name.
+        module: String,
+    },
+    /// It does not have what was asked for.
+    #[error("the debug information of {module} does not know {what}")]
+    Unknown {
+        /// The module's name.
+        module: String,
+        /// A name or an address.
+        what: String,
+    },
+}
+
+impl Problem {
+    /// What to do about it.
+    #[must_use]
+    pub fn help(&self) -> Option<&'static str> {
+        Some(match self {
+            Problem::None { .. } => "compile it with -g, or install its separate debug file below /usr/lib/debug",
+            Problem::Split { .. } => "compile it without -gsplit-dwarf",
+            Problem::Supplementary { .. } => "use a debug file that was not shared by dwz -m",
+            _ => return None,
+        })
+    }
+}
