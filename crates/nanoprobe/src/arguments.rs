@@ -5,6 +5,8 @@
 
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
 
+use crate::tools;
+
 /// What the command was asked to do.
 #[derive(Debug)]
 pub struct Arguments {
@@ -39,18 +41,26 @@ pub enum ProgramText {
     Inline(String),
     /// `-s`: a file's path.
     Script(String),
+    /// A script that the command carries.
+    Carried {
+        /// What it is called in messages.
+        name: String,
+        /// The text.
+        text: &'static str,
+    },
 }
 
+/// The flags as they stand.
 #[derive(Parser, Debug)]
 #[command(
     name = "nanoprobe",
     disable_version_flag = true,
     disable_help_flag = true,
     about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
-    override_usage = "nanoprobe [-CeFHlqSvVwZh] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-U name] [-p pid | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe restore pid\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
+    override_usage = "nanoprobe [-CeFHlqSvVwZh] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-U name] [-p pid | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe restore pid\n       nanoprobe tools\n       nanoprobe tool name [-h] [-p pid | -c command] [argument...]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
     after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
 )]
-struct LowArguments {
+pub struct LowArguments {
     /// Enable the probes of this D program, or of this bare probe description
     #[arg(short = 'n', value_name = "program", action = ArgAction::Append)]
     name: Vec<String>,
@@ -155,8 +165,12 @@ struct LowArguments {
 pub enum Request {
     Trace(Box<Arguments>),
     Cost(Box<Arguments>),
-    Restore { pid: i32 },
+    Restore {
+        pid: i32,
+    },
     Bench(crate::bench::Arguments),
+    /// Text that was asked for.
+    Print(String),
     Version,
 }
 
@@ -177,21 +191,44 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
             LowArguments::command().error(clap::error::ErrorKind::ValueValidation, "usage: nanoprobe restore PID")
         });
     }
+    if words.get(1).is_some_and(|word| word == "tools") {
+        return Ok(Request::Print(tools::list()));
+    }
+    if words.get(1).is_some_and(|word| word == "tool") {
+        return Ok(match tools::parse(words.get(2..).unwrap_or_default())? {
+            tools::Wanted::Run(arguments) => Request::Trace(arguments),
+            tools::Wanted::Print(text) => Request::Print(text),
+        });
+    }
     // `cost` takes the flags of tracing: it is asked about what is about to be traced.
     let is_cost = words.get(1).is_some_and(|word| word == "cost");
     let words = words.iter().enumerate().filter(|(index, _)| !(is_cost && *index == 1));
-    let matches = LowArguments::command().try_get_matches_from(words.map(|(_, word)| word))?;
-    let mut low = LowArguments::from_arg_matches(&matches)?;
-    take_preprocessor_options(&mut low);
-    if low.version {
+    let words: Vec<String> = words.map(|(_, word)| word.clone()).collect();
+    if LowArguments::try_parse_from(&words)?.version {
         return Ok(Request::Version);
     }
+    let arguments = Box::new(parse_trace(&words)?);
+    Ok(if is_cost {
+        Request::Cost(arguments)
+    } else {
+        Request::Trace(arguments)
+    })
+}
+
+/// The flags of tracing.
+///
+/// # Errors
+/// Clap's.
+pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
+    let matches = LowArguments::command().try_get_matches_from(words)?;
+    let mut low = LowArguments::from_arg_matches(&matches)?;
+    take_preprocessor_options(&mut low);
     if let Some(refusal) = refusal(&low) {
         return Err(LowArguments::command().error(clap::error::ErrorKind::InvalidValue, refusal));
     }
     let options = options(&low);
     let preprocessor = preprocessor(&low);
-    let arguments = Box::new(Arguments {
+    Ok(Arguments {
         programs: programs_in_order(&matches, &low),
         command: low.command,
         pid: low.pid,
@@ -208,11 +245,6 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
         json: low.format == "json",
         preprocessor,
         macro_arguments: low.arguments,
-    });
-    Ok(if is_cost {
-        Request::Cost(arguments)
-    } else {
-        Request::Trace(arguments)
     })
 }
 

@@ -16,6 +16,7 @@ pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     for (number, text) in arguments.programs.iter().enumerate() {
         sources.push(match text {
+            ProgramText::Carried { name, text } => Source::new(name.clone(), *text),
             ProgramText::Inline(text) => Source::new(format!("<-n {}>", number + 1), text.clone()),
             ProgramText::Script(path) => {
                 let bytes = if path == "-" {

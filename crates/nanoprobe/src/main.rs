@@ -12,6 +12,7 @@ mod list;
 mod output;
 mod own_probes;
 mod preprocess;
+mod tools;
 mod trace;
 
 use std::process::ExitCode;
@@ -37,6 +38,11 @@ fn main() -> ExitCode {
     match request {
         Request::Version => {
             println!("nanoprobe: {} (D as in Sun D 1.13)", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Request::Print(text) => {
+            // Nobody may be listening any more.
+            let _ = std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes());
             ExitCode::SUCCESS
         }
         Request::Restore { pid } => restore(pid),

@@ -264,7 +264,7 @@ impl<'a> Trace<'a> {
                 let count = session.matches(u32::try_from(index).unwrap_or(u32::MAX));
                 let plural = if count == 1 { "" } else { "s" };
                 let what = match self.arguments.programs.get(index) {
-                    Some(ProgramText::Script(_)) => "script",
+                    Some(ProgramText::Script(_) | ProgramText::Carried { .. }) => "script",
                     _ => "description",
                 };
                 let text = if what == "script" {
@@ -506,6 +506,7 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
     let number = |pid: Pid| i64::from(pid.as_raw());
     let script = arguments.programs.iter().find_map(|program| match program {
         ProgramText::Script(path) => Some(path.clone()),
+        ProgramText::Carried { name, .. } => Some(name.clone()),
         ProgramText::Inline(_) => None,
     });
     let is_on = |name: &str| arguments.options.iter().any(|option| option == name);

@@ -1,0 +1,220 @@
+//! `nanoprobe tools` and `nanoprobe tool NAME`: the D scripts of `tools/`, which the command carries.
+//!
+//! A script takes its arguments as macro variables. What was not given has a default, so that the script itself need not
+//! know; a function may be named without its module.
+
+use clap::CommandFactory as _;
+use clap::error::ErrorKind;
+
+use crate::arguments::{Arguments, LowArguments, ProgramText, parse_trace};
+
+/// A script, and what it is given.
+#[derive(Debug)]
+pub struct Tool {
+    /// As it is asked for.
+    pub name: &'static str,
+    /// The D text; it begins with a comment that is its help.
+    pub text: &'static str,
+    arguments: &'static [Argument],
+}
+
+/// One of a script's arguments.
+#[derive(Debug)]
+enum Argument {
+    /// `[MODULE:]FUNCTION`.
+    Function,
+    /// The same; when it is not given, this.
+    OtherFunction(&'static str),
+    /// Anything; when it is not given, this.
+    Default(&'static str),
+}
+use Argument::{Default, Function, OtherFunction};
+
+macro_rules! tool {
+    ($name:literal, $($argument:expr),*) => {
+        Tool {
+            name: $name,
+            text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/", $name, ".d")),
+            arguments: &[$($argument),*],
+        }
+    };
+}
+
+/// All of them, as they are listed.
+pub static TOOLS: [Tool; 13] = [
+    tool!("argdist", Function, Default("arg0")),
+    tool!("funccount", Function),
+    tool!("funcgraph", Function, OtherFunction("a.out:*")),
+    tool!("funclatency", Function),
+    tool!("funcslower", Function, Default("1000")),
+    tool!("gcpause", Default("1000")),
+    tool!("lockwait", Default("libc"), Default("10")),
+    tool!("mallocstacks", Default("libc"), Default("20")),
+    tool!("memleak", Default("libc")),
+    tool!("sqlslower", Default("1")),
+    tool!("stackcount", Function),
+    tool!("threadsnoop", Default("libc")),
+    tool!("uobjnew", Default("libstdc++*")),
+];
+
+/// What was asked for.
+#[derive(Debug)]
+pub enum Wanted {
+    /// To run it.
+    Run(Box<Arguments>),
+    /// To print its help, or the list.
+    Print(String),
+}
+
+impl Tool {
+    /// The comment that the script begins with.
+    fn help(&self) -> String {
+        let comment = self.text.split("*/").next().unwrap_or_default();
+        let lines = comment.lines().filter(|line| !line.starts_with("/*"));
+        let lines = lines.map(|line| line.trim_start_matches(" *").strip_prefix(' ').unwrap_or_default());
+        let lines: Vec<String> = lines.map(|line| format!("{line}\n")).collect();
+        lines.concat().trim_end().to_owned() + "\n"
+    }
+
+    /// One line about it.
+    fn summary(&self) -> String {
+        self.help().lines().next().unwrap_or_default().to_owned()
+    }
+
+    /// The script's arguments in full.
+    fn complete(&self, given: &[String]) -> Result<Vec<String>, String> {
+        if let Some(surplus) = given.get(self.arguments.len()) {
+            return Err(format!("one argument too many: {surplus}"));
+        }
+        let complete = self
+            .arguments
+            .iter()
+            .enumerate()
+            .map(|(index, argument)| match (argument, given.get(index)) {
+                (Function | OtherFunction(_), Some(given)) => function(given),
+                (Function, None) => Err("which function? [MODULE:]FUNCTION".to_owned()),
+                (Default(_), Some(given)) => Ok(given.clone()),
+                (OtherFunction(default) | Default(default), None) => Ok((*default).to_owned()),
+            });
+        complete.collect()
+    }
+}
+
+/// `module:function`.
+fn function(given: &str) -> Result<String, String> {
+    match given.matches(':').count() {
+        0 => Ok(format!(":{given}")),
+        1 => Ok(given.to_owned()),
+        _ => Err(format!("{given} is no [MODULE:]FUNCTION")),
+    }
+}
+
+/// The list.
+pub fn list() -> String {
+    let lines = TOOLS.iter().map(|tool| format!("{}\n", tool.summary()));
+    lines.collect::<String>() + "\nnanoprobe tool NAME -h tells more of one.\n"
+}
+
+/// Reads `nanoprobe tool NAME [flags] [arguments]`; `words` begin with the name. The flags are those of tracing.
+///
+/// # Errors
+/// Clap's error.
+pub fn parse(words: &[String]) -> Result<Wanted, clap::Error> {
+    let Some(name) = words.first().filter(|name| !["-h", "--help"].contains(&name.as_str())) else {
+        return Ok(Wanted::Print(list()));
+    };
+    let Some(tool) = TOOLS.iter().find(|tool| tool.name == *name) else {
+        return Err(error(&format!("there is no tool {name}; `nanoprobe tools` lists them")));
+    };
+    let rest = words.get(1..).unwrap_or_default();
+    if rest.iter().any(|word| word == "-h" || word == "--help") {
+        return Ok(Wanted::Print(tool.help()));
+    }
+    let mut trace = vec!["nanoprobe".to_owned()];
+    trace.extend_from_slice(rest);
+    let mut arguments = parse_trace(&trace)?;
+    if !arguments.programs.is_empty() {
+        return Err(error("a tool brings its own program: no -n, -s, -P, -m or -f"));
+    }
+    arguments.macro_arguments = tool
+        .complete(&arguments.macro_arguments)
+        .map_err(|what| error(&format!("{name}: {what}; `nanoprobe tool {name} -h` tells more")))?;
+    if arguments.pid.is_none() && arguments.command.is_none() {
+        return Err(error(&format!("{name}: what is to be traced? -p PID, or -c COMMAND")));
+    }
+    arguments.programs.push(ProgramText::Carried {
+        name: format!("tools/{name}.d"),
+        text: tool.text,
+    });
+    Ok(Wanted::Run(Box::new(arguments)))
+}
+
+fn error(what: &str) -> clap::Error {
+    LowArguments::command().error(ErrorKind::ValueValidation, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Wanted, String> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        parse(&words).map_err(|error| error.to_string())
+    }
+
+    fn arguments(line: &str) -> Vec<String> {
+        match parsed(line) {
+            Ok(Wanted::Run(arguments)) => arguments.macro_arguments,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_tool_has_its_summary_help_and_example() {
+        for tool in &TOOLS {
+            let help = tool.help();
+            assert!(tool.summary().starts_with(&format!("{} - ", tool.name)), "{help}");
+            assert!(
+                help.contains(&format!(
+                    "\nusage: nanoprobe tool {} {{-p PID | -c COMMAND}}",
+                    tool.name
+                )),
+                "{help}"
+            );
+            assert!(
+                help.contains("\nexample:") && help.contains(&format!("# nanoprobe tool {}", tool.name)),
+                "{help}"
+            );
+            assert!(list().contains(&tool.summary()));
+            assert!(matches!(parsed(&format!("{} -h", tool.name)), Ok(Wanted::Print(text)) if text == help));
+        }
+        let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools")).unwrap();
+        let scripts = files.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|end| end == "d"));
+        assert_eq!(scripts.count(), TOOLS.len());
+    }
+
+    #[test]
+    fn arguments_are_completed() {
+        assert_eq!(arguments("funccount -p 1 malloc"), [":malloc"]);
+        assert_eq!(arguments("funccount -p 1 libc:str*"), ["libc:str*"]);
+        assert_eq!(arguments("funcgraph -p 1 a.out:main"), ["a.out:main", "a.out:*"]);
+        assert_eq!(arguments("funcgraph -p 1 main libc:"), [":main", "libc:"]);
+        assert_eq!(arguments("funcslower -c true main 5"), [":main", "5"]);
+        assert_eq!(arguments("lockwait -p 1"), ["libc", "10"]);
+        assert_eq!(arguments("argdist -p 1 read arg2"), [":read", "arg2"]);
+    }
+
+    #[test]
+    fn what_is_missing_or_too_much_is_told() {
+        for (line, what) in [
+            ("funccount -p 1", "which function?"),
+            ("funccount malloc", "-p PID, or -c COMMAND"),
+            ("funccount -p 1 a b", "one argument too many: b"),
+            ("funccount -p 1 pid1:a:b:entry", "no [MODULE:]FUNCTION"),
+            ("funccount -p 1 -n BEGIN malloc", "its own program"),
+            ("nothing -p 1", "there is no tool nothing"),
+        ] {
+            assert!(parsed(line).is_err_and(|error| error.contains(what)), "{line}");
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The ready-made tools, each on a program that does what it looks for a known number of times.
+
+use std::path::Path;
+use std::process::Command;
+
+use nanoprobe_tests::command::{Running, as_ordinary_user, run};
+use nanoprobe_tests::left_out::{find_command, left_out, need_command};
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::tracer::nanoprobe;
+
+/// What a tool printed on `tools MODE`.
+#[track_caller]
+fn tool(name: &str, mode: &str, arguments: &[&str]) -> Vec<String> {
+    tool_on(name, &format!("{} {mode}", program("tools.cpp").display()), arguments)
+}
+
+/// The lines of a tool on a command, parted into words by single blanks.
+#[track_caller]
+fn tool_on(name: &str, command: &str, arguments: &[&str]) -> Vec<String> {
+    let results = tempfile::NamedTempFile::new().expect("a temporary file");
+    let mut traced = Command::new(nanoprobe());
+    traced
+        .args(["tool", name, "-o"])
+        .arg(results.path())
+        .args(["-c", command])
+        .args(arguments);
+    let finished = run(&mut traced).success();
+    assert!(finished.stdout.lines().any(|line| line == "OK"), "{}", finished.stdout);
+    for sign in ["drop", "missed", "error on enabled probe"] {
+        assert!(!finished.stderr.contains(sign), "{}", finished.stderr);
+    }
+    let text = std::fs::read_to_string(results.path()).expect("the results");
+    let lines = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.filter(|line| !line.is_empty()).collect()
+}
+
+/// The lines that end in this place of the program, without it.
+fn of<'l>(lines: &'l [String], place: &str) -> Vec<&'l str> {
+    let begins = |line: &'l String| {
+        let (before, after) = line.rsplit_once(&format!(" tools`{place}"))?;
+        (after.is_empty() || after.starts_with('+')).then_some(before)
+    };
+    lines.iter().filter_map(begins).collect()
+}
+
+#[test]
+fn the_tools_are_listed_and_explained() {
+    let list = run(Command::new(nanoprobe()).arg("tools")).success().stdout;
+    for name in [
+        "argdist",
+        "funccount",
+        "funcgraph",
+        "funclatency",
+        "funcslower",
+        "gcpause",
+        "lockwait",
+        "mallocstacks",
+        "memleak",
+        "sqlslower",
+        "stackcount",
+        "threadsnoop",
+        "uobjnew",
+    ] {
+        assert_eq!(
+            list.lines()
+                .filter(|line| line.starts_with(&format!("{name} - ")))
+                .count(),
+            1,
+            "{list}"
+        );
+        let help = run(Command::new(nanoprobe()).args(["tool", name, "-h"]))
+            .success()
+            .stdout;
+        assert!(
+            help.starts_with(&format!("{name} - ")) && help.contains("example:"),
+            "{help}"
+        );
+    }
+    let unknown = run(Command::new(nanoprobe()).args(["tool", "nothing", "-p", "1"]));
+    assert!(
+        unknown.code() == 2 && unknown.stderr.contains("nanoprobe tools"),
+        "{unknown:?}"
+    );
+}
+
+#[test]
+fn funccount_counts() {
+    let lines = tool("funccount", "calls", &["a.out:*er"]);
+    assert_eq!(
+        (of(&lines, "outer"), of(&lines, "inner")),
+        (vec!["3"], vec!["12"]),
+        "{lines:?}"
+    );
+}
+
+/// Two recursions in flight at a time, and every call has its own time.
+#[test]
+fn funclatency_tells_recursive_calls_apart() {
+    let lines = tool("funclatency", "calls", &["inner"]);
+    let found = of(&lines, "inner");
+    assert!(found.len() == 1 && found[0].starts_with("12 "), "{lines:?}");
+    let histogram: u64 = lines
+        .iter()
+        .filter(|line| line.contains('|'))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum();
+    assert_eq!(histogram, 12, "{lines:?}");
+}
+
+#[test]
+fn funcslower_shows_the_slow_ones() {
+    let lines = tool("funcslower", "slow", &["slow", "50000"]);
+    // Thread, time, value returned, arguments.
+    let calls: Vec<Vec<&str>> = of(&lines, "slow")
+        .iter()
+        .map(|line| line.split(' ').collect())
+        .collect();
+    let values: Vec<&str> = calls
+        .iter()
+        .filter(|call| call.len() == 5)
+        .map(|call| call[2])
+        .collect();
+    assert!(
+        calls
+            .iter()
+            .all(|call| call[1].parse::<u64>().is_ok_and(|us| us >= 50_000)),
+        "{lines:?}"
+    );
+    // The fast ones may have been slow on this machine just now.
+    let slow: Vec<&str> = values.iter().copied().filter(|value| value.len() == 2).collect();
+    assert_eq!(slow, ["70", "90"], "{lines:?}");
+}
+
+#[test]
+fn funcgraph_draws_the_exact_tree() {
+    let lines = tool("funcgraph", "calls", &["a.out:top", "a.out:*"]);
+    let calls: Vec<String> = lines
+        .iter()
+        .skip(1)
+        .map(|line| {
+            let (_, call) = line.split_once(' ').unwrap_or_default();
+            call.split(" (").next().unwrap_or_default().to_owned()
+        })
+        .collect();
+    let mut expected = vec!["top() {"];
+    for _ in 0..3 {
+        expected.extend([
+            "outer() {",
+            "inner() {",
+            "inner() {",
+            "inner() {",
+            "} = 0",
+            "} = 1",
+            "} = 2",
+        ]);
+        expected.extend(["inner() {", "} = 0", "} = 3"]);
+    }
+    expected.push("} = 9");
+    assert_eq!(calls, expected);
+}
+
+#[test]
+fn stackcount_counts_by_stack() {
+    let lines = tool("stackcount", "calls", &["inner"]);
+    let counts: Vec<u64> = lines.iter().filter_map(|line| line.parse().ok()).collect();
+    // Called from two places of `outer`; recursion makes three stacks of the one.
+    assert_eq!(counts, [3, 3, 3, 3], "{lines:?}");
+    assert_eq!(
+        lines.iter().filter(|line| line.starts_with("tools`outer+")).count(),
+        4,
+        "{lines:?}"
+    );
+    assert_eq!(
+        lines.iter().filter(|line| line.starts_with("tools`top+")).count(),
+        4,
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn argdist_counts_values() {
+    let lines = tool("argdist", "calls", &["inner"]);
+    let rows: Vec<(&str, &str)> = lines
+        .iter()
+        .filter_map(|line| Some((line.split_once(' ')?.0, line.rsplit_once(' ')?.1)))
+        .collect();
+    for row in [("0", "6"), ("1", "3"), ("2", "3")] {
+        assert!(rows.contains(&row), "{row:?} {lines:?}");
+    }
+    let lines = tool("argdist", "memory", &["leak", "arg1"]);
+    let rows: Vec<(&str, &str)> = lines
+        .iter()
+        .filter_map(|line| Some((line.split_once(' ')?.0, line.rsplit_once(' ')?.1)))
+        .collect();
+    assert!(
+        rows.contains(&("64", "12")) && rows.contains(&("512", "7")),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn memleak_finds_what_was_leaked_and_nothing_else() {
+    let lines = tool("memleak", "memory", &[]);
+    // 12 of 100 bytes and 7 of 1000; 500 that were made, grown and freed; one of posix_memalign.
+    assert_eq!(of(&lines, "leak"), ["19 8200"], "{lines:?}");
+    assert!(
+        of(&lines, "frees").iter().all(|line| *line == "0 0") && of(&lines, "frees").len() == 2,
+        "{lines:?}"
+    );
+    assert_eq!(of(&lines, "leak_aligned"), ["1 256"], "{lines:?}");
+}
+
+#[test]
+fn mallocstacks_adds_bytes_up() {
+    let lines = tool("mallocstacks", "memory", &[]);
+    let at = lines
+        .iter()
+        .position(|line| line.starts_with("tools`frees+"))
+        .expect("the stack of frees");
+    let bytes = lines.iter().skip(at).find_map(|line| line.parse::<u64>().ok());
+    assert_eq!(bytes, Some(500 * 50), "{lines:?}");
+    let at = lines
+        .iter()
+        .position(|line| line.starts_with("tools`leak+"))
+        .expect("the stack of leak");
+    let bytes: u64 = lines.iter().skip(at).find_map(|line| line.parse().ok()).unwrap_or(0);
+    assert!([1200, 7000, 8200].contains(&bytes), "{lines:?}");
+    // The largest one only.
+    let one = tool("mallocstacks", "memory", &["libc", "1"]);
+    assert_eq!(
+        one.iter().filter(|line| line.parse::<u64>().is_ok()).count(),
+        1,
+        "{one:?}"
+    );
+}
+
+/// Each time the holder has the mutex, and sleeps for 60 ms, before the waiter asks for it. How late the waiter is, is the
+/// scheduler's business: nine times running it will not be.
+#[test]
+fn lockwait_sees_each_wait() {
+    let lines = tool("lockwait", "locks", &["libc", "0"]);
+    let waits: Vec<Vec<&str>> = of(&lines, "waits")
+        .iter()
+        .map(|line| line.split(' ').collect())
+        .collect();
+    assert!(
+        waits.len() == 1 && waits[0].len() == 4 && waits[0][1] == "9",
+        "{lines:?}"
+    );
+    assert!(
+        waits[0][3].parse::<u64>().is_ok_and(|longest| longest >= 20_000),
+        "{lines:?}"
+    );
+    // Nobody waits for a quarter of an hour.
+    let lines = tool("lockwait", "locks", &["libc", "900000000"]);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+}
+
+#[test]
+fn threadsnoop_shows_every_thread() {
+    let lines = tool("threadsnoop", "threads", &[]);
+    assert_eq!(lines.len(), 8, "{lines:?}");
+    assert_eq!(of(&lines, "starts_here").len(), 4, "{lines:?}");
+    assert_eq!(
+        lines
+            .iter()
+            .filter(|line| line.contains("tools`") && line.contains("waiter"))
+            .count(),
+        3,
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn uobjnew_counts_objects() {
+    let lines = tool("uobjnew", "objects", &[]);
+    assert_eq!(of(&lines, "make_shape"), ["40 10 400"], "{lines:?}");
+    assert_eq!(
+        lines.iter().filter(|line| line.starts_with("4096 3 12288 ")).count(),
+        1,
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn gcpause_counts_collections() {
+    let Some(python) = need_command("gcpause", "python3") else {
+        return;
+    };
+    let listed = run(Command::new(nanoprobe())
+        .args(["-l", "-n", "python$target:::gc-start", "-c"])
+        .arg(&python));
+    if !listed.stdout.contains("gc-start") {
+        return left_out("gcpause", "this python3 has no static probes");
+    }
+    let script = tempfile::NamedTempFile::new().expect("a file");
+    // What the interpreter itself collects at its end comes on top: of the oldest generation.
+    let text = "import gc\ngc.disable()\nfor n in range(13):\n    gc.collect(1)\nprint('OK')\n";
+    std::fs::write(script.path(), text).expect("the script");
+    let lines = tool_on(
+        "gcpause",
+        &format!("{} -S -E {}", python.display(), script.path().display()),
+        &["0"],
+    );
+    let summary = lines
+        .iter()
+        .position(|line| line.starts_with("GENERATION"))
+        .expect("the summary");
+    let row = lines.iter().skip(summary).find(|line| line.starts_with("1 "));
+    assert!(row.is_some_and(|row| row.starts_with("1 13 ")), "{lines:?}");
+    let singly = lines
+        .iter()
+        .take(summary)
+        .filter(|line| line.split(' ').nth(1) == Some("1"));
+    assert_eq!(singly.count(), 13, "{lines:?}");
+}
+
+/// A server of one user: a database of its own, queries from the standard input.
+#[test]
+fn sqlslower_shows_the_slow_query() {
+    let find = |name: &str| {
+        let folders = [
+            "/usr/lib/postgresql/15/bin",
+            "/usr/lib/postgresql/16/bin",
+            "/usr/lib/postgresql/17/bin",
+        ];
+        let installed = folders
+            .iter()
+            .map(|folder| Path::new(folder).join(name))
+            .find(|path| path.is_file());
+        installed.or_else(|| find_command(name))
+    };
+    let (Some(initdb), Some(postgres)) = (find("initdb"), find("postgres")) else {
+        return left_out("sqlslower", "postgres is not installed");
+    };
+    let listed = run(Command::new(nanoprobe())
+        .args(["-l", "-n", "postgresql*:::query-done", "-c"])
+        .arg(format!("{} --version", postgres.display())));
+    if !listed.stdout.contains("query-done") {
+        return left_out("sqlslower", "this postgres has no static probes");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(folder.path(), open).expect("its permissions");
+    let data = folder.path().join("data");
+    let mut make = Command::new(initdb);
+    make.args(["-N", "-A", "trust", "-D"]).arg(&data);
+    run(&mut as_ordinary_user(&make)).success();
+    let mut command = Command::new(nanoprobe());
+    command.args(["tool", "sqlslower", "-c"]);
+    command.arg(format!(
+        "{} --single -D {} postgres",
+        postgres.display(),
+        data.display()
+    ));
+    command.arg("1000");
+    let mut running = Running::start(&mut as_ordinary_user(&command));
+    running.write("select 1;\nselect pg_sleep(1.1);\nselect count(*) from pg_class;\nselect pg_sleep(1.2);\n");
+    running.close_input();
+    let finished = running.finish().success();
+    // Its prompts and answers stand on the same output.
+    let shown: Vec<&str> = ["select pg_sleep(1.1);", "select pg_sleep(1.2);", "select 1;"]
+        .into_iter()
+        .filter(|query| {
+            finished
+                .stdout
+                .lines()
+                .any(|line| line.ends_with(&format!("  {query}")))
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        ["select pg_sleep(1.1);", "select pg_sleep(1.2);"],
+        "{}",
+        finished.stdout
+    );
+}
