@@ -2,8 +2,8 @@
  * field, and a test compares both sides), the compiled handlers (crates/codegen) and the detours (crates/patch).
  *
  * Bump NP_VERSION when any offset, size or meaning below changes: an arena of another version is only ever read for
- * what `nanoprobe restore` needs (struct np_control up to and including `regions`, struct np_site, struct np_region),
- * whose layout is frozen.
+ * what `nanoprobe restore` needs (struct np_control up to and including `regions`, struct np_site, struct np_region, and what
+ * it says of semaphores), whose layout is frozen.
  *
  * Four kinds of memory in the target:
  *
@@ -112,7 +112,13 @@ struct np_control {
 	u64 speculation_count;  /* at most NP_SPECULATIONS_MAX */
 	u64 speculation_failures; /* calls of speculation() that found none free; atomic */
 	u64 sandboxed;          /* not 0: the traced process has entered seccomp; the agent makes no system call any more */
-	u64 reserved[3];
+
+	/* Static probes' semaphores: struct np_semaphore[semaphore_count] at semaphores_offset. Read by `restore`, too: these
+	 * three do not move, and are 0 in the arena of a version that has none. */
+	u64 semaphores_offset;
+	u32 semaphore_count;
+	u32 semaphore_capacity;
+	u64 reserved;
 };
 #define NP_SPECULATIONS_MAX 256u
 #define NP_EXAMPLE_AGGREGATES 1024
@@ -138,6 +144,27 @@ struct np_region {
 	u32 reserved;
 };
 enum np_region_kind { NP_REGION_CODE = 1, NP_REGION_TABLE = 2, NP_REGION_ARENA = 3, NP_REGION_RETURNS = 4 };
+
+/* A static probe's semaphore that we have raised: u16 at `address` in the program's data, a count of tracers, to which we
+ * have added 1. Published before the program's memory is touched. Frozen.
+ *
+ * The program, and tracers of other kinds, count in the same word, so nothing is ever put back: 1 is taken off. A tracer
+ * may be killed between the announcement of a change and the change; then the value that it has seen tells. A forked child
+ * has a copy of the word and shares this entry; whether the copy was raised, `resting` tells. */
+struct np_semaphore {
+	u64 address;
+	u64 site;               /* the probe's first: of the same module, so that who comes later sees whether it is still there */
+	u16 resting;            /* the value before we raised it */
+	u16 seen;               /* the value before the change that is announced */
+	u32 state;              /* enum np_semaphore_state */
+};
+enum np_semaphore_state {
+	NP_SEMAPHORE_GONE = 0,     /* its library is, or it was never raised */
+	NP_SEMAPHORE_RAISING = 1,  /* announced */
+	NP_SEMAPHORE_RAISED = 2,
+	NP_SEMAPHORE_LOWERING = 3, /* announced */
+	NP_SEMAPHORE_LOWERED = 4,
+};
 
 struct np_range {
 	u64 start;

@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 
 use crate::error::Corrupt;
-use crate::layout::{Control, FROZEN_BYTES, MAGIC, Region, Site, VERSION};
+use crate::layout::{Control, FROZEN_BYTES, MAGIC, Region, Semaphore, Site, VERSION};
 use crate::memory::{Memory, OutOfBounds};
 use crate::structure::Structure;
 
@@ -79,6 +79,34 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
             control.region_count,
             control.region_capacity,
         )
+    }
+
+    /// The semaphores that were raised, with those that are lowered by now.
+    pub fn semaphores(&self) -> Result<Vec<Semaphore>, Corrupt> {
+        let control = self.read()?;
+        self.table(
+            "the table of semaphores",
+            control.semaphores_offset,
+            control.semaphore_count,
+            control.semaphore_capacity,
+        )
+    }
+
+    /// Appends a semaphore: its entry first, then the count. `false` when the table is full.
+    pub fn publish_semaphore(&self, semaphore: &Semaphore) -> Result<bool, Corrupt> {
+        let control = self.read()?;
+        if control.semaphore_count >= control.semaphore_capacity {
+            return Ok(false);
+        }
+        let at = semaphore_offset(&control, control.semaphore_count);
+        self.memory.write_structure(at, semaphore)?;
+        self.store_u32(offset_of!(Control, semaphore_count), control.semaphore_count + 1)?;
+        Ok(true)
+    }
+
+    /// Where the entry of a semaphore is, for one who changes it.
+    pub fn semaphore_at(&self, index: u32) -> Result<u64, Corrupt> {
+        Ok(semaphore_offset(&self.read()?, index))
     }
 
     fn table<S: Structure>(
@@ -202,6 +230,11 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
     }
 }
 
+fn semaphore_offset(control: &Control, index: u32) -> u64 {
+    let inside = u64::from(index) * Semaphore::BYTES as u64;
+    control.semaphores_offset.saturating_add(inside)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,6 +282,29 @@ mod tests {
         assert!(!block.publish_region(&region).unwrap());
         assert_eq!(block.sites().unwrap(), [site, Site { address: 9, ..site }]);
         assert_eq!(block.regions().unwrap(), [region]);
+    }
+
+    #[test]
+    fn semaphores_are_published_and_changed() {
+        let memory = arena(Control {
+            semaphores_offset: 6000,
+            semaphore_capacity: 1,
+            ..control()
+        });
+        let block = ControlBlock::open(&memory).unwrap();
+        let mut semaphore = Semaphore {
+            address: 0x7000,
+            site: 0x5000,
+            resting: 3,
+            seen: 3,
+            state: crate::layout::SEMAPHORE_RAISING,
+        };
+        assert!(block.publish_semaphore(&semaphore).unwrap());
+        assert!(!block.publish_semaphore(&semaphore).unwrap());
+        semaphore.state = crate::layout::SEMAPHORE_RAISED;
+        let at = block.semaphore_at(0).unwrap();
+        memory.write_structure(at, &semaphore).unwrap();
+        assert_eq!(block.semaphores().unwrap(), [semaphore]);
     }
 
     #[test]

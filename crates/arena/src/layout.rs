@@ -18,6 +18,17 @@ pub const VERSION: u32 = 1;
 /// actions behind it, which `restore` also needs.
 pub const FROZEN_BYTES: usize = core::mem::offset_of!(Control, missed_without_context);
 
+/// [`Semaphore::state`]: its library is gone, or it was never raised.
+pub const SEMAPHORE_GONE: u32 = 0;
+/// [`Semaphore::state`]: about to be raised.
+pub const SEMAPHORE_RAISING: u32 = 1;
+/// [`Semaphore::state`]: raised.
+pub const SEMAPHORE_RAISED: u32 = 2;
+/// [`Semaphore::state`]: about to be lowered.
+pub const SEMAPHORE_LOWERING: u32 = 3;
+/// [`Semaphore::state`]: lowered.
+pub const SEMAPHORE_LOWERED: u32 = 4;
+
 /// [`Control::state`]: nothing in the text is changed yet.
 pub const STATE_BUILDING: u32 = 0;
 /// [`Control::state`]: the site table is published; any of its sites may be patched.
@@ -259,8 +270,14 @@ structure! {
         speculation_failures: u64,
         /// Not 0: the traced process has entered seccomp while it was traced.
         sandboxed: u64,
+        /// Where the [`Semaphore`]s are.
+        semaphores_offset: u64,
+        /// How many are published.
+        semaphore_count: u32,
+        /// How many there is room for.
+        semaphore_capacity: u32,
         /// Zero.
-        reserved: [u64; 3],
+        reserved: u64,
     }
 }
 
@@ -291,6 +308,22 @@ structure! {
         kind: u32,
         /// Zero.
         reserved: u32,
+    }
+}
+
+structure! {
+    /// A static probe's semaphore that was raised. Frozen.
+    Semaphore = "np_semaphore" {
+        /// Of the counter, a u16.
+        address: u64,
+        /// The probe's first site: in the same module.
+        site: u64,
+        /// The value before it was raised.
+        resting: u16,
+        /// The value before the change that is announced.
+        seen: u16,
+        /// `SEMAPHORE_*`.
+        state: u32,
     }
 }
 

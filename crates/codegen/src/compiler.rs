@@ -79,7 +79,7 @@ impl Compiler {
             .get(clause)
             .ok_or(Error::NoSuchClause { clause, count })?;
         let slots = static_slots(program, clause);
-        let needs = Needs::of(program, found, kind, &slots)?;
+        let needs = Needs::of(program, found, kind, &slots, arena)?;
         let slot_bytes = slots.bytes;
 
         // Whatever an earlier, failed compilation left behind.

@@ -48,6 +48,14 @@ pub enum Error {
         /// Where.
         span: Span,
     },
+    /// An argument of a static probe, which the clause uses.
+    #[error("arg{index} cannot be read here: {reason}")]
+    StaticArgument {
+        /// From 0.
+        index: u8,
+        /// Why.
+        reason: String,
+    },
     /// The program form breaks its own rules: a defect of the front end.
     #[error("malformed program: {what}")]
     Malformed {

@@ -46,6 +46,7 @@ mod contract;
 mod emit;
 mod error;
 mod handler;
+mod operand;
 mod scan;
 mod slots;
 
@@ -53,6 +54,7 @@ pub use compiler::Compiler;
 pub use error::Error;
 pub use handler::{Handler, Relocation, RelocationTarget};
 pub use nanoprobe_agent::Function as AgentFunction;
+pub use operand::{Argument, Location, Operand, RSP, Register, StaticArguments};
 pub use slots::{
     KeyNames, ProbeNames, StaticSlots, inline_counts, static_key, static_names, static_slots, value_words,
 };
@@ -75,6 +77,9 @@ pub enum ProbeKind {
     Return,
     /// Any other instruction: as [`ProbeKind::Entry`], whatever the registers hold there.
     Offset,
+    /// A static probe: `arg0` to `arg9` are where its note says, and those that it does not have are 0. The number is an
+    /// index into [`ArenaLayout::static_arguments`].
+    Static(u32),
 }
 
 /// What stays the same for a session's whole life, so that handlers carry it as constants.
@@ -101,4 +106,28 @@ pub struct ArenaLayout {
     pub globals_offset: u32,
     /// Values known when the clause is compiled.
     pub constants: SessionConstants,
+    /// Where the arguments of static probes are, for [`ProbeKind::Static`].
+    pub static_arguments: Vec<StaticArguments>,
+}
+
+impl ArenaLayout {
+    /// Argument number `index` at a static probe; `None` when it has no so many, and at any other probe.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::StaticArgument`] for one that cannot be read.
+    fn static_argument(&self, kind: ProbeKind, index: u8) -> Result<Option<Operand>, Error> {
+        let ProbeKind::Static(number) = kind else {
+            return Ok(None);
+        };
+        let arguments = self.static_arguments.get(number as usize);
+        match arguments.and_then(|arguments| arguments.list.get(usize::from(index))) {
+            None => Ok(None),
+            Some(Ok(operand)) => Ok(Some(*operand)),
+            Some(Err(reason)) => Err(Error::StaticArgument {
+                index,
+                reason: reason.clone(),
+            }),
+        }
+    }
 }

@@ -8,7 +8,7 @@ use nanoprobe_lang::program::{
 
 use crate::check::check;
 use crate::error::Error;
-use crate::{MAX_EXPRESSION_DEPTH, ProbeKind, StaticSlots};
+use crate::{ArenaLayout, MAX_EXPRESSION_DEPTH, ProbeKind, StaticSlots};
 
 /// What the code of a clause must prepare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,18 +25,32 @@ pub(crate) struct Needs {
     pub full_frame: bool,
 }
 
+/// What a clause is compiled for.
+struct Probe<'a> {
+    program: &'a Program,
+    kind: ProbeKind,
+    arena: &'a ArenaLayout,
+}
+
 impl Needs {
     /// Looks through a clause; also makes sure that it is well-formed, and that nothing in it nests too deep for the
     /// recursive code that follows.
-    pub(crate) fn of(program: &Program, clause: &Clause, kind: ProbeKind, slots: &StaticSlots) -> Result<Needs, Error> {
+    pub(crate) fn of(
+        program: &Program,
+        clause: &Clause,
+        kind: ProbeKind,
+        slots: &StaticSlots,
+        arena: &ArenaLayout,
+    ) -> Result<Needs, Error> {
+        let probe = &Probe { program, kind, arena };
         let mut needs = Needs::default();
         if let Some(predicate) = &clause.predicate {
-            needs.expression(predicate, program, kind)?;
+            needs.expression(predicate, probe)?;
         }
         needs.tid_in_predicate = std::mem::take(&mut needs.tid_in_body);
         for (index, statement) in clause.statements.iter().enumerate() {
             match statement {
-                Statement::Expression(expression) => needs.expression(expression, program, kind)?,
+                Statement::Expression(expression) => needs.expression(expression, probe)?,
                 Statement::Aggregate {
                     keys, value, weight, ..
                 } => {
@@ -45,18 +59,18 @@ impl Needs {
                     needs.fault |= !is_static;
                     for key in keys {
                         match key {
-                            KeyExpression::Value(expression) => needs.expression(expression, program, kind)?,
+                            KeyExpression::Value(expression) => needs.expression(expression, probe)?,
                             KeyExpression::UserStack { .. } => needs.full_frame = true,
                         }
                     }
                     for expression in value.iter().chain(weight) {
-                        needs.expression(expression, program, kind)?;
+                        needs.expression(expression, probe)?;
                     }
                 }
                 Statement::Record(action) => {
                     needs.full_frame |= matches!(action.kind, RecordKind::UserStack { .. });
                     for expression in recorded_values(&action.kind) {
-                        needs.expression(expression, program, kind)?;
+                        needs.expression(expression, probe)?;
                     }
                 }
             }
@@ -67,7 +81,7 @@ impl Needs {
     }
 
     /// Without recursion: the depth is not yet known to be bounded.
-    fn expression(&mut self, root: &Expression, program: &Program, kind: ProbeKind) -> Result<(), Error> {
+    fn expression(&mut self, root: &Expression, probe: &Probe<'_>) -> Result<(), Error> {
         let mut pending = vec![(root, 1)];
         while let Some((expression, depth)) = pending.pop() {
             if depth > MAX_EXPRESSION_DEPTH {
@@ -76,19 +90,25 @@ impl Needs {
                     span: expression.span,
                 });
             }
-            check(program, expression)?;
-            self.node(expression, kind);
+            check(probe.program, expression)?;
+            self.node(expression, probe)?;
             pending.extend(expression.operands().into_iter().map(|child| (child, depth + 1)));
         }
         Ok(())
     }
 
-    fn node(&mut self, expression: &Expression, kind: ProbeKind) {
+    fn node(&mut self, expression: &Expression, probe: &Probe<'_>) -> Result<(), Error> {
         match &expression.kind {
+            ExpressionKind::Builtin(Builtin::Argument(index)) if matches!(probe.kind, ProbeKind::Static(_)) => {
+                if let Some(operand) = probe.arena.static_argument(probe.kind, *index)? {
+                    self.full_frame |= operand.needs_full_frame();
+                    self.fault |= operand.may_fault();
+                }
+            }
             ExpressionKind::Builtin(Builtin::Tid) => self.tid_in_body = true,
             ExpressionKind::Builtin(Builtin::UserCaller) => self.full_frame = true,
             // Arguments on the stack are read from memory.
-            ExpressionKind::Builtin(Builtin::Argument(6..)) => self.fault |= kind != ProbeKind::Return,
+            ExpressionKind::Builtin(Builtin::Argument(6..)) => self.fault |= probe.kind != ProbeKind::Return,
             ExpressionKind::Register(_) => {
                 self.full_frame = true;
                 self.fault = true;
@@ -135,5 +155,6 @@ impl Needs {
             }
             _ => {}
         }
+        Ok(())
     }
 }

@@ -87,6 +87,8 @@ pub fn static_slots(program: &Program, clause: usize) -> StaticSlots {
 /// have the same keys, and may share their slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyNames {
+    /// `probeprov`.
+    pub provider: bool,
     /// `probemod`.
     pub module: bool,
     /// `probefunc`.
@@ -95,7 +97,7 @@ pub struct KeyNames {
     pub probe: bool,
 }
 
-/// See [`KeyNames`]. The provider is the same for all probes that have slots.
+/// See [`KeyNames`].
 pub fn static_names(program: &Program, clause: usize) -> KeyNames {
     let mut names = KeyNames::default();
     let slots = static_slots(program, clause);
@@ -113,6 +115,7 @@ pub fn static_names(program: &Program, clause: usize) -> KeyNames {
                 expression = operand;
             }
             match expression.kind {
+                ExpressionKind::Builtin(Builtin::ProbeProvider) => names.provider = true,
                 ExpressionKind::Builtin(Builtin::ProbeModule) => names.module = true,
                 ExpressionKind::Builtin(Builtin::ProbeFunction) => names.function = true,
                 ExpressionKind::Builtin(Builtin::ProbeName | Builtin::ProbeId | Builtin::EnabledProbeId) => {

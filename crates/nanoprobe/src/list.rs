@@ -44,9 +44,12 @@ pub fn print_json(session: &Session, out: &mut dyn Write) -> std::io::Result<()>
 
 /// Prints how the sites of the probes would be patched.
 pub fn print_plan(session: &mut Session, out: &mut dyn Write) -> Result<(), anyhow::Error> {
-    let has_target = session
-        .probes()
-        .any(|probe| matches!(probe.place, Place::Function { .. } | Place::Address { .. }));
+    let has_target = session.probes().any(|probe| {
+        matches!(
+            probe.place,
+            Place::Function { .. } | Place::Address { .. } | Place::Static { .. }
+        )
+    });
     if !has_target {
         return Ok(());
     }

@@ -35,6 +35,7 @@ use crate::error::SessionError;
 use crate::layout::{ArenaLayout, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, SPECULATIONS_OFFSET, round_up};
 use crate::placement::{Patch, origins};
 use crate::returns::Returns;
+use crate::semaphores::{self, SEMAPHORES_MAX};
 use crate::signals;
 use crate::space::Space;
 
@@ -379,6 +380,8 @@ impl Attachment {
         self.gone.extend(self.retired.extract_if(.., gone));
         self.tables_are_old |= self.gone.len() > before;
         self.disarmed.retain(|address| !range.contains(&address.0));
+        // An arena that is damaged is told of elsewhere.
+        let _ = semaphores::forget(self, range);
     }
 
     /// The address space is no longer there, and all of ours in it with it.
@@ -429,6 +432,8 @@ impl Attachment {
             sites_offset: self.layout.sites_offset,
             region_capacity: REGIONS_MAX,
             regions_offset: self.layout.regions_offset,
+            semaphore_capacity: SEMAPHORES_MAX,
+            semaphores_offset: self.layout.semaphores_offset,
             tracer_heartbeat: tsc(),
             heartbeat_limit: clock.ticks(HEARTBEAT_LIMIT),
             clock_tsc: clock.tsc,

@@ -34,7 +34,7 @@ use crate::arming::{sites, springboard_sites};
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::returns::{PutBack, put_back as put_back_returns};
-use crate::signals;
+use crate::{semaphores, signals};
 
 pub use restore::restore;
 
@@ -88,6 +88,8 @@ fn stop(process: &Process) -> Result<Stopped, StopError> {
 /// The target cannot be stopped or written. It may have ended: the caller asks first.
 pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let mut detached = Detached::default();
+    // A damaged table of semaphores keeps nobody from taking back the rest.
+    let _ = semaphores::lower_all(attachment);
     // What fails, with a debugger's thread for one, is left to the stop.
     if let Ok(restored) = attachment.disarm_before_stop(&mut detached.pauses) {
         detached.restored += restored;

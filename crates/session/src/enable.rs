@@ -22,6 +22,7 @@ use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::{Limits, Storage};
 
 use crate::probes::{Place, Probe, ProbeIndex, Spot};
+use crate::statics::Statics;
 
 /// One clause at one probe.
 #[derive(Clone, Debug)]
@@ -54,6 +55,7 @@ pub struct Slots {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SlotsKey {
     clause: usize,
+    provider: Option<Arc<str>>,
     module: Option<Arc<str>>,
     function: Option<Arc<str>>,
     probe: Option<ProbeIndex>,
@@ -64,6 +66,7 @@ pub struct Enablings {
     list: Vec<Enabling>,
     known: HashMap<(usize, ProbeIndex), usize>,
     handlers: HashMap<(usize, ProbeKind), Handler>,
+    unreadable: HashMap<(usize, ProbeKind), String>,
     slots: Vec<Slots>,
     known_slots: HashMap<SlotsKey, usize>,
     key_names: HashMap<usize, KeyNames>,
@@ -91,6 +94,8 @@ pub struct Context<'a> {
     pub limits: Limits,
     /// Where the arena keeps things, and the session's constants.
     pub arena: &'a nanoprobe_codegen::ArenaLayout,
+    /// The static probes.
+    pub statics: &'a Statics,
 }
 
 /// A clause cannot be enabled at a probe.
@@ -122,6 +127,7 @@ impl Enablings {
             list: Vec::new(),
             known: HashMap::new(),
             handlers: HashMap::new(),
+            unreadable: HashMap::new(),
             slots: Vec::new(),
             known_slots: HashMap::new(),
             key_names: HashMap::new(),
@@ -176,6 +182,11 @@ impl Enablings {
         self.handlers.get(&(clause, kind))
     }
 
+    /// Which argument of a static probe the clause uses, and cannot be read at sites of this kind: there it has no handler.
+    pub fn unreadable(&self, clause: usize, kind: ProbeKind) -> Option<&str> {
+        self.unreadable.get(&(clause, kind)).map(String::as_str)
+    }
+
     /// Enables a clause at a probe; a pair that is enabled already stays as it is.
     ///
     /// # Errors
@@ -192,14 +203,17 @@ impl Enablings {
         }
         let mut slot_base = 0;
         let mut counters = None;
-        if let Some(kind) = probe_kind(probe) {
+        let kinds = probe_kinds(probe, context.statics);
+        if !kinds.is_empty() {
             let slots = self.slots_of(clause, index, probe, context)?;
             if let Some(slots) = self.slots.get(slots) {
                 slot_base = slots.base;
                 counters = slots.counters.clone();
             }
             if counters.is_none() {
-                self.compile(clause, kind, context)?;
+                for kind in kinds {
+                    self.compile(clause, kind, context)?;
+                }
             }
         }
         let epid = u32::try_from(self.list.len() + 1).unwrap_or(u32::MAX);
@@ -231,6 +245,7 @@ impl Enablings {
         };
         let key = SlotsKey {
             clause,
+            provider: names.provider.then(|| probe.provider.clone()),
             module: names.module.then(|| probe.module.clone()),
             function: names.function.then(|| probe.function.clone()),
             probe: names.probe.then_some(index),
@@ -262,26 +277,43 @@ impl Enablings {
         if self.handlers.contains_key(&(clause, kind)) {
             return Ok(());
         }
-        let handler = self
-            .compiler
-            .compile(
-                context.program,
-                clause,
-                kind,
-                context.storage,
-                context.limits,
-                context.arena,
-            )
-            .map_err(|source| EnableError::Compile {
-                clause: clause + 1,
-                source,
-            })?;
-        self.handlers.insert((clause, kind), handler);
+        let compiled = self.compiler.compile(
+            context.program,
+            clause,
+            kind,
+            context.storage,
+            context.limits,
+            context.arena,
+        );
+        match compiled {
+            Ok(handler) => {
+                self.handlers.insert((clause, kind), handler);
+            }
+            // Other sites may be better off.
+            Err(error @ nanoprobe_codegen::Error::StaticArgument { .. }) => {
+                self.unreadable.insert((clause, kind), error.to_string());
+            }
+            Err(source) => {
+                let clause = clause + 1;
+                return Err(EnableError::Compile { clause, source });
+            }
+        }
         Ok(())
     }
 }
 
-/// What arguments mean at a probe; `None`: it fires in the tracer.
+/// What arguments mean at the sites of a probe; nothing: it fires in the tracer.
+fn probe_kinds(probe: &Probe, statics: &Statics) -> Vec<ProbeKind> {
+    match probe.place {
+        Place::Static { number, .. } => {
+            let sites = statics.get(number).map_or(&[][..], |known| &known.sites);
+            sites.iter().map(|site| site.kind).collect()
+        }
+        _ => probe_kind(probe).into_iter().collect(),
+    }
+}
+
+/// What arguments mean at a probe that is no static one; `None`: it fires in the tracer.
 pub fn probe_kind(probe: &Probe) -> Option<ProbeKind> {
     match probe.place {
         Place::Function { spot: Spot::Entry, .. } => Some(ProbeKind::Entry),

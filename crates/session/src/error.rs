@@ -88,6 +88,9 @@ pub enum SessionError {
     /// The site table is full.
     #[error("too many probes; narrow the probe descriptions")]
     TooManySites,
+    /// The table of semaphores is full.
+    #[error("too many static probes with semaphores; narrow the probe descriptions")]
+    TooManySemaphores,
     /// An option's value is wrong.
     #[error("{0}")]
     Option(String),

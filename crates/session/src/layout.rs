@@ -4,6 +4,7 @@
 //!   0            control block                         struct np_control
 //!   2048         speculations                          a word for each
 //!   4096         region table, site table              frozen: what `nanoprobe restore` reads
+//!                semaphores                            likewise
 //!                global variables                      Storage
 //!                dynamic variables                     associative arrays
 //!                growth                                enablings, strings, unwinding tables, readable ranges; bump-allocated
@@ -12,12 +13,14 @@
 //!
 //! The arena is sparse: only what is touched takes memory. The sizes here are upper bounds, not costs.
 
-use nanoprobe_arena::layout::{Control, Region, Site};
+use nanoprobe_arena::layout::{Control, Region, Semaphore, Site};
 use nanoprobe_arena::{ContextPlan, PlanError};
 use nanoprobe_lang::glob;
 use nanoprobe_lang::layout::Storage;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::Program;
+
+use crate::semaphores::SEMAPHORES_MAX;
 
 /// Size of a page: everything that is mapped is a multiple of it.
 pub const PAGE_BYTES: u64 = 4096;
@@ -58,6 +61,8 @@ pub struct ArenaLayout {
     pub sites_offset: u64,
     /// Offset of the region table.
     pub regions_offset: u64,
+    /// Offset of the table of semaphores.
+    pub semaphores_offset: u64,
     /// Offset of the global variables.
     pub globals_offset: u64,
     /// How many speculations there are.
@@ -94,6 +99,7 @@ impl ArenaLayout {
         };
         let regions_offset = take(u64::from(REGIONS_MAX) * size_of::<Region>() as u64);
         let sites_offset = take(u64::from(SITES_MAX) * size_of::<Site>() as u64);
+        let semaphores_offset = take(u64::from(SEMAPHORES_MAX) * size_of::<Semaphore>() as u64);
         let globals_offset = take(u64::from(storage.globals_bytes));
         let dynamic_bytes = if has_arrays(program) {
             round_up(options.dynamic_bytes.max(PAGE_BYTES), PAGE_BYTES)
@@ -108,6 +114,7 @@ impl ArenaLayout {
         Ok(ArenaLayout {
             sites_offset,
             regions_offset,
+            semaphores_offset,
             globals_offset,
             speculations: options.speculations.min(nanoprobe_arena::layout::SPECULATIONS_MAX),
             dynamic_offset,

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `session` | the whole: open, begin, step, end |
 //! | `modules`, `names`, `code`, `image`, `probes` | what is mapped; what the descriptions match in it |
+//! | `statics`, `semaphores` | static probes, their operands; telling the program that somebody looks |
 //! | `enable` | clauses at probes, their handlers |
 //! | `layout`, `space` | what lies where in the arena, and how much of it there is |
 //! | `placement`, `returns` | which bytes go where, and how returns are seen: pure |
@@ -34,10 +35,12 @@ mod probes;
 mod pulse;
 mod ranges;
 pub mod returns;
+mod semaphores;
 mod session;
 pub mod shims;
 mod signals;
 mod space;
+mod statics;
 mod together;
 mod types;
 mod unwinding;

@@ -24,9 +24,10 @@ use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
 use crate::code::{Neighbours, extent_around};
 use crate::enable::{Enabling, Enablings, probe_kind};
-use crate::probes::{Place, ProbeList, Spot};
+use crate::probes::{Place, Probe, ProbeList, Spot};
 use crate::returns::{self, ReturnPolicy, ReturnRefusal};
 use crate::space::{Full, Space};
+use crate::statics::Statics;
 
 /// Where an IFUNC's resolver sent the program: resolver to implementation.
 pub type Choices = HashMap<TargetAddress, TargetAddress>;
@@ -116,6 +117,9 @@ pub enum RefusedBecause {
     /// Neither form of a return probe.
     #[error("not all of its exits can be found ({at} is no known instruction), nor can its return address be replaced: {0}", at = .1)]
     NoReturnForm(ReturnRefusal, TargetAddress),
+    /// An argument of a static probe that a clause uses.
+    #[error("{0}")]
+    Argument(String),
     /// See [`crate::shims`].
     #[error("the program sets its signal mask here, where nanoprobe itself must intervene")]
     Shim,
@@ -153,6 +157,8 @@ pub struct Planner<'a> {
     pub probes: &'a ProbeList,
     /// The enablings and handlers.
     pub enablings: &'a Enablings,
+    /// The static probes.
+    pub statics: &'a Statics,
     /// Choices of IFUNCs.
     pub choices: &'a Choices,
     /// What detours need to know.
@@ -210,6 +216,9 @@ struct Part {
     extent: Range<u64>,
     function: Function,
 }
+
+/// A module, code of it, whether that begins at a function's entry, and a spot in it.
+type Located = (usize, Range<u64>, bool, Spot);
 
 /// A function in which something fires.
 struct Group {
@@ -333,33 +342,28 @@ impl Planner<'_> {
             let Some(probe) = self.probes.get(enabling.probe) else {
                 continue;
             };
-            let located = match probe.place {
-                Place::Function { module, function, spot } => self
-                    .locate(module, function)
-                    .map(|(module, extent)| (module, extent, true, spot)),
-                Place::Address { module, address } => self.locate_address(module, address),
-                _ => continue,
-            };
-            match located {
-                Ok((module, extent, is_function, spot)) => {
-                    let group = groups.entry(extent.start).or_insert_with(|| Group {
-                        module,
-                        name: format!("{}`{}", probe.module, probe.function),
-                        extent,
-                        is_function,
-                        members: Vec::new(),
-                        hooks: Vec::new(),
-                    });
-                    group.is_function |= is_function;
-                    group.members.push((number, spot));
-                }
-                Err(reason) => {
-                    refused.push(Refused {
-                        site: None,
-                        function: format!("{}`{}", probe.module, probe.function),
-                        reason,
-                    });
-                }
+            for located in self.located(&probe.place) {
+                let (module, extent, is_function, spot) = match located {
+                    Ok(located) => located,
+                    Err(reason) => {
+                        refused.push(Refused {
+                            site: None,
+                            function: format!("{}`{}", probe.module, probe.function),
+                            reason,
+                        });
+                        continue;
+                    }
+                };
+                let group = groups.entry(extent.start).or_insert_with(|| Group {
+                    module,
+                    name: format!("{}`{}", probe.module, probe.function),
+                    extent,
+                    is_function,
+                    members: Vec::new(),
+                    hooks: Vec::new(),
+                });
+                group.is_function |= is_function;
+                group.members.push((number, spot));
             }
         }
         for hook in hooks {
@@ -401,12 +405,38 @@ impl Planner<'_> {
         extent_of_choice(self.modules, *choice).ok_or(RefusedBecause::Unresolved)
     }
 
+    /// Where a probe fires; nowhere: in the tracer.
+    fn located(&self, place: &Place) -> Vec<Result<Located, RefusedBecause>> {
+        match *place {
+            Place::Function { module, function, spot } => {
+                let located = self.locate(module, function);
+                vec![located.map(|(module, extent)| (module, extent, true, spot))]
+            }
+            Place::Address { module, address } => vec![self.locate_address(module, address)],
+            Place::Static { module, number } => {
+                let sites = self.statics.get(number).map_or(&[][..], |known| &known.sites);
+                let located = sites.iter().map(|site| self.locate_address(module, site.address));
+                located.collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What arguments mean at a site of a probe.
+    fn kind_at(&self, probe: &Probe, site: TargetAddress) -> Option<nanoprobe_codegen::ProbeKind> {
+        let Place::Static { module, number } = probe.place else {
+            return probe_kind(probe);
+        };
+        let address = self.modules.get(module)?.bias().to_image(site);
+        let sites = &self.statics.get(number)?.sites;
+        sites
+            .iter()
+            .find(|known| known.address == address)
+            .map(|known| known.kind)
+    }
+
     /// The code around an address, and its spot in it.
-    fn locate_address(
-        &self,
-        module: usize,
-        address: ImageAddress,
-    ) -> Result<(usize, Range<u64>, bool, Spot), RefusedBecause> {
+    fn locate_address(&self, module: usize, address: ImageAddress) -> Result<Located, RefusedBecause> {
         let home = self.modules.get(module).ok_or(RefusedBecause::NoCode)?;
         let (extent, is_function) = extent_around(home, address).ok_or(RefusedBecause::NoCode)?;
         let offset = home.bias().to_target(address).0.wrapping_sub(extent.start);
@@ -608,7 +638,10 @@ impl Planner<'_> {
             return Ok(point(site, condition, position, false, fires));
         }
         let probe = self.probes.get(enabling.probe).ok_or(RefusedBecause::NoCode)?;
-        let kind = probe_kind(probe).ok_or(RefusedBecause::NoCode)?;
+        let kind = self.kind_at(probe, site).ok_or(RefusedBecause::NoCode)?;
+        if let Some(reason) = self.enablings.unreadable(enabling.clause, kind) {
+            return Err(RefusedBecause::Argument(format!("{probe}: {reason}")));
+        }
         let compiled = self
             .enablings
             .handler(enabling.clause, kind)

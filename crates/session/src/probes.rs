@@ -1,7 +1,8 @@
 //! Probes: what a description matches, given the modules that the target has mapped. Pure.
 //!
 //! A probe is `provider:module:function:name` with an id of its own. Those of the provider `dtrace` (BEGIN, END, ERROR)
-//! and `profile` fire in the tracer; those of `pidNNN` at instructions of the target. Probes are made as descriptions
+//! and `profile` fire in the tracer; those of `pidNNN` at instructions of the target, and so do its static probes
+//! ([`crate::statics`]). Probes are made as descriptions
 //! match them and keep their ids; a library that is loaded later only adds to the list.
 //!
 //! There may be a million of them: every instruction of a large library. So a probe shares its strings with its
@@ -19,6 +20,7 @@ use nanoprobe_symbols::{Function, FunctionKind, ImageAddress, Module, ModuleKind
 
 use crate::code::{Instructions, extent_around, extent_of};
 use crate::names::{NO_FUNCTION, Name, Reason};
+use crate::statics::{Statics, provider_of};
 
 /// Index into [`ProbeList::probes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,7 +39,7 @@ pub struct Probe {
     pub function: Arc<str>,
     /// Where it fires.
     pub place: Place,
-    /// `BEGIN`, `tick-1s`; empty for the target's probes, whose place says it.
+    /// `BEGIN`, `tick-1s`, a static probe's; empty for the others of the target, whose place says it.
     own_name: Arc<str>,
 }
 
@@ -75,6 +77,13 @@ pub enum Place {
         function: usize,
         /// Which of its instructions.
         spot: Spot,
+    },
+    /// In the target, where its source put a probe.
+    Static {
+        /// Index of the module in the order of loading.
+        module: usize,
+        /// Its number in [`crate::statics::Statics`].
+        number: usize,
     },
     /// In the target, at an instruction that was named by its address.
     Address {
@@ -405,7 +414,39 @@ impl ProbeList {
         }
     }
 
+    /// Finds the static probes of the target that a description matches, in modules from index `first` on.
+    pub fn match_static(
+        &mut self,
+        description: &ProbeDescription,
+        statics: &Statics,
+        modules: &[Module],
+        first: usize,
+        pid: i32,
+    ) -> Vec<ProbeIndex> {
+        let mut found = Vec::new();
+        for (number, known) in statics.matching(description, modules, first, pid) {
+            let Some(module) = modules.get(known.module) else {
+                continue;
+            };
+            let labels = Labels {
+                provider: provider_of(&known.provider, pid).into(),
+                module: module.name().into(),
+                function: known.function.clone(),
+            };
+            let place = Place::Static {
+                module: known.module,
+                number,
+            };
+            found.push(self.add_named(&labels, place, known.name.clone()));
+        }
+        found
+    }
+
     fn add_target(&mut self, labels: &Labels, place: Place) -> ProbeIndex {
+        self.add_named(labels, place, Arc::default())
+    }
+
+    fn add_named(&mut self, labels: &Labels, place: Place, own_name: Arc<str>) -> ProbeIndex {
         if let Some(index) = self.targets.get(&place) {
             return *index;
         }
@@ -415,7 +456,7 @@ impl ProbeList {
             module: labels.module.clone(),
             function: labels.function.clone(),
             place: place.clone(),
-            own_name: Arc::default(),
+            own_name,
         };
         let index = self.push(probe);
         self.targets.insert(place, index);
@@ -505,9 +546,21 @@ pub fn is_target_provider(description: &ProbeDescription) -> bool {
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// The process that a program's descriptions name, when they name one: `pid1234:::entry` without `-p`.
-pub fn named_process<'a>(mut descriptions: impl Iterator<Item = &'a ProbeDescription>) -> Option<i32> {
-    descriptions.find_map(|description| description.provider.strip_prefix("pid")?.parse().ok())
+/// The process that a program's descriptions name, when they name one: `pid1234:::entry` without `-p`, or a static probe's
+/// `python1234:::line`.
+pub fn named_process<'a>(descriptions: impl Iterator<Item = &'a ProbeDescription> + Clone) -> Option<i32> {
+    let mut named = descriptions.clone();
+    let by_pid = named.find_map(|description| description.provider.strip_prefix("pid")?.parse().ok());
+    by_pid.or_else(|| {
+        let mut named = descriptions.filter(|description| glob::is_literal(&description.provider));
+        named.find_map(|description| {
+            let name = description
+                .provider
+                .trim_end_matches(|last: char| last.is_ascii_digit());
+            let number = description.provider.get(name.len()..)?;
+            number.parse().ok().filter(|_| !name.is_empty())
+        })
+    })
 }
 
 /// The name by which a function answers to a pattern.

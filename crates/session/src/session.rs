@@ -52,8 +52,9 @@ use crate::probes::{
     Candidate, Later, Matched, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, named_process,
 };
 use crate::pulse::Pulse;
+use crate::statics::{Statics, may_be_static, provider_of};
 use crate::world::{TracerState, TracerWorld};
-use crate::{shims, unwinding};
+use crate::{semaphores, shims, unwinding};
 
 /// What is traced.
 #[derive(Clone, Debug)]
@@ -123,6 +124,7 @@ pub struct Session {
     codegen: nanoprobe_codegen::ArenaLayout,
     layouts: Vec<RecordLayout>,
     probes: ProbeList,
+    statics: Statics,
     enablings: Enablings,
     handlers: HashMap<(usize, ProbeKind), TargetAddress>,
     /// How many probes each description (clause, number) matched.
@@ -237,6 +239,7 @@ impl Session {
             codegen: nanoprobe_codegen::ArenaLayout {
                 globals_offset,
                 constants,
+                static_arguments: Vec::new(),
             },
             program,
             filled: false,
@@ -246,6 +249,7 @@ impl Session {
             layout,
             layouts,
             probes: ProbeList::new(),
+            statics: Statics::default(),
             enablings: Enablings::new(slot_bytes)?,
             handlers: HashMap::new(),
             matched: HashMap::new(),
@@ -539,6 +543,7 @@ impl Session {
         attachment.write(&placement.patches)?;
         let mut armed = attachment.arm(stopped, placement)?;
         armed.pauses.add(&pauses);
+        self.raise_semaphores(first)?;
         self.refused.append(&mut armed.refused);
         Ok(armed)
     }
@@ -782,6 +787,7 @@ impl Session {
             modules: self.modules.list(),
             probes: &self.probes,
             enablings: &self.enablings,
+            statics: &self.statics,
             choices: &self.choices,
             runtime,
             handlers: &mut self.handlers,

@@ -8,6 +8,7 @@
 //!   .eh_frame         -> extents where symbols have none; unwind_rows() for the agent's stack walks
 //!   PT_LOAD           -> code_at(): the original text; biases; executable ranges
 //!   PT_DYNAMIC, notes -> linkage(): interpreter, needed libraries, DT_DEBUG, build-id, TLS, Go, libc
+//!   .note.stapsdt     -> static_probes(): what sys/sdt.h left
 //!   relocations       -> which slot holds the address of which import, or of which IFUNC's choice
 //! ```
 //!
@@ -33,6 +34,7 @@ mod name;
 mod pointers;
 mod relocations;
 mod resolve;
+mod static_probes;
 mod symbol_table;
 mod unwind;
 
@@ -44,5 +46,6 @@ pub use linkage::{Libc, Linkage, Linking, ThreadLocalImage};
 pub use module::{Module, ModuleKind};
 pub use name::{Demangled, demangle};
 pub use relocations::{Relocation, RelocationTarget};
+pub use static_probes::StaticProbe;
 pub use symbol_table::{Symbol, SymbolKind};
 pub use unwind::{RBP_AT_CFA, RBP_AT_RBP, RBP_UNCHANGED, RBP_UNDEFINED, unwind_rows};

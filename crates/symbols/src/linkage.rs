@@ -308,10 +308,10 @@ impl Notes {
     }
 }
 
-type NoteKey<'a> = (&'a [u8], u32);
+pub(crate) type NoteKey<'a> = (&'a [u8], u32);
 
 /// The first note of `bytes`: its owner and type, its contents, and what follows.
-fn note(bytes: &[u8], alignment: usize) -> Option<(NoteKey<'_>, &[u8], &[u8])> {
+pub(crate) fn note(bytes: &[u8], alignment: usize) -> Option<(NoteKey<'_>, &[u8], &[u8])> {
     let field = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
     let (owner_bytes, contents_bytes, kind) = (field(0)? as usize, field(4)? as usize, field(8)?);
     let owner = bytes.get(12..)?.get(..owner_bytes)?;

@@ -1,5 +1,6 @@
 //! One ELF image, and what can be asked about it.
 
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -17,7 +18,8 @@ use crate::module_name;
 use crate::pointers;
 use crate::relocations::{self, Relocation};
 use crate::resolve::Index;
-use crate::symbol_table::{self, Symbol};
+use crate::static_probes::{self, StaticProbe};
+use crate::symbol_table::{self, Symbol, SymbolKind};
 
 /// What part a module plays in its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +52,8 @@ pub struct Module {
     has_landing_pads: bool,
     /// See [`Module::code_pointers`]: made when it is asked for.
     pointers: OnceLock<Vec<u64>>,
+    /// Where static probes are, ascending.
+    static_sites: OnceLock<Vec<u64>>,
     /// Where Go's `runtime.deferreturn` lies.
     deferreturn: OnceLock<Option<u64>>,
 }
@@ -88,6 +92,7 @@ impl Module {
             full_symbols,
             has_landing_pads,
             pointers: OnceLock::new(),
+            static_sites: OnceLock::new(),
             deferreturn: OnceLock::new(),
         })
     }
@@ -248,6 +253,28 @@ impl Module {
         best
     }
 
+    /// Where the functions, data and labels of these names lie, ascending: one address each, or two where several
+    /// compilation units have their own. Searches the whole table once.
+    pub fn addresses_of(&self, names: &BTreeSet<String>) -> HashMap<String, Vec<ImageAddress>> {
+        let mut found: HashMap<String, Vec<ImageAddress>> = HashMap::new();
+        symbol_table::for_each(&self.elf, |symbol| {
+            if symbol.kind != SymbolKind::ThreadLocal && names.contains(&*symbol.name) {
+                let addresses = found.entry(symbol.name.into_owned()).or_default();
+                if !addresses.contains(&symbol.address) && addresses.len() < 2 {
+                    addresses.push(symbol.address);
+                }
+            }
+            true
+        });
+        found.values_mut().for_each(|addresses| addresses.sort_unstable());
+        found
+    }
+
+    /// The static probes of `sys/sdt.h`, in the order of their notes. Reads them anew each time.
+    pub fn static_probes(&self) -> Vec<StaticProbe> {
+        static_probes::static_probes(&self.elf)
+    }
+
     /// The original bytes of code: `bytes` of them at `address`; `None` when any of them is not in an executable
     /// segment's part of the file.
     pub fn code_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
@@ -274,7 +301,7 @@ impl Module {
     }
 
     /// What enters `range` other than by a branch, ascending: the starts of functions, fragments and FDEs in it, the landing
-    /// pads of its exceptions, and where Go's runtime goes on after a recovered panic.
+    /// pads of its exceptions, the sites of static probes (which are instructions, whoever leads to them), and where Go's runtime goes on after a recovered panic.
     pub fn entered_from_elsewhere(&self, range: AddressRange) -> Vec<ImageAddress> {
         let mut found = self.index.spans_starting_in(range);
         let frames = self.frames.overlapping(range.start.0..range.end.0);
@@ -288,6 +315,13 @@ impl Module {
             self.frames.with_descriptions(&self.elf, frames, &mut pads);
         }
         let mut found = pads.found;
+        let sites = self.static_sites.get_or_init(|| {
+            let mut sites: Vec<u64> = self.static_probes().iter().map(|probe| probe.address.0).collect();
+            sites.sort_unstable();
+            sites
+        });
+        let first = sites.partition_point(|site| *site < range.start.0);
+        found.extend(sites.iter().skip(first).take_while(|site| **site < range.end.0));
         self.find_recoveries(range, &mut found);
         found.retain(|address| range.contains(ImageAddress(*address)));
         found.sort_unstable();

@@ -29,6 +29,13 @@ fn sample() -> &'static [u8] {
             static int one(void) { return 1; }
             static int (*choose(void))(void) { return one; }
             int chosen(void) __attribute__((ifunc("choose")));
+            unsigned short semaphore __attribute__((section(".probes")));
+            void probed(int x) {
+                __asm__ volatile("990: nop\n.pushsection .note.stapsdt,\"?\",\"note\"\n.balign 4\n"
+                    ".4byte 8, 992f-991f, 3\n.asciz \"stapsdt\"\n991: .8byte 990b, base, semaphore\n"
+                    ".asciz \"provider\"\n.asciz \"na__me\"\n.asciz \"-4@%0 8@base(%%rip)\"\n992: .balign 4\n.popsection\n"
+                    ".pushsection .stapsdt.base,\"a\",\"progbits\"\nbase: .space 1\n.popsection" : : "r"(x));
+            }
             int alias(int *, int) __attribute__((alias("often")));
             int main(void) { int v[3] = {1, 2, 3}; return alias(v, 3) + chosen(); }
         "#;
@@ -48,6 +55,11 @@ fn interrogate(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     let ranges: Vec<_> = module.executable_ranges().collect();
     for pair in ranges.windows(2) {
         prop_assert!(pair[0].end <= pair[1].start);
+    }
+    for probe in module.static_probes() {
+        prop_assert!(ranges.iter().any(|range| range.contains(probe.address)));
+        let data = module.image_range();
+        prop_assert!(probe.semaphore.is_none_or(|semaphore| data.contains(semaphore)));
     }
     for pair in module.functions().windows(2) {
         prop_assert!(pair[0].address <= pair[1].address);
@@ -364,4 +376,52 @@ fn a_file_that_is_not_there_is_an_error() {
     let missing = Path::new("/nonexistent/program");
     let error = nanoprobe_symbols::files::open(missing, missing).unwrap_err();
     assert!(error.to_string().starts_with("/nonexistent/program: "), "{error}");
+}
+
+/// The whole sample, one byte of the notes changed after the other: no panic, nothing that lies elsewhere.
+#[test]
+fn damaged_notes_of_static_probes_are_left_out() {
+    let Ok(module) = Module::parse(Arc::new(sample().to_vec()), "sample") else {
+        panic!("the sample is good");
+    };
+    let good = module.static_probes();
+    if good.is_empty() {
+        // Without a compiler the sample is the dynamic linker, which may have none.
+        return;
+    }
+    assert_eq!(
+        (good.len(), &*good[0].provider, &*good[0].name),
+        (1, "provider", "na__me")
+    );
+    assert!(good[0].arguments.ends_with("8@base(%rip)") && good[0].semaphore.is_some());
+    let start = sample().windows(8).position(|bytes| bytes == b"stapsdt\0").unwrap() - 12;
+    let mut fewer = 0;
+    for at in start..start + 12 + 8 + 24 + 16 {
+        for byte in [0, 1, 0x7f, 0xff] {
+            let mut bytes = sample().to_vec();
+            bytes[at] = byte;
+            interrogate(bytes.clone()).unwrap();
+            let module = Module::parse(Arc::new(bytes), "sample").unwrap();
+            fewer += usize::from(module.static_probes().is_empty());
+        }
+    }
+    assert!(fewer > 100, "{fewer}");
+}
+
+/// prelink moved everything by 64 KiB, the base with it, and left the notes as they were.
+#[test]
+fn addresses_follow_the_base() {
+    let good = Module::parse(Arc::new(sample().to_vec()), "sample")
+        .unwrap()
+        .static_probes();
+    let Some(good) = good.first() else { return };
+    let mut bytes = sample().to_vec();
+    let note = bytes.windows(8).position(|bytes| bytes == b"stapsdt\0").unwrap() + 8;
+    for field in 0..3 {
+        let at = note + 8 * field;
+        let value = u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        bytes[at..at + 8].copy_from_slice(&value.wrapping_sub(0x10000).to_le_bytes());
+    }
+    let moved = Module::parse(Arc::new(bytes), "sample").unwrap().static_probes();
+    assert_eq!(moved.first(), Some(good));
 }

@@ -9,7 +9,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-use common::{function_symbols_by_readelf, named, only, system_files, system_module};
+use common::{function_symbols_by_readelf, named, only, run, system_files, system_module};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::{
     FileOffset, FunctionKind, ImageAddress, Libc, Linking, Module, ModuleKind, RelocationTarget, files,
@@ -337,4 +337,59 @@ fn installed_debug_files_name_what_ifuncs_choose() {
         .filter(|function| stripped.is_cold_fragment(function.address))
         .collect();
     assert!(mistaken.len() * 500 <= sized.len(), "{mistaken:?}");
+}
+
+/// The notes of the programs of this machine, against binutils' reading of them.
+#[test]
+fn static_probes_are_those_that_readelf_sees() {
+    for path in [
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+        "/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0",
+        "/usr/local/bin/postgres",
+        "/lib/x86_64-linux-gnu/libc.so.6",
+    ] {
+        let Some(module) = system_module(path) else { continue };
+        let Some(text) = run("readelf", &["-n", path], Path::new("/")) else {
+            return;
+        };
+        let fields = |key: &str| -> Vec<String> {
+            let lines = text.lines().filter_map(|line| line.trim().strip_prefix(key));
+            lines.map(|rest| rest.trim().to_owned()).collect()
+        };
+        let locations: Vec<String> = fields("Location:");
+        let probes = module.static_probes();
+        assert_eq!(probes.len(), locations.len(), "{path}");
+        let (providers, names, arguments) = (fields("Provider:"), fields("Name:"), fields("Arguments:"));
+        for (index, probe) in probes.iter().enumerate() {
+            let semaphore = probe.semaphore.map_or(0, |semaphore| semaphore.0);
+            let expected = format!("{:#018x},", probe.address.0);
+            assert!(
+                locations[index].starts_with(&expected),
+                "{path} {probe:?} {}",
+                locations[index]
+            );
+            assert!(
+                locations[index].ends_with(&format!("{semaphore:#018x}")),
+                "{path} {probe:?}"
+            );
+            assert_eq!(
+                (&probe.provider, &probe.name),
+                (&providers[index], &names[index]),
+                "{path}"
+            );
+        }
+        let all: Vec<&str> = probes
+            .iter()
+            .map(|probe| &*probe.arguments)
+            .filter(|text| !text.is_empty())
+            .collect();
+        assert_eq!(
+            all,
+            arguments
+                .iter()
+                .map(String::as_str)
+                .filter(|text| !text.is_empty())
+                .collect::<Vec<_>>()
+        );
+    }
 }

@@ -15,6 +15,7 @@ mod others;
 mod relocated;
 mod returns;
 mod signals;
+mod statics;
 mod strings;
 mod threads;
 mod users;

@@ -49,7 +49,7 @@ impl Emitter<'_, '_> {
     pub(super) fn builtin(&mut self, builtin: Builtin) -> Result<Value, Error> {
         let constants = &self.source.arena.constants;
         Ok(match builtin {
-            Builtin::Argument(index) => self.argument(index),
+            Builtin::Argument(index) => self.argument(index)?,
             Builtin::Pid | Builtin::TargetPid => self.constant(i64::from(constants.pid)),
             Builtin::Ppid => self.constant(i64::from(constants.ppid)),
             Builtin::Uid => self.constant(i64::from(constants.uid)),
@@ -91,9 +91,10 @@ impl Emitter<'_, '_> {
         self.load(address, offset)
     }
 
-    fn argument(&mut self, index: u8) -> Value {
+    fn argument(&mut self, index: u8) -> Result<Value, Error> {
         let [_, _, rdx, ..] = self.parameters;
-        match (self.source.kind, index) {
+        Ok(match (self.source.kind, index) {
+            (ProbeKind::Static(_), _) => self.static_argument(index)?,
             (ProbeKind::Return, 0) => self.enabling_load(enabling::OFFSET),
             (ProbeKind::Return, 1) => {
                 let address = self.context_load(context::FRAME);
@@ -111,7 +112,7 @@ impl Emitter<'_, '_> {
                     self.call_fallible(AgentFunction::Load, &[address, bytes])
                 }
             },
-        }
+        })
     }
 
     /// Reading the counter is most of what a timestamp costs. A record holds it already, and says the same time then.

@@ -7,6 +7,7 @@ mod aggregations;
 mod control;
 mod records;
 mod refusals;
+mod statics;
 #[path = "../support/mod.rs"]
 mod support;
 mod values;

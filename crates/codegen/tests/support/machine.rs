@@ -43,6 +43,7 @@ pub fn arena_layout() -> ArenaLayout {
             gid: 1001,
             execname: "looper".to_owned(),
         },
+        ..ArenaLayout::default()
     }
 }
 

@@ -97,7 +97,10 @@ pub fn read(session: &Session) -> Result<BTreeMap<Name, u64>, nanoprobe_session:
 
 /// Whether a probe fires in the target.
 pub fn is_in_target(probe: &Probe) -> bool {
-    matches!(probe.place, Place::Function { .. } | Place::Address { .. })
+    matches!(
+        probe.place,
+        Place::Function { .. } | Place::Address { .. } | Place::Static { .. }
+    )
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use nanoprobe_arena::layout::{Control, MAGIC, REGION_ARENA, REGION_TABLE, Region, Site, TABLE_BYTES, TABLE_LENT};
+use nanoprobe_arena::layout::{
+    Control, MAGIC, REGION_ARENA, REGION_TABLE, Region, Semaphore, Site, TABLE_BYTES, TABLE_LENT,
+};
 use nanoprobe_arena::{Bytes, ControlBlock, Structure as _};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Process, Stopped, WayHome};
@@ -21,7 +23,7 @@ use super::{
     Detached, PATIENCE, Presence, is_arena, is_code, is_springboard, leave, mapped_parts, our_code, restore_sites,
 };
 use crate::error::SessionError;
-use crate::signals;
+use crate::{semaphores, signals};
 
 /// Between two looks whether a thread has gone home.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -32,6 +34,7 @@ const WAY_HOME_BYTES: u64 = 12;
 struct Remains {
     head: Control,
     sites: Vec<Site>,
+    semaphores: Vec<Semaphore>,
     /// With the arena itself.
     regions: Vec<Region>,
 }
@@ -88,10 +91,16 @@ fn take_back(
     remains: &Remains,
     detached: &mut Detached,
 ) -> Result<(), SessionError> {
-    let Remains { head, sites, regions } = remains;
+    let Remains {
+        head,
+        sites,
+        semaphores,
+        regions,
+    } = remains;
     let (springboards, sites): (Vec<Site>, Vec<Site>) = sites.iter().copied().partition(is_springboard);
-    restore_sites(process.memory(), &sites, detached)?;
     let map = process.map()?;
+    lower_semaphores(process, &map, head, semaphores)?;
+    restore_sites(process.memory(), &sites, detached)?;
     let whole = |region: &&Region| {
         let parts = mapped_parts(&map, region);
         region.bytes >= TABLE_BYTES as u64 && parts == [(region.address, region.address.saturating_add(region.bytes))]
@@ -118,6 +127,25 @@ fn take_back(
         lent,
     };
     leave(process, stopped, &presence, put_back, detached)
+}
+
+/// Lowers what the dead tracer had raised. Of an entry that cannot be written the word is lowered nevertheless.
+fn lower_semaphores(
+    process: &Process,
+    map: &Map,
+    head: &Control,
+    semaphores: &[Semaphore],
+) -> Result<(), SessionError> {
+    let is_child = i64::from(head.target_pid) != i64::from(process.facts().inner_pid);
+    let entry = |index: u32| {
+        let inside = head
+            .semaphores_offset
+            .saturating_add(u64::from(index) * Semaphore::BYTES as u64);
+        TargetAddress(head.arena_address.saturating_add(inside))
+    };
+    semaphores::lower(process.memory(), map, semaphores, is_child, &mut |index, semaphore| {
+        Ok(process.memory().write(entry(index), &semaphore.to_bytes())?)
+    })
 }
 
 /// The arenas of dead tracers.
@@ -152,6 +180,7 @@ fn remains(process: &Process, map: &Map) -> Result<Vec<Remains>, SessionError> {
             all.push(Remains {
                 head,
                 sites: Vec::new(),
+                semaphores: Vec::new(),
                 regions: vec![itself],
             });
         }
@@ -171,7 +200,12 @@ fn remains(process: &Process, map: &Map) -> Result<Vec<Remains>, SessionError> {
         // The table's first, unless the tracer was killed before it had told.
         regions.retain(|region| region.kind != REGION_ARENA);
         regions.insert(0, itself);
-        all.push(Remains { head, sites, regions });
+        all.push(Remains {
+            head,
+            sites,
+            semaphores: control.semaphores()?,
+            regions,
+        });
     }
     Ok(all)
 }
@@ -182,6 +216,7 @@ fn tables(process: &Process, head: &Control) -> Result<Option<Bytes>, SessionErr
     let end_of = |offset: u64, count: u32, bytes: usize| offset.saturating_add(u64::from(count) * bytes as u64);
     let end = end_of(head.sites_offset, head.site_count, Site::BYTES)
         .max(end_of(head.regions_offset, head.region_count, Region::BYTES))
+        .max(end_of(head.semaphores_offset, head.semaphore_count, Semaphore::BYTES))
         .max(Control::BYTES as u64);
     if end > END_MAX || end > head.arena_bytes {
         return Ok(None);

@@ -1,5 +1,7 @@
 //! Matching the descriptions of a program, and enabling what they match.
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 impl Session {
@@ -19,6 +21,7 @@ impl Session {
         for clause in 0..self.program.clauses.len() {
             for (number, description) in self.descriptions(clause).into_iter().enumerate() {
                 if !is_target_provider(&description) {
+                    self.match_static(clause, number, &description, first)?;
                     continue;
                 }
                 let modules = self.modules.list();
@@ -34,6 +37,58 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Matches a description against the static probes of the modules from index `first` on.
+    fn match_static(
+        &mut self,
+        clause: usize,
+        number: usize,
+        description: &ProbeDescription,
+        first: usize,
+    ) -> Result<(), SessionError> {
+        let Some(pid) = self
+            .process
+            .as_ref()
+            .map(Process::pid)
+            .filter(|_| may_be_static(description))
+        else {
+            return Ok(());
+        };
+        let modules = self.modules.list();
+        self.statics.read(modules);
+        let known = self.codegen.static_arguments.len();
+        let more = self.statics.arguments().get(known..).unwrap_or_default();
+        self.codegen.static_arguments.extend_from_slice(more);
+        let found = self
+            .probes
+            .match_static(description, &self.statics, modules, first, pid);
+        self.enable(clause, number, found)
+    }
+
+    /// Tells the program of the static probes of the enablings from index `first` on that somebody looks at them.
+    pub(super) fn raise_semaphores(&self, first: usize) -> Result<(), SessionError> {
+        let mut wanted = BTreeSet::new();
+        for enabling in self.enablings.list().iter().skip(first) {
+            let Some(Place::Static { module, number }) = self.probes.get(enabling.probe).map(|probe| &probe.place)
+            else {
+                continue;
+            };
+            let (Some(module), Some(known)) = (self.modules.list().get(*module), self.statics.get(*number)) else {
+                continue;
+            };
+            let bias = module.bias();
+            let sites = known.sites.iter();
+            wanted.extend(sites.filter_map(|site| {
+                Some(semaphores::Wanted {
+                    address: bias.to_target(site.semaphore?),
+                    site: bias.to_target(site.address),
+                })
+            }));
+        }
+        let wanted: Vec<_> = wanted.into_iter().collect();
+        let attachment = self.attachment.as_ref().ok_or(SessionError::NotAttached)?;
+        semaphores::raise(attachment, &wanted)
     }
 
     /// Matches the instructions of IFUNCs, whose choices are known now as far as they ever will be.
@@ -87,6 +142,7 @@ impl Session {
                 storage: &self.storage,
                 limits: self.limits,
                 arena: &self.codegen,
+                statics: &self.statics,
             };
             self.enablings.enable(clause, index, probe, &context)?;
         }
@@ -122,8 +178,22 @@ impl Session {
         Ok(())
     }
 
+    /// For who has named a provider of static probes without the process's number.
+    fn static_hint(&self, description: &ProbeDescription) -> Option<String> {
+        let pid = self.process.as_ref()?.pid();
+        let mut providers = self.statics.providers().into_iter();
+        let provider = providers.find(|provider| *provider == description.provider)?;
+        let full = provider_of(provider, pid);
+        Some(format!(
+            " (the static probes of this process are {full}'s: write {provider}$target)"
+        ))
+    }
+
     pub(super) fn hint(&self, description: &ProbeDescription) -> String {
         let names = |name: &String| nanoprobe_lang::glob::matches(&description.module, name);
+        if let Some(hint) = self.static_hint(description) {
+            return hint;
+        }
         let modules = self.modules.list();
         let known = description.module.is_empty() || modules.iter().any(|module| module.names().iter().any(names));
         if !is_target_provider(description) || known {

@@ -1,0 +1,259 @@
+//! Semaphores of static probes: raised while we trace, lowered when we go, also by `nanoprobe restore`.
+//!
+//! A semaphore is a u16 in the program's data that counts tracers. The program looks whether it is 0, to save itself the
+//! trouble of preparing arguments that nobody reads. So it is raised after the sites are patched, and lowered before they
+//! are taken back.
+//!
+//! ```text
+//!    publish (RAISING, resting = seen = n)    write n + 1    RAISED    ...    LOWERING, seen = m    write m - 1    LOWERED
+//! ```
+//!
+//! Other tracers (systemtap, the kernel for bpftrace and perf) count in the same word, so nothing is put back: 1 is added,
+//! and 1 is taken off. None of us does so atomically; two who do it in the same microsecond may lose one.
+//!
+//! A tracer may be killed anywhere in this line. Where a change was announced, the value says whether it was made:
+//!
+//! | state | the word | then |
+//! |---|---|---|
+//! | RAISING | more than was seen | 1 is taken off |
+//! | RAISED | more than 0 | 1 is taken off |
+//! | LOWERING | what was seen | 1 is taken off |
+//!
+//! A forked child has a copy of the word, and shares the table with its parent: there the entry's state says nothing, and 1
+//! is taken off where the word is more than it was before us. The table stays as it is: it is the parent's.
+//!
+//! A library that was unloaded takes its semaphores with it, and something else may lie there: the word is touched only
+//! where it still lies in the same file as the site that the entry names.
+
+use nanoprobe_arena::layout::{
+    SEMAPHORE_GONE, SEMAPHORE_LOWERED, SEMAPHORE_LOWERING, SEMAPHORE_RAISED, SEMAPHORE_RAISING, Semaphore,
+};
+use nanoprobe_arena::{ControlBlock, Memory as _};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Map, Memory};
+
+use crate::attachment::Attachment;
+use crate::error::SessionError;
+
+/// Semaphores that are raised in one session.
+pub const SEMAPHORES_MAX: u32 = 16 << 10;
+
+/// A semaphore, and the first site of its probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Wanted {
+    /// The counter.
+    pub address: TargetAddress,
+    /// An instruction of the same module.
+    pub site: TargetAddress,
+}
+
+/// Raises what is not raised yet.
+///
+/// # Errors
+/// The table is full; the target cannot be read or written.
+pub fn raise(attachment: &Attachment, wanted: &[Wanted]) -> Result<(), SessionError> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let memory = attachment.memory()?;
+    let control = ControlBlock::open(memory)?;
+    let known = control.semaphores()?;
+    let mut count = u32::try_from(known.len()).unwrap_or(u32::MAX);
+    let mut raised: Vec<u64> = known
+        .iter()
+        .filter(|known| known.state != SEMAPHORE_GONE)
+        .map(|known| known.address)
+        .collect();
+    for Wanted { address, site } in wanted {
+        if raised.contains(&address.0) {
+            continue;
+        }
+        let value = read(attachment.process.memory(), address.0)?;
+        // A counter that is full stays so: somebody else has left it like that.
+        let Some(more) = value.checked_add(1) else { continue };
+        let mut semaphore = Semaphore {
+            address: address.0,
+            site: site.0,
+            resting: value,
+            seen: value,
+            state: SEMAPHORE_RAISING,
+        };
+        if !control.publish_semaphore(&semaphore)? {
+            return Err(SessionError::TooManySemaphores);
+        }
+        write(attachment.process.memory(), address.0, more)?;
+        semaphore.state = SEMAPHORE_RAISED;
+        memory.write_structure(control.semaphore_at(count)?, &semaphore)?;
+        raised.push(address.0);
+        count += 1;
+    }
+    Ok(())
+}
+
+/// The range is no longer mapped, and its semaphores went with it.
+///
+/// # Errors
+/// The arena is damaged.
+pub fn forget(attachment: &Attachment, range: &std::ops::Range<u64>) -> Result<(), SessionError> {
+    let Ok(memory) = attachment.memory() else { return Ok(()) };
+    let control = ControlBlock::open(memory)?;
+    for (index, mut semaphore) in (0..).zip(control.semaphores()?) {
+        if range.contains(&semaphore.address) {
+            semaphore.state = SEMAPHORE_GONE;
+            memory.write_structure(control.semaphore_at(index)?, &semaphore)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lowers what is raised. `store` keeps an entry that has changed; a forked child's changes are not kept.
+///
+/// # Errors
+/// Those of `store`.
+pub fn lower(
+    memory: &Memory,
+    map: &Map,
+    semaphores: &[Semaphore],
+    is_child: bool,
+    store: &mut dyn FnMut(u32, &Semaphore) -> Result<(), SessionError>,
+) -> Result<(), SessionError> {
+    for (index, semaphore) in (0..).zip(semaphores) {
+        if !lies_with_its_site(map, semaphore) {
+            continue;
+        }
+        // What cannot be read is gone.
+        let Ok(value) = read(memory, semaphore.address) else {
+            continue;
+        };
+        let Some(less) = value.checked_sub(1).filter(|_| is_ours(semaphore, value, is_child)) else {
+            continue;
+        };
+        let announced = Semaphore {
+            seen: value,
+            state: SEMAPHORE_LOWERING,
+            ..*semaphore
+        };
+        let done = Semaphore {
+            state: SEMAPHORE_LOWERED,
+            ..announced
+        };
+        if !is_child {
+            store(index, &announced)?;
+        }
+        if write(memory, semaphore.address, less).is_ok() && !is_child {
+            store(index, &done)?;
+        }
+    }
+    Ok(())
+}
+
+/// Lowers what a session has raised.
+///
+/// # Errors
+/// The arena is damaged, the map cannot be read.
+pub fn lower_all(attachment: &Attachment) -> Result<(), SessionError> {
+    let memory = attachment.memory()?;
+    let control = ControlBlock::open(memory)?;
+    let semaphores = control.semaphores()?;
+    if semaphores.is_empty() {
+        return Ok(());
+    }
+    let map = attachment.process.map()?;
+    lower(
+        attachment.process.memory(),
+        &map,
+        &semaphores,
+        false,
+        &mut |index, semaphore| Ok(memory.write_structure(control.semaphore_at(index)?, semaphore)?),
+    )
+}
+
+/// Whether 1 of the value is ours.
+fn is_ours(semaphore: &Semaphore, value: u16, is_child: bool) -> bool {
+    match semaphore.state {
+        SEMAPHORE_RAISING | SEMAPHORE_RAISED | SEMAPHORE_LOWERING | SEMAPHORE_LOWERED if is_child => {
+            value > semaphore.resting
+        }
+        SEMAPHORE_RAISING => value > semaphore.seen,
+        SEMAPHORE_RAISED => value > 0,
+        SEMAPHORE_LOWERING => value == semaphore.seen,
+        _ => false,
+    }
+}
+
+fn lies_with_its_site(map: &Map, semaphore: &Semaphore) -> bool {
+    let (Some(word), Some(site)) = (
+        map.find(TargetAddress(semaphore.address)),
+        map.find(TargetAddress(semaphore.site)),
+    ) else {
+        return false;
+    };
+    // A semaphore may lie in .bss, whose pages have no file; then the site's being there has to do.
+    let same_file = word.path().is_none() || word.path() == site.path();
+    word.permissions.write && !word.permissions.shared && site.permissions.execute && same_file
+}
+
+fn read(memory: &Memory, address: u64) -> Result<u16, SessionError> {
+    let mut bytes = [0; 2];
+    memory.read(TargetAddress(address), &mut bytes)?;
+    Ok(u16::from_le_bytes(bytes))
+}
+
+fn write(memory: &Memory, address: u64, value: u16) -> Result<(), SessionError> {
+    Ok(memory.write(TargetAddress(address), &value.to_le_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn semaphore(state: u32) -> Semaphore {
+        Semaphore {
+            address: 0x7000_2000,
+            site: 0x7000_0100,
+            resting: 1,
+            seen: 1,
+            state,
+        }
+    }
+
+    #[test]
+    fn the_value_says_whether_an_announced_change_was_made() {
+        let ours = |state, value| is_ours(&semaphore(state), value, false);
+        assert!(!ours(SEMAPHORE_RAISING, 1), "not raised yet");
+        assert!(ours(SEMAPHORE_RAISING, 2));
+        assert!(ours(SEMAPHORE_RAISED, 1));
+        assert!(!ours(SEMAPHORE_RAISED, 0), "somebody has reset it");
+        assert!(ours(SEMAPHORE_LOWERING, 1));
+        assert!(!ours(SEMAPHORE_LOWERING, 0), "lowered already");
+        for state in [SEMAPHORE_GONE, SEMAPHORE_LOWERED, 77] {
+            assert!(!ours(state, 2), "{state}");
+        }
+    }
+
+    #[test]
+    fn a_child_has_a_copy_of_its_own() {
+        for state in [SEMAPHORE_RAISED, SEMAPHORE_LOWERING, SEMAPHORE_LOWERED] {
+            assert!(is_ours(&semaphore(state), 2, true), "forked while it was raised");
+            assert!(
+                !is_ours(&semaphore(state), 1, true),
+                "forked before, or lowered already"
+            );
+        }
+        assert!(!is_ours(&semaphore(SEMAPHORE_GONE), 2, true));
+    }
+
+    #[test]
+    fn a_semaphore_is_touched_only_where_its_library_is() {
+        let map = |text: &str| Map::parse(text.as_bytes());
+        let library = "70000000-70001000 r-xp 00000000 08:01 77 /lib/a.so\n";
+        let is_there = |rest: &str| lies_with_its_site(&map(&format!("{library}{rest}")), &semaphore(SEMAPHORE_RAISED));
+        assert!(is_there("70002000-70003000 rw-p 00001000 08:01 77 /lib/a.so\n"));
+        assert!(!is_there("70002000-70003000 rw-p 00001000 08:01 78 /lib/b.so\n"));
+        assert!(!is_there("70002000-70003000 r--p 00001000 08:01 77 /lib/a.so\n"));
+        assert!(!is_there("70002000-70003000 rw-s 00001000 08:01 77 /lib/a.so\n"));
+        assert!(!is_there(""));
+        let alone = "70002000-70003000 rw-p 00001000 08:01 77 /lib/a.so\n";
+        assert!(!lies_with_its_site(&map(alone), &semaphore(SEMAPHORE_RAISED)));
+    }
+}

@@ -1,0 +1,210 @@
+//! Static probes (`sys/sdt.h`) of the target's modules: what they are called, where they fire, what they count.
+//!
+//! ```text
+//!    provider1234 : module : function : name        what a description matches
+//!                              |
+//!          one probe, several sites: the notes of the same name in the same function (inlined, unrolled, written twice)
+//!                              |
+//!          each site has its own operands, for which a clause's handler is compiled (sites that agree share it)
+//! ```
+//!
+//! The provider has the process's number behind it, as DTrace's have. A name is shown as DTrace shows it, with `-` for
+//! `__` (`query-start`), and matched by either spelling. Manual: "Statically Defined Tracing for User Applications".
+
+mod operand;
+
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use nanoprobe_codegen::{ProbeKind, StaticArguments};
+use nanoprobe_lang::glob;
+use nanoprobe_lang::program::ProbeDescription;
+use nanoprobe_symbols::{ImageAddress, Module};
+
+use crate::names::NO_FUNCTION;
+
+/// Symbols in the operands of one module that are looked up: any more are not found.
+const SYMBOLS_MAX: usize = 10_000;
+
+/// All of them, by number.
+#[derive(Default)]
+pub struct Statics {
+    probes: Vec<StaticProbe>,
+    numbers: HashMap<Key, usize>,
+    arguments: Vec<StaticArguments>,
+    kinds: HashMap<StaticArguments, u32>,
+    /// How many modules have been read.
+    modules: usize,
+}
+
+/// Module, provider, function, and name as the note has it: what makes one probe of several notes.
+type Key = (usize, Arc<str>, Arc<str>, Arc<str>);
+
+/// One static probe.
+#[derive(Clone, Debug)]
+pub struct StaticProbe {
+    /// Index of the module in the order of loading.
+    pub module: usize,
+    /// As the note has it, without the process's number.
+    pub provider: Arc<str>,
+    /// The function that it lies in; `-` where none is known.
+    pub function: Arc<str>,
+    /// As it is shown.
+    pub name: Arc<str>,
+    /// As the note has it.
+    spelled: Arc<str>,
+    /// Where it fires.
+    pub sites: Vec<StaticSite>,
+}
+
+/// One place at which a static probe fires.
+#[derive(Clone, Copy, Debug)]
+pub struct StaticSite {
+    /// The instruction.
+    pub address: ImageAddress,
+    /// How a clause's handler finds the arguments.
+    pub kind: ProbeKind,
+    /// The program looks whether this is not 0, before it comes here.
+    pub semaphore: Option<ImageAddress>,
+}
+
+impl Statics {
+    /// Reads the notes of modules that it has not seen yet.
+    pub fn read(&mut self, modules: &[Module]) {
+        for (index, module) in modules.iter().enumerate().skip(self.modules) {
+            self.read_module(index, module);
+        }
+        self.modules = self.modules.max(modules.len());
+    }
+
+    /// The probe of a number.
+    pub fn get(&self, number: usize) -> Option<&StaticProbe> {
+        self.probes.get(number)
+    }
+
+    /// What handlers are compiled for: [`ProbeKind::Static`] is an index into it.
+    pub fn arguments(&self) -> &[StaticArguments] {
+        &self.arguments
+    }
+
+    /// The probes in modules from index `first` on that a description means, in the process of this number.
+    pub fn matching<'a>(
+        &'a self,
+        description: &'a ProbeDescription,
+        modules: &'a [Module],
+        first: usize,
+        pid: i32,
+    ) -> impl Iterator<Item = (usize, &'a StaticProbe)> {
+        let answers = |pattern: &str, text: &str| pattern.is_empty() || glob::matches(pattern, text);
+        let mut last = None;
+        self.probes.iter().enumerate().filter(move |(_, probe)| {
+            let names = |module: usize| {
+                let known = modules.get(module);
+                description.module.is_empty()
+                    || known
+                        .is_some_and(|module| module.module_matches(|name| glob::matches(&description.module, name)))
+            };
+            probe.module >= first
+                && answers(&description.provider, &provider_of(&probe.provider, pid))
+                && answers(&description.function, &probe.function)
+                && (answers(&description.name, &probe.name) || answers(&description.name, &probe.spelled))
+                && match last {
+                    Some((module, matched)) if module == probe.module => matched,
+                    _ => {
+                        let matched = names(probe.module);
+                        last = Some((probe.module, matched));
+                        matched
+                    }
+                }
+        })
+    }
+
+    /// The names of all providers, without the process's number.
+    pub fn providers(&self) -> BTreeSet<&str> {
+        self.probes.iter().map(|probe| &*probe.provider).collect()
+    }
+
+    fn read_module(&mut self, index: usize, module: &Module) {
+        let notes = module.static_probes();
+        let wanted = RefCell::new(BTreeSet::new());
+        for note in &notes {
+            operand::parse(&note.arguments, &|symbol| {
+                let mut wanted = wanted.borrow_mut();
+                if wanted.len() < SYMBOLS_MAX {
+                    wanted.insert(symbol.to_owned());
+                }
+                Vec::new()
+            });
+        }
+        let wanted = wanted.into_inner();
+        let known = if wanted.is_empty() {
+            HashMap::new()
+        } else {
+            module.addresses_of(&wanted)
+        };
+        let find = |symbol: &str| -> Vec<u64> {
+            let found = known.get(symbol).into_iter().flatten();
+            found.map(|address| module.bias().to_target(*address).0).collect()
+        };
+        for note in notes {
+            let function: Arc<str> = match module.resolve(note.address) {
+                Some((name, _)) => name.into(),
+                None => NO_FUNCTION.into(),
+            };
+            let kind = self.kind(operand::parse(&note.arguments, &find));
+            let provider: Arc<str> = note.provider.as_str().into();
+            let spelled: Arc<str> = note.name.as_str().into();
+            let key = (index, provider.clone(), function.clone(), spelled.clone());
+            let number = *self.numbers.entry(key).or_insert_with(|| {
+                self.probes.push(StaticProbe {
+                    module: index,
+                    provider,
+                    function,
+                    name: note.name.replace("__", "-").into(),
+                    spelled,
+                    sites: Vec::new(),
+                });
+                self.probes.len() - 1
+            });
+            let site = StaticSite {
+                address: note.address,
+                kind,
+                semaphore: note.semaphore,
+            };
+            // An instruction fires once, whatever is written twice.
+            if let Some(probe) = self.probes.get_mut(number)
+                && probe.sites.iter().all(|known| known.address != site.address)
+            {
+                probe.sites.push(site);
+            }
+        }
+    }
+
+    fn kind(&mut self, arguments: StaticArguments) -> ProbeKind {
+        let next = u32::try_from(self.arguments.len()).unwrap_or(u32::MAX);
+        let number = *self.kinds.entry(arguments).or_insert_with_key(|arguments| {
+            self.arguments.push(arguments.clone());
+            next
+        });
+        ProbeKind::Static(number)
+    }
+}
+
+/// The provider as descriptions name it.
+pub fn provider_of(provider: &str, pid: i32) -> String {
+    format!("{provider}{pid}")
+}
+
+/// Whether a description may mean static probes at all.
+pub fn may_be_static(description: &ProbeDescription) -> bool {
+    let bare = description.module.is_empty() && description.function.is_empty();
+    let is_interval = description.name.starts_with("tick-") || description.name.starts_with("profile-");
+    let is_tracers = ["BEGIN", "END", "ERROR"].contains(&description.name.as_str()) || is_interval;
+    let is_others = match description.provider.as_str() {
+        "dtrace" | "profile" => true,
+        "" => bare && is_tracers,
+        _ => crate::probes::is_target_provider(description),
+    };
+    !is_others
+}
