@@ -81,6 +81,20 @@ impl<'a, M: Memory> ControlBlock<'a, M> {
         )
     }
 
+    /// Those too that were taken back since: a child that was forked before may still have them.
+    pub fn regions_ever(&self) -> Result<Vec<Region>, Corrupt> {
+        let control = self.read()?;
+        let mut all: Vec<Region> = self.table(
+            "the region table",
+            control.regions_offset,
+            control.region_capacity,
+            control.region_capacity,
+        )?;
+        let used = all.iter().take_while(|region| region.address != 0).count();
+        all.truncate(used);
+        Ok(all)
+    }
+
     /// The semaphores that were raised, with those that are lowered by now.
     pub fn semaphores(&self) -> Result<Vec<Semaphore>, Corrupt> {
         let control = self.read()?;

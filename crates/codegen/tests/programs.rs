@@ -125,7 +125,8 @@ impl Writer {
                 format!("({})", self.of(&["%++", "%--", "++%", "--%"]).replace('%', place))
             }
             15 => self.number_call(next),
-            16 => format!("arr[{}]", self.integer(next)),
+            // Never a constant: one beyond the end is refused.
+            16 => format!("arr[{} + p.x]", self.integer(next)),
             _ => format!("((int *)(arg0 + 64))[{} & 7]", self.integer(next)),
         }
     }

@@ -198,10 +198,11 @@ live_tests! {
     }
 
     /// A child has a copy of the semaphore: raised. Its parent's is lowered with the end of the tracing; its own by
-    /// `restore`, which leaves the parent's alone.
+    /// `restore`, which leaves the parent's alone, and what the arena, which both have, tells of the parent's mappings.
     fn a_child_s_is_its_own(form) {
         for killed in [false, true] {
             let mut target = start_waiting(&program("statics.c"), "10 fork");
+            let snapshot = Snapshot::take(target.pid());
             let tracing = Tracer::new(form).clause("test$target:::guarded { @ = count(); }").attach(target.pid());
             target.go();
             target.wait_until("having a child", |target| child_of(target).is_some());
@@ -212,9 +213,11 @@ live_tests! {
                 tracing.interrupt();
             }
             restore(child);
+            snapshot.assert_restored(child);
             if killed {
                 restore(target.pid());
             }
+            snapshot.assert_restored(target.pid());
             target.go();
             let finished = target.finish().success();
             assert!(finished.stdout.contains("child semaphore 0\nsemaphore 0\n"), "killed {killed}: {}", finished.stdout);

@@ -118,7 +118,8 @@ fn take_back(
     let installed = head.installed.iter().map(|action| action.restorer);
     let restorer = installed.max().unwrap_or(0);
     let presence = Presence {
-        arena: Some(TargetAddress(head.arena_address)),
+        // A child has the arena in common with the traced process, of whose mappings the table goes on telling.
+        arena: Some(TargetAddress(head.arena_address)).filter(|_| !is_child(process, head)),
         regions,
         code: our_code(regions, &springboards, restorer),
         springboards: &springboards,
@@ -129,6 +130,11 @@ fn take_back(
     leave(process, stopped, &presence, put_back, detached)
 }
 
+/// Whether it is not the traced process, but was forked from it.
+fn is_child(process: &Process, head: &Control) -> bool {
+    i64::from(head.target_pid) != i64::from(process.facts().inner_pid)
+}
+
 /// Lowers what the dead tracer had raised. Of an entry that cannot be written the word is lowered nevertheless.
 fn lower_semaphores(
     process: &Process,
@@ -136,16 +142,19 @@ fn lower_semaphores(
     head: &Control,
     semaphores: &[Semaphore],
 ) -> Result<(), SessionError> {
-    let is_child = i64::from(head.target_pid) != i64::from(process.facts().inner_pid);
     let entry = |index: u32| {
         let inside = head
             .semaphores_offset
             .saturating_add(u64::from(index) * Semaphore::BYTES as u64);
         TargetAddress(head.arena_address.saturating_add(inside))
     };
-    semaphores::lower(process.memory(), map, semaphores, is_child, &mut |index, semaphore| {
-        Ok(process.memory().write(entry(index), &semaphore.to_bytes())?)
-    })
+    semaphores::lower(
+        process.memory(),
+        map,
+        semaphores,
+        is_child(process, head),
+        &mut |index, semaphore| Ok(process.memory().write(entry(index), &semaphore.to_bytes())?),
+    )
 }
 
 /// The arenas of dead tracers.
@@ -195,7 +204,12 @@ fn remains(process: &Process, map: &Map) -> Result<Vec<Remains>, SessionError> {
         }
         let Some(arena) = tables(process, &head)? else { continue };
         let control = ControlBlock::open(&arena)?;
-        let (sites, mut regions) = (control.sites()?, control.regions()?);
+        let sites = control.sites()?;
+        let mut regions = if is_child(process, &head) {
+            control.regions_ever()?
+        } else {
+            control.regions()?
+        };
         itself.bytes = itself.bytes.max(head.arena_bytes);
         // The table's first, unless the tracer was killed before it had told.
         regions.retain(|region| region.kind != REGION_ARENA);
