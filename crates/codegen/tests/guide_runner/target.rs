@@ -4,7 +4,7 @@ use core::mem::offset_of;
 use std::collections::HashMap;
 
 use nanoprobe_agent::{ImageHeader, image_with};
-use nanoprobe_arena::layout::{Context, Control, TABLE_SLOTS};
+use nanoprobe_arena::layout::{Context, Control, TABLE_BYTES};
 use nanoprobe_codegen::{Compiler, Handler, ProbeKind};
 use nanoprobe_lang::interpret::{ClauseFault, Fault, FaultKind};
 use nanoprobe_lang::layout::Storage;
@@ -34,7 +34,7 @@ pub struct Target<'a> {
     locals: Vec<u64>,
     clause_locals: Vec<u64>,
     key: Vec<u64>,
-    /// The slots of the thread table, which exit() wipes.
+    /// The thread table, whose slots exit() wipes.
     threads: Vec<u64>,
 }
 
@@ -53,7 +53,7 @@ impl<'a> Target<'a> {
             arena: vec![0; ARENA_BYTES / 8],
             scratch: vec![0; SCRATCH_BYTES / 8 + 1],
             key: vec![0; 2048],
-            threads: vec![0; 2 * TABLE_SLOTS],
+            threads: vec![0; TABLE_BYTES.div_ceil(8)],
         }
     }
 
