@@ -1,0 +1,246 @@
+//! The beginning of a session: the target is opened, what dead tracers have left in it is taken away, our presence is
+//! mapped, and probes are planned, written and armed.
+
+use super::*;
+
+impl Session {
+    /// Attaches, fires BEGIN, and places the probes.
+    ///
+    /// # Errors
+    /// [`SessionError`]; what was done to the target by then is taken back.
+    pub fn begin(&mut self) -> Result<Begun, SessionError> {
+        let start = Instant::now();
+        let clock = Clock::since(self.clock_start);
+        self.clock = Some(clock);
+        let Some(process) = self.process.clone() else {
+            self.private = Some(ArenaMemory::private(self.layout.bytes).map_err(SessionError::Arena)?);
+            self.initialise_dynamic()?;
+            self.fire_all(|place| *place == Place::Begin, [0; 10])?;
+            self.start_timers();
+            return Ok(Begun {
+                took: start.elapsed(),
+                ..Begun::default()
+            });
+        };
+        let entered = self.enter(&process, &clock);
+        match entered.and_then(|stopped| self.attach(stopped)) {
+            Ok(mut begun) => {
+                begun.took = start.elapsed();
+                Ok(begun)
+            }
+            Err(error) => {
+                // Whatever was mapped or patched goes again; the first error is the one that counts.
+                let _ = self.detach();
+                Err(error)
+            }
+        }
+    }
+
+    /// Maps what is ours; the thread that did so, or all of a program that is being started, still stands. Where another
+    /// tracer is about to do the same, or has just gone, this is begun again.
+    fn enter(&mut self, process: &Process, clock: &Clock) -> Result<Stopped, SessionError> {
+        let deadline = Instant::now() + PATIENCE_WITH_TRACERS;
+        loop {
+            let parameters = self.parameters(process)?;
+            let attachment = Attachment::prepare(process.clone(), &process.map()?, self.layout.clone(), parameters)?;
+            self.attachment = Some(attachment);
+            let starting = self.starting.take();
+            let is_running = starting.is_none();
+            let stopped = match starting {
+                Some(stopped) => Ok(stopped),
+                None => process.stop_one(),
+            };
+            let entered = stopped.map_err(SessionError::from).and_then(|mut stopped| {
+                let attachment = self.attachment_mut()?;
+                attachment.map(&mut stopped, clock)?;
+                attachment.check_alone()?;
+                Ok(stopped)
+            });
+            let error = match entered {
+                Ok(stopped) => return Ok(stopped),
+                Err(error) => error,
+            };
+            // The first error is the one that counts.
+            let _ = self.detach();
+            if !is_running || !error.is_another_tracers() || Instant::now() > deadline {
+                return Err(error);
+            }
+            give_way(process, deadline)?;
+        }
+    }
+
+    fn attach(&mut self, mut stopped: Stopped) -> Result<Begun, SessionError> {
+        let mut pauses = Pauses::default();
+        let started = stopped.is_whole_process();
+        // A command that is let go finds a tracer that lives, however long its probes took.
+        let _pulse = self.pulse();
+        self.initialise_dynamic()?;
+        // Before a program's first instruction its resolvers would choose by features that nobody has looked up yet.
+        if !started {
+            self.resolve_ifuncs(&mut stopped, 0)?;
+        }
+        if self.loaded {
+            self.match_choices()?;
+            self.check_matches()?;
+        }
+        self.fire_all(|place| *place == Place::Begin, [0; 10])?;
+        self.start_timers();
+        // A running target goes on while its probes are planned.
+        let stopped = if started {
+            Some(stopped)
+        } else {
+            release_one(stopped, &mut pauses);
+            None
+        };
+        let mut hooks = self.hooks();
+        self.hooked = !hooks.is_empty();
+        let first = if self.listing { self.enablings.list().len() } else { 0 };
+        if stopped.is_none() && self.takes_all_returns() {
+            pauses.add(&self.prepare_returns(std::mem::take(&mut hooks))?);
+        }
+        let armed = self.place(first, 0, &hooks, stopped)?;
+        pauses.add(&armed.pauses);
+        self.look_for_sandbox()?;
+        self.serve_returns()?;
+        Ok(Begun {
+            pauses,
+            patches: armed.patches,
+            took: Duration::ZERO,
+        })
+    }
+
+    /// Plans, writes and arms the enablings from index `first` on; publishes unwinding tables of modules from `module` on.
+    pub(super) fn place(
+        &mut self,
+        first: usize,
+        module: usize,
+        hooks: &[Hook],
+        stopped: Option<Stopped>,
+    ) -> Result<Armed, SessionError> {
+        let shimmed = |attachment: &Attachment| attachment.shimmed.is_some();
+        let mut hooks = hooks.to_vec();
+        if first < self.enablings.list().len() || !hooks.is_empty() || self.attachment.as_ref().is_some_and(shimmed) {
+            hooks.extend(self.sandbox_hooks());
+        }
+        let mut placement = self.planned(first, &hooks)?;
+        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
+        if !placement.patches.is_empty() || attachment.shimmed.is_some() {
+            let first = attachment.shimmed.replace(self.modules.list().len()).unwrap_or(0);
+            let modules = self.modules.list().iter().enumerate().skip(first);
+            let modules = modules
+                .filter(|(index, _)| self.modules.is_loaded(*index))
+                .map(|(_, module)| module);
+            let code = attachment.addresses.code.0;
+            let agent = |function: AgentFunction| TargetAddress(code + u64::from(function.offset()));
+            shims::add(&mut placement, modules, &mut attachment.near, agent);
+        }
+        let process = attachment.process.clone();
+        let mut pauses = Pauses::default();
+        let takes_returns = placement.patches.iter().any(|patch| patch.takes_return) && !attachment.returns.mapped;
+        let map = |attachment: &mut Attachment, stopped: &mut Stopped| {
+            attachment.map_regions(stopped, &placement.regions)?;
+            if takes_returns {
+                attachment.map_returns(stopped)
+            } else {
+                Ok(())
+            }
+        };
+        let stopped = match stopped {
+            Some(mut stopped) => {
+                map(attachment, &mut stopped)?;
+                Some(stopped)
+            }
+            None if placement.regions.is_empty() && !takes_returns => None,
+            None => {
+                let mut stopped = process.stop_one()?;
+                map(attachment, &mut stopped)?;
+                release_one(stopped, &mut pauses);
+                None
+            }
+        };
+        if attachment.parameters.walks_stacks {
+            unwinding::publish(attachment, &self.modules, module)?;
+        }
+        if attachment.parameters.reads_memory {
+            self.ranges.publish(attachment)?;
+        }
+        attachment.write(&placement.patches)?;
+        let mut armed = attachment.arm(stopped, placement)?;
+        armed.pauses.add(&pauses);
+        self.raise_semaphores(first)?;
+        self.refused.append(&mut armed.refused);
+        Ok(armed)
+    }
+
+    pub(super) fn planned(&mut self, first: usize, hooks: &[Hook]) -> Result<Placement, SessionError> {
+        let force = self.forced_tactic()?;
+        let refusal = self.return_refusal();
+        let shadow_stack = self.has_shadow_stack();
+        let attachment = self.attachment.as_ref().ok_or(SessionError::NotAttached)?;
+        let returns = self.return_policy(attachment, refusal.as_ref());
+        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
+        let code = attachment.addresses.code.0;
+        let agent = move |function: AgentFunction| code + u64::from(function.offset());
+        let runtime = attachment.runtime();
+        let mut planner = Planner {
+            modules: self.modules.list(),
+            probes: &self.probes,
+            enablings: &self.enablings,
+            statics: &self.statics,
+            choices: &self.choices,
+            runtime,
+            handlers: &mut self.handlers,
+            code: &mut attachment.code,
+            growth: &mut attachment.growth,
+            near: &mut attachment.near,
+            agent: &agent,
+            force,
+            strsize: self.limits.string_bytes(),
+            returns,
+            shadow_stack,
+            placed: &mut self.placed,
+            patches: &attachment.patches,
+            retired: &attachment.retired,
+            neighbours: Neighbours::default(),
+        };
+        Ok(planner.place(first, hooks))
+    }
+}
+
+/// Lets the one thread go that stood.
+pub(super) fn release_one(stopped: Stopped, pauses: &mut Pauses) {
+    let tid = stopped.best_thread().unwrap_or(0);
+    pauses.add_single(tid, stopped.release());
+}
+
+/// Opens a process, and cleans up first where a tracer was killed before it could.
+pub(super) fn open_process(pid: i32) -> Result<Process, SessionError> {
+    let process = Process::open(pid)?;
+    sandbox::check(&process)?;
+    clean_up(&process)?;
+    Ok(process)
+}
+
+/// Waits until another tracer, which was as quick as we, has gone; not as long as it waits for us.
+fn give_way(process: &Process, deadline: Instant) -> Result<(), SessionError> {
+    loop {
+        let unlike_the_other = u64::from(std::process::id()).wrapping_mul(7) % 32;
+        std::thread::sleep(Duration::from_millis(1 + 2 * unlike_the_other));
+        match clean_up(process) {
+            Err(SessionError::TracerLives { .. } | SessionError::Stop(StopError::Refused { .. }))
+                if Instant::now() < deadline => {}
+            other => return other,
+        }
+    }
+}
+
+/// Takes back what dead tracers have left in a process; an error when a tracer lives.
+fn clean_up(process: &Process) -> Result<(), SessionError> {
+    if !detach::has_arena(&process.map()?) {
+        return Ok(());
+    }
+    match detach::restore(process) {
+        Ok(_) | Err(SessionError::NothingToRestore { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
