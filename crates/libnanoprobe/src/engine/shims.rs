@@ -8,6 +8,7 @@
 
 use nanoprobe_session::shims::{Shim, find};
 
+use super::text::ranges;
 use super::*;
 
 impl Engine {

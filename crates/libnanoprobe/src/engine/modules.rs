@@ -1,0 +1,134 @@
+//! What the program has loaded, and what of it may be probed: symbols and addresses to functions, decoded; libraries that
+//! come and go.
+
+use std::collections::btree_map::Entry;
+
+use nanoprobe_session::code::{extent_around, parts};
+use nanoprobe_session::returns::has_shadow_stack;
+use nanoprobe_target::Map;
+
+use super::*;
+
+impl Engine {
+    /// Where an address or a symbol is, with the offset added.
+    ///
+    /// # Errors
+    /// No such symbol, or no code there.
+    pub fn resolve(&mut self, addr: u64, symbol: Option<&str>, offset: u64) -> Result<TargetAddress, Error> {
+        self.refresh()?;
+        let base = match symbol {
+            Some(symbol) => self.own.resolve(symbol)?.0,
+            None => addr,
+        };
+        Ok(TargetAddress(base.wrapping_add(offset)))
+    }
+
+    /// What the program has mapped and unmapped meanwhile is known again.
+    pub(super) fn refresh(&mut self) -> Result<(), Error> {
+        let map = self.update_modules()?;
+        let holes = map.holes(&self.own.hole_rules());
+        self.near
+            .set_holes(holes.iter().map(|hole| hole.start.0..hole.end.0).collect());
+        Ok(())
+    }
+
+    /// Brings the modules up to date with the map, and yields that.
+    pub(super) fn update_modules(&mut self) -> Result<Map, Error> {
+        let map = self.own.map()?;
+        let changes = self.own.update(&map);
+        for module in changes.gone {
+            self.unload(module)?;
+        }
+        if self.has_actions && changes.first_new < self.own.modules().list().len() {
+            self.place_shims(changes.first_new)?;
+        }
+        Ok(map)
+    }
+
+    /// A module is gone, and its text with all patches. Nobody may be executing it.
+    fn unload(&mut self, module: usize) -> Result<(), Error> {
+        let range = self.own.modules().range(module).unwrap_or_default();
+        let starts = self.functions.iter().filter(|(_, function)| function.module == module);
+        let starts: Vec<u64> = starts.map(|(start, _)| *start).collect();
+        let (mut lists, mut own) = (Vec::new(), Vec::new());
+        for function in starts.iter().filter_map(|start| self.functions.remove(start)) {
+            let mut retired = Retired {
+                known: function.known,
+                sites: function.retired,
+            };
+            for (address, mut state) in function.sites {
+                for member in std::mem::take(&mut state.members) {
+                    if member.is_counted() {
+                        self.shown.clear(member.entry.index);
+                    }
+                    match member.kind {
+                        Kind::Own => own.push(member),
+                        _ => drop(self.unloaded.insert(member.id, member)),
+                    }
+                }
+                lists.push(state.publish());
+                retired.sites.insert(address, state.site);
+            }
+            self.retired.insert(function.extent.start, retired);
+        }
+        // Another module may come to lie there, whose breakpoints are not ours.
+        self.redirects.retain(|from, _| !range.contains(from));
+        self.returns.forget(&range);
+        self.shims.retain(|shim| !range.contains(&shim.built.address.0));
+        own::synchronise_memory()?;
+        self.bury(lists, own);
+        Ok(())
+    }
+
+    /// The function around an address, decoded; a probe may stand there.
+    ///
+    /// # Errors
+    /// No code, the black list, or no instruction's start.
+    pub fn function_at(&mut self, address: TargetAddress) -> Result<&mut Function, Error> {
+        if self.is_forbidden(address.0) {
+            return Err(Error::Forbidden(address));
+        }
+        let (module, found) = self.own.modules().find(address).ok_or(Error::NotCode(address))?;
+        let image = found.bias().to_image(address);
+        let (extent, _) = extent_around(found, image).ok_or(Error::NotCode(address))?;
+        let start = extent.start;
+        let function = match self.functions.entry(start) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => {
+                let mut parts = parts(found, &extent).ok_or(Error::NotCode(address))?;
+                if has_shadow_stack(std::process::id() as i32) {
+                    parts.iter_mut().for_each(|part| part.show_shadow_stack());
+                }
+                let retired = self.retired.remove(&start).unwrap_or_default();
+                vacant.insert(Function {
+                    parts,
+                    extent,
+                    module,
+                    sites: BTreeMap::new(),
+                    patches: Vec::new(),
+                    known: retired.known,
+                    retired: retired.sites,
+                })
+            }
+        };
+        function.next(address.0)?;
+        Ok(function)
+    }
+
+    /// This library's own code, the agent, the detours: whatever a hit runs through.
+    fn is_forbidden(&self, address: u64) -> bool {
+        let ours = self.own.modules().find(TargetAddress(hit::dispatch_address()));
+        let is_library = |(index, module): (usize, &nanoprobe_symbols::Module)| {
+            // Linked into the program, only the hit path itself is ours.
+            let range = self.own.modules().range(index);
+            let is_shared = module.name().starts_with("libnanoprobe.so");
+            is_shared && range.is_some_and(|range| range.contains(&address)) || hit::is_path(address)
+        };
+        self.agent.holds(address)
+            || self
+                .mapped
+                .iter()
+                .any(|region| region.contains(&TargetAddress(address)))
+            || ours.is_some_and(is_library)
+    }
+}

@@ -1,0 +1,211 @@
+//! Members come and go: each change is published to the hits first, then the text follows.
+
+use super::*;
+
+/// What must be true of a probe's patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// Any tactic will do.
+    Any,
+    /// A jump of some kind.
+    Jump,
+}
+
+/// What was unregistered and may still be in use.
+pub struct Withdrawn {
+    lists: Vec<OldList>,
+    members: Vec<Member>,
+    indices: Vec<u32>,
+    epochs: Option<Epochs>,
+    /// The module of some is gone.
+    unloaded: bool,
+}
+
+impl Withdrawn {
+    /// Waits until no thread is in a handler of it, and frees it.
+    pub fn wait(&mut self) {
+        if let Some(mut epochs) = self.epochs.take() {
+            epochs.wait();
+        }
+        self.lists.clear();
+        self.members.clear();
+    }
+
+    /// What the caller is to know of modules that are gone.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.unloaded { Err(Error::Unloaded) } else { Ok(()) }
+    }
+
+    /// Whether no thread is in a handler of it any more.
+    pub fn is_over(&mut self) -> bool {
+        self.epochs.as_mut().is_none_or(Epochs::are_over)
+    }
+}
+
+impl Engine {
+    /// Registers members, all or none. Yields where each stands, in their order.
+    ///
+    /// # Errors
+    /// The first reason; nothing is changed then.
+    pub fn register(&mut self, members: Vec<(TargetAddress, Member, Demand)>) -> Result<Vec<Spot>, Error> {
+        let mut spots: Vec<Spot> = Vec::with_capacity(members.len());
+        let mut demands = Vec::new();
+        let mut result = Ok(());
+        for (address, mut member, demand) in members {
+            self.ids += 1;
+            member.id = self.ids;
+            let counted = member.is_counted();
+            let index = if counted { self.take_index() } else { Ok(0) };
+            let added = index.and_then(|index| {
+                member.entry.index = index;
+                if let Some(calls) = member.calls.as_ref().filter(|_| counted) {
+                    calls.set_index(index);
+                }
+                let id = member.id;
+                match self.add(address, member) {
+                    Ok(function) => Ok(Spot {
+                        function,
+                        address: address.0,
+                        index,
+                        id,
+                    }),
+                    Err(error) => {
+                        self.free.extend((index != 0).then_some(index));
+                        Err(error)
+                    }
+                }
+            });
+            match added {
+                Ok(spot) => {
+                    spots.push(spot);
+                    demands.push(demand);
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+        }
+        let result = result
+            .and_then(|()| self.watch_libraries(&spots))
+            .and_then(|()| self.follow(&spots))
+            .and_then(|()| self.check(&spots, &demands));
+        if let Err(error) = result {
+            let _ = self.withdraw(&spots, true);
+            return Err(error);
+        }
+        Ok(spots)
+    }
+
+    /// Yields the start of the function.
+    fn add(&mut self, address: TargetAddress, member: Member) -> Result<u64, Error> {
+        let function = self.function_at(address)?;
+        function.site(address.0)?.add(member);
+        Ok(function.extent.start)
+    }
+
+    fn check(&self, spots: &[Spot], demands: &[Demand]) -> Result<(), Error> {
+        for (spot, demand) in spots.iter().zip(demands) {
+            if *demand == Demand::Jump && self.tactic(spot) == Some(Tactic::Trap) {
+                return Err(Error::Tactic(TargetAddress(spot.address)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Unregisters members. With `wait`: until no thread is in their handlers.
+    ///
+    /// # Errors
+    /// The text cannot be written; the handlers do not run any more all the same.
+    pub fn withdraw(&mut self, spots: &[Spot], wait: bool) -> Result<Withdrawn, Error> {
+        let mut withdrawn = Withdrawn {
+            lists: Vec::new(),
+            members: Vec::new(),
+            indices: Vec::new(),
+            epochs: None,
+            unloaded: false,
+        };
+        for spot in spots {
+            if let Some(member) = self.unloaded.remove(&spot.id) {
+                withdrawn.members.push(member);
+                withdrawn.indices.extend((spot.index != 0).then_some(spot.index));
+                withdrawn.unloaded = true;
+                continue;
+            }
+            let Some(state) = self.state_mut(spot) else { continue };
+            let (gone, kept) = std::mem::take(&mut state.members)
+                .into_iter()
+                .partition(|member| member.id == spot.id);
+            state.members = kept;
+            withdrawn.lists.push(state.publish());
+            withdrawn.members.extend::<Vec<Member>>(gone);
+            withdrawn.indices.extend((spot.index != 0).then_some(spot.index));
+        }
+        for index in &withdrawn.indices {
+            self.shown.clear(*index);
+        }
+        let changed = self.repatch(spots);
+        own::synchronise_memory()?;
+        withdrawn.epochs = Some(Epochs::now());
+        if wait {
+            withdrawn.wait();
+            self.free.append(&mut withdrawn.indices);
+        }
+        changed?;
+        Ok(withdrawn)
+    }
+
+    /// What [`Engine::withdraw`] left is over: its indices may be used again.
+    pub fn reclaim(&mut self, mut withdrawn: Withdrawn) {
+        self.free.append(&mut withdrawn.indices);
+    }
+
+    /// Switches a member on or off.
+    ///
+    /// # Errors
+    /// The text cannot be written, or no jump fits any more.
+    pub fn enable(&mut self, spot: &Spot, enabled: bool) -> Result<(), Error> {
+        if self.unloaded.contains_key(&spot.id) {
+            return Err(Error::Unloaded);
+        }
+        if let Some(member) = self.member(spot) {
+            let value = u32::from(enabled);
+            member.entry.enabled.store(value, std::sync::atomic::Ordering::Release);
+        }
+        self.repatch(&[*spot])
+    }
+
+    pub(super) fn take_index(&mut self) -> Result<u32, Error> {
+        if let Some(index) = self.free.pop() {
+            hit::clear_counts(index);
+            return Ok(index);
+        }
+        if self.next as usize >= PROBES_MAX {
+            return Err(Error::Limit("too many probes at a time"));
+        }
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+
+    /// Publishes the sites' lists, then has the text follow.
+    fn follow(&mut self, spots: &[Spot]) -> Result<(), Error> {
+        let mut old = Vec::new();
+        for spot in spots {
+            old.extend(self.state_mut(spot).map(|state| state.publish()));
+        }
+        let done = self.repatch(spots);
+        own::synchronise_memory()?;
+        // Handlers may take long, and may wait for a lock that the calling thread holds: nothing is waited for here.
+        self.bury(old, Vec::new());
+        done
+    }
+
+    /// Keeps what threads may still be reading, and frees what none does any more.
+    pub(super) fn bury(&mut self, lists: Vec<OldList>, members: Vec<Member>) {
+        self.replaced.retain_mut(|(epochs, ..)| !epochs.are_over());
+        self.replaced.push((Epochs::now(), lists, members));
+    }
+}
