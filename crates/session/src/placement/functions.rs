@@ -1,0 +1,165 @@
+//! One function: its parts, what fires where in them, and the runs that [`nanoprobe_patch::plan`] makes of it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use nanoprobe_arena::layout::OFFSET_RETURNED;
+use nanoprobe_lang::options::ReturnForm;
+use nanoprobe_patch::{FireCondition, FunctionMap, PlanOptions, Point, Position, TargetAddress, plan};
+
+use super::groups::Group;
+use super::points::point;
+use super::{Function, Part, Planned, Planner, Refused, RefusedBecause};
+use crate::probes::Spot;
+use crate::returns;
+
+impl Planner<'_> {
+    pub(super) fn plan_group(
+        &mut self,
+        group: &Group,
+        free: &Arc<[Range<u64>]>,
+        planned: &mut Planned,
+        refused: &mut Vec<Refused>,
+    ) {
+        let refuse = |site, reason| Refused {
+            site,
+            function: group.name.clone(),
+            reason,
+        };
+        let module = self.modules.get(group.module);
+        let Some(mut parts) = module.and_then(|module| self.neighbours.parts(module, &group.extent)) else {
+            refused.push(refuse(None, RefusedBecause::NoCode));
+            return;
+        };
+        if let Some(module) = module {
+            self.neighbours.show(module, &mut parts);
+            parts = parts.into_iter().map(|part| self.shown(part, free)).collect();
+        }
+        let mut points: Vec<Vec<Point>> = parts.iter().map(|_| Vec::new()).collect();
+        let entry = TargetAddress(group.extent.start);
+        for fire in &group.hooks {
+            let hook = point(entry, FireCondition::Always, Position::Entry, false, vec![*fire]);
+            if let Some(points) = points.first_mut() {
+                points.push(hook);
+            }
+        }
+        let enablings = self.enablings;
+        let member = |(number, spot): &(usize, Spot)| Some((enablings.list().get(*number)?, *spot));
+        let has_exits = group.members.iter().any(|(_, spot)| *spot == Spot::Exits);
+        let by_address = match self.returns_by_address(group, &parts) {
+            Ok(by_address) => by_address,
+            Err(reason) => {
+                if has_exits {
+                    refused.push(refuse(Some(entry), reason));
+                }
+                let others = group.members.iter().filter(|(_, spot)| *spot != Spot::Exits);
+                for (enabling, spot) in others.filter_map(member) {
+                    if let Err(reason) = self.add_points(group, enabling, spot, &parts, &mut points) {
+                        refused.push(refuse(Some(entry), reason));
+                    }
+                }
+                return self.plan_parts(group, &parts, &points, planned, refused);
+            }
+        };
+        let mut returns = Vec::new();
+        for (enabling, spot) in group.members.iter().filter_map(member) {
+            let added = if spot == Spot::Exits && by_address {
+                self.point_of(enabling, entry, OFFSET_RETURNED, FireCondition::Always, Position::Entry)
+                    .map(|point| returns.push(point))
+            } else {
+                self.add_points(group, enabling, spot, &parts, &mut points)
+            };
+            if let Err(reason) = added {
+                refused.push(refuse(Some(entry), reason));
+            }
+        }
+        if !returns.is_empty() {
+            // Behind all that fires at the entry.
+            match self.take_return(entry, returns) {
+                Ok(taken) => points.iter_mut().take(1).for_each(|points| points.push(taken.clone())),
+                Err(reason) => refused.push(refuse(Some(entry), reason)),
+            }
+        }
+        self.plan_parts(group, &parts, &points, planned, refused);
+    }
+
+    /// A part that is shown what holds for all of the target.
+    pub(super) fn shown(&self, mut part: FunctionMap, free: &Arc<[Range<u64>]>) -> FunctionMap {
+        part.show_near_memory(free.clone());
+        if self.shadow_stack {
+            part.show_shadow_stack();
+        }
+        part
+    }
+
+    /// Which form the return probes of a function take.
+    fn returns_by_address(&self, group: &Group, parts: &[FunctionMap]) -> Result<bool, RefusedBecause> {
+        if !group.is_function {
+            return Ok(false);
+        }
+        let undecodable = parts.iter().find_map(FunctionMap::undecodable);
+        let by_choice = match self.returns.form {
+            ReturnForm::Exits => return Ok(false),
+            ReturnForm::Auto => false,
+            ReturnForm::Address => true,
+        };
+        if undecodable.is_none() && (!by_choice || parts.iter().all(|part| part.exits().is_empty())) {
+            return Ok(false);
+        }
+        let names = self.modules.get(group.module).into_iter().flat_map(|module| {
+            let at = module.bias().to_image(TargetAddress(group.extent.start));
+            let here = move |function: &&nanoprobe_symbols::Function| function.extent().start == at;
+            module
+                .functions()
+                .iter()
+                .filter(here)
+                .flat_map(|function| function.names())
+        });
+        match (returns::check_function(&self.returns, names, parts), undecodable) {
+            (Ok(()), _) => Ok(true),
+            (Err(refusal), Some(at)) if !by_choice => Err(RefusedBecause::NoReturnForm(refusal, at)),
+            (Err(refusal), _) => Err(RefusedBecause::ReturnAddress(refusal)),
+        }
+    }
+
+    fn plan_parts(
+        &mut self,
+        group: &Group,
+        parts: &[FunctionMap],
+        points: &[Vec<Point>],
+        planned: &mut Planned,
+        refused: &mut Vec<Refused>,
+    ) {
+        let entry = TargetAddress(group.extent.start);
+        // Whatever tactic is to be measured, the linker's hook takes the one that fits.
+        let options = PlanOptions {
+            force: self.force.filter(|_| group.hooks.is_empty()),
+        };
+        for (part, points) in parts.iter().zip(points) {
+            if points.is_empty() {
+                continue;
+            }
+            let made = plan(part, points, &options);
+            self.neighbours.take(&made.runs);
+            let function = Function {
+                start: entry,
+                name: group.name.clone(),
+            };
+            let whole = Part {
+                end: TargetAddress(part.start().0.saturating_add(part.size())),
+                module: group.module,
+                extent: group.extent.clone(),
+                function: function.clone(),
+            };
+            planned.parts.insert(part.start(), whole);
+            let runs = made.runs.into_iter().map(|run| (run, function.clone()));
+            planned.runs.extend(runs);
+            let reasons = made.refusals.into_iter();
+            refused.extend(reasons.map(|(site, reason)| Refused {
+                site: Some(site),
+                function: group.name.clone(),
+                reason: RefusedBecause::Patch(reason),
+            }));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Which functions something fires in: enablings, grouped by the code that their probes stand in.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use nanoprobe_patch::{Fire, TargetAddress};
+use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
+
+use super::{Hook, Planner, Refused, RefusedBecause};
+use crate::code::extent_around;
+use crate::probes::{Place, Spot};
+
+/// A module, code of it, whether that begins at a function's entry, and a spot in it.
+type Located = (usize, Range<u64>, bool, Spot);
+
+/// A function in which something fires.
+pub(super) struct Group {
+    pub(super) module: usize,
+    pub(super) name: String,
+    pub(super) extent: Range<u64>,
+    /// Whether the extent begins at a function's entry, where nothing below the stack pointer is live.
+    pub(super) is_function: bool,
+    pub(super) members: Vec<(usize, Spot)>,
+    pub(super) hooks: Vec<Fire>,
+}
+
+impl Planner<'_> {
+    pub(super) fn groups(&self, first: usize, hooks: &[Hook], refused: &mut Vec<Refused>) -> BTreeMap<u64, Group> {
+        let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
+        for (number, enabling) in self.enablings.list().iter().enumerate().skip(first) {
+            let Some(probe) = self.probes.get(enabling.probe) else {
+                continue;
+            };
+            for located in self.located(&probe.place) {
+                let (module, extent, is_function, spot) = match located {
+                    Ok(located) => located,
+                    Err(reason) => {
+                        refused.push(Refused {
+                            site: None,
+                            function: format!("{}`{}", probe.module, probe.function),
+                            reason,
+                        });
+                        continue;
+                    }
+                };
+                let group = groups.entry(extent.start).or_insert_with(|| Group {
+                    module,
+                    name: format!("{}`{}", probe.module, probe.function),
+                    extent,
+                    is_function,
+                    members: Vec::new(),
+                    hooks: Vec::new(),
+                });
+                group.is_function |= is_function;
+                group.members.push((number, spot));
+            }
+        }
+        for hook in hooks {
+            let Some(module) = self.modules.get(hook.module) else {
+                continue;
+            };
+            let Some(extent) = module.extent_at(hook.address) else {
+                continue;
+            };
+            let start = module.bias().to_target(extent.start).0;
+            let group = groups.entry(start).or_insert_with(|| Group {
+                module: hook.module,
+                name: format!("{}`(hook)", module.name()),
+                extent: start..module.bias().to_target(extent.end).0,
+                is_function: true,
+                members: Vec::new(),
+                hooks: Vec::new(),
+            });
+            group.hooks.push(hook.fire);
+        }
+        groups
+    }
+
+    /// The code that a function's probes stand in: the function itself, or what its IFUNC chose.
+    fn locate(&self, module: usize, function: usize) -> Result<(usize, Range<u64>), RefusedBecause> {
+        let home = self.modules.get(module).ok_or(RefusedBecause::NoCode)?;
+        let function = home.functions().get(function).ok_or(RefusedBecause::NoCode)?;
+        let FunctionKind::Ifunc { resolver } = function.kind else {
+            let extent = function.extent();
+            return Ok((
+                module,
+                home.bias().to_target(extent.start).0..home.bias().to_target(extent.end).0,
+            ));
+        };
+        let choice = self
+            .choices
+            .get(&home.bias().to_target(resolver))
+            .ok_or(RefusedBecause::Unresolved)?;
+        extent_of_choice(self.modules, *choice).ok_or(RefusedBecause::Unresolved)
+    }
+
+    /// Where a probe fires; nowhere: in the tracer.
+    fn located(&self, place: &Place) -> Vec<Result<Located, RefusedBecause>> {
+        match *place {
+            Place::Function { module, function, spot } => {
+                let located = self.locate(module, function);
+                vec![located.map(|(module, extent)| (module, extent, true, spot))]
+            }
+            Place::Address { module, address } => vec![self.locate_address(module, address)],
+            Place::Static { module, number } => {
+                let sites = self.statics.get(number).map_or(&[][..], |known| &known.sites);
+                let located = sites.iter().map(|site| self.locate_address(module, site.address));
+                located.collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The code around an address, and its spot in it.
+    fn locate_address(&self, module: usize, address: ImageAddress) -> Result<Located, RefusedBecause> {
+        let home = self.modules.get(module).ok_or(RefusedBecause::NoCode)?;
+        let (extent, is_function) = extent_around(home, address).ok_or(RefusedBecause::NoCode)?;
+        let offset = home.bias().to_target(address).0.wrapping_sub(extent.start);
+        Ok((module, extent, is_function, Spot::Offset(offset)))
+    }
+}
+
+/// The module that an IFUNC's choice lies in, and the code from there to its end.
+pub fn extent_of_choice(modules: &[Module], choice: TargetAddress) -> Option<(usize, Range<u64>)> {
+    modules.iter().enumerate().find_map(|(index, module)| {
+        let extent = module.extent_at(module.bias().to_image(choice))?;
+        let end = module.bias().to_target(extent.end);
+        (choice.0 < end.0).then_some((index, choice.0..end.0))
+    })
+}

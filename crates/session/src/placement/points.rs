@@ -1,0 +1,170 @@
+//! Where in a function a probe fires, and what is called there.
+
+use nanoprobe_arena::Structure as _;
+use nanoprobe_arena::layout::Enabling as EnablingLayout;
+use nanoprobe_patch::{Fire, FireCondition, FunctionMap, Point, Position, TargetAddress, build_return_stub};
+
+use super::groups::Group;
+use super::{Planner, RefusedBecause};
+use crate::enable::{Enabling, probe_kind};
+use crate::probes::{Place, Probe, Spot};
+
+impl Planner<'_> {
+    pub(super) fn add_points(
+        &mut self,
+        group: &Group,
+        enabling: &Enabling,
+        spot: Spot,
+        parts: &[FunctionMap],
+        points: &mut [Vec<Point>],
+    ) -> Result<(), RefusedBecause> {
+        let entry = TargetAddress(group.extent.start);
+        spread(spot, entry, parts, points, |site, offset, condition, position| {
+            // Where nobody enters, something may be live below the stack pointer.
+            let is_entry = spot == Spot::Entry || group.is_function;
+            let position = if is_entry { position } else { Position::Inside };
+            self.point_of(enabling, site, offset, condition, position)
+        })
+    }
+
+    /// The point that replaces the return address, with the stub in which the points of the return fire.
+    pub(super) fn take_return(&mut self, entry: TargetAddress, returns: Vec<Point>) -> Result<Point, RefusedBecause> {
+        let full_frame = returns.iter().any(|point| point.full_frame);
+        let fires: Vec<Fire> = returns.into_iter().flat_map(|point| point.fires).collect();
+        let stub = build_return_stub(&fires, full_frame, &self.runtime, self.returns.exits)?;
+        let stub = self.code.put(stub, 16)?;
+        let take = self.returns.take;
+        let fires = vec![Fire::TakeReturn { take, stub }];
+        Ok(point(entry, FireCondition::Always, Position::Entry, false, fires))
+    }
+
+    pub(super) fn point_of(
+        &mut self,
+        enabling: &Enabling,
+        site: TargetAddress,
+        offset: u64,
+        condition: FireCondition,
+        position: Position,
+    ) -> Result<Point, RefusedBecause> {
+        if let Some(counters) = &enabling.counters {
+            let fires = counters
+                .iter()
+                .map(|offset| Fire::Count {
+                    context_offset: *offset,
+                })
+                .collect();
+            return Ok(point(site, condition, position, false, fires));
+        }
+        let probe = self.probes.get(enabling.probe).ok_or(RefusedBecause::NoCode)?;
+        let kind = self.kind_at(probe, site).ok_or(RefusedBecause::NoCode)?;
+        if let Some(reason) = self.enablings.unreadable(enabling.clause, kind) {
+            return Err(RefusedBecause::Argument(format!("{probe}: {reason}")));
+        }
+        let compiled = self
+            .enablings
+            .handler(enabling.clause, kind)
+            .ok_or(RefusedBecause::NoCode)?;
+        let handler = match self.handlers.get(&(enabling.clause, kind)) {
+            Some(address) => *address,
+            None => {
+                let address = self.code.reserve(compiled.placed_bytes() as u64, 16)?;
+                self.code.place(address, compiled.place(address.0, self.agent));
+                self.handlers.insert((enabling.clause, kind), address);
+                address
+            }
+        };
+        let mut string = |text: &str| self.growth.string(text, self.strsize).map(|address| address.0);
+        let layout = EnablingLayout {
+            epid: enabling.epid,
+            probe_id: probe.id,
+            site: site.0,
+            offset,
+            provider: string(&probe.provider)?,
+            module: string(&probe.module)?,
+            function: string(&probe.function)?,
+            name: string(&probe.name())?,
+            slot_base: enabling.slot_base,
+            ..EnablingLayout::default()
+        };
+        let enabling = self.growth.put(layout.to_bytes(), 8)?;
+        Ok(point(
+            site,
+            condition,
+            position,
+            compiled.full_frame,
+            vec![Fire::Call { handler, enabling }],
+        ))
+    }
+
+    /// What arguments mean at a site of a probe.
+    fn kind_at(&self, probe: &Probe, site: TargetAddress) -> Option<nanoprobe_codegen::ProbeKind> {
+        let Place::Static { module, number } = probe.place else {
+            return probe_kind(probe);
+        };
+        let address = self.modules.get(module)?.bias().to_image(site);
+        let sites = &self.statics.get(number)?.sites;
+        sites
+            .iter()
+            .find(|known| known.address == address)
+            .map(|known| known.kind)
+    }
+}
+
+/// Adds the points at which a probe of a function fires to those of its parts, also where it says why some may be missing. `make` is given the site, its offset from
+/// the entry, and when and where it fires.
+pub fn spread(
+    spot: Spot,
+    entry: TargetAddress,
+    parts: &[FunctionMap],
+    points: &mut [Vec<Point>],
+    mut make: impl FnMut(TargetAddress, u64, FireCondition, Position) -> Result<Point, RefusedBecause>,
+) -> Result<(), RefusedBecause> {
+    match spot {
+        Spot::Entry | Spot::Offset(_) => {
+            let offset = if let Spot::Offset(offset) = spot { offset } else { 0 };
+            let site = TargetAddress(entry.0.wrapping_add(offset));
+            let position = if offset == 0 { Position::Entry } else { Position::Inside };
+            let made = make(site, offset, FireCondition::Always, position)?;
+            // What lies in no part is the first one's to refuse.
+            let holds = |part: &FunctionMap| {
+                site.offset_from(part.start())
+                    .is_some_and(|inside| inside < part.size())
+            };
+            let part = parts.iter().position(holds).unwrap_or(0);
+            points.get_mut(part).ok_or(RefusedBecause::NoCode)?.push(made);
+        }
+        Spot::Exits => {
+            let mut any = false;
+            for (part, points) in parts.iter().zip(points) {
+                for exit in part.exits() {
+                    let offset = exit.site.0.wrapping_sub(entry.0);
+                    points.push(make(exit.site, offset, exit.condition, Position::Inside)?);
+                    any = true;
+                }
+            }
+            if !any {
+                return Err(RefusedBecause::NoExit);
+            }
+            if !parts.iter().all(FunctionMap::has_all_exits) {
+                return Err(RefusedBecause::ExitsUnknown);
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn point(
+    site: TargetAddress,
+    condition: FireCondition,
+    position: Position,
+    full_frame: bool,
+    fires: Vec<Fire>,
+) -> Point {
+    Point {
+        site,
+        condition,
+        position,
+        full_frame,
+        fires,
+    }
+}

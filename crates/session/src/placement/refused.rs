@@ -1,0 +1,61 @@
+//! What cannot be had, and why: for the user.
+
+use nanoprobe_patch::{Refusal, TargetAddress};
+
+use crate::returns::ReturnRefusal;
+use crate::space::Full;
+
+/// A probe that has no place, or one of whose sites has none.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The site, as far as it is known.
+    pub site: Option<TargetAddress>,
+    /// Module and function.
+    pub function: String,
+    /// Why.
+    pub reason: RefusedBecause,
+}
+
+/// Why there is no place.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum RefusedBecause {
+    /// The planner's reason.
+    #[error("{0}")]
+    Patch(#[from] Refusal),
+    /// The module's file does not have the code.
+    #[error("its code is not in the file")]
+    NoCode,
+    /// An IFUNC that was not resolved.
+    #[error("an IFUNC whose choice is not known yet")]
+    Unresolved,
+    /// A function without any way out: it ends in a call that does not return.
+    #[error("no way out was found: the function never returns")]
+    NoExit,
+    /// A computed branch leads nobody knows where, and some of the function is reached by nothing else. The ways out that
+    /// are known fire nevertheless.
+    #[error(
+        "a computed branch may lead to code that nobody knows of: returns from there are missed (-x return=address sees them)"
+    )]
+    ExitsUnknown,
+    /// The arena or the code block is full.
+    #[error("{0}")]
+    Full(#[from] Full),
+    /// The target's text is not what the file says.
+    #[error("the text in memory differs from the file: somebody else patched it (a kernel uprobe, a debugger?)")]
+    TextDiffers,
+    /// The jump ends with the bytes of the patch behind it, and that one is not there, or another is now.
+    #[error("the patch behind it, whose bytes its jump shares, could not be had or was replaced")]
+    SuccessorGone,
+    /// The return address was to be replaced, and may not be.
+    #[error("its return address cannot be replaced: {0}")]
+    ReturnAddress(ReturnRefusal),
+    /// Neither form of a return probe.
+    #[error("not all of its exits can be found ({at} is no known instruction), nor can its return address be replaced: {0}", at = .1)]
+    NoReturnForm(ReturnRefusal, TargetAddress),
+    /// An argument of a static probe that a clause uses.
+    #[error("{0}")]
+    Argument(String),
+    /// See [`crate::shims`].
+    #[error("the program sets its signal mask here, where nanoprobe itself must intervene")]
+    Shim,
+}
