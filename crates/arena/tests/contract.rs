@@ -192,6 +192,16 @@ fn layout_is_the_contracts() {
     assert!(compiles(&wrong).is_err());
 }
 
+/// The text of the header and of the files in its folder.
+fn header_with_its_parts() -> String {
+    let parts = std::fs::read_dir(HEADER.strip_suffix(".h").unwrap()).unwrap();
+    let mut text = std::fs::read_to_string(HEADER).unwrap();
+    for part in parts {
+        text += &std::fs::read_to_string(part.unwrap().path()).unwrap();
+    }
+    text
+}
+
 /// The names of the fields of `struct name` in the header.
 fn fields_of(header: &str, name: &str) -> Vec<String> {
     let (_, rest) = header.split_once(&format!("struct {name} {{")).unwrap();
@@ -221,7 +231,7 @@ fn fields_of(header: &str, name: &str) -> Vec<String> {
 
 #[test]
 fn no_field_is_missing() {
-    let header = std::fs::read_to_string(HEADER).unwrap();
+    let header = header_with_its_parts();
     let mut mirrored = 0;
     macro_rules! compare_all {
         ($($name:ident),*) => { $(

@@ -1,0 +1,122 @@
+/* A thread's context, what a detour hands to a handler, and what a handler records. */
+#ifndef NANOPROBE_CONTRACT_CONTEXT_H
+#define NANOPROBE_CONTRACT_CONTEXT_H
+
+/* ---- a thread's context -------------------------------------------------------------------------------------- */
+
+#define NP_CONTEXT_SLOTS 4096 /* offset of the static aggregation slots in a context: the fixed part has one page */
+
+struct np_context {
+	/* 0: written by the detours */
+	u64 busy;               /* 1 while handlers run: a hit meanwhile is missed */
+	u64 frame;              /* address of the detour's frame (struct np_frame's `flags`) */
+	u64 target_rsp;         /* the stack pointer at the site */
+	u64 enabling;           /* address of the struct np_enabling being served */
+	u64 missed;             /* hits that found `busy` set */
+	/* 40: results of agent functions (they return nothing, so that a call clobbers nothing) */
+	u64 result;
+	u64 fault;              /* enum np_fault, 0: none */
+	u64 fault_address;
+	/* 64: identity */
+	u64 control;            /* address of struct np_control */
+	u64 tid_address;        /* of a u32 that holds the id of the thread that runs here now; own `tid` when unknown */
+	u32 tid;
+	u32 index;
+	u64 thread_key;
+	/* 96: scratch: bump-allocated by copyin and copyinstr, reset by every clause */
+	u64 scratch;            /* address */
+	u64 scratch_bytes;
+	u64 scratch_used;
+	/* 120: aggregation keys are put together here */
+	u64 key;                /* address of a buffer of key_capacity bytes */
+	u64 key_bytes;
+	u64 key_capacity;
+	/* 144: the hash aggregation of this thread: struct np_aggregate_table */
+	u64 aggregates;         /* address, 0: none */
+	u64 aggregate_drops;
+	/* 160: the ring */
+	u64 ring;               /* address of ring_bytes bytes, 0: none */
+	u64 ring_bytes;         /* a power of two */
+	u64 ring_head;          /* bytes written since the beginning; the owner's */
+	u64 ring_drops;         /* records that found no room */
+	u64 ring_policy;        /* enum np_ring_policy */
+	u64 ring_overwritten;   /* NP_RING_OVERWRITE: bytes given up at the tail; the owner's */
+	u64 errors;             /* faults of handlers */
+	u64 ring_pending;       /* what ring_head becomes at np_commit; 0: nothing is reserved */
+	u64 ring_records;       /* records committed since the beginning */
+	/* 232: what is known to be readable, so that a copyin need not search: one range of the snapshot (good while
+	 * control->ranges is still range_publication), and pages of this thread's stack that the snapshot lacks */
+	u64 range_publication;
+	u64 range_start, range_end;
+	u64 stack_start, stack_end;
+	/* 272: return addresses that are replaced */
+	u64 return_cursor;      /* address of the instance that is tried first; 0: none */
+	u64 returns_missed;     /* returns that are not seen: no instance, left without returning, put back for an unwinder */
+	u64 reserved0[2];
+	u64 locals;             /* 304: address of the thread-local variables' storage */
+	u64 locals_bytes;
+	u64 clause_locals;      /* 320: address of the clause-local variables' storage */
+	u64 reserved1[23];
+	/* 512: a cache line of the tracer's */
+	u64 ring_tail;          /* bytes consumed; the tracer's */
+	u64 reserved2[7];
+	/* 576 .. 4095: free; static slots (u64 each) from NP_CONTEXT_SLOTS */
+};
+
+enum np_ring_policy { NP_RING_SWITCH = 0, NP_RING_FILL = 1, NP_RING_OVERWRITE = 2 };
+
+/* What a detour pushes, from the lowest address up. `flags` is what context->frame points at. A light frame has only
+ * the last three words; a full one has all. The stack pointer at the site is context->target_rsp. */
+struct np_frame_below {
+	u64 r14, r13, r12, r11, r10, r9, r8, rbp, rdi, rsi, rdx, rcx, rbx; /* frame - 104 .. frame - 8 */
+};
+struct np_frame {
+	u64 flags;              /* lahf in ah, seto in al */
+	u64 r15;
+	u64 rax;
+};
+
+/* ---- enablings (DTrace's ECB: one clause at one probe) ---------------------------------------------------------- */
+
+struct np_enabling {
+	u32 epid;               /* what records carry */
+	u32 probe_id;
+	u64 site;               /* address of the probed instruction */
+	u64 offset;             /* of the site in its function: arg0 of a return probe; NP_OFFSET_RETURNED */
+	u64 provider, module, function, name; /* addresses of NUL-terminated strings of at most strsize bytes */
+	u64 slot_base;          /* bytes from the context to this enabling's static aggregation slots */
+	u64 reserved;
+};
+
+/* The offset of a return probe that replaces the return address: the function is left already, nobody knows by which
+ * instruction. Its site is the function's entry, its stack pointer is the slot. */
+#define NP_OFFSET_RETURNED (~0UL)
+
+/* ---- records --------------------------------------------------------------------------------------------------- */
+
+struct np_record {
+	u32 epid;               /* 0: filler up to the end of the ring; bit 31 set: struct np_error follows */
+	u32 bytes;              /* header included, a multiple of 8 */
+	u64 tsc;
+	u32 cpu;
+	u32 tid;
+	/* payload: laid out by lang::layout */
+};
+#define NP_RECORD_ERROR 0x80000000u
+
+enum np_fault {
+	NP_FAULT_NONE = 0,
+	NP_FAULT_BAD_ADDRESS = 1,   /* invalid address */
+	NP_FAULT_DIVIDE = 2,        /* divide by zero */
+	NP_FAULT_SCRATCH = 3,       /* out of scratch space */
+	NP_FAULT_KEY_TOO_LONG = 4,
+	NP_FAULT_BAD_SIZE = 5,      /* invalid size or alignment */
+	NP_FAULT_ILLEGAL = 6,       /* illegal operation */
+};
+struct np_error {
+	u32 fault;
+	u32 action;             /* index of the statement in the clause, from 1; 0: the predicate */
+	u64 value;              /* the address, where there is one */
+};
+
+#endif

@@ -1,0 +1,136 @@
+/* The agent's functions.
+ *
+ * All but np_enter return nothing and clobber no register and no SIMD state (no_caller_saved_registers,
+ * -mgeneral-regs-only). All may be called only from a handler, with `context` the calling thread's. Those that may
+ * fail set context->fault (never cleared by them: a clause starts with 0) and leave a harmless result. */
+#ifndef NANOPROBE_CONTRACT_FUNCTIONS_H
+#define NANOPROBE_CONTRACT_FUNCTIONS_H
+
+struct np_context;
+
+/* rax = the calling thread's context, or 0 (a forked child, no room, stopped). Called by detours on a table miss. */
+u64 np_enter(void);
+/* The thread behind this context changed: its id is read again, thread-local variables are zeroed. */
+void np_thread_changed(struct np_context *context);
+/* result = address of a scratch copy of `bytes` bytes at `address`. */
+void np_copyin(struct np_context *context, u64 address, u64 bytes);
+/* result = address of a NUL-terminated scratch copy of at most `limit` bytes, the NUL included; limit 0: strsize. */
+void np_copyinstr(struct np_context *context, u64 address, u64 limit);
+/* result = the integer of 1, 2, 4 or 8 bytes at `address`, zero-extended. */
+void np_load(struct np_context *context, u64 address, u64 bytes);
+/* result = length of the string at `string` (arena or scratch memory), at most strsize. */
+void np_strlen(struct np_context *context, u64 string);
+/* result = <0, 0, >0, as strcmp over at most strsize bytes. */
+void np_strcmp(struct np_context *context, u64 left, u64 right);
+/* Copies a string into a variable of `capacity` bytes, cut there, NUL-terminated, the rest zeroed. */
+void np_strcpy(struct np_context *context, u64 destination, u64 source, u64 capacity);
+/* alloca: result = address of `bytes` zero bytes of scratch memory. */
+void np_alloca(struct np_context *context, u64 bytes);
+/* copyinto and bcopy: `bytes` bytes at `address` to `destination`, which must be scratch memory that the clause has taken. */
+void np_copyinto(struct np_context *context, u64 address, u64 bytes, u64 destination);
+/* Stores the low `bytes` bytes of a value into scratch memory that the clause has taken; anywhere else: a bad address. */
+void np_store_scratch(struct np_context *context, u64 address, u64 bytes, u64 value);
+/* Copies `bytes` bytes at `address` to memory of ours (a reserved record, a variable), aligned to 8. */
+void np_fetch_into(struct np_context *context, u64 destination, u64 address, u64 bytes);
+/* The subroutines of D on strings and numbers, by their names there. Strings are ours; a string result is a copy in
+ * scratch memory. np_strchr with `last` is strrchr, np_strcase with `upper` toupper, else tolower; np_strtok takes the
+ * token off the string variable `state`; np_inet_ntop is also inet_ntoa and (short_form) inet_ntoa6. */
+void np_strjoin(struct np_context *context, u64 left, u64 right);
+void np_strchr(struct np_context *context, u64 string, u64 wanted, u64 last);
+void np_strstr(struct np_context *context, u64 string, u64 wanted);
+void np_strtok(struct np_context *context, u64 state, u64 separators);
+void np_substr(struct np_context *context, u64 string, u64 index, u64 count);
+void np_index(struct np_context *context, u64 string, u64 wanted, u64 position);
+void np_rindex(struct np_context *context, u64 string, u64 wanted, u64 position);
+void np_strcase(struct np_context *context, u64 string, u64 upper);
+void np_basename(struct np_context *context, u64 string);
+void np_dirname(struct np_context *context, u64 string);
+void np_cleanpath(struct np_context *context, u64 string);
+void np_lltostr(struct np_context *context, u64 value, u64 base);
+void np_strtoll(struct np_context *context, u64 string, u64 base);
+void np_inet_ntop(struct np_context *context, u64 family, u64 address, u64 short_form);
+void np_rand(struct np_context *context);
+void np_json(struct np_context *context, u64 text, u64 path);
+/* copyout: `bytes` bytes of scratch memory that the clause has taken to the program's memory; copyoutstr: a string of ours
+ * with its NUL, at most `bytes` bytes of it. */
+void np_copyout(struct np_context *context, u64 buffer, u64 address, u64 bytes);
+void np_copyoutstr(struct np_context *context, u64 string, u64 address, u64 bytes);
+/* result = the number of a speculation that was free and is taken now, 0: none; whether this one is taken. */
+void np_speculation(struct np_context *context);
+void np_speculate(struct np_context *context, u64 id);
+/* Key building: key_bytes is reset by the clause (a store of 0) and advanced by these. */
+void np_key_integer(struct np_context *context, u64 value);
+void np_key_string(struct np_context *context, u64 string);
+void np_key_stack(struct np_context *context, u64 frames);
+/* result = address of the value words of (aggregation, key), made zero when new; 0 when there is no room (counted). */
+void np_aggregate(struct np_context *context, u64 aggregation, u64 value_words);
+/* Updates at the value words found before (context->result of np_aggregate, or a static slot). */
+void np_quantize(struct np_context *context, u64 words, u64 value, u64 weight);
+void np_lquantize(struct np_context *context, u64 words, u64 value, u64 weight, u64 parameters);
+void np_llquantize(struct np_context *context, u64 words, u64 value, u64 weight, u64 parameters);
+void np_stddev(struct np_context *context, u64 words, u64 value);
+/* Dynamic variables; the key is in context->key. get: result = address of the value or 0; value_bytes as declared.
+ * store: writes `value` (an integer, or the address of a string when value_bytes > 8); zero or NULL deletes. */
+void np_dynamic_get(struct np_context *context, u64 variable, u64 value_bytes);
+void np_dynamic_store(struct np_context *context, u64 variable, u64 value_bytes, u64 value);
+/* result = address of the header of a record of `bytes` bytes in the ring, header filled in (epid, bytes, tsc, cpu,
+ * tid), or 0 when there is no room (a drop, counted). np_commit publishes it; a clause that fails just does not. */
+void np_reserve(struct np_context *context, u64 epid, u64 bytes);
+void np_commit(struct np_context *context);
+/* Writes at `destination` (in a reserved record): u64 number of frames, then at most `frames` frames. */
+void np_ustack(struct np_context *context, u64 destination, u64 frames);
+/* result = the caller's address, by the same unwinding. */
+void np_ucaller(struct np_context *context);
+/* result = ns since boot; CPU time of the thread in ns; ns since the epoch; the number of the CPU. `tsc` is the counter
+ * that the clause has read already, for its record; 0: it is read now. */
+void np_timestamp(struct np_context *context, u64 tsc);
+void np_vtimestamp(struct np_context *context);
+void np_walltimestamp(struct np_context *context, u64 tsc);
+void np_cpu(struct np_context *context);
+/* Ends a clause that failed: an error record with context->fault; busy stays as it is. */
+void np_error(struct np_context *context, u64 action);
+/* exit(status): no handler runs any more, in any thread. */
+void np_exit(struct np_context *context, u64 status);
+/* The dynamic linker changed its list: counts the event and waits, at most a minute and only for a living tracer. Called
+ * by an internal detour as a handler. */
+void np_library_event(struct np_context *context);
+/* The same as a handler's entry: the context is in r15. */
+void np_library_event_handler(void);
+/* Replaces the return address at `slot`. Yields the address of the instance, or 0: missed, counted. May be called at a
+ * function's first instruction only, whatever else runs in this thread. */
+u64 np_return_take(struct np_context *context, u64 slot, u64 stub);
+/* For detours: slot in rsi, stub in rax, context in r15; changes rax and flags only. */
+void np_return_take_at(void);
+/* Where thunks lead; np_frame on the stack and the real address above it: see returns.h. Not to be called. */
+void np_return_arrive(void);
+/* Where stubs lead: with the context in r15, and without. Not to be called. */
+void np_return_leave(void);
+void np_return_leave_bare(void);
+/* Puts the real return addresses back on the calling thread's stack. No context is needed, nor the parent process. */
+void np_return_put_back(void);
+/* Puts all of them back, on all stacks; nothing is taken until the tracer answers. */
+void np_return_suspend(void);
+/* At the entries of prctl(3) and syscall(3), whose arguments these are. No context is needed, nor the parent process. */
+void np_watch_prctl(u64 option);
+void np_watch_syscall(u64 number, u64 option);
+/* Signal handlers (SA_SIGINFO), and their restorer. */
+void np_on_trap(i32 signal, void *information, void *ucontext);
+void np_on_fault(i32 signal, void *information, void *ucontext);
+void np_restorer(void);
+/* Carries out what a struct np_emulation says of an instruction, on the registers r8 .. flags of a struct np_ucontext.
+ * Ordinary calling convention. 0: the processor must do that, nothing is changed. */
+int np_emulate(const struct np_emulation *emulation, void *ucontext);
+/* np_image.fault_hook: a signal that an instruction has raised, before the program is told of it. `original` is the
+ * instruction as the program knows it, `pushed` by how many words the stack is deeper than at its fault. Not 0: the thread
+ * goes on as `ucontext` says now. */
+typedef int (*np_fault_hook)(i32 signal, void *ucontext, u64 original, u64 pushed);
+/* np_image.event_hook: a SIGTRAP that a perf event has raised (si_code TRAP_PERF; TRAP_BRKPT: perhaps, or int1), its siginfo. `original` is where the
+ * thread goes on, as the program knows it, where that is known. Not 0: the event was the library's, and the thread goes on
+ * as `ucontext` says now. */
+typedef int (*np_event_hook)(const void *siginfo, void *ucontext, u64 original, u64 pushed);
+/* In front of the program's own system calls rt_sigprocmask and rt_sigaction; ordinary calling convention, any thread, any
+ * process. 0: make the system call, which is none of our business. 1: it was made, rax is its result. */
+u64 np_shim_sigprocmask(struct np_registers *registers);
+u64 np_shim_sigaction(struct np_registers *registers);
+
+#endif

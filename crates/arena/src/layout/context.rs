@@ -1,0 +1,221 @@
+//! A thread's context and its records: `agent/contract/context.h`.
+
+use crate::structure::structure;
+
+/// [`Enabling::offset`] of a return probe that replaces the return address.
+pub const OFFSET_RETURNED: u64 = u64::MAX;
+
+/// Offset of the static aggregation slots in a context.
+pub const CONTEXT_SLOTS: u64 = 4096;
+
+/// [`Context::ring_policy`]: drop when full; the tracer drains.
+pub const RING_SWITCH: u64 = 0;
+/// [`Context::ring_policy`]: drop when full, for good.
+pub const RING_FILL: u64 = 1;
+/// [`Context::ring_policy`]: the oldest records are given up.
+pub const RING_OVERWRITE: u64 = 2;
+
+/// Set in [`RecordHeader::epid`] when an [`ErrorRecord`] follows.
+pub const RECORD_ERROR: u32 = 0x8000_0000;
+
+/// [`ErrorRecord::fault`]: none.
+pub const FAULT_NONE: u32 = 0;
+/// [`ErrorRecord::fault`]: invalid address.
+pub const FAULT_BAD_ADDRESS: u32 = 1;
+/// [`ErrorRecord::fault`]: divide by zero.
+pub const FAULT_DIVIDE: u32 = 2;
+/// [`ErrorRecord::fault`]: out of scratch space.
+pub const FAULT_SCRATCH: u32 = 3;
+/// [`ErrorRecord::fault`]: an aggregation's or array's key does not fit.
+pub const FAULT_KEY_TOO_LONG: u32 = 4;
+/// [`ErrorRecord::fault`]: invalid size or alignment.
+pub const FAULT_BAD_SIZE: u32 = 5;
+/// [`ErrorRecord::fault`]: illegal operation.
+pub const FAULT_ILLEGAL: u32 = 6;
+
+structure! {
+    /// A thread's context: its fixed part up to the tracer's cache line.
+    Context = "np_context" {
+        /// 1 while handlers run.
+        busy: u64,
+        /// Address of the detour's frame ([`Frame`]).
+        frame: u64,
+        /// The stack pointer at the site.
+        target_rsp: u64,
+        /// Address of the [`Enabling`] being served.
+        enabling: u64,
+        /// Hits that found `busy` set.
+        missed: u64,
+        /// Result of the last agent function.
+        result: u64,
+        /// `FAULT_*`.
+        fault: u64,
+        /// The address that was bad.
+        fault_address: u64,
+        /// Address of the [`Control`].
+        control: u64,
+        /// Address of a u32 that holds the id of the thread that runs here now.
+        tid_address: u64,
+        /// The id of the thread that this context last served.
+        tid: u32,
+        /// Index of this context.
+        index: u32,
+        /// Its thread pointer.
+        thread_key: u64,
+        /// Address of the scratch memory.
+        scratch: u64,
+        /// Its size.
+        scratch_bytes: u64,
+        /// How much of it is taken.
+        scratch_used: u64,
+        /// Address of the buffer for keys.
+        key: u64,
+        /// How much of it is in use.
+        key_bytes: u64,
+        /// Its size.
+        key_capacity: u64,
+        /// Address of the [`AggregateTable`]; 0: none.
+        aggregates: u64,
+        /// Aggregations that found no room.
+        aggregate_drops: u64,
+        /// Address of the ring; 0: none.
+        ring: u64,
+        /// Its size, a power of two.
+        ring_bytes: u64,
+        /// Bytes written since the beginning.
+        ring_head: u64,
+        /// Records that found no room.
+        ring_drops: u64,
+        /// `RING_*`.
+        ring_policy: u64,
+        /// [`RING_OVERWRITE`]: where the oldest record that is left begins.
+        ring_overwritten: u64,
+        /// Faults of handlers.
+        errors: u64,
+        /// What `ring_head` becomes at the commit; 0: nothing is reserved.
+        ring_pending: u64,
+        /// Records committed since the beginning.
+        ring_records: u64,
+        /// The snapshot that the cached range is from.
+        range_publication: u64,
+        /// The range in which the last copyin found its address.
+        range_start: u64,
+        /// Its end.
+        range_end: u64,
+        /// Pages of the stack known to be readable.
+        stack_start: u64,
+        /// Their end.
+        stack_end: u64,
+        /// Address of the instance for a return address that is tried first.
+        return_cursor: u64,
+        /// Returns that are not seen.
+        returns_missed: u64,
+        /// Zero.
+        reserved0: [u64; 2],
+        /// Address of the thread-local variables' storage.
+        locals: u64,
+        /// Its size.
+        locals_bytes: u64,
+        /// Address of the clause-local variables' storage.
+        clause_locals: u64,
+        /// Zero.
+        reserved1: [u64; 23],
+        /// Bytes consumed; the tracer's.
+        ring_tail: u64,
+        /// Zero.
+        reserved2: [u64; 7],
+    }
+}
+structure! {
+    /// The registers of a full frame, below [`Frame`].
+    FrameBelow = "np_frame_below" {
+        /// Register.
+        r14: u64,
+        /// Register.
+        r13: u64,
+        /// Register.
+        r12: u64,
+        /// Register.
+        r11: u64,
+        /// Register.
+        r10: u64,
+        /// Register.
+        r9: u64,
+        /// Register.
+        r8: u64,
+        /// Register.
+        rbp: u64,
+        /// Register.
+        rdi: u64,
+        /// Register.
+        rsi: u64,
+        /// Register.
+        rdx: u64,
+        /// Register.
+        rcx: u64,
+        /// Register.
+        rbx: u64,
+    }
+}
+structure! {
+    /// What every detour pushes; [`Context::frame`] points here.
+    Frame = "np_frame" {
+        /// `lahf` in ah, `seto` in al.
+        flags: u64,
+        /// Register.
+        r15: u64,
+        /// Register.
+        rax: u64,
+    }
+}
+structure! {
+    /// One clause at one probe (DTrace's ECB).
+    Enabling = "np_enabling" {
+        /// What records carry.
+        epid: u32,
+        /// The probe.
+        probe_id: u32,
+        /// Address of the probed instruction.
+        site: u64,
+        /// Of the site in its function.
+        offset: u64,
+        /// Address of a string.
+        provider: u64,
+        /// Address of a string.
+        module: u64,
+        /// Address of a string.
+        function: u64,
+        /// Address of a string.
+        name: u64,
+        /// From the context to this enabling's static aggregation slots.
+        slot_base: u64,
+        /// Zero.
+        reserved: u64,
+    }
+}
+structure! {
+    /// What a record begins with.
+    RecordHeader = "np_record" {
+        /// 0: filler; [`RECORD_ERROR`] set: an [`ErrorRecord`] follows.
+        epid: u32,
+        /// Header included, a multiple of 8.
+        bytes: u32,
+        /// When.
+        tsc: u64,
+        /// Where.
+        cpu: u32,
+        /// Who.
+        tid: u32,
+    }
+}
+structure! {
+    /// The payload of an error record.
+    ErrorRecord = "np_error" {
+        /// `FAULT_*`.
+        fault: u32,
+        /// Index of the statement in the clause, from 1; 0: the predicate.
+        action: u32,
+        /// The address, where there is one.
+        value: u64,
+    }
+}
