@@ -9,11 +9,13 @@ mod compile;
 mod cost;
 mod interrupt;
 mod list;
+mod macros;
 mod output;
 mod own_probes;
 mod preprocess;
 mod tools;
 mod trace;
+mod words;
 
 use std::process::ExitCode;
 

@@ -1,7 +1,8 @@
 //! A tracing session on the command line.
 
+mod telling;
+
 use std::cell::OnceCell;
-use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -12,13 +13,15 @@ use nanoprobe_lang::interpret::FaultKind;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{MacroValues, Source, Target};
 use nanoprobe_session::{Choice, Losses, Output, Session, SessionError, TracedProgram};
-use nanoprobe_target::{Exit, Pauses, Process};
+use nanoprobe_target::{Exit, Process};
 
-use crate::arguments::{Arguments, ProgramText};
+use self::telling::{how, milliseconds, stood};
+use crate::arguments::Arguments;
 use crate::cost::hits;
 use crate::cost::limit::Limit;
-use crate::output::{Names, Sink, detached, losses, message, print_error, printer, probe_name};
-use crate::{compile, interrupt, list, own_probes};
+use crate::macros::macro_values;
+use crate::output::{Names, Sink, detached, message, print_error, printer, probe_name};
+use crate::{compile, interrupt, list, own_probes, words};
 
 /// How often lost records are reported.
 const LOSSES_PERIOD: Duration = Duration::from_secs(1);
@@ -54,7 +57,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
         macros.target = Some(0);
     }
     let choice = match (&arguments.command, arguments.pid) {
-        (Some(command), _) => Choice::Command(split(command).map_err(anyhow::Error::msg)?),
+        (Some(command), _) => Choice::Command(words::split(command).map_err(anyhow::Error::msg)?),
         (None, Some(pid)) => Choice::Process(pid),
         (None, None) => Choice::Named,
     };
@@ -237,99 +240,6 @@ impl<'a> Trace<'a> {
         writeln!(self.out, "{}", Json::Object(members))
     }
 
-    /// What was lost since the last time.
-    fn tell_losses(&mut self, session: &Session) -> Result<(), anyhow::Error> {
-        let now = session.losses()?;
-        for loss in losses(&self.losses, &now) {
-            if self.arguments.json {
-                let members = vec![
-                    ("kind", loss.kind.into()),
-                    ("count", loss.count.into()),
-                    ("message", loss.text.into()),
-                ];
-                self.line("drops", members)?;
-            } else {
-                message(loss.message(self.options.drop_tags));
-            }
-        }
-        self.losses = now;
-        Ok(())
-    }
-
-    /// What was matched, once all of the program is there.
-    fn announce(&mut self, session: &Session) -> std::io::Result<()> {
-        let is_told = self.arguments.json || !self.options.quiet;
-        if !std::mem::replace(&mut self.announced, true) && is_told {
-            for (index, source) in self.sources.iter().enumerate() {
-                let count = session.matches(u32::try_from(index).unwrap_or(u32::MAX));
-                let plural = if count == 1 { "" } else { "s" };
-                let what = match self.arguments.programs.get(index) {
-                    Some(ProgramText::Script(_) | ProgramText::Carried { .. }) => "script",
-                    _ => "description",
-                };
-                let text = if what == "script" {
-                    source.name.clone()
-                } else {
-                    head(&source.text)
-                };
-                if self.arguments.json {
-                    let members = vec![
-                        ("of", what.into()),
-                        ("text", text.into()),
-                        ("probes", u64::try_from(count).unwrap_or(u64::MAX).into()),
-                    ];
-                    self.line("match", members)?;
-                } else {
-                    message(format_args!("{what} '{text}' matched {count} probe{plural}"));
-                }
-            }
-        }
-        self.tell_places(session)
-    }
-
-    /// With `-v` every new site and refusal; otherwise how many were refused.
-    fn tell_places(&mut self, session: &Session) -> std::io::Result<()> {
-        let refused = session.refused();
-        if self.arguments.json {
-            for refused in refused.iter().skip(self.refused_told) {
-                let members = vec![
-                    ("function", Json::from(refused.function.to_string())),
-                    ("site", refused.site.map_or(Json::Null, |site| Json::from(site.0))),
-                    ("reason", refused.reason.to_string().into()),
-                ];
-                self.line("refused", members)?;
-            }
-        } else if self.arguments.verbose {
-            for patch in session.patches().iter().skip(self.patches_told) {
-                let form = if patch.takes_return {
-                    ", return address replaced"
-                } else {
-                    ""
-                };
-                for site in &patch.sites {
-                    message(format_args!(
-                        "{site} {}: {}{form}",
-                        session.symbolize(site.0),
-                        patch.how()
-                    ));
-                }
-            }
-            for refused in refused.iter().skip(self.refused_told) {
-                let site = refused.site.map_or_else(String::new, |site| format!("{site} "));
-                message(format_args!("{site}{}: refused: {}", refused.function, refused.reason));
-            }
-        } else if refused.len() > self.refused_told {
-            let count = refused.len() - self.refused_told;
-            let plural = if count == 1 { "" } else { "s" };
-            message(format_args!(
-                "{count} place{plural} could not be probed (-v says which and why)"
-            ));
-        }
-        self.refused_told = refused.len();
-        self.patches_told = session.patches().len();
-        Ok(())
-    }
-
     fn print(
         &mut self,
         session: &mut Session,
@@ -475,15 +385,6 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// How the target ended, where that is worth a word.
-fn how(exit: Exit) -> String {
-    match exit {
-        Exit::Status(0) | Exit::Unknown => String::new(),
-        Exit::Status(status) => format!(" (status {status})"),
-        Exit::Signal(signal) => format!(" (killed by signal {signal})"),
-    }
-}
-
 fn needs_aggregations(clause: &nanoprobe_lang::program::Clause) -> bool {
     use nanoprobe_lang::program::{RecordKind, Statement};
     clause.statements.iter().any(|statement| match statement {
@@ -497,111 +398,4 @@ fn needs_aggregations(clause: &nanoprobe_lang::program::Clause) -> bool {
         ),
         _ => false,
     })
-}
-
-/// The values of `$target`, `$1` and so on.
-pub fn macro_values(arguments: &Arguments) -> MacroValues {
-    use nix::unistd::{Pid, getegid, geteuid, getgid, getpgrp, getpid, getppid, getsid, getuid};
-    // Of a parent, a group or a session outside our pid namespace the kernel says 0.
-    let number = |pid: Pid| i64::from(pid.as_raw());
-    let script = arguments.programs.iter().find_map(|program| match program {
-        ProgramText::Script(path) => Some(path.clone()),
-        ProgramText::Carried { name, .. } => Some(name.clone()),
-        ProgramText::Inline(_) => None,
-    });
-    let is_on = |name: &str| arguments.options.iter().any(|option| option == name);
-    MacroValues {
-        target: arguments.pid.map(i64::from),
-        pid: Some(number(getpid())),
-        ppid: Some(number(getppid())),
-        pgid: Some(number(getpgrp())),
-        sid: getsid(None).ok().map(number),
-        uid: Some(i64::from(getuid().as_raw())),
-        euid: Some(i64::from(geteuid().as_raw())),
-        gid: Some(i64::from(getgid().as_raw())),
-        egid: Some(i64::from(getegid().as_raw())),
-        projid: None,
-        taskid: None,
-        // Of a program on the command line it is ours, as in DTrace.
-        script: script.or_else(|| Some("nanoprobe".to_owned())),
-        arguments: arguments.macro_arguments.clone(),
-        default_arguments: is_on("defaultargs"),
-        unused_arguments: is_on("argref"),
-        empty: is_on("empty"),
-    }
-}
-
-/// What dtrace shows of an inline program: up to its first brace or predicate.
-fn head(text: &str) -> String {
-    let end = text.find(['{', '/']).unwrap_or(text.len());
-    text.get(..end).unwrap_or(text).to_owned()
-}
-
-/// The words of a command, with the shell's quotes.
-fn split(command: &str) -> Result<Vec<OsString>, String> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut characters = command.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            ' ' | '\t' | '\n' => words.extend(word.take().map(OsString::from)),
-            '\'' | '"' => {
-                let open = word.get_or_insert_default();
-                loop {
-                    match characters.next() {
-                        Some(end) if end == character => break,
-                        Some('\\') if character == '"' => open.extend(characters.next()),
-                        Some(inside) => open.push(inside),
-                        None => return Err(format!("the command has a {character} without its end: {command}")),
-                    }
-                }
-            }
-            '\\' => word.get_or_insert_default().extend(characters.next()),
-            other => word.get_or_insert_default().push(other),
-        }
-    }
-    words.extend(word.map(OsString::from));
-    Ok(words)
-}
-
-/// For how long threads stood still: the one that stood longest, and, in it, all of them together.
-fn stood(pauses: &Pauses) -> String {
-    let (longest, whole) = (milliseconds(pauses.longest()), milliseconds(pauses.whole()));
-    format!("stopped {longest:.2} ms (all threads {whole:.2} ms)")
-}
-
-fn milliseconds(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1000.0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn commands_are_split_as_by_a_shell() {
-        let words = |command: &str| {
-            split(command).map(|words| {
-                words
-                    .iter()
-                    .map(|word| word.to_string_lossy().into_owned())
-                    .collect::<Vec<_>>()
-            })
-        };
-        assert_eq!(words("./looper  10"), Ok(vec!["./looper".to_owned(), "10".to_owned()]));
-        assert_eq!(
-            words(r#"bash -c "echo 'a b' \"c\"" x\ y ''"#).unwrap(),
-            ["bash", "-c", "echo 'a b' \"c\"", "x y", ""]
-        );
-        assert!(words("echo 'a").is_err());
-    }
-
-    #[test]
-    fn the_head_of_a_program_is_its_description() {
-        assert_eq!(
-            head("pid$target:a.out:func:entry { @ = count(); }"),
-            "pid$target:a.out:func:entry "
-        );
-        assert_eq!(head("BEGIN"), "BEGIN");
-    }
 }

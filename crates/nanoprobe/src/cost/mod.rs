@@ -27,7 +27,7 @@ use crate::arguments::Arguments;
 use crate::cost::budget::{Cost, thousands, word};
 use crate::cost::hits::Name;
 use crate::output::{Sink, message};
-use crate::{compile, interrupt, trace};
+use crate::{compile, interrupt, macros};
 
 /// How long hits are counted.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -54,7 +54,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
         return Ok(2);
     };
     interrupt::install();
-    let macros = trace::macro_values(arguments);
+    let macros = macros::macro_values(arguments);
     let target: Rc<dyn Target> = Rc::new(TracedProgram::new(Choice::Process(pid)));
     let Some(program) = compile::program(&sources, &macros, &target) else {
         return Ok(1);

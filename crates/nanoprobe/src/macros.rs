@@ -1,0 +1,37 @@
+//! What macro variables stand for.
+
+use nanoprobe_lang::MacroValues;
+
+use crate::arguments::{Arguments, ProgramText};
+
+/// The values of `$target`, `$1` and so on.
+pub fn macro_values(arguments: &Arguments) -> MacroValues {
+    use nix::unistd::{Pid, getegid, geteuid, getgid, getpgrp, getpid, getppid, getsid, getuid};
+    // Of a parent, a group or a session outside our pid namespace the kernel says 0.
+    let number = |pid: Pid| i64::from(pid.as_raw());
+    let script = arguments.programs.iter().find_map(|program| match program {
+        ProgramText::Script(path) => Some(path.clone()),
+        ProgramText::Carried { name, .. } => Some(name.clone()),
+        ProgramText::Inline(_) => None,
+    });
+    let is_on = |name: &str| arguments.options.iter().any(|option| option == name);
+    MacroValues {
+        target: arguments.pid.map(i64::from),
+        pid: Some(number(getpid())),
+        ppid: Some(number(getppid())),
+        pgid: Some(number(getpgrp())),
+        sid: getsid(None).ok().map(number),
+        uid: Some(i64::from(getuid().as_raw())),
+        euid: Some(i64::from(geteuid().as_raw())),
+        gid: Some(i64::from(getgid().as_raw())),
+        egid: Some(i64::from(getegid().as_raw())),
+        projid: None,
+        taskid: None,
+        // Of a program on the command line it is ours, as in DTrace.
+        script: script.or_else(|| Some("nanoprobe".to_owned())),
+        arguments: arguments.macro_arguments.clone(),
+        default_arguments: is_on("defaultargs"),
+        unused_arguments: is_on("argref"),
+        empty: is_on("empty"),
+    }
+}
