@@ -10,6 +10,8 @@
 //! 4. The site table is published and the state becomes ARMED: from here on `restore` can undo all. Then signal actions
 //!    and the text: see [`crate::arming`].
 
+mod mapping;
+
 use std::collections::HashSet;
 use std::mem::offset_of;
 use std::ops::Range;
@@ -230,84 +232,6 @@ impl Attachment {
             .ok_or(SessionError::NotAttached)
     }
 
-    /// Step 2 and the arena's half of step 3: makes the arena, the table and the code block.
-    ///
-    /// # Errors
-    /// The target refuses the mappings.
-    pub fn map(&mut self, stopped: &mut Stopped, clock: &Clock) -> Result<(), SessionError> {
-        let tid = stopped.best_thread()?;
-        let table_bytes = round_up(TABLE_BYTES as u64, PAGE_BYTES);
-        {
-            let mut remote = stopped.remote(tid)?;
-            let shared = remote.create_shared("nanoprobe", self.addresses.arena, self.layout.bytes)?;
-            let arena = ArenaMemory::shared(&shared.file, self.layout.bytes).map_err(SessionError::Arena)?;
-            self.arena = Some(Arc::new(arena));
-            // A core of the target has no use for it.
-            remote.advise(self.addresses.arena, self.layout.bytes, MADV_DONTDUMP)?;
-            self.write_control(clock)?;
-            self.publish(REGION_ARENA, self.addresses.arena, self.layout.bytes)?;
-            self.map_known(&mut remote, REGION_TABLE, self.addresses.table, table_bytes)?;
-            remote.advise(self.addresses.table, table_bytes, MADV_WIPEONFORK)?;
-            self.map_known(&mut remote, REGION_CODE, self.addresses.code, self.layout.code_bytes)?;
-            remote.finish()?;
-        }
-        self.write_example()?;
-        let table = self.addresses.table;
-        let lent = TargetAddress(table.0 + LENT_THREAD_POINTER);
-        self.process.memory().write(lent, &lent.0.to_le_bytes())?;
-        self.lend_thread_pointers(stopped)?;
-        self.process
-            .memory()
-            .write(TargetAddress(table.0 + TABLE_MAGIC as u64), &MAGIC.to_le_bytes())?;
-        Ok(())
-    }
-
-    /// Looks where near memory may be opened now: since the last look the target has loaded libraries, and they lie in
-    /// what were holes.
-    ///
-    /// # Errors
-    /// The map cannot be read.
-    pub fn look_for_holes(&mut self) -> Result<(), SessionError> {
-        let holes = self.process.map()?.holes(&self.process.hole_rules());
-        let free = holes
-            .iter()
-            .flat_map(|hole| without(hole.start.0..hole.end.0, &self.reserved));
-        self.near.set_holes(free.collect());
-        Ok(())
-    }
-
-    /// Maps near memory.
-    ///
-    /// # Errors
-    /// The target refuses the mappings.
-    pub fn map_regions(&mut self, stopped: &mut Stopped, regions: &[Range<TargetAddress>]) -> Result<(), SessionError> {
-        let tid = stopped.best_thread()?;
-        let mut remote = stopped.remote(tid)?;
-        for region in regions {
-            let bytes = region.end.0.saturating_sub(region.start.0);
-            self.map_known(&mut remote, REGION_CODE, region.start, bytes)?;
-        }
-        Ok(remote.finish()?)
-    }
-
-    /// Maps the instances for return addresses, when that has not been done yet.
-    ///
-    /// # Errors
-    /// The target refuses the mapping.
-    pub fn map_returns(&mut self, stopped: &mut Stopped) -> Result<(), SessionError> {
-        if self.returns.mapped {
-            return Ok(());
-        }
-        let bytes = round_up(RETURN_POOL_BYTES, PAGE_BYTES);
-        let tid = stopped.best_thread()?;
-        let mut remote = stopped.remote(tid)?;
-        self.map_known(&mut remote, REGION_RETURNS, self.returns.pool, bytes)?;
-        remote.finish()?;
-        self.returns.write_head(self.process.memory())?;
-        self.returns.mapped = true;
-        Ok(())
-    }
-
     /// The rest of step 3: writes the agent, handlers, detours and tables of new patches. The patches become the
     /// attachment's; their sites are not touched yet.
     ///
@@ -466,29 +390,6 @@ impl Attachment {
         Ok(memory.store_u32(offset_of!(Control, context_capacity) as u64, self.layout.contexts)?)
     }
 
-    /// Maps a region that is in the arena's table before it is there: unmapping nothing is harmless, a mapping that nobody
-    /// knows of is not. But what somebody else has there by now is not ours to unmap: then the table forgets it.
-    fn map_known(
-        &mut self,
-        remote: &mut Remote<'_>,
-        kind: u32,
-        address: TargetAddress,
-        bytes: u64,
-    ) -> Result<(), SessionError> {
-        let protection = if kind == REGION_CODE {
-            Protection::ReadExecute
-        } else {
-            Protection::ReadWrite
-        };
-        self.publish(kind, address, bytes)?;
-        let mapped = remote.map_anonymous(address, bytes, protection);
-        if mapped.is_err() {
-            ControlBlock::open(self.memory()?)?.withdraw_region()?;
-            self.regions.pop();
-        }
-        Ok(mapped?)
-    }
-
     /// Whether no other tracer has mapped its arena by now.
     ///
     /// # Errors
@@ -499,33 +400,6 @@ impl Attachment {
             return Err(SessionError::TwoTracers {
                 pid: self.process.pid(),
             });
-        }
-        Ok(())
-    }
-
-    fn publish(&mut self, kind: u32, address: TargetAddress, bytes: u64) -> Result<(), SessionError> {
-        let region = Region {
-            address: address.0,
-            bytes,
-            kind,
-            reserved: 0,
-        };
-        if !ControlBlock::open(self.memory()?)?.publish_region(&region)? {
-            return Err(SessionError::TooManyRegions);
-        }
-        self.regions.push(region);
-        Ok(())
-    }
-
-    /// Detours read the thread's key at its thread pointer; a thread that has none yet is lent one.
-    fn lend_thread_pointers(&self, stopped: &mut Stopped) -> Result<(), SessionError> {
-        let threads: Vec<i32> = stopped.threads().collect();
-        for tid in threads {
-            let mut registers = stopped.registers(tid)?;
-            if registers.fs_base == 0 {
-                registers.fs_base = self.lent_thread_pointer();
-                stopped.set_registers(tid, &registers)?;
-            }
         }
         Ok(())
     }

@@ -12,7 +12,9 @@ mod attaching;
 mod events;
 mod libraries;
 mod matching;
+mod reading;
 mod returns;
+mod running;
 mod sandbox;
 mod sites;
 
@@ -392,181 +394,6 @@ impl Session {
         self.attachment_mut()?.set_armed(armed, selected)
     }
 
-    /// Takes what has happened since the last call; waits a little when nothing has.
-    ///
-    /// # Errors
-    /// The session cannot go on; [`Session::end`] is still to be called.
-    pub fn step(&mut self) -> Result<Vec<Output>, SessionError> {
-        self.look()?;
-        if self.outputs.is_empty() && !self.is_finished() {
-            let now = Instant::now();
-            let timer = self
-                .timers
-                .iter()
-                .map(|timer| timer.next.saturating_duration_since(now))
-                .min();
-            let wait = timer.unwrap_or(STEP).min(STEP);
-            match self.process.clone() {
-                Some(process) if self.loaded => {
-                    if let Some(exit) = process.wait_exit(Some(wait)) {
-                        self.note_exit(exit)?;
-                    }
-                }
-                Some(_) => std::thread::sleep(Duration::from_micros(50)),
-                None => std::thread::sleep(wait),
-            }
-            self.look()?;
-        }
-        Ok(self.outputs.drain(..).collect())
-    }
-
-    /// Whether there is nothing more to wait for.
-    pub fn is_finished(&self) -> bool {
-        self.exit_status.is_some() || self.exited.is_some() || self.filled
-    }
-
-    fn look(&mut self) -> Result<(), SessionError> {
-        if self.exited.is_none()
-            && let Some(exit) = self.process.as_ref().and_then(Process::try_wait)
-        {
-            self.note_exit(exit)?;
-        }
-        self.look_for_exec();
-        if let Some(attachment) = self.attachment.as_mut() {
-            attachment.beat()?;
-            self.take_libraries()?;
-        }
-        match self.options.buffer_policy {
-            BufferPolicy::Switch => self.take_records()?,
-            // Read at the end, which comes when the first record has found no room.
-            BufferPolicy::Fill => self.filled |= self.losses()?.drops > 0,
-            BufferPolicy::Ring => {}
-        }
-        self.fire_timers()?;
-        if let Some(memory) = self.memory()
-            && self.exit_status.is_none()
-            && consume::exit_requested(memory)?
-        {
-            let status = memory.load_u32(offset_of!(Control, exit_status) as u64)?;
-            self.exit_status = Some(status as i32);
-        }
-        let now = Instant::now();
-        if now >= self.next_status && self.exited.is_none() {
-            self.next_status = now + STATUS_PERIOD;
-            if let Some(attachment) = self
-                .attachment
-                .as_mut()
-                .filter(|attachment| attachment.parameters.reads_memory)
-            {
-                // A target that has just ended has no map; it is noticed at the next look.
-                let _ = self.ranges.publish(attachment);
-            }
-        }
-        Ok(())
-    }
-
-    fn note_exit(&mut self, exit: Exit) -> Result<(), SessionError> {
-        self.exited = Some(exit);
-        self.take_records()?;
-        self.outputs.push_back(Output::Exited(exit));
-        Ok(())
-    }
-
-    /// Takes the patches out, fires END, and returns what was still to be told.
-    ///
-    /// # Errors
-    /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
-    pub fn end(&mut self) -> Result<(Vec<Output>, Detached), SessionError> {
-        self.starting = None;
-        self.look_for_exec();
-        let mut detached = if self.exited.is_none() {
-            self.detach()
-        } else {
-            Ok(Detached::default())
-        };
-        // It may have ended under our hands, which is no failure.
-        if detached.is_err()
-            && let Some(exit) = self
-                .process
-                .as_ref()
-                .and_then(|process| process.wait_exit(Some(LAST_WAIT)))
-        {
-            self.note_exit(exit)?;
-            detached = Ok(Detached::default());
-        }
-        if self.memory().is_some() {
-            self.take_records()?;
-            self.fire_all(|place| *place == Place::End, [0; 10])?;
-        }
-        if let Some(process) = self.process.as_ref().filter(|process| process.is_child()) {
-            process.set_kill_on_drop(false);
-        }
-        Ok((self.outputs.drain(..).collect(), detached?))
-    }
-
-    fn detach(&mut self) -> Result<Detached, SessionError> {
-        match self.attachment.as_mut() {
-            Some(attachment) if !attachment.regions.is_empty() => {
-                let detached = detach::detach(attachment)?;
-                self.abandoned_calls += detached.abandoned_calls;
-                Ok(detached)
-            }
-            _ => Ok(Detached::default()),
-        }
-    }
-
-    /// All aggregations, as they are now.
-    ///
-    /// # Errors
-    /// The arena is damaged.
-    pub fn snapshot(&self) -> Result<Snapshot, SessionError> {
-        let base = self.tracer.aggregates.clone();
-        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else {
-            return Ok(base);
-        };
-        Ok(consume::snapshot(memory, &self.aggregation_source(), base)?.0)
-    }
-
-    /// Minima and maxima that were cleared begin anew, in the target as well as in the tracer.
-    ///
-    /// # Errors
-    /// The arena is damaged.
-    pub fn begin_epochs(&mut self, epochs: &[Epoch]) -> Result<(), SessionError> {
-        epochs.iter().for_each(|epoch| self.tracer.aggregates.begin(epoch));
-        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else {
-            return Ok(());
-        };
-        consume::begin_epochs(memory, &self.aggregation_source(), epochs)
-    }
-
-    fn aggregation_source(&self) -> consume::Source<'_> {
-        consume::Source {
-            layout: &self.layout,
-            program: &self.program,
-            limits: self.limits,
-            probes: &self.probes,
-            enablings: &self.enablings,
-            pid: self.codegen.constants.pid,
-        }
-    }
-
-    /// What was lost so far.
-    ///
-    /// # Errors
-    /// The arena is damaged.
-    pub fn losses(&self) -> Result<Losses, SessionError> {
-        let attachment = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok());
-        let mut losses = match attachment {
-            Some(memory) => self.consumer.losses(memory, &self.layout)?,
-            None => Losses::default(),
-        };
-        losses.dynamic_drops += self.tracer.dynamic_drops;
-        losses.speculation_drops = self.speculations.drops();
-        losses.failed_speculations += self.tracer.failed_speculations;
-        losses.missed_returns += self.abandoned_calls;
-        Ok(losses)
-    }
-
     /// How the probes would be placed, for `-l -v`. Nothing of the target is touched; IFUNCs stay unresolved.
     ///
     /// # Errors
@@ -605,13 +432,6 @@ impl Session {
             process.kill();
         }
         self.starting = None;
-    }
-
-    fn memory(&self) -> Option<&Mapping> {
-        let shared = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok());
-        shared
-            .or(self.private.as_ref().map(ArenaMemory::memory))
-            .filter(|_| self.clock.is_some())
     }
 
     fn initialise_dynamic(&self) -> Result<(), SessionError> {

@@ -14,11 +14,13 @@
 //!    - at its end, or at an execve: it is gone, or the whole stop fails with [`StopError::Executed`].
 //! 4. Detach. Whatever was changed on purpose ([`Stopped::set_registers`]) stays.
 
+mod patience;
+mod standing;
+
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use nanoprobe_patch::TargetAddress;
 use nix::errno::Errno;
 
 use crate::error::{MemoryError, StopError};
@@ -26,6 +28,8 @@ use crate::process::Process;
 use crate::raw::{self, Event, Registers, Resume};
 use crate::remote::raised_by_itself;
 use crate::{ThreadId, attach, restart, sandbox, threads};
+
+pub(crate) use patience::Patience;
 
 /// How long a thread may take to leave an uninterruptible sleep, and how long to stop.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -211,121 +215,10 @@ impl Stopped {
             .map(|(&tid, _)| tid)
     }
 
-    /// The thread to make system calls in: the main one when it lives.
-    ///
-    /// # Errors
-    /// [`StopError::Gone`] when there is none.
-    pub fn best_thread(&self) -> Result<ThreadId, StopError> {
-        let pid = self.process.pid();
-        let main = (self.threads.get(&pid) == Some(&State::Standing)).then_some(pid);
-        main.or_else(|| self.threads().next()).ok_or(StopError::Gone { pid })
-    }
-
-    /// The registers of a thread. Where [`Stopped::in_restart`] holds, `rip` is behind the `syscall` that will be made
-    /// again.
-    ///
-    /// # Errors
-    /// [`StopError::NoSuchThread`], [`StopError::Ptrace`].
-    pub fn registers(&self, tid: ThreadId) -> Result<Registers, StopError> {
-        self.check(tid)?;
-        raw::registers(tid).map_err(self.failed(tid, "PTRACE_GETREGS"))
-    }
-
-    /// Sets the registers of a thread for good. To move one that is about to make a system call again, move it to
-    /// behind the copy of its `syscall` instruction, and leave `rax` and `orig_rax` alone.
-    ///
-    /// # Errors
-    /// As [`Stopped::registers`].
-    pub fn set_registers(&mut self, tid: ThreadId, registers: &Registers) -> Result<(), StopError> {
-        self.check(tid)?;
-        raw::set_registers(tid, registers).map_err(self.failed(tid, "PTRACE_SETREGS"))
-    }
-
-    /// Whether the registers are those of a thread whose interrupted system call will be made again: the kernel will
-    /// rewind `rip` by two bytes.
-    pub fn in_restart(registers: &Registers) -> bool {
-        restart::is_pending(registers)
-    }
-
-    /// The thread pointer.
-    ///
-    /// # Errors
-    /// As [`Stopped::registers`].
-    pub fn thread_pointer(&self, tid: ThreadId) -> Result<TargetAddress, StopError> {
-        self.registers(tid).map(|registers| TargetAddress(registers.fs_base))
-    }
-
-    /// Whether a SIGTRAP or SIGILL waits for the thread: it has met a trap, and is still to be told.
-    pub fn has_queued_trap(&self, tid: ThreadId) -> bool {
-        // An error: the thread was killed, and will take no signal.
-        raw::has_queued(tid, 1 << (libc::SIGTRAP - 1) | 1 << (libc::SIGILL - 1)).unwrap_or(false)
-    }
-
-    /// Which signals the thread blocks; bit n-1 is signal n. Of a thread in ppoll, sigsuspend and the like: which it will
-    /// block afterwards.
-    ///
-    /// # Errors
-    /// As [`Stopped::registers`].
-    pub fn signal_mask(&self, tid: ThreadId) -> Result<u64, StopError> {
-        self.check(tid)?;
-        raw::signal_mask(tid).map_err(self.failed(tid, "PTRACE_GETSIGMASK"))
-    }
-
-    /// Sets which signals the thread blocks, for good.
-    ///
-    /// # Errors
-    /// As [`Stopped::registers`].
-    pub fn set_signal_mask(&mut self, tid: ThreadId, mask: u64) -> Result<(), StopError> {
-        self.check(tid)?;
-        raw::set_signal_mask(tid, mask).map_err(self.failed(tid, "PTRACE_SETSIGMASK"))
-    }
-
-    /// Where the kernel would send the thread because it was interrupted inside of a restartable sequence (rseq(2)).
-    ///
-    /// Whoever moves a thread away from such a place has to send it there: the kernel no longer will, and the sequence
-    /// would go on as if it had never been interrupted. `None` also where the kernel is too old to say (before 5.13).
-    ///
-    /// # Errors
-    /// As [`Stopped::registers`].
-    pub fn rseq_abort(&self, tid: ThreadId) -> Result<Option<TargetAddress>, StopError> {
-        let registers = self.registers(tid)?;
-        let Ok(configuration) = raw::rseq_configuration(tid) else {
-            return Ok(None);
-        };
-        if configuration.abi_pointer == 0 {
-            return Ok(None);
-        }
-        // struct rseq: cpu_id_start, cpu_id, then the address of the sequence's descriptor.
-        let memory = self.process.memory();
-        let descriptor = memory
-            .read_u64(TargetAddress(configuration.abi_pointer.saturating_add(8)))
-            .unwrap_or(0);
-        if descriptor == 0 {
-            return Ok(None);
-        }
-        // struct rseq_cs: version, flags, start, length, abort.
-        let field = |offset: u64| memory.read_u64(TargetAddress(descriptor.saturating_add(offset)));
-        let (Ok(start), Ok(length), Ok(abort)) = (field(8), field(16), field(24)) else {
-            return Ok(None);
-        };
-        let inside = registers.rip.wrapping_sub(start) < length;
-        Ok(inside.then_some(TargetAddress(abort)))
-    }
-
     /// Lets all go; for how long the first of them was held.
     pub fn release(mut self) -> Duration {
         self.let_go();
         self.since.elapsed()
-    }
-
-    fn check(&self, tid: ThreadId) -> Result<(), StopError> {
-        if self.threads.get(&tid) == Some(&State::Standing) {
-            return Ok(());
-        }
-        Err(StopError::NoSuchThread {
-            pid: self.process.pid(),
-            tid,
-        })
     }
 
     pub(crate) fn failed(&self, tid: ThreadId, request: &'static str) -> impl Fn(Errno) -> StopError + use<> {
@@ -497,55 +390,6 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         self.let_go();
-    }
-}
-
-/// Waits without blocking: a blocking wait could not be bounded, and would not return for a main thread that has ended
-/// before the others.
-///
-/// A thread that runs on another processor stops within microseconds: for that long we stay on ours. Then we sleep: first for
-/// tens of microseconds, in the end for a millisecond. Who wakes up is given the processor that the thread has left by
-/// stopping; who yields instead waits where he is, behind whatever else is ready, for a whole slice (3 to 4 ms), and the
-/// thread stands as long.
-pub(crate) struct Patience {
-    begun: Instant,
-    deadline: Instant,
-    sleeps: u32,
-}
-
-/// How long an interrupted thread takes to stop, and be seen, when it is on a processor.
-const PROMPT: Duration = Duration::from_micros(40);
-
-impl Patience {
-    pub fn until(deadline: Instant) -> Patience {
-        Patience {
-            begun: Instant::now(),
-            deadline,
-            sleeps: 0,
-        }
-    }
-
-    /// Whether a thread that is on a processor may still be on its way.
-    pub fn is_prompt(&self) -> bool {
-        self.begun.elapsed() < PROMPT
-    }
-
-    /// False when the time is over.
-    pub fn pause(&mut self) -> bool {
-        if self.is_prompt() {
-            for _ in 0..50 {
-                std::hint::spin_loop();
-            }
-            return true;
-        }
-        self.sleeps += 1;
-        std::thread::sleep(Duration::from_micros(if self.sleeps <= 200 { 30 } else { 1000 }));
-        Instant::now() < self.deadline
-    }
-
-    /// Whether it is time for a look that costs something.
-    pub fn is_long(&self) -> bool {
-        self.sleeps > 50
     }
 }
 
