@@ -1,3 +1,4 @@
+use super::set::DAY_NS;
 use super::*;
 
 fn set(text: &str) -> Result<Options, OptionError> {

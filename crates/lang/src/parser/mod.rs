@@ -13,7 +13,9 @@
 //! After an error everything up to the end of the clause or declaration is passed over; so what is reported is the first
 //! error of each, precisely, rather than its echoes.
 
+mod base_type;
 mod declaration;
+mod declarator;
 mod expression;
 mod statement;
 

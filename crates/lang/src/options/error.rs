@@ -1,0 +1,57 @@
+//! Why an option was not set, with what would do.
+
+/// Why an option was not set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionError {
+    /// No such option.
+    #[error("unknown option: {name}")]
+    Unknown {
+        /// As given.
+        name: String,
+    },
+    /// DTrace has it, and it can mean nothing here.
+    #[error("option {name} is not there: {reason}")]
+    NotHere {
+        /// The option.
+        name: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// It needs a value.
+    #[error("option {name} needs a value: {expected}")]
+    Missing {
+        /// The option.
+        name: String,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// The value is not one.
+    #[error("invalid value for option {name}: {value}: expected {expected}")]
+    Invalid {
+        /// The option.
+        name: String,
+        /// As given.
+        value: String,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// The value is too small or too large.
+    #[error("value for option {name} out of range: {value}: from {minimum} to {maximum} is possible")]
+    OutOfRange {
+        /// The option.
+        name: String,
+        /// As given.
+        value: String,
+        /// The smallest possible.
+        minimum: u64,
+        /// The largest possible.
+        maximum: u64,
+    },
+}
+
+impl OptionError {
+    /// DTrace's tag of an option that a `#pragma` could not set.
+    pub fn tag(&self) -> &'static str {
+        "D_PRAGMA_OPTSET"
+    }
+}

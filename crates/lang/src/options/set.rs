@@ -1,0 +1,201 @@
+//! The table of options: each name, the kind of its value, its bounds, and what it sets.
+
+use super::value::Given;
+use super::{BufferPolicy, Encoding, EvaluationTime, OptionError, Options, ReturnForm, StopPolicy};
+use crate::layout::Limits;
+
+/// The names of all options, for messages and completions.
+pub const NAMES: &[&str] = &[
+    "agghist",
+    "aggpack",
+    "aggrate",
+    "aggsize",
+    "aggsortkey",
+    "aggsortkeypos",
+    "aggsortpos",
+    "aggsortrev",
+    "aggzoom",
+    "argref",
+    "bufpolicy",
+    "bufresize",
+    "bufsize",
+    "cleanrate",
+    "defaultargs",
+    "destructive",
+    "droptags",
+    "dynvarsize",
+    "empty",
+    "encoding",
+    "errtags",
+    "evaltime",
+    "flowindent",
+    "maxactive",
+    "maxcost",
+    "nspec",
+    "quiet",
+    "rawbytes",
+    "return",
+    "specsize",
+    "stackindent",
+    "statusrate",
+    "stop",
+    "strsize",
+    "switchrate",
+    "tactic",
+    "trap",
+    "ustackframes",
+    "version",
+    "zdefs",
+];
+
+const MEBIBYTE: u64 = 1 << 20;
+pub(super) const DAY_NS: u64 = 24 * 60 * 60 * 1_000_000_000;
+
+impl Options {
+    /// Sets one option.
+    ///
+    /// # Errors
+    /// An unknown name, a missing or malformed value, a value out of range; the options are then as before.
+    pub fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), OptionError> {
+        let given = Given { name, value };
+        match name {
+            "quiet" => self.quiet = given.switch()?,
+            "flowindent" => self.flow_indent = given.switch()?,
+            "destructive" => self.destructive = given.switch()?,
+            "rawbytes" => self.raw_bytes = given.switch()?,
+            "zdefs" => self.allow_unmatched = given.switch()?,
+            "defaultargs" => self.default_arguments = given.switch()?,
+            "errtags" => self.error_tags = given.switch()?,
+            "aggzoom" => self.zoom_distributions = given.switch()?,
+            "agghist" => self.bar_lines = given.switch()?,
+            "aggpack" => self.packed_lines = given.switch()?,
+            "encoding" => {
+                self.encoding = given.word("ascii or utf8", &[("ascii", Encoding::Ascii), ("utf8", Encoding::Utf8)])?;
+            }
+            "nspec" => self.speculations = given.number(0, 256)?,
+            "specsize" => self.speculation_bytes = given.size(0, 4096 * MEBIBYTE)?,
+            "aggsortkey" => self.sort_by_key = given.switch()?,
+            "aggsortrev" => self.sort_reversed = given.switch()?,
+            "aggsortpos" => self.sort_position = given.number(0, 1 << 16)? as usize,
+            "aggsortkeypos" => self.sort_key_position = given.number(0, 1 << 16)? as usize,
+            "ustackframes" => self.stack_frames = given.number(1, 2048)? as u32,
+            "stackindent" => self.stack_indent = given.number(0, 1024)? as u32,
+            "bufsize" => self.buffer_bytes = given.size(4096, 4096 * MEBIBYTE)?,
+            "aggsize" => self.aggregation_bytes = given.size(4096, 4096 * MEBIBYTE)?,
+            "dynvarsize" => self.dynamic_bytes = given.size(4096, 4096 * MEBIBYTE)?,
+            "strsize" => self.string_bytes = given.size(8, 65_536)? as u32,
+            "switchrate" => self.switch_ns = given.rate(1_000_000, DAY_NS)?,
+            "aggrate" => self.aggregation_ns = given.rate(1_000_000, DAY_NS)?,
+            "statusrate" => self.status_ns = given.rate(1_000_000, DAY_NS)?,
+            "cleanrate" => self.clean_ns = given.rate(1, DAY_NS)?,
+            "bufpolicy" => {
+                self.buffer_policy = given.word(
+                    "switch, fill or ring",
+                    &[
+                        ("switch", BufferPolicy::Switch),
+                        ("fill", BufferPolicy::Fill),
+                        ("ring", BufferPolicy::Ring),
+                    ],
+                )?;
+            }
+            "bufresize" => given.word("auto or manual", &[("auto", ()), ("manual", ())])?,
+            "evaltime" => {
+                self.evaluation_time = given.word(
+                    "exec, preinit, postinit or main",
+                    &[
+                        ("exec", EvaluationTime::Exec),
+                        ("preinit", EvaluationTime::PreInitialization),
+                        ("postinit", EvaluationTime::PostInitialization),
+                        ("main", EvaluationTime::Main),
+                    ],
+                )?;
+            }
+            "maxactive" => self.active_calls = given.number(1, 65_536)? as u32,
+            "return" => {
+                self.return_form = given.word(
+                    "exits, address or auto",
+                    &[
+                        ("exits", ReturnForm::Exits),
+                        ("address", ReturnForm::Address),
+                        ("auto", ReturnForm::Auto),
+                    ],
+                )?;
+            }
+            "stop" => {
+                self.stop = given.word(
+                    "auto, always or never",
+                    &[
+                        ("auto", StopPolicy::Auto),
+                        ("always", StopPolicy::Always),
+                        ("never", StopPolicy::Never),
+                    ],
+                )?;
+            }
+            "maxcost" => self.max_cost = Some(given.percent()?),
+            "trap" => self.trap = Some(given.required("emulate, boost or step")?.to_owned()),
+            "tactic" => self.tactic = Some(given.required("the name of a tactic")?.to_owned()),
+            // Stacks of kernels and of interpreters are never taken; records always come in the order of their time.
+            "stackframes" | "jstackframes" => {
+                given.number(0, u64::from(u32::MAX))?;
+            }
+            "jstackstrsize" => {
+                given.size(0, 4096 * MEBIBYTE)?;
+            }
+            "droptags" => self.drop_tags = given.switch()?,
+            "argref" | "empty" => {
+                given.switch()?;
+            }
+            "version" => given.version()?,
+            "temporal" | "nolibs" | "unodefs" | "stdc" => {
+                if value.is_some() && name != "stdc" {
+                    given.switch()?;
+                }
+            }
+            _ => {
+                let name = name.to_owned();
+                return Err(match not_here(&name) {
+                    Some(reason) => OptionError::NotHere { name, reason },
+                    None => OptionError::Unknown { name },
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets an option given as `name` or `name=value`.
+    ///
+    /// # Errors
+    /// As [`Options::set`].
+    pub fn set_text(&mut self, text: &str) -> Result<(), OptionError> {
+        match text.split_once('=') {
+            Some((name, value)) => self.set(name, Some(value)),
+            None => self.set(text, None),
+        }
+    }
+
+    /// What the layout of values depends on.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            strsize: self.string_bytes,
+            ustackframes: self.stack_frames,
+        }
+    }
+}
+
+/// Why an option of DTrace's is refused.
+fn not_here(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "cpu" => "buffers are of threads, not of CPUs",
+        "grabanon" | "audit" | "anon" => "there is no anonymous tracing",
+        "cpp" | "cpphdrs" | "cpppath" | "cppargs" | "define" | "incdir" | "undef" => {
+            "the preprocessor runs before options are read: -C, -D, -I, -U, -H"
+        }
+        "libdir" | "syslibdir" | "ldpath" | "late" | "lazyload" | "linkmode" | "linktype" => {
+            "there are no D libraries, and nothing is linked"
+        }
+        "ctypes" | "dtypes" | "kdefs" | "knodefs" | "udefs" => "types are those of the text",
+        "core" | "pgmax" | "setenv" | "unsetenv" | "amin" | "iregs" | "pspec" | "strip" | "tree" | "tregs"
+        | "verbose" | "oformat" => "it has no meaning for this compiler",
+        _ => return None,
+    })
+}

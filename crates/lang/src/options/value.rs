@@ -1,0 +1,134 @@
+//! The texts of values: numbers, sizes, rates, percentages, switches, words.
+
+use super::{OptionError, interval};
+
+/// An option as it was given.
+pub(super) struct Given<'a> {
+    pub(super) name: &'a str,
+    pub(super) value: Option<&'a str>,
+}
+
+impl<'a> Given<'a> {
+    pub(super) fn required(&self, expected: &'static str) -> Result<&'a str, OptionError> {
+        match self.value {
+            Some(value) if !value.is_empty() => Ok(value),
+            _ => Err(OptionError::Missing {
+                name: self.name.to_owned(),
+                expected,
+            }),
+        }
+    }
+
+    /// A version of D, which must not be later than ours.
+    pub(super) fn version(&self) -> Result<(), OptionError> {
+        const EXPECTED: &str = "a version of D up to 1.13";
+        let parts: Option<Vec<u32>> = self
+            .required(EXPECTED)?
+            .split('.')
+            .map(|part| part.parse().ok())
+            .collect();
+        match parts.as_deref() {
+            Some([major, minor] | [major, minor, _]) if (*major, *minor) <= (1, 13) => Ok(()),
+            _ => Err(self.invalid(EXPECTED)),
+        }
+    }
+
+    fn invalid(&self, expected: &'static str) -> OptionError {
+        let value = self.value.unwrap_or_default().to_owned();
+        OptionError::Invalid {
+            name: self.name.to_owned(),
+            value,
+            expected,
+        }
+    }
+
+    fn in_range(&self, value: u64, minimum: u64, maximum: u64) -> Result<u64, OptionError> {
+        if (minimum..=maximum).contains(&value) {
+            return Ok(value);
+        }
+        let text = self.value.unwrap_or_default().to_owned();
+        Err(OptionError::OutOfRange {
+            name: self.name.to_owned(),
+            value: text,
+            minimum,
+            maximum,
+        })
+    }
+
+    /// Nothing is on; so is a number, even 0 (as in DTrace); the empty value is off.
+    pub(super) fn switch(&self) -> Result<bool, OptionError> {
+        let Some(value) = self.value else { return Ok(true) };
+        match value.to_ascii_lowercase().as_str() {
+            "yes" | "enable" | "enabled" | "true" | "on" | "set" => Ok(true),
+            "" | "no" | "disable" | "disabled" | "false" | "off" | "unset" => Ok(false),
+            number => parse_number(number)
+                .map(|_| true)
+                .ok_or_else(|| self.invalid("yes or no")),
+        }
+    }
+
+    pub(super) fn number(&self, minimum: u64, maximum: u64) -> Result<u64, OptionError> {
+        let expected = "a number";
+        let value = parse_number(self.required(expected)?).ok_or_else(|| self.invalid(expected))?;
+        self.in_range(value, minimum, maximum)
+    }
+
+    pub(super) fn size(&self, minimum: u64, maximum: u64) -> Result<u64, OptionError> {
+        let expected = "a number of bytes, with k, m, g or t for powers of 1024";
+        let value = parse_size(self.required(expected)?).ok_or_else(|| self.invalid(expected))?;
+        self.in_range(value, minimum, maximum)
+    }
+
+    pub(super) fn rate(&self, minimum: u64, maximum: u64) -> Result<u64, OptionError> {
+        let expected = "a time with ns, us, ms, s, m, h or d, or a frequency in hz";
+        let value = interval::parse_period(self.required(expected)?).ok_or_else(|| self.invalid(expected))?;
+        self.in_range(value, minimum, maximum)
+    }
+
+    /// A percentage in hundredths: 5%, 0.25%.
+    pub(super) fn percent(&self) -> Result<u32, OptionError> {
+        let expected = "a percentage of a processor, as 5% or 0.5%";
+        let text = self.required(expected)?;
+        let number = text.strip_suffix('%').unwrap_or(text);
+        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+        let is_digits = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !is_digits(whole) || !is_digits(part) || part.len() > 2 {
+            return Err(self.invalid(expected));
+        }
+        let hundredths = format!("{whole}{part:0<2}");
+        let value = hundredths.parse().map_err(|_| self.invalid(expected))?;
+        // A hundred processors: more is no limit.
+        Ok(self.in_range(value, 1, 1_000_000)? as u32)
+    }
+
+    pub(super) fn word<T: Copy>(&self, expected: &'static str, words: &[(&str, T)]) -> Result<T, OptionError> {
+        let value = self.required(expected)?;
+        let found = words.iter().find(|(word, _)| *word == value);
+        found.map(|(_, meaning)| *meaning).ok_or_else(|| self.invalid(expected))
+    }
+}
+
+/// A number as C writes it: decimal, `0` octal, `0x` hexadecimal.
+fn parse_number(text: &str) -> Option<u64> {
+    let (digits, radix) = match text.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (text.get(2..)?, 16),
+        [b'0', _, ..] => (text.get(1..)?, 8),
+        _ => (text, 10),
+    };
+    // from_str_radix also takes a sign.
+    let plain = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    plain.then(|| u64::from_str_radix(digits, radix).ok()).flatten()
+}
+
+/// A number of bytes with a suffix.
+fn parse_size(text: &str) -> Option<u64> {
+    let shift = match text.bytes().last()?.to_ascii_lowercase() {
+        b'k' => 10,
+        b'm' => 20,
+        b'g' => 30,
+        b't' => 40,
+        _ => return parse_number(text),
+    };
+    let digits = text.get(..text.len() - 1)?;
+    parse_number(digits)?.checked_mul(1 << shift)
+}

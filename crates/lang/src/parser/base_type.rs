@@ -1,0 +1,311 @@
+//! What a declaration begins with: the words of a type in any order, structures, unions, enumerations; and whether a word
+//! is a type's at all.
+
+use super::{Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+use crate::program::IntegerType;
+use crate::source::Span;
+use crate::syntax::{BaseType, Declarator, MemberDeclaration, TypeName};
+use crate::types;
+
+/// Keywords that a type can begin with.
+const TYPE_WORDS: &[&str] = &[
+    "char", "const", "double", "enum", "float", "int", "long", "restrict", "short", "signed", "string", "struct",
+    "union", "unsigned", "userland", "void", "volatile",
+];
+
+/// The words of a type that C lets stand in any order.
+#[derive(Default)]
+struct Specifiers {
+    signed: bool,
+    unsigned: bool,
+    short: u8,
+    long: u8,
+    base: Option<BaseType>,
+    /// `char` or `int`, which the others modify.
+    integer: Option<&'static str>,
+    any: bool,
+}
+
+impl Parser<'_> {
+    /// Whether `word` is a type's name.
+    pub(super) fn is_type(&self, word: &str) -> bool {
+        types::named(word).is_some() || self.types.contains(word)
+    }
+
+    /// Whether the traced program has a type of this name. Asked only where an identifier can be nothing else.
+    pub(super) fn is_foreign_type(&self, word: &str) -> bool {
+        self.target.named(word).is_ok()
+    }
+
+    /// Whether what follows an opening parenthesis is a cast to a type that only the traced program has. The parentheses
+    /// hold a name and stars, or a name with an operand behind, which is no expression in D.
+    pub(super) fn at_foreign_cast(&mut self) -> Parse<bool> {
+        let start = self.peek()?;
+        let TokenKind::Identifier(name) = start.kind else {
+            return Ok(false);
+        };
+        self.take()?;
+        let mut stars = 0;
+        while self.accept("*")? {
+            stars += 1;
+        }
+        let closed = self.accept(")")?;
+        let operand = match self.peek()?.kind {
+            TokenKind::Identifier(_) | TokenKind::Integer(_) | TokenKind::String(_) => true,
+            TokenKind::Keyword(word) => matches!(word, "self" | "this" | "stringof" | "sizeof"),
+            _ => false,
+        };
+        self.peeked = None;
+        self.lexer.rewind(start.span);
+        Ok(closed && (stars > 0 || operand) && self.is_foreign_type(&name))
+    }
+
+    /// Whether what follows `sizeof (` is the name of a type of the traced program's, with stars or without.
+    pub(super) fn at_foreign_name(&mut self) -> Parse<bool> {
+        let start = self.peek()?;
+        let TokenKind::Identifier(name) = start.kind else {
+            return Ok(false);
+        };
+        self.take()?;
+        while self.accept("*")? {}
+        let closed = self.at(")")?;
+        self.peeked = None;
+        self.lexer.rewind(start.span);
+        Ok(closed && self.is_foreign_type(&name))
+    }
+
+    /// Whether a type begins here.
+    pub(super) fn at_type(&mut self) -> Parse<bool> {
+        Ok(match self.peek()?.kind {
+            TokenKind::Keyword(word) => TYPE_WORDS.contains(&word),
+            TokenKind::Identifier(name) => self.is_type(&name),
+            _ => false,
+        })
+    }
+
+    /// A type without a name.
+    pub(super) fn type_name(&mut self) -> Parse<TypeName> {
+        let start = self.peek()?.span;
+        let base = self.base_type()?;
+        let declarator = self.declarator(false)?;
+        Ok(TypeName {
+            base,
+            derived: declarator.derived,
+            name: String::new(),
+            span: start.to(self.last),
+        })
+    }
+
+    pub(super) fn base_type(&mut self) -> Parse<BaseType> {
+        let start = self.peek()?.span;
+        let mut found = Specifiers::default();
+        loop {
+            let token = self.peek()?;
+            match token.kind {
+                TokenKind::Keyword("const" | "volatile" | "restrict" | "userland") => {
+                    self.take()?;
+                    found.any = true;
+                    continue;
+                }
+                TokenKind::Keyword("signed") => found.signed = true,
+                TokenKind::Keyword("unsigned") => found.unsigned = true,
+                TokenKind::Keyword("short") => found.short += 1,
+                TokenKind::Keyword("long") => found.long = found.long.saturating_add(1),
+                TokenKind::Keyword(word @ ("int" | "char")) if found.integer.is_none() && found.base.is_none() => {
+                    found.integer = Some(word);
+                }
+                TokenKind::Keyword(word @ ("void" | "float" | "double" | "string" | "int" | "char")) => {
+                    let base = match word {
+                        "void" => BaseType::Void,
+                        "string" => BaseType::String,
+                        _ => BaseType::Floating,
+                    };
+                    if found.base.replace(base).is_some() || found.integer.is_some() {
+                        return Err(combination(token.span));
+                    }
+                }
+                TokenKind::Keyword(word @ ("struct" | "union")) if found.base.is_none() => {
+                    found.base = Some(self.struct_or_union(word)?);
+                    continue;
+                }
+                TokenKind::Keyword("enum") if found.base.is_none() => {
+                    found.base = Some(self.enumeration()?);
+                    continue;
+                }
+                TokenKind::Identifier(name) if !found.has_type() && self.is_type(&name) => {
+                    found.base = Some(BaseType::Named(name));
+                }
+                _ if found.has_type() => break,
+                _ if found.any => break,
+                TokenKind::Identifier(name) if self.is_foreign_type(&name) => {
+                    found.base = Some(BaseType::Named(name));
+                }
+                TokenKind::Identifier(name) => {
+                    return Err(Diagnostic::new(
+                        "D_TYPE_ERR",
+                        token.span,
+                        format!("the type `{name}` is not known"),
+                    ));
+                }
+                kind => {
+                    return Err(Diagnostic::new(
+                        "D_SYNTAX",
+                        token.span,
+                        format!("expected a type, found {}", kind.describe()),
+                    ));
+                }
+            }
+            self.take()?;
+        }
+        found.finish(start.to(self.last))
+    }
+
+    /// `struct tag`, `struct tag { members }`.
+    fn struct_or_union(&mut self, keyword: &'static str) -> Parse<BaseType> {
+        self.nested(|parser| {
+            parser.take()?;
+            let mut tag = String::new();
+            if let TokenKind::Identifier(name) = parser.peek()?.kind {
+                parser.take()?;
+                tag = name;
+            }
+            let mut members = None;
+            if parser.accept("{")? {
+                let members = members.insert(Vec::new());
+                while !parser.accept("}")? {
+                    members.push(parser.member()?);
+                }
+            } else if tag.is_empty() {
+                let token = parser.peek()?;
+                return Err(Diagnostic::new(
+                    "D_SYNTAX",
+                    token.span,
+                    format!(
+                        "expected a tag or `{{` after `{keyword}`, found {}",
+                        token.kind.describe()
+                    ),
+                ));
+            }
+            Ok(BaseType::Aggregate { keyword, tag, members })
+        })
+    }
+
+    /// `type name, name : width;`
+    fn member(&mut self) -> Parse<MemberDeclaration> {
+        let start = self.peek()?.span;
+        let base = self.base_type()?;
+        let mut declarators = Vec::new();
+        while !self.accept(";")? {
+            let declarator = if self.at(":")? {
+                Declarator {
+                    name: String::new(),
+                    derived: Vec::new(),
+                    span: self.last,
+                }
+            } else {
+                self.declarator(true)?
+            };
+            let width = if self.accept(":")? {
+                Some(self.conditional_expression()?)
+            } else {
+                None
+            };
+            declarators.push((declarator, width));
+            if !self.at(";")? {
+                self.expect(",", "or `;` after a member")?;
+            }
+        }
+        Ok(MemberDeclaration {
+            base,
+            declarators,
+            span: start.to(self.last),
+        })
+    }
+
+    fn enumeration(&mut self) -> Parse<BaseType> {
+        self.take()?;
+        let mut tag = String::new();
+        if let TokenKind::Identifier(name) = self.peek()?.kind {
+            self.take()?;
+            tag = name;
+        }
+        let mut enumerators = Vec::new();
+        if !tag.is_empty() && !self.at("{")? {
+            return Ok(BaseType::Enumeration { tag, enumerators });
+        }
+        self.expect("{", "after `enum`")?;
+        loop {
+            let (name, span) = self.expect_identifier("the name of an enumerator")?;
+            let value = if self.accept("=")? {
+                Some(self.conditional_expression()?)
+            } else {
+                None
+            };
+            enumerators.push((name, value, span));
+            if !self.accept(",")? || self.at("}")? {
+                break;
+            }
+        }
+        self.expect("}", "after the enumerators")?;
+        Ok(BaseType::Enumeration { tag, enumerators })
+    }
+}
+
+impl Specifiers {
+    fn has_type(&self) -> bool {
+        self.base.is_some() || self.integer.is_some() || self.signed || self.unsigned || self.short > 0 || self.long > 0
+    }
+
+    fn finish(self, span: Span) -> Parse<BaseType> {
+        let modified = self.signed || self.unsigned || self.short > 0 || self.long > 0;
+        if let Some(base) = self.base {
+            return match base {
+                BaseType::Floating if self.long == 1 && !self.signed && !self.unsigned && self.short == 0 => Ok(base),
+                BaseType::Void if modified => {
+                    Err(Diagnostic::new("D_DECL_VOIDATTR", span, "invalid attributes for void"))
+                }
+                _ if self.signed || self.unsigned => Err(Diagnostic::new(
+                    "D_DECL_SIGNINT",
+                    span,
+                    "signed and unsigned belong to integer types only",
+                )),
+                _ if modified => Err(Diagnostic::new(
+                    "D_DECL_LONGINT",
+                    span,
+                    "short and long belong to arithmetic types only",
+                )),
+                _ => Ok(base),
+            };
+        }
+        if self.short + self.long.min(3) > 2 || (self.short > 0 && self.long > 0) || self.short > 1 {
+            return Err(combination(span));
+        }
+        if self.signed && self.unsigned {
+            return Err(combination(span));
+        }
+        if self.integer == Some("char") {
+            if self.short > 0 || self.long > 0 {
+                return Err(Diagnostic::new("D_DECL_CHARATTR", span, "invalid attributes for char"));
+            }
+            return Ok(BaseType::Integer(IntegerType {
+                bytes: 1,
+                signed: !self.unsigned,
+            }));
+        }
+        let bytes = match (self.short, self.long) {
+            (1, _) => 2,
+            (_, 0) => 4,
+            _ => 8,
+        };
+        Ok(BaseType::Integer(IntegerType {
+            bytes,
+            signed: !self.unsigned,
+        }))
+    }
+}
+
+fn combination(span: Span) -> Diagnostic {
+    Diagnostic::new("D_DECL_COMBO", span, "invalid combination of types")
+}

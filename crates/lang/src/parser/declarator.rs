@@ -1,0 +1,135 @@
+//! What stands around a declared name: `*`, `[ ]` with a size or with the types of keys, `( )`. Read from the inside out,
+//! as in C.
+
+use super::{Parse, Parser};
+use crate::diagnostic::Diagnostic;
+use crate::lexer::TokenKind;
+use crate::syntax::{Declarator, Derived};
+
+impl Parser<'_> {
+    /// `*` and names and `[ ]` and `( )`; `named`: there must be a name, else there must be none.
+    pub(super) fn declarator(&mut self, named: bool) -> Parse<Declarator> {
+        self.nested(|parser| {
+            let start = parser.peek()?.span;
+            let mut derived = Vec::new();
+            while parser.accept("*")? {
+                derived.push(Derived::Pointer);
+                while let TokenKind::Keyword("const" | "volatile" | "restrict") = parser.peek()?.kind {
+                    parser.take()?;
+                }
+            }
+            let mut name = String::new();
+            let mut span = start;
+            let mut inner = Vec::new();
+            let next = parser.peek()?;
+            match next.kind {
+                TokenKind::Identifier(identifier) if named => {
+                    parser.take()?;
+                    name = identifier;
+                    span = next.span;
+                }
+                TokenKind::Punctuator("(") if named || parser.opens_declarator()? => {
+                    if named {
+                        parser.take()?;
+                    }
+                    let declarator = parser.declarator(named)?;
+                    parser.expect(")", "after a declarator")?;
+                    (name, span, inner) = (declarator.name, declarator.span, declarator.derived);
+                }
+                kind if named => {
+                    return Err(Diagnostic::new(
+                        "D_SYNTAX",
+                        next.span,
+                        format!("expected a name to declare, found {}", kind.describe()),
+                    ));
+                }
+                _ => {}
+            }
+            let mut suffixes = Vec::new();
+            loop {
+                if parser.accept("[")? {
+                    suffixes.push(parser.dimension()?);
+                } else if parser.accept("(")? {
+                    parser.parameters()?;
+                    suffixes.push(Derived::Function);
+                } else {
+                    break;
+                }
+            }
+            derived.extend(suffixes.into_iter().rev());
+            derived.extend(inner);
+            if derived.len() > usize::from(super::MAXIMUM_NESTING) {
+                return Err(super::too_deep(span));
+            }
+            Ok(Declarator { name, derived, span })
+        })
+    }
+
+    /// In a type without a name, whether `(` opens a declarator such as `(*)`; it is then taken.
+    fn opens_declarator(&mut self) -> Parse<bool> {
+        let open = self.take()?;
+        if matches!(self.peek()?.kind, TokenKind::Punctuator("*" | "[" | "(")) {
+            return Ok(true);
+        }
+        self.peeked = None;
+        self.lexer.rewind(open.span);
+        Ok(false)
+    }
+
+    /// What stands between brackets, and the closing one.
+    fn dimension(&mut self) -> Parse<Derived> {
+        if self.accept("]")? {
+            return Ok(Derived::ArrayOfUnknownSize);
+        }
+        if !self.at_type()? {
+            let size = self.conditional_expression()?;
+            self.expect("]", "after the size of an array")?;
+            return Ok(Derived::Array(Box::new(size)));
+        }
+        let mut keys = Vec::new();
+        loop {
+            let mut key = self.nested(Self::type_name)?;
+            // An inline names its keys.
+            if let TokenKind::Identifier(name) = self.peek()?.kind {
+                key.name = name;
+                self.take()?;
+            }
+            keys.push(key);
+            if !self.accept(",")? {
+                break;
+            }
+        }
+        self.expect("]", "after the types of an array's keys")?;
+        Ok(Derived::Keys(keys))
+    }
+
+    /// Parameters of a function type, and the closing parenthesis: parsed and dropped.
+    fn parameters(&mut self) -> Parse<()> {
+        if self.accept(")")? {
+            return Ok(());
+        }
+        loop {
+            if self.accept("...")? {
+                break;
+            }
+            self.base_type()?;
+            let anonymous = !self.parameter_has_name()?;
+            self.declarator(!anonymous)?;
+            if !self.accept(",")? {
+                break;
+            }
+        }
+        self.expect(")", "after the parameters")?;
+        Ok(())
+    }
+
+    /// Whether a parameter's declarator has a name, seen from its first token after the stars.
+    fn parameter_has_name(&mut self) -> Parse<bool> {
+        let start = self.peek()?.span;
+        while self.accept("*")? {}
+        let named = matches!(self.peek()?.kind, TokenKind::Identifier(_));
+        self.peeked = None;
+        self.lexer.rewind(start);
+        Ok(named)
+    }
+}
