@@ -211,7 +211,8 @@ struct np_retprobe_instance {
  * return 0. */
 typedef int (*np_retprobe_handler)(struct np_retprobe_instance *instance, struct np_regs *regs);
 
-/* Both forms see the same calls and the same values. */
+/* Both forms see the same calls and the same values; but whoever unwinds the stack during a call (a backtrace, an exception)
+ * meets real addresses only, and by ADDRESS that call's return is not seen then: it is abandoned. */
 enum np_retprobe_form {
 	NP_RETPROBE_AUTO = 0,   /* exits, where that can be and all of them can be jumps; else the address; else exits */
 	NP_RETPROBE_EXITS = 1,  /* every ret of the function is a probe; the stack is not touched. NP_ERROR_EXITS where
