@@ -170,27 +170,28 @@ impl Attachment {
             return Ok(());
         }
         let policy = self.parameters.stop;
-        let mut whole = stopped.is_some() || policy == StopPolicy::Always;
-        let stopped = match stopped {
-            Some(stopped) => Some(stopped),
-            None if whole || !signals::are_installed(self) => Some(self.process.stop()?),
-            None => None,
-        };
-        let mut part = Part::All;
-        if let Some(mut stopped) = stopped {
+        let stands = stopped.is_some() || policy == StopPolicy::Always || !signals::are_installed(self);
+        let all = new(&self.patches, Part::All);
+        let few = policy == StopPolicy::Auto && pages(old, &all) <= PAGES_IN_STOP;
+        let whole = stands && (stopped.is_some() || policy == StopPolicy::Always || few);
+        // While all stand, nothing is computed that can be computed before, and nothing is freed.
+        let at_once = stands.then(|| match whole {
+            true => Writes::new(old, all),
+            false => Writes::new(&[], new(&self.patches, Part::Shims)),
+        });
+        if let Some(writes) = &at_once {
+            let mut stopped = match stopped {
+                Some(stopped) => stopped,
+                None => self.process.stop()?,
+            };
             if !is_empty {
                 signals::install(self, &mut stopped)?;
             }
-            let all = new(&self.patches, Part::All);
-            whole |= policy == StopPolicy::Auto && pages(old, &all) <= PAGES_IN_STOP;
-            let now = if whole { all } else { new(&self.patches, Part::Shims) };
-            let springboards = springboards(&now);
-            self.write_at_once(if whole { old } else { &[] }, &now, &springboards, &mut stopped)?;
+            self.write_at_once(writes, &mut stopped)?;
             pauses.add_whole(stopped.release());
-            part = Part::Sites;
         }
         if !whole {
-            let later = new(&self.patches, part);
+            let later = new(&self.patches, if stands { Part::Sites } else { Part::All });
             let springboards = springboards(&later);
             self.write_by_protocol(old, &later, &springboards, pauses)?;
         }
@@ -234,8 +235,9 @@ impl Attachment {
         let ranges: Vec<TextRange> = chosen.iter().flat_map(ranges).collect();
         let (old, new): (&[TextRange], &[Patch]) = if armed { (&[], &chosen) } else { (&ranges, &[]) };
         if self.parameters.stop == StopPolicy::Always {
+            let writes = Writes::without_springboards(old, new);
             let mut stopped = self.process.stop()?;
-            self.write_at_once(old, new, &[], &mut stopped)?;
+            self.write_at_once(&writes, &mut stopped)?;
             done.pauses.add_whole(stopped.release());
         } else {
             self.write_by_protocol(old, new, &[], &mut done.pauses)?;
@@ -281,20 +283,11 @@ impl Attachment {
     }
 
     /// All threads stand.
-    fn write_at_once(
-        &self,
-        old: &[TextRange],
-        new: &[Patch],
-        springboards: &[TextRange],
-        stopped: &mut Stopped,
-    ) -> Result<(), SessionError> {
-        self.write_bytes(bytes_of(springboards, |range| &range.patched).collect())?;
-        let ranges: Vec<TextRange> = new.iter().flat_map(ranges).collect();
-        let mut text: BTreeMap<u64, u8> = bytes_of(old, |range| &range.original).collect();
-        text.extend(bytes_of(&ranges, |range| &range.patched));
-        self.write_bytes(text)?;
-        let moves = Moves::new(new);
-        moves.apply(stopped)
+    fn write_at_once(&self, writes: &Writes, stopped: &mut Stopped) -> Result<(), SessionError> {
+        let memory = self.process.memory();
+        memory.write_text(&borrowed(&writes.springboards))?;
+        memory.write_text(&borrowed(&writes.text))?;
+        writes.moves.apply(stopped)
     }
 
     /// See the module's description.
@@ -320,12 +313,7 @@ impl Attachment {
     }
 
     fn write_bytes(&self, text: BTreeMap<u64, u8>) -> Result<(), SessionError> {
-        let pieces = pieces(&text);
-        let writes: Vec<(TargetAddress, &[u8])> = pieces
-            .iter()
-            .map(|(address, bytes)| (TargetAddress(*address), bytes.as_slice()))
-            .collect();
-        Ok(self.process.memory().write_text(&writes)?)
+        Ok(self.process.memory().write_text(&borrowed(&pieces(&text)))?)
     }
 
     fn text_is(&self, ranges: &[TextRange], wanted: impl Fn(&TextRange) -> Vec<u8>) -> bool {
@@ -422,6 +410,36 @@ pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> BTreeMap<u64, 
     redirects
 }
 
+/// What is written while all threads stand.
+struct Writes {
+    /// Before the rest.
+    springboards: Vec<Piece>,
+    text: Vec<Piece>,
+    moves: Moves,
+}
+
+impl Writes {
+    /// `new` in place of `old`.
+    fn new(old: &[TextRange], new: Vec<Patch>) -> Writes {
+        let springboards = springboards(&new);
+        Writes {
+            springboards: pieces(&bytes_of(&springboards, |range| &range.patched).collect()),
+            ..Writes::without_springboards(old, &new)
+        }
+    }
+
+    fn without_springboards(old: &[TextRange], new: &[Patch]) -> Writes {
+        let ranges: Vec<TextRange> = new.iter().flat_map(ranges).collect();
+        let mut text: BTreeMap<u64, u8> = bytes_of(old, |range| &range.original).collect();
+        text.extend(bytes_of(&ranges, |range| &range.patched));
+        Writes {
+            springboards: Vec::new(),
+            text: pieces(&text),
+            moves: Moves::new(new),
+        }
+    }
+}
+
 /// Where threads are moved that stand inside of a run which is being patched.
 struct Moves {
     /// Original address to relocated one; without the heads, which lead to the detour by themselves.
@@ -515,16 +533,26 @@ fn bytes_of<'a>(
         .flat_map(move |range| (range.address.0..).zip(which(range).iter().copied()))
 }
 
+/// Where, and the bytes.
+type Piece = (TargetAddress, Vec<u8>);
+
 /// Bytes that follow each other, in one piece.
-fn pieces(text: &BTreeMap<u64, u8>) -> Vec<(u64, Vec<u8>)> {
-    let mut pieces: Vec<(u64, Vec<u8>)> = Vec::new();
+fn pieces(text: &BTreeMap<u64, u8>) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
     for (address, byte) in text {
         match pieces.last_mut() {
-            Some((start, bytes)) if *start + bytes.len() as u64 == *address => bytes.push(*byte),
-            _ => pieces.push((*address, vec![*byte])),
+            Some((start, bytes)) if start.0 + bytes.len() as u64 == *address => bytes.push(*byte),
+            _ => pieces.push((TargetAddress(*address), vec![*byte])),
         }
     }
     pieces
+}
+
+fn borrowed(pieces: &[Piece]) -> Vec<(TargetAddress, &[u8])> {
+    pieces
+        .iter()
+        .map(|(address, bytes)| (*address, bytes.as_slice()))
+        .collect()
 }
 
 fn tactic_number(tactic: Tactic) -> u32 {

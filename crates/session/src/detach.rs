@@ -128,7 +128,8 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     if let Ok(memory) = attachment.memory() {
         ControlBlock::open(memory)?.set_state(STATE_RESTORED)?;
     }
-    attachment.patches.clear();
+    // Freed when nobody stands any more.
+    let patches = std::mem::take(&mut attachment.patches);
     let presence = Presence {
         arena: attachment.memory().is_ok().then_some(attachment.addresses.arena),
         regions: &regions,
@@ -140,6 +141,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     };
     let put_back = |stopped: &mut Stopped| signals::restore(attachment, stopped);
     leave(&process, stopped, &presence, put_back, &mut detached)?;
+    drop(patches);
     if detached.left_bytes == 0 {
         attachment.regions.clear();
     }

@@ -74,24 +74,24 @@ impl Session {
         let started = stopped.is_whole_process();
         // A command that is let go finds a tracer that lives, however long its probes took.
         let _pulse = self.pulse();
-        self.initialise_dynamic()?;
         // Before a program's first instruction its resolvers would choose by features that nobody has looked up yet.
         if !started {
             self.resolve_ifuncs(&mut stopped, 0)?;
         }
-        if self.loaded {
-            self.match_choices()?;
-            self.check_matches()?;
-        }
-        self.fire_all(|place| *place == Place::Begin, [0; 10])?;
-        self.start_timers();
-        // A running target goes on while its probes are planned.
+        // A running target goes on while its probes are matched and planned.
         let stopped = if started {
             Some(stopped)
         } else {
             release_one(stopped, &mut pauses);
             None
         };
+        self.initialise_dynamic()?;
+        if self.loaded {
+            self.match_choices()?;
+            self.check_matches()?;
+        }
+        self.fire_all(|place| *place == Place::Begin, [0; 10])?;
+        self.start_timers();
         let mut hooks = self.hooks();
         self.hooked = !hooks.is_empty();
         let first = if self.listing { self.enablings.list().len() } else { 0 };
