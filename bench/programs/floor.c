@@ -3,15 +3,17 @@
  *
  *   bench_function:  e9 rel32 cc cc cc          jmp detour; the rest of the run
  *                    5d c3                      pop rbp; ret
- *   detour:          48 ff 05 rel32             inc qword [rip + counter]
+ *   detour:          64 48 ff 04 25 disp32      inc qword fs:[counter]: each thread's own
  *                    55                         push rbp        | the displaced run,
  *                    48 89 e5                   mov rbp, rsp    | 8 bytes
  *                    48 8d 46 01                lea rax, [rsi+1]|
  *                    e9 rel32                   jmp bench_function + 8
  *
- * Prints `plain <ns per call>` and `patched <ns per call>` in turn, then `counted <hits> <calls while patched>`.
- * floor [pairs] */
+ * Prints `plain <ns per call>` and `patched <ns per call>` in turn, of each thread, in time of that thread on a processor;
+ * then `counted <hits> <calls while patched>`. While the text is changed no thread executes it.
+ * floor [pairs] [threads] */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -31,7 +33,7 @@ enum { RUN = 8, CHUNK = 2000, BATCH_NS = 4000000 };
 static uint64_t now(void)
 {
 	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
 	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
@@ -44,7 +46,7 @@ static void put_rel32(uint8_t *at, const void *target)
 	memcpy(at, &rel32, 4);
 }
 
-/* A page of code and a page of data behind it, within reach of a rel32.
+/* A page of code within reach of a rel32.
  *
  * The distance is no multiple of 2^24: branch target buffers tag branches by the low 24 bits or so of their address, and
  * a detour whose own jump or call lies at the same low bits as the branches around the site evicts them at every hit.
@@ -53,7 +55,7 @@ static uint8_t *map_near(uint8_t *text)
 {
 	for (uintptr_t distance = (1 << 24) + 0x5000; distance < 1U << 30; distance += 1 << 20) {
 		uintptr_t wanted = ((uintptr_t)text - distance) & ~(uintptr_t)4095;
-		uint8_t *near = mmap((void *)wanted, 8192, PROT_READ | PROT_WRITE,
+		uint8_t *near = mmap((void *)wanted, 4096, PROT_READ | PROT_WRITE,
 		                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 		if (near != MAP_FAILED)
 			return near;
@@ -88,21 +90,67 @@ static double batch(uint64_t *calls)
 	return (double)(end - start) / (double)done;
 }
 
-int main(int argc, char **argv)
+enum { THREADS_MAX = 256 };
+
+struct thread {
+	pthread_t id;
+	uint64_t plain_calls, patched_calls, counted;
+};
+
+static uint8_t *text, original[RUN], patched[RUN];
+static long pairs;
+static pthread_barrier_t barrier;
+static pthread_mutex_t printing = PTHREAD_MUTEX_INITIALIZER;
+static __thread uint64_t counter;
+
+static void say(const char *what, double cost)
 {
-	long pairs = argc > 1 ? atol(argv[1]) : 50;
+	pthread_mutex_lock(&printing);
+	printf("%s %.4f\n", what, cost);
+	pthread_mutex_unlock(&printing);
+}
+
+static struct thread threads[THREADS_MAX];
+
+/* All at once, plain, then patched; the first thread changes the text, when no other is in it. */
+static void *measure(void *which)
+{
+	struct thread *self = which;
+	long thread = self - threads, processors = sysconf(_SC_NPROCESSORS_ONLN);
 	cpu_set_t set;
 	CPU_ZERO(&set);
-	CPU_SET((size_t)sysconf(_SC_NPROCESSORS_ONLN) - 1, &set);
+	CPU_SET((size_t)(processors - 1 - thread % processors), &set);
 	sched_setaffinity(0, sizeof set, &set);
+	for (long pair = 0; pair < pairs; pair++) {
+		pthread_barrier_wait(&barrier);
+		say("plain", batch(&self->plain_calls));
+		pthread_barrier_wait(&barrier);
+		if (thread == 0)
+			write_text(text, patched);
+		pthread_barrier_wait(&barrier);
+		say("patched", batch(&self->patched_calls));
+		pthread_barrier_wait(&barrier);
+		if (thread == 0)
+			write_text(text, original);
+	}
+	self->counted = counter;
+	return NULL;
+}
 
-	uint8_t *text = (uint8_t *)bench_function;
-	uint8_t *detour = map_near(text);
-	uint64_t *counter = (uint64_t *)(detour + 4096);
-	uint8_t *at = detour;
-	memcpy(at, "\x48\xff\x05", 3);
-	put_rel32(at + 3, counter);
-	at += 7;
+int main(int argc, char **argv)
+{
+	pairs = argc > 1 ? atol(argv[1]) : 50;
+	long count = argc > 2 ? atol(argv[2]) : 1;
+	if (count < 1 || count > THREADS_MAX)
+		return 2;
+	text = (uint8_t *)bench_function;
+	uint8_t *detour = map_near(text), *at = detour;
+	uint64_t thread_pointer;
+	__asm__("movq %%fs:0, %0" : "=r"(thread_pointer));
+	int32_t offset = (int32_t)((int64_t)((uint64_t)&counter - thread_pointer));
+	memcpy(at, "\x64\x48\xff\x04\x25", 5);
+	memcpy(at + 5, &offset, 4);
+	at += 9;
 	memcpy(at, text, RUN);
 	at += RUN;
 	*at = 0xe9;
@@ -110,20 +158,22 @@ int main(int argc, char **argv)
 	if (mprotect(detour, 4096, PROT_READ | PROT_EXEC) != 0)
 		abort();
 
-	uint8_t original[RUN], patched[RUN];
 	memcpy(original, text, RUN);
 	memset(patched, 0xcc, RUN);
 	patched[0] = 0xe9;
 	int32_t rel32 = (int32_t)(detour - (text + 5));
 	memcpy(patched + 1, &rel32, 4);
 
-	uint64_t plain_calls = 0, patched_calls = 0;
-	for (long pair = 0; pair < pairs; pair++) {
-		printf("plain %.4f\n", batch(&plain_calls));
-		write_text(text, patched);
-		printf("patched %.4f\n", batch(&patched_calls));
-		write_text(text, original);
+	pthread_barrier_init(&barrier, NULL, (unsigned)count);
+	uint64_t counted = 0, calls = 0;
+	for (long thread = 0; thread < count; thread++)
+		if (pthread_create(&threads[thread].id, NULL, measure, &threads[thread]) != 0)
+			return 1;
+	for (long thread = 0; thread < count; thread++) {
+		pthread_join(threads[thread].id, NULL);
+		counted += threads[thread].counted;
+		calls += threads[thread].patched_calls;
 	}
-	printf("counted %lu %lu\n", (unsigned long)*counter, (unsigned long)patched_calls);
-	return *counter == patched_calls ? 0 : 1;
+	printf("counted %lu %lu\n", (unsigned long)counted, (unsigned long)calls);
+	return counted == calls ? 0 : 1;
 }

@@ -1,30 +1,29 @@
 //! All functions of bash: how long attaching and detaching take and stop it, and what a hit costs a shell loop.
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::report::Row;
+use crate::shell::{BODY, Shell};
 use crate::statistics::{Measured, median};
 use crate::tracer::{self, Tracer};
 
-const ALL: &str = "pid$target:bash::entry { @ = count(); }";
+pub const ALL: &str = "pid$target:bash::entry { @ = count(); }";
 
-/// A loop in the shell's own language that says after each batch how many microseconds it took.
-const LOOP: &str = "while :; do s=$EPOCHREALTIME; for ((i = 0; i < 5000; i++)); do x=$((x + i)); y=${x#1}; done; \
-                    e=$EPOCHREALTIME; echo batch $(( ${e/./} - ${s/./} )); x=0; done";
-const LOOP_ITERATIONS: f64 = 5000.0;
+/// Iterations of the loop between two times.
+const ITERATIONS: u32 = 5000;
 
 /// The rows about bash.
 pub fn measure(rounds: usize) -> Result<Vec<Row>> {
-    let shell = Shell::start()?;
+    let shell = Shell::start(Path::new("bash"), ITERATIONS)?;
     let (mut attach, mut attach_stopped, mut detach, mut detach_stopped) = (vec![], vec![], vec![], vec![]);
     let mut matched = String::new();
     for _ in 0..rounds {
-        let tracer = Tracer::attach(shell.child.id(), ALL, &[])?;
+        let tracer = Tracer::attach(shell.pid(), ALL, &[])?;
         std::thread::sleep(Duration::from_millis(50));
         let ended = tracer.detach()?;
         let (all, stopped) = ended.times("attach")?;
@@ -59,10 +58,7 @@ fn per_hit(shell: &Shell, rounds: usize) -> Result<Row> {
     let hits = |iterations: u64| -> Result<u64> {
         let results = tempfile::NamedTempFile::new()?;
         let script = tempfile::NamedTempFile::new()?;
-        writeln!(
-            script.as_file(),
-            "for ((i = 0; i < {iterations}; i++)); do x=$((x + i)); y=${{x#1}}; done"
-        )?;
+        writeln!(script.as_file(), "for ((i = 0; i < {iterations}; i++)); do {BODY} done")?;
         let mut command = Command::new(tracer::path()?);
         command.args(["-q", "-n", ALL, "-o"]).arg(results.path());
         command.args(["-c", &format!("bash --norc {}", script.path().display())]);
@@ -79,13 +75,13 @@ fn per_hit(shell: &Shell, rounds: usize) -> Result<Row> {
     let mut plain = Vec::new();
     for _ in 0..rounds {
         let before = shell.median_from_now()?;
-        let tracer = Tracer::attach(shell.child.id(), ALL, &[])?;
+        let tracer = Tracer::attach(shell.pid(), ALL, &[])?;
         let with = shell.median_from_now()?;
         tracer.detach()?;
         let after = shell.median_from_now()?;
         let without = (before + after) / 2.0;
-        plain.push(without / LOOP_ITERATIONS * 1000.0);
-        costs.push((with - without) * 1000.0 / LOOP_ITERATIONS / per_iteration);
+        plain.push(without / f64::from(ITERATIONS) * 1000.0);
+        costs.push((with - without) * 1000.0 / f64::from(ITERATIONS) / per_iteration);
     }
     let iteration = median(&plain).context("nothing was measured")?;
     let note = format!("{per_iteration:.0} hits in an iteration of {iteration:.0} ns");
@@ -95,60 +91,4 @@ fn per_hit(shell: &Shell, rounds: usize) -> Result<Row> {
             .reach(10.0)
             .note(note),
     )
-}
-
-struct Shell {
-    child: Child,
-    batches: Receiver<f64>,
-}
-
-impl Shell {
-    fn start() -> Result<Shell> {
-        // SAFETY: a plain query.
-        let last = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }.max(1) - 1;
-        let mut child = Command::new("taskset")
-            .args(["-c", &last.to_string(), "bash", "--norc", "-c", LOOP])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("starting bash")?;
-        let stdout = child.stdout.take().context("its output")?;
-        let (sender, batches) = channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let Some(time) = line.strip_prefix("batch ").and_then(|time| time.parse().ok()) else {
-                    continue;
-                };
-                if sender.send(time).is_err() {
-                    break;
-                }
-            }
-        });
-        let shell = Shell { child, batches };
-        shell.median_from_now()?;
-        Ok(shell)
-    }
-
-    /// Microseconds a batch, from now on.
-    fn median_from_now(&self) -> Result<f64> {
-        while self.batches.try_recv().is_ok() {}
-        let mut taken = Vec::new();
-        for index in 0..11 {
-            let time = self
-                .batches
-                .recv_timeout(Duration::from_secs(60))
-                .context("bash stopped")?;
-            if index > 0 {
-                taken.push(time);
-            }
-        }
-        median(&taken).context("no batch")
-    }
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

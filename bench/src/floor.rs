@@ -8,11 +8,11 @@ use crate::programs;
 use crate::report::{FLOOR, Row};
 use crate::statistics::Measured;
 
-/// The row of the floor, and what a plain call costs.
-pub fn measure(rounds: usize) -> Result<(Row, Option<Measured>)> {
+/// The row of the floor on so many threads at once, each; and what a plain call costs.
+pub fn measure(rounds: usize, threads: usize) -> Result<(Row, Option<Measured>)> {
     let program = programs::compile("floor")?;
     let output = Command::new(&program)
-        .arg((rounds * 20).to_string())
+        .args([(rounds * 20).to_string(), threads.to_string()])
         .output()
         .context("running the floor")?;
     ensure!(
@@ -33,6 +33,7 @@ pub fn measure(rounds: usize) -> Result<(Row, Option<Measured>)> {
         .map(|(plain, patched)| patched - plain)
         .collect();
     let overhead = Measured::of(&overheads).context("the floor printed nothing")?;
+    // A thread's lines are in their order, but among those of the others: which is paired with which does not matter.
     let row = Row::new(FLOOR, "ns/call", overhead).note("patched by itself");
     Ok((row, Measured::of(&plain)))
 }

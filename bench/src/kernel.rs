@@ -127,6 +127,59 @@ impl Defined {
     }
 }
 
+/// Events of tracefs at many places of a file: a group of its own, not enabled.
+pub struct Group {
+    tracefs: Tracefs,
+}
+
+const GROUP: &str = "nanoprobe_bench_all";
+
+impl Group {
+    /// At these offsets of a file, which should be one that nobody else runs: a tracefs event sees all who do.
+    pub fn define(program: &Path, offsets: &[u64]) -> Result<Group> {
+        // SAFETY: a plain query.
+        ensure!(unsafe { libc::geteuid() } == 0, "the kernel's uprobes need root");
+        let group = Group {
+            tracefs: Tracefs::find()?,
+        };
+        // The kernel takes whole lines of a write, of at most a page at a time.
+        for some in offsets.chunks(16) {
+            let lines = some
+                .iter()
+                .map(|offset| format!("p:{GROUP}/at_{offset:x} {}:{offset:#x}\n", program.display()));
+            group.tracefs.append("uprobe_events", &lines.collect::<String>())?;
+        }
+        Ok(group)
+    }
+
+    /// What tools call all of it.
+    pub fn name() -> String {
+        format!("{GROUP}:*")
+    }
+
+    /// The file that enables and disables all of it.
+    pub fn switch(&self) -> PathBuf {
+        self.tracefs.folder.join(format!("events/{GROUP}/enable"))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.switch(), "0\n");
+        let names: Vec<String> = std::fs::read_dir(self.tracefs.folder.join(format!("events/{GROUP}")))
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| name.starts_with("at_"))
+            .collect();
+        for some in names.chunks(16) {
+            let lines = some.iter().map(|name| format!("-:{GROUP}/{name}\n"));
+            let _ = self.tracefs.append("uprobe_events", &lines.collect::<String>());
+        }
+        let _ = std::fs::write(self.tracefs.folder.join("trace"), "");
+    }
+}
+
 impl Tracefs {
     fn enable(program: &Path, offset: u64, letter: char) -> Result<Tracefs> {
         let tracefs = Tracefs::define(program, offset, letter)?;
@@ -135,6 +188,14 @@ impl Tracefs {
     }
 
     fn define(program: &Path, offset: u64, letter: char) -> Result<Tracefs> {
+        let tracefs = Tracefs::find()?;
+        let line = format!("{letter}:{EVENT}/probe {}:{offset:#x}\n", program.display());
+        tracefs.append("uprobe_events", &line)?;
+        Ok(tracefs)
+    }
+
+    /// Where it is mounted, by us when by nobody.
+    fn find() -> Result<Tracefs> {
         let folder = PathBuf::from("/sys/kernel/tracing");
         let mut mounted = false;
         if !folder.join("uprobe_events").exists() {
@@ -150,8 +211,6 @@ impl Tracefs {
         if !tracefs.folder.join("uprobe_events").exists() {
             bail!("this kernel's tracefs has no uprobe_events");
         }
-        let line = format!("{letter}:{EVENT}/probe {}:{offset:#x}\n", program.display());
-        tracefs.append("uprobe_events", &line)?;
         Ok(tracefs)
     }
 

@@ -19,6 +19,7 @@
 //! | `own` | what a process measures on itself, by libnanoprobe |
 //! | `interrupt` | somebody asked to end |
 //! | `peers` | other tools |
+//! | `shell` | bash as a program with many functions, and how many are patched |
 //! | `programs`, `tracer`, `kernel` | the measured programs; nanoprobe and the kernel's probes on them |
 //! | `statistics`, `machine`, `report` | figures; where they were taken |
 //! | `text`, `page`, `data` | the report for a terminal, as a page, as JSON and CSV |
@@ -38,6 +39,7 @@ pub mod page;
 mod peers;
 mod programs;
 pub mod report;
+mod shell;
 pub mod statistics;
 mod tactics;
 pub mod text;
@@ -58,6 +60,8 @@ pub struct Options {
     pub rounds: usize,
     /// Only the experiments whose names contain this.
     pub only: Option<String>,
+    /// With `only` or without: those that take minutes, too.
+    pub full: bool,
     /// The `nanoprobe` that is measured; of its own commands, `bench --own` is needed.
     pub nanoprobe: PathBuf,
     /// Whether somebody asked to end.
@@ -98,10 +102,21 @@ pub const EXPERIMENTS: &[(&str, &str)] = &[
     ("tactics", "each tactic, by instruction"),
     ("traps", "the trap in its forms, by instruction"),
     ("threads", "a count on several threads"),
+    (
+        "library",
+        "libnanoprobe beside Frida's C listener and the floor, on one thread and on all processors",
+    ),
     ("peers", "other tools, on the same function"),
     ("bash", "all functions of bash"),
+    (
+        "bash-tools",
+        "all functions of bash, by each tool: some minutes, so only with --full, or by its name",
+    ),
     ("memory", "memory added to the target"),
 ];
+
+/// Those of them that take minutes: left out where everything is run, unless that is asked for.
+const LONG: &[&str] = &["bash-tools"];
 
 /// Runs what is asked for; `say` hears what is being done: the experiment, and the step in it.
 ///
@@ -112,7 +127,7 @@ pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
     let only = options.only.as_deref();
     let wanted: Vec<_> = EXPERIMENTS
         .iter()
-        .filter(|(name, _)| only.is_none_or(|only| name.contains(only)))
+        .filter(|(name, _)| is_wanted(name, only, options.full))
         .collect();
     let names: Vec<&str> = EXPERIMENTS.iter().map(|(name, _)| *name).collect();
     ensure!(
@@ -148,11 +163,17 @@ pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
     Ok(report)
 }
 
+/// A long one must be named whole, or all be asked for.
+fn is_wanted(name: &str, only: Option<&str>, full: bool) -> bool {
+    let may_run = full || !LONG.contains(&name) || only == Some(name);
+    may_run && only.is_none_or(|only| name.contains(only))
+}
+
 fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Section, report: &mut Report) -> Result<()> {
     match name {
         "call" => {
             say("the hand-made floor");
-            match floor::measure(rounds.max(SAMPLES)) {
+            match floor::measure(rounds.max(SAMPLES), 1) {
                 Ok((row, plain)) => {
                     report.unprobed_ns = plain;
                     section.rows.push(row);
@@ -168,6 +189,7 @@ fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Section,
         "threads" => section.rows = looping::measure_threads(rounds)?,
         "peers" => peers::measure(rounds, say, section)?,
         "bash" => section.rows = bash::measure(rounds.max(SAMPLES))?,
+        "bash-tools" => section.rows = peers::functions::measure(rounds.max(SAMPLES), say)?,
         "memory" => section.rows = memory::measure()?,
         _ => experiments::measure(name, rounds, say, section)?,
     }
@@ -210,10 +232,24 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_minutes_is_asked_for_by_its_name() {
+        let wanted = |only, full| -> Vec<&str> {
+            let names = EXPERIMENTS.iter().map(|(name, _)| *name);
+            names.filter(|name| is_wanted(name, only, full)).collect()
+        };
+        assert_eq!(wanted(None, true).len(), EXPERIMENTS.len());
+        assert_eq!(wanted(None, false).len(), EXPERIMENTS.len() - LONG.len());
+        assert_eq!(wanted(Some("bash"), false), ["bash"]);
+        assert_eq!(wanted(Some("bash"), true), ["bash", "bash-tools"]);
+        assert_eq!(wanted(Some("bash-tools"), false), ["bash-tools"]);
+    }
+
+    #[test]
     fn an_experiment_that_does_not_exist_is_named_with_those_that_do() {
         let options = Options {
             rounds: 1,
             only: Some("nothing".into()),
+            full: false,
             nanoprobe: PathBuf::from("/nowhere"),
             interrupted: || false,
         };

@@ -1,6 +1,6 @@
 //! The measured comparison by itself: `nanoprobe bench` without the command, for a nanoprobe that was built beside it.
 //!
-//!     cargo run --release -p nanoprobe-bench [-- --rounds N] [--json FILE] [--quick] [--only WORD]
+//!     cargo run --release -p nanoprobe-bench [-- --rounds N] [--json FILE] [--quick] [--only WORD] [--full]
 
 use std::path::PathBuf;
 
@@ -11,6 +11,7 @@ fn main() -> Result<()> {
     let mut options = Options {
         rounds: 3,
         only: None,
+        full: false,
         nanoprobe: nanoprobe()?,
         interrupted: || false,
     };
@@ -22,8 +23,9 @@ fn main() -> Result<()> {
             "--rounds" => options.rounds = value()?.parse().context("--rounds needs a number")?,
             "--json" => json = Some(value()?),
             "--only" => options.only = Some(value()?),
+            "--full" => options.full = true,
             "--quick" => options.rounds = 1,
-            _ => bail!("unknown argument {argument}; there are --rounds N, --quick, --only WORD, --json FILE"),
+            _ => bail!("unknown argument {argument}; there are --rounds N, --quick, --only WORD, --full, --json FILE"),
         }
     }
     let report = run(&options, &|experiment, step| eprintln!("{experiment}: {step}"))?;

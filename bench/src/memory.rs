@@ -1,4 +1,4 @@
-//! What the first probe adds to the target's resident memory.
+//! What probes add to the memory of the target.
 
 use anyhow::{Context, Result};
 
@@ -7,11 +7,57 @@ use crate::report::Row;
 use crate::statistics::Measured;
 use crate::tracer::Tracer;
 
-/// Resident size in KiB, of all mappings: `Rss` of smaps_rollup.
-pub fn resident_kib(pid: u32) -> Result<f64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("reading smaps_rollup")?;
-    let line = text.lines().find(|line| line.starts_with("Rss:")).context("no Rss")?;
-    Ok(line.split_whitespace().nth(1).context("no number")?.parse()?)
+/// What a process holds of memory, in KiB (proc_pid_smaps(5), smaps_rollup: the sums over all mappings).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Held {
+    /// In memory, whoever else holds it too.
+    pub resident: f64,
+    /// Its share: a page that n processes hold counts as one n-th. So does what a tool maps from its own file or process.
+    pub proportional: f64,
+    /// Its own alone, and written: what goes away with it.
+    pub private_dirty: f64,
+}
+
+impl Held {
+    /// By a process now.
+    pub fn by(pid: u32) -> Result<Held> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("reading smaps_rollup")?;
+        Held::parse(&text)
+    }
+
+    fn parse(text: &str) -> Result<Held> {
+        let of = |name: &str| -> Result<f64> {
+            let rest = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let number = rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+            number.with_context(|| format!("no {name} in smaps_rollup"))
+        };
+        Ok(Held {
+            resident: of("Rss")?,
+            proportional: of("Pss")?,
+            private_dirty: of("Private_Dirty")?,
+        })
+    }
+
+    /// What has come since.
+    pub fn since(self, before: Held) -> Held {
+        Held {
+            resident: self.resident - before.resident,
+            proportional: self.proportional - before.proportional,
+            private_dirty: self.private_dirty - before.private_dirty,
+        }
+    }
+}
+
+/// The row of what a tool adds to the process in which it probes: its share, and of that what is private and written.
+pub fn added(name: &str, all: &[Held]) -> Option<Row> {
+    let of = |field: fn(&Held) -> f64| Measured::of(&all.iter().map(field).collect::<Vec<_>>());
+    let row = Row::new(name, "KiB", of(|held| held.proportional)?);
+    let private = of(|held| held.private_dirty)?.median;
+    Some(row.note(format!("Pss; private and dirty: {private:.0} KiB")))
+}
+
+fn resident_kib(pid: u32) -> Result<f64> {
+    Ok(Held::by(pid)?.resident)
 }
 
 /// The rows about memory: one thread, one probe; what is left after the detach.
@@ -39,4 +85,40 @@ pub fn measure() -> Result<Vec<Row>> {
         row("memory added by the first probe", &added)?.reach(1024.0),
         row("memory left after the detach", &left)?,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smaps_rollup_is_read_by_whole_names() {
+        let text = "55d0-7fff ---p 00000000 00:00 0    [rollup]\nRss:    4000 kB\nPss:    1500 kB\nPss_Dirty:  9 kB\n\
+                    Shared_Dirty:   1 kB\nPrivate_Dirty:   700 kB\n";
+        let held = Held::parse(text).expect("all three");
+        let expected = Held {
+            resident: 4000.0,
+            proportional: 1500.0,
+            private_dirty: 700.0,
+        };
+        assert_eq!(held, expected);
+        assert_eq!(held.since(held), Held::default());
+        let error = Held::parse("Rss: 1 kB\n").expect_err("no Pss").to_string();
+        assert!(error.contains("Pss"), "{error}");
+    }
+
+    /// Pages of our own that are written are seen as what they are.
+    #[test]
+    fn memory_that_is_written_is_private_and_dirty() {
+        const BYTES: usize = 8 << 20;
+        let before = Held::by(std::process::id()).expect("this process");
+        let written = vec![1_u8; BYTES];
+        let added = Held::by(std::process::id()).expect("this process").since(before);
+        assert!(std::hint::black_box(&written)[BYTES - 1] == 1);
+        let (most, least) = ((BYTES >> 10) as f64 * 1.5, (BYTES >> 10) as f64 * 0.9);
+        assert!((least..most).contains(&added.private_dirty), "{added:?}");
+        let row = super::added("a tool", &[added; 3]).expect("a row");
+        assert!(row.note.contains("private and dirty"), "{row:?}");
+        assert!(super::added("a tool", &[]).is_none());
+    }
 }

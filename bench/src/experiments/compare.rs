@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use crate::interrupt;
 use crate::kernel::{self, Kind};
 use crate::looping::Looping;
+use crate::memory::Held;
 use crate::programs;
 use crate::report::Row;
 use crate::statistics;
@@ -27,7 +28,17 @@ pub struct Subject {
 impl Subject {
     /// `program` with `argument`, which says what it calls in its loop: `function`.
     pub fn new(program: &'static str, argument: usize, function: &'static str) -> Result<Subject> {
-        let start = Box::new(move || Looping::start_program(program, 1, argument));
+        Subject::on_threads(program, 1, argument, function)
+    }
+
+    /// The same on so many threads at once.
+    pub fn on_threads(
+        program: &'static str,
+        threads: usize,
+        argument: usize,
+        function: &'static str,
+    ) -> Result<Subject> {
+        let start = Box::new(move || Looping::start_program(program, threads, argument));
         let path = programs::compile(program)?;
         Ok(Subject {
             running: start()?,
@@ -122,8 +133,8 @@ pub struct Once {
     pub overhead: f64,
     /// What the tracer said that it lost.
     pub lost: u64,
-    /// What the process holds more in memory than before, in KiB.
-    pub resident_kib: f64,
+    /// What the process holds more in memory than before.
+    pub held: Held,
 }
 
 /// All methods in turn, `rounds` times, those whose figures are doubtful a little more often; the samples of each.
@@ -162,10 +173,10 @@ pub fn compare(
 
 fn once(subject: &Subject, method: &Method) -> Result<Vec<Once>> {
     let before = subject.cost()?;
-    let resident_before = crate::memory::resident_kib(subject.pid())?;
+    let held_before = Held::by(subject.pid())?;
     let attached = (method.attach)(subject)?;
     let with = subject.cost()?;
-    let resident = crate::memory::resident_kib(subject.pid())?;
+    let held = Held::by(subject.pid())?.since(held_before);
     let lost = attached.end()?;
     let after = subject.cost()?;
     let overheads = statistics::paired_samples(&before, &with, &after);
@@ -176,7 +187,7 @@ fn once(subject: &Subject, method: &Method) -> Result<Vec<Once>> {
             overhead,
             // Of all of them together.
             lost: if index == 0 { lost } else { 0 },
-            resident_kib: resident - resident_before,
+            held,
         })
         .collect())
 }

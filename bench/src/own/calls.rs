@@ -2,8 +2,9 @@
 
 use std::ffi::{c_char, c_double, c_int, c_long, c_uint, c_void};
 use std::ptr::{null, null_mut};
+use std::sync::Barrier;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nanoprobe::c::{JumperProbe, PreHandler, Probe, Registers, ReturnHandler, ReturnInstance, ReturnProbe};
 
 use crate::statistics::median;
@@ -282,6 +283,32 @@ pub fn cost(function: Function, with_hook: bool) -> Result<f64> {
     }
     let batches = (0..BATCHES).map(|_| batch(calls)).collect::<Result<Vec<f64>>>()?;
     Ok(median(&batches).unwrap_or(0.0))
+}
+
+/// What a call costs each of so many threads that call at the same time.
+///
+/// # Errors
+/// A call returned something else than it should.
+pub fn together(threads: usize) -> Result<Vec<f64>> {
+    let barrier = Barrier::new(threads);
+    std::thread::scope(|scope| {
+        let measure = |thread: usize| {
+            let barrier = &barrier;
+            scope.spawn(move || {
+                begin(thread);
+                barrier.wait();
+                let cost = cost(Function::Small, false);
+                // Nobody ends while others still measure what it is like together.
+                barrier.wait();
+                cost
+            })
+        };
+        let handles: Vec<_> = (0..threads).map(measure).collect();
+        let join = |handle: std::thread::ScopedJoinHandle<'_, Result<f64>>| {
+            handle.join().ok().context("a thread ended").and_then(|cost| cost)
+        };
+        handles.into_iter().map(join).collect()
+    })
 }
 
 /// Has [`Handler::Spin`] spend so many ticks of the time stamp counter, and tells how many ns that is without any probe:

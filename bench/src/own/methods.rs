@@ -187,8 +187,7 @@ pub fn run(methods: &[Method], rounds: usize, out: &mut dyn Write) -> Result<()>
                 Ok(overhead) => writeln!(out, "sample\t{}\t{overhead}", method.name)?,
                 Err(error) => {
                     *failed = true;
-                    let reason = format!("{error:#}").replace(['\n', '\t'], " ");
-                    writeln!(out, "failed\t{}\t{reason}", method.name)?;
+                    writeln!(out, "failed\t{}\t{}", method.name, super::one_line(&error))?;
                 }
             }
         }

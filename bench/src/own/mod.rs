@@ -11,6 +11,7 @@
 
 mod calls;
 mod functions;
+mod library;
 mod methods;
 mod scaling;
 
@@ -34,9 +35,37 @@ pub fn child(name: &str, rounds: usize, out: &mut dyn Write) -> Result<()> {
         "booster" => methods::run(&methods::booster(), rounds, out),
         "spin" => methods::run(&methods::spin(), rounds, out),
         "scaling" => scaling::run(rounds, out),
+        "library" => library::run(rounds, out),
         "functions" => functions::run(out),
         _ => bail!("no such experiment: {name}"),
     }
+}
+
+/// The rows of the experiment `library` for which there is something to reach.
+pub const EMPTY: &str = "empty pre-handler";
+/// The same with SIMD registers saved.
+pub const EMPTY_SIMD: &str = "empty pre-handler, SIMD safe";
+/// A return probe.
+pub const EXITS: &str = "return probe by the exits";
+/// The same in the other form.
+pub const ADDRESS: &str = "return probe by the return address";
+
+/// One thread, and one on every processor (two where there is but one).
+pub fn one_and_all() -> [usize; 2] {
+    [1, crate::processors().max(2)]
+}
+
+/// A row's name on so many threads.
+pub fn on_threads(name: &str, threads: usize) -> String {
+    match threads {
+        1 => format!("{name}: 1 thread"),
+        _ => format!("{name}: {threads} threads, each"),
+    }
+}
+
+/// An error as one cell of a line.
+fn one_line(error: &anyhow::Error) -> String {
+    format!("{error:#}").replace(['\n', '\t'], " ")
 }
 
 /// What a child printed of a row.

@@ -2,11 +2,10 @@
 //! without any.
 
 use std::io::Write;
-use std::sync::Barrier;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use super::calls::{Function, Handler, JUMP_ONLY, NO_SIMD, Registered, TRAP, begin, cost, locked};
+use super::calls::{Function, Handler, JUMP_ONLY, NO_SIMD, Registered, TRAP, locked, together};
 
 const METHODS: [(&str, Handler, u32); 4] = [
     ("probe by jump, no lock", Handler::NoOp, JUMP_ONLY | NO_SIMD),
@@ -47,24 +46,5 @@ pub fn run(rounds: usize, out: &mut dyn Write) -> Result<()> {
 }
 
 fn rate(threads: usize) -> Result<f64> {
-    let barrier = Barrier::new(threads);
-    let costs: Vec<Result<f64>> = std::thread::scope(|scope| {
-        let measure = |thread: usize| {
-            let barrier = &barrier;
-            scope.spawn(move || {
-                begin(thread);
-                barrier.wait();
-                let cost = cost(Function::Small, false);
-                // Nobody ends while others still measure what it is like together.
-                barrier.wait();
-                cost
-            })
-        };
-        let handles: Vec<_> = (0..threads).map(measure).collect();
-        let join = |handle: std::thread::ScopedJoinHandle<'_, Result<f64>>| {
-            handle.join().ok().context("a thread ended").and_then(|cost| cost)
-        };
-        handles.into_iter().map(join).collect()
-    });
-    costs.into_iter().map(|cost| Ok(1000.0 / cost?)).sum()
+    Ok(together(threads)?.into_iter().map(|cost| 1000.0 / cost).sum())
 }

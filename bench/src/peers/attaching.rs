@@ -133,14 +133,33 @@ fn perf() -> Result<Vec<Method>, Row> {
     ])
 }
 
+/// The command that attaches Frida to a process: to one function, or to `*`; in one of the ways of frida.py.
+pub fn frida_command(pid: u32, function: &str, way: &str) -> Command {
+    let mut command = python();
+    command.args(["-c", FRIDA, &pid.to_string(), function, way]);
+    command
+}
+
+/// Whether Frida's bindings are here.
+pub fn has_frida() -> bool {
+    let found = python().args(["-c", "import frida"]).output();
+    found.is_ok_and(|output| output.status.success())
+}
+
 /// The Python that has Frida's bindings: `NANOPROBE_PYTHON`, or `python3`.
 fn python() -> Command {
     Command::new(std::env::var_os("NANOPROBE_PYTHON").unwrap_or_else(|| "python3".into()))
 }
 
+/// Frida's ways that need no JavaScript at a hit: its own C listener.
+pub fn frida_in_c() -> Result<Vec<Method>, Row> {
+    let mut all = frida()?;
+    all.retain(|method| method.name.ends_with("Frida, C"));
+    Ok(all)
+}
+
 fn frida() -> Result<Vec<Method>, Row> {
-    let found = python().args(["-c", "import frida"]).output();
-    if !found.is_ok_and(|output| output.status.success()) {
+    if !has_frida() {
         return Err(absent("Frida", "pip install frida"));
     }
     const WAYS: [(&str, &str); 6] = [
@@ -153,8 +172,7 @@ fn frida() -> Result<Vec<Method>, Row> {
     ];
     let all = WAYS.iter().map(|(name, way)| {
         let method = method(name, move |subject| {
-            let mut command = python();
-            command.args(["-c", FRIDA, &subject.pid().to_string(), subject.function, way]);
+            let command = frida_command(subject.pid(), subject.function, way);
             let check: fn(&str) -> bool = |text| counted(text, "hits");
             Outside::start(command, "ready", Duration::from_millis(100), Ending::EndOfInput, check)
         });

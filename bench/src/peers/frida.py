@@ -1,11 +1,14 @@
-# Attaches Frida to a process and probes one function until its input ends: frida.py PID FUNCTION WAY
+# Attaches Frida to a process and probes one function, or (*) all that the program exports, until its input ends:
+# frida.py PID FUNCTION WAY
 import sys
 
 import frida
 
 SCRIPT = """
-const target = Process.mainModule.getSymbolByName
+const one = () => Process.mainModule.getSymbolByName
   ? Process.mainModule.findSymbolByName('FUNCTION') : Module.findExportByName(null, 'FUNCTION');
+const targets = 'FUNCTION' !== '*' ? [one()]
+  : Process.mainModule.enumerateExports().filter(exported => exported.type === 'function').map(exported => exported.address);
 const memory = Memory.alloc(16);
 const native = new CModule(`
 #include <gum/guminterceptor.h>
@@ -47,7 +50,17 @@ const ways = {
   'js-stack': () => ({ onEnter() {
     const key = Thread.backtrace(this.context, Backtracer.FUZZY).join(); seen.set(key, (seen.get(key) || 0) + 1); hits++; } }),
 };
-Interceptor.attach(target, ways['WAY']());
+const listener = ways['WAY']();
+let refused = 0;
+for (const target of targets) {
+  try {
+    Interceptor.attach(target, listener);
+  } catch (error) {
+    if (targets.length === 1)
+      throw error;
+    refused++;
+  }
+}
 Interceptor.flush();
 rpc.exports = { hits() { return hits + memory.readU64().toNumber(); } };
 """

@@ -1,8 +1,9 @@
 //! Other tools on the same function, in the same run. Those that are not here are named with what installs them; those that
 //! fail are shown as failed, with what they said.
 
-mod attaching;
+pub mod attaching;
 mod building;
+pub mod functions;
 mod outside;
 mod stopping;
 
@@ -10,8 +11,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use crate::experiments::compare::{Method, Once, Subject, compare, overheads};
+use crate::experiments::compare::{Method, Subject, compare, overheads};
 use crate::kernel::Kind;
+use crate::memory::{self, Held};
 use crate::report::{Row, Section};
 use crate::statistics::Measured;
 
@@ -49,9 +51,10 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
     let mut memory = Vec::new();
     for (method, result) in methods.iter().zip(results) {
         if let Ok(all) = &result
-            && let Some(measured) = resident(all).filter(|_| method.name.starts_with("count"))
+            && method.name.starts_with("count: ")
         {
-            memory.push(Row::new(&format!("memory added, {}", method.name), "KiB", measured));
+            let held: Vec<Held> = all.iter().map(|once| once.held).collect();
+            memory.extend(memory::added(&format!("memory added, {}", method.name), &held));
         }
         section.rows.push(overheads(method, result));
     }
@@ -90,10 +93,6 @@ fn ratios(rows: &mut Vec<Row>) {
             rows.push(Row::new(&name, "ratio", measured).reach((reach * 1000.0).round() / 1000.0));
         }
     }
-}
-
-fn resident(all: &[Once]) -> Option<Measured> {
-    Measured::of(&all.iter().map(|once| once.resident_kib).collect::<Vec<_>>())
 }
 
 /// Where a tool is, in `$PATH`.

@@ -20,6 +20,8 @@ pub enum Ending {
     Interrupt,
     /// Its input ends.
     EndOfInput,
+    /// Ctrl-C for the program that it holds, a child of ours: a debugger is told so.
+    Target(u32),
 }
 
 /// A tool that runs.
@@ -86,14 +88,29 @@ impl Outside {
 
     /// Ends it, and gives what it said.
     pub fn finish(mut self) -> Result<String> {
+        self.ask_to_end();
+        self.wait()
+    }
+
+    /// Asks it to end.
+    pub fn ask_to_end(&mut self) {
         match self.ending {
             Ending::Interrupt => {
                 // SAFETY: a signal to a child of ours that has not been waited for.
                 unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
             }
+            // SAFETY: a signal to a child of ours that has not been waited for.
+            Ending::Target(pid) => unsafe {
+                libc::kill(pid.cast_signed(), libc::SIGINT);
+            },
             Ending::EndOfInput => drop(self.child.stdin.take()),
         }
-        self.wait()
+    }
+
+    /// What it said last, once it has ended; `None`: it runs.
+    pub fn last_words(&mut self) -> Result<Option<String>> {
+        let status = self.child.try_wait()?;
+        Ok(status.map(|status| format!("{status}: {}", last_line(&self.said()))))
     }
 
     /// Waits until it ends by itself, and gives what it said.

@@ -26,6 +26,9 @@ pub struct Arguments {
     /// Only the experiments whose names contain this
     #[arg(long, value_name = "EXPERIMENT")]
     pub only: Option<String>,
+    /// The experiments that take minutes, too
+    #[arg(long)]
+    pub full: bool,
     /// Write everything as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -71,6 +74,7 @@ fn try_run(arguments: &Arguments) -> Result<(), anyhow::Error> {
     let options = Options {
         rounds: usize::from(arguments.rounds),
         only: arguments.only.clone(),
+        full: arguments.full,
         nanoprobe: std::env::current_exe().context("the path of this command")?,
         interrupted: interrupt::requested,
     };
@@ -121,6 +125,7 @@ mod tests {
         assert_eq!((arguments.rounds, arguments.only.as_deref()), (5, Some("gtod")));
         assert_eq!(arguments.out, Some(PathBuf::from("/tmp/x")));
         assert_eq!(parse(&words("bench")).expect("no flags").rounds, 1);
+        assert!(!arguments.full && parse(&words("bench --full")).expect("good flags").full);
         assert!(parse(&words("bench --rounds 0")).is_err());
         let help = parse(&words("bench --help")).expect_err("help").to_string();
         assert!(

@@ -82,6 +82,40 @@ fn the_report_is_written_as_page_data_and_text() {
     assert_eq!(file("report.txt"), text);
 }
 
+/// A tool that is not here is a row that says what installs it, beside the figures of what is.
+#[test]
+fn an_absent_tool_is_named_with_what_installs_it() {
+    let output = Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
+        .args(["bench", "--only", "library"])
+        .env("NANOPROBE_PYTHON", "/nonexistent/python3")
+        .output()
+        .expect("running nanoprobe");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}");
+    let line = |start: &str| {
+        let line = text.lines().find(|line| line.starts_with(start));
+        line.unwrap_or_else(|| panic!("{start} in {text}")).to_owned()
+    };
+    assert!(line("Frida").contains("not installed; `pip install frida` installs it"));
+    for row in [
+        "hand-made floor: ",
+        "empty pre-handler: ",
+        "return probe by the exits: ",
+        "jumper probe: ",
+    ] {
+        for threads in ["1 thread ", "2 threads, each "] {
+            let row = format!("{row}{threads}");
+            if threads.starts_with('1') || processors() <= 2 {
+                assert!(line(&row).contains("ns/call"), "{}", line(&row));
+            }
+        }
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Programs that run from a folder.
 fn running_in(folder: &Path) -> Vec<String> {
     let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
