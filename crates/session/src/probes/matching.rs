@@ -1,0 +1,260 @@
+//! What a description of the target's provider matches in modules. Pure.
+
+use std::sync::Arc;
+
+use nanoprobe_lang::glob;
+use nanoprobe_lang::program::ProbeDescription;
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_symbols::{FunctionKind, ImageAddress, Module, ModuleKind};
+
+use super::{Labels, Place, ProbeIndex, ProbeList, Spot, matching_name};
+use crate::code::{Instructions, extent_around, extent_of};
+use crate::names::{NO_FUNCTION, Name, Reason};
+use crate::statics::{Statics, provider_of};
+
+/// A module to match against.
+pub struct Candidate<'a> {
+    /// Its index in the order of loading.
+    pub index: usize,
+    /// The module.
+    pub module: &'a Module,
+}
+
+/// What a description matches in some modules.
+#[derive(Debug, Default)]
+pub struct Matched {
+    /// Probes.
+    pub found: Vec<ProbeIndex>,
+    /// Functions whose code is not known before the target has chosen it.
+    pub later: Vec<Later>,
+    /// The first function that is meant, but has no such probe, and why. It counts when nothing at all is matched.
+    pub error: Option<(Arc<str>, Reason)>,
+}
+
+/// An IFUNC of which instructions are to be probed.
+#[derive(Clone, Debug)]
+pub struct Later {
+    /// Index of its module.
+    pub module: usize,
+    /// Index of the function.
+    pub function: usize,
+    /// What its probes have in common.
+    pub(super) labels: Labels,
+    /// Which instructions.
+    pub(super) name: Name,
+}
+
+impl ProbeList {
+    /// Finds what a description of the target's provider matches in some modules.
+    pub fn match_target<'a>(
+        &mut self,
+        description: &ProbeDescription,
+        modules: impl Iterator<Item = Candidate<'a>>,
+    ) -> Matched {
+        let mut matched = Matched::default();
+        let name = Name::parse(&description.name);
+        let provider: Arc<str> = description.provider.as_str().into();
+        for candidate in modules {
+            let answers = |name: &String| glob::matches(&description.module, name);
+            if !description.module.is_empty() && !candidate.module.names().iter().any(answers) {
+                continue;
+            }
+            let mut labels = Labels {
+                provider: provider.clone(),
+                module: candidate.module.name().into(),
+                function: NO_FUNCTION.into(),
+            };
+            if description.function == NO_FUNCTION {
+                self.match_address(description, &name, &candidate, &labels, &mut matched);
+                continue;
+            }
+            for (function, symbol) in candidate.module.functions().iter().enumerate() {
+                let Some(function_name) = matching_name(symbol, &description.function) else {
+                    continue;
+                };
+                labels.function = (&*function_name).into();
+                self.match_function(&name, &candidate, function, &labels, &mut matched);
+            }
+        }
+        matched
+    }
+
+    /// The probes on a function whose name matches.
+    fn match_function(
+        &mut self,
+        name: &Name,
+        candidate: &Candidate<'_>,
+        function: usize,
+        labels: &Labels,
+        matched: &mut Matched,
+    ) {
+        let mut add = |spot| {
+            let module = candidate.index;
+            let place = Place::Function { module, function, spot };
+            matched.found.push(self.add_target(labels, place));
+        };
+        match name {
+            Name::Entry => return add(Spot::Entry),
+            Name::Return => return add(Spot::Exits),
+            Name::Invalid => {
+                matched.refuse(labels, Reason::Invalid);
+                return;
+            }
+            Name::Glob(pattern) => {
+                for (word, spot) in [("entry", Spot::Entry), ("return", Spot::Exits)] {
+                    if glob::matches(pattern, word) {
+                        add(spot);
+                    }
+                }
+            }
+            Name::Offset(_) => {}
+        }
+        let is_choice = candidate
+            .module
+            .functions()
+            .get(function)
+            .is_some_and(|function| function.kind != FunctionKind::Code);
+        if is_choice {
+            matched.later.push(Later {
+                module: candidate.index,
+                function,
+                labels: labels.clone(),
+                name: name.clone(),
+            });
+            return;
+        }
+        let extent = extent_of(candidate.module, function).unwrap_or_default();
+        let code = Instructions::of(candidate.module, &extent);
+        self.match_offsets(name, (candidate.index, function), labels, &code, matched);
+    }
+
+    /// The probes on instructions of an IFUNC, whose code is known now.
+    pub fn match_later(&mut self, later: &Later, code: &Instructions) -> Matched {
+        let mut matched = Matched::default();
+        self.match_offsets(
+            &later.name,
+            (later.module, later.function),
+            &later.labels,
+            code,
+            &mut matched,
+        );
+        matched
+    }
+
+    fn match_offsets(
+        &mut self,
+        name: &Name,
+        (module, function): (usize, usize),
+        labels: &Labels,
+        code: &Instructions,
+        matched: &mut Matched,
+    ) {
+        let mut add = |offset| {
+            let spot = Spot::Offset(offset);
+            let place = Place::Function { module, function, spot };
+            matched.found.push(self.add_target(labels, place));
+        };
+        match name {
+            Name::Offset(offset) => match code.check(*offset) {
+                Ok(()) => add(*offset),
+                Err(reason) => {
+                    matched.refuse(labels, Reason::Offset(reason));
+                }
+            },
+            Name::Glob(pattern) => {
+                let every = pattern.is_empty() || pattern == "*";
+                let offsets = code
+                    .offsets()
+                    .filter(|offset| every || glob::matches(pattern, &format!("{offset:x}")));
+                offsets.for_each(add);
+            }
+            Name::Entry | Name::Return | Name::Invalid => {}
+        }
+    }
+
+    /// The probe on an address, see [`crate::names`].
+    fn match_address(
+        &mut self,
+        description: &ProbeDescription,
+        name: &Name,
+        candidate: &Candidate<'_>,
+        labels: &Labels,
+        matched: &mut Matched,
+    ) {
+        let Name::Offset(number) = *name else {
+            matched.refuse(labels, Reason::NoAddress);
+            return;
+        };
+        let module = candidate.module;
+        let named = glob::is_literal(&description.module) || module.kind() == ModuleKind::Executable;
+        let holds = |address: &ImageAddress| module.image_range().contains(*address);
+        let in_image = Some(ImageAddress(number)).filter(|address| named && holds(address));
+        let in_process = || Some(module.bias().to_image(TargetAddress(number))).filter(holds);
+        let Some(address) = in_image.or_else(in_process) else {
+            if glob::is_literal(&description.module) {
+                matched.refuse(labels, Reason::NoFunction);
+            }
+            return;
+        };
+        let checked = match extent_around(module, address) {
+            None => Err(Reason::NoFunction),
+            Some((extent, _)) => {
+                let start = module.bias().to_image(TargetAddress(extent.start)).0;
+                Instructions::of(module, &extent)
+                    .check(address.0.wrapping_sub(start))
+                    .map_err(|reason| Reason::Address(start, reason))
+            }
+        };
+        match checked {
+            Ok(()) => {
+                let module = candidate.index;
+                matched
+                    .found
+                    .push(self.add_target(labels, Place::Address { module, address }));
+            }
+            Err(reason) => {
+                matched.refuse(labels, reason);
+            }
+        }
+    }
+
+    /// Finds the static probes of the target that a description matches, in modules from index `first` on.
+    pub fn match_static(
+        &mut self,
+        description: &ProbeDescription,
+        statics: &Statics,
+        modules: &[Module],
+        first: usize,
+        pid: i32,
+    ) -> Vec<ProbeIndex> {
+        let mut found = Vec::new();
+        for (number, known) in statics.matching(description, modules, first, pid) {
+            let Some(module) = modules.get(known.module) else {
+                continue;
+            };
+            let labels = Labels {
+                provider: provider_of(&known.provider, pid).into(),
+                module: module.name().into(),
+                function: known.function.clone(),
+            };
+            let place = Place::Static {
+                module: known.module,
+                number,
+            };
+            found.push(self.add_named(&labels, place, known.name.clone()));
+        }
+        found
+    }
+}
+
+impl Matched {
+    fn refuse(&mut self, labels: &Labels, reason: Reason) {
+        self.error.get_or_insert_with(|| (labels.function.clone(), reason));
+    }
+}
+
+impl std::fmt::Display for Later {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{}`{}", self.labels.module, self.labels.function)
+    }
+}
