@@ -75,6 +75,18 @@ pub enum Encoding {
     Utf8,
 }
 
+/// Whether names of C++ and Rust are shown as their sources have them. Descriptions match them either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Demangle {
+    /// In stacks and wherever an address is printed; a probe's function is shown as its description matched it.
+    #[default]
+    Auto,
+    /// Also the functions of probes.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
 /// How return probes see that a function returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReturnForm {
@@ -156,6 +168,8 @@ pub struct Options {
     pub stop: StopPolicy,
     /// How return probes see that a function returns.
     pub return_form: ReturnForm,
+    /// Whether names are shown as the sources have them.
+    pub demangle: Demangle,
     /// Calls of one thread whose return addresses may be replaced at the same time.
     pub active_calls: u32,
     /// The form of the tactic `trap` that is forced, by name; `patch` knows the names.
@@ -201,6 +215,7 @@ impl Default for Options {
             tactic: None,
             stop: StopPolicy::Auto,
             return_form: ReturnForm::Auto,
+            demangle: Demangle::Auto,
             active_calls: 4096,
             trap: None,
             max_cost: None,

@@ -2,6 +2,14 @@
 //!
 //! Fields are filled from the right: `read:entry` is a function and a name, `BEGIN` a name. What is left out matches
 //! everything, and so do globs where they match.
+//!
+//! Names of C++ and Rust have `::` in them, which is two separators. Where all four fields are written there is one way to
+//! read that: provider and module are in front of the first two colons, the name is behind the last, and the function is
+//! what remains, in which every colon must be one of a pair:
+//!
+//! ```text
+//!   pid7 : a.out : ns::Box::area : entry       pid7 :: ns::area : entry       pid7 : a.out : ns::f :
+//! ```
 
 use crate::diagnostic::Diagnostic;
 use crate::program::ProbeDescription;
@@ -10,33 +18,47 @@ use crate::source::Span;
 /// A description from its text, macro arguments already replaced.
 ///
 /// # Errors
-/// `D_PDESC_INVAL`: more than four fields.
+/// `D_PDESC_INVAL`: more than four fields, and not for `::` in the function.
 pub fn parse(text: &str, span: Span) -> Result<ProbeDescription, Diagnostic> {
     let fields: Vec<&str> = text.split(':').collect();
     let field = |from_right: usize| -> String {
-        fields
-            .len()
-            .checked_sub(from_right)
-            .and_then(|index| fields.get(index))
-            .copied()
-            .unwrap_or("")
-            .to_owned()
+        let index = fields.len().checked_sub(from_right);
+        let field = index.and_then(|index| fields.get(index));
+        field.copied().unwrap_or("").to_owned()
     };
-    if fields.len() > 4 {
-        return Err(Diagnostic::new(
-            "D_PDESC_INVAL",
+    if fields.len() <= 4 {
+        return Ok(ProbeDescription {
+            provider: field(4),
+            module: field(3),
+            function: field(2),
+            name: field(1),
             span,
-            format!("the probe description {text} has {} fields", fields.len()),
-        )
-        .with_help("provider:module:function:name; a name with `::` in it is matched with a glob, such as *vector*"));
+        });
     }
+    let scoped = || {
+        let (provider, rest) = text.split_once(':')?;
+        let (module, rest) = rest.split_once(':')?;
+        let (function, name) = rest.rsplit_once(':')?;
+        is_scoped(function).then_some([provider, module, function, name])
+    };
+    let Some([provider, module, function, name]) = scoped() else {
+        let message = format!("the probe description {text} has {} fields", fields.len());
+        return Err(Diagnostic::new("D_PDESC_INVAL", span, message)
+            .with_help("provider:module:function:name; only a function may have `::` in it, as in pid1::ns::f:entry"));
+    };
     Ok(ProbeDescription {
-        provider: field(4),
-        module: field(3),
-        function: field(2),
-        name: field(1),
+        provider: provider.to_owned(),
+        module: module.to_owned(),
+        function: function.to_owned(),
+        name: name.to_owned(),
         span,
     })
+}
+
+/// Whether a text is names with `::` between them.
+fn is_scoped(function: &str) -> bool {
+    let is_name = |part: &str| !part.is_empty() && !part.contains(':');
+    function.contains("::") && function.split("::").all(is_name)
 }
 
 impl std::fmt::Display for ProbeDescription {
@@ -64,10 +86,26 @@ mod tests {
     }
 
     #[test]
+    fn a_function_may_have_scopes_where_all_fields_are_written() {
+        assert_eq!(fields("pid1:a.out:ns::f:entry"), ["pid1", "a.out", "ns::f", "entry"]);
+        assert_eq!(fields("pid1:a.out:ns::Box*::f:"), ["pid1", "a.out", "ns::Box*::f", ""]);
+        assert_eq!(fields("pid1::a::b::c:entry"), ["pid1", "", "a::b::c", "entry"]);
+        assert_eq!(fields(":lib:a::b:"), ["", "lib", "a::b", ""]);
+        // As ever, and as DTrace reads it.
+        assert_eq!(fields("std::f:entry"), ["std", "", "f", "entry"]);
+    }
+
+    #[test]
     fn a_fifth_field_is_refused() {
-        assert_eq!(
-            parse("a:b:std::f:entry", Span::default()).unwrap_err().tag,
-            "D_PDESC_INVAL"
-        );
+        for text in [
+            "a:b:c:d:entry",
+            "a:b:c:d::entry",
+            "a:b::f:entry",
+            "a:b:c:::f:entry",
+            "a:::::b",
+            "a:b:c::d:e:f",
+        ] {
+            assert_eq!(parse(text, Span::default()).unwrap_err().tag, "D_PDESC_INVAL", "{text}");
+        }
     }
 }

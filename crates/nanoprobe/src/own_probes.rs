@@ -5,6 +5,7 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use nanoprobe_arena::registry::{Listed, NAME, read};
+use nanoprobe_lang::options::Demangle;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_session::modules::Modules;
 use nanoprobe_target::{Map, MappingKind, Process};
@@ -45,7 +46,7 @@ pub fn print(pid: i32, out: &mut dyn Write) -> Result<u8, anyhow::Error> {
             tactic(row.tactic()),
             counts.0,
             counts.1,
-            modules.symbolize(TargetAddress(row.address)),
+            modules.symbolize(TargetAddress(row.address), Demangle::Auto),
             if row.is_enabled() { "" } else { " [DISABLED]" }
         )?;
     }

@@ -7,6 +7,7 @@
 //! | `session` | the whole: open, begin, step, end |
 //! | `modules`, `names`, `code`, `image`, `probes` | what is mapped; what the descriptions match in it |
 //! | `statics`, `semaphores` | static probes, their operands; telling the program that somebody looks |
+//! | `debug`, `types`, `inlined` | what debug information says: types, lines, inlined copies |
 //! | `enable` | clauses at probes, their handlers |
 //! | `layout`, `space` | what lies where in the arena, and how much of it there is |
 //! | `placement`, `returns` | which bytes go where, and how returns are seen: pure |
@@ -23,10 +24,12 @@ mod clock;
 pub mod code;
 mod consume;
 mod coverage;
+mod debug;
 mod detach;
 mod enable;
 mod error;
 mod image;
+mod inlined;
 mod layout;
 pub mod modules;
 mod names;

@@ -6,8 +6,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nanoprobe_lang::options::Demangle;
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_symbols::{Bias, FileOffset, Module, ModuleKind, files};
+use nanoprobe_symbols::{Bias, FileOffset, Module, ModuleKind, files, readable};
 use nanoprobe_target::{Image, Map, MappingKind, Memory, ProcessId};
 
 /// The modules of one process, in the order in which they were found.
@@ -119,12 +120,17 @@ impl Modules {
     }
 
     /// `` module`function+0x12 ``, or `` module`0x1234 ``, or the bare address.
-    pub fn symbolize(&self, address: TargetAddress) -> String {
+    pub fn symbolize(&self, address: TargetAddress, demangle: Demangle) -> String {
         let Some((_, module)) = self.find(address) else {
             return address.to_string();
         };
         let image = module.bias().to_image(address);
-        match module.resolve(image) {
+        let shown = |name| match demangle {
+            Demangle::Auto | Demangle::Always => readable(name),
+            Demangle::Never => name.into(),
+        };
+        let resolved = module.resolve(image).map(|(name, offset)| (shown(name), offset));
+        match resolved {
             Some((name, 0)) => format!("{}`{name}", module.name()),
             Some((name, offset)) => format!("{}`{name}+{offset:#x}", module.name()),
             None => format!("{}`{image}", module.name()),

@@ -14,6 +14,7 @@
 //! The tags are those of libdtrace (dt_pid.c) for the same mistakes. Manual: "pid Provider", Function Offset Probes.
 
 use nanoprobe_lang::glob;
+use nanoprobe_types::NoLine;
 
 use crate::code::NoInstruction;
 
@@ -65,7 +66,7 @@ pub struct NameError {
 }
 
 /// What is wrong with a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Not a name of a probe.
     Invalid,
@@ -77,14 +78,17 @@ pub enum Reason {
     Offset(NoInstruction),
     /// Likewise, of an address: what offsets count from, in the image.
     Address(u64, NoInstruction),
+    /// The line has no code.
+    Line(NoLine),
 }
 
 impl NameError {
     /// The tag, which does not change between versions.
     pub fn tag(&self) -> &'static str {
-        match self.reason {
+        match &self.reason {
             Reason::Invalid | Reason::NoAddress => "D_PROC_NAME",
-            Reason::NoFunction => "D_PROC_OFF",
+            Reason::NoFunction | Reason::Line(NoLine::NoCode { .. }) => "D_PROC_OFF",
+            Reason::Line(_) => "D_PROC_LINE",
             Reason::Offset(found) | Reason::Address(_, found) => match found {
                 NoInstruction::Outside { .. } => "D_PROC_OFF",
                 NoInstruction::Inside { .. } | NoInstruction::Undecodable { .. } => "D_PROC_ALIGN",
@@ -98,12 +102,13 @@ impl std::error::Error for NameError {}
 impl std::fmt::Display for NameError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "[{}] {}: ", self.tag(), self.description)?;
-        let (base, found) = match self.reason {
+        let (base, found) = match &self.reason {
             Reason::Invalid => return write!(f, "the name is neither entry nor return nor an offset in hexadecimal"),
             Reason::NoAddress => return write!(f, "behind the function - stands one address, in hexadecimal"),
             Reason::NoFunction => return write!(f, "no function is known there, so neither are its instructions"),
-            Reason::Offset(found) => (0, found),
-            Reason::Address(base, found) => (base, found),
+            Reason::Offset(found) => (0, *found),
+            Reason::Address(base, found) => (*base, *found),
+            Reason::Line(found) => return line(f, found),
         };
         let shown = |offset: u64| offset.wrapping_add(base);
         match found {
@@ -122,6 +127,27 @@ impl std::fmt::Display for NameError {
                     "at or behind bytes that are no known instruction, at {:x}",
                     shown(at)
                 )
+            }
+        }
+    }
+}
+
+fn line(f: &mut std::fmt::Formatter<'_>, found: &NoLine) -> std::fmt::Result {
+    match found {
+        NoLine::Problem(problem) => {
+            write!(f, "{problem}")?;
+            problem.help().map_or(Ok(()), |help| write!(f, " ({help})"))
+        }
+        NoLine::NoFile => write!(
+            f,
+            "no code was compiled from such a file, by the debug information that there is"
+        ),
+        NoLine::NoCode { before, after } => {
+            write!(f, "no code begins on this line")?;
+            match (before, after) {
+                (Some(before), Some(after)) => write!(f, "; the nearest lines with code are {before} and {after}"),
+                (Some(one), None) | (None, Some(one)) => write!(f, "; the nearest line with code is {one}"),
+                (None, None) => Ok(()),
             }
         }
     }

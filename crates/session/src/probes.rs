@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use nanoprobe_lang::options::Interval;
+use nanoprobe_lang::options::{Demangle, Interval};
 use nanoprobe_symbols::ImageAddress;
 
 mod description;
@@ -21,7 +21,9 @@ mod matching;
 mod tests;
 mod tracer;
 
-pub use description::{DescriptionError, describe, is_target_provider, matching_name, named_process};
+pub use description::{
+    DescriptionError, Line, answers_to, describe, is_target_provider, matching_name, means_inlined, named_process,
+};
 pub use matching::{Candidate, Later, Matched};
 
 /// Index into [`ProbeList::probes`].
@@ -80,7 +82,7 @@ pub enum Place {
         /// Which of its instructions.
         spot: Spot,
     },
-    /// In the target, where its source put a probe.
+    /// In the target, at the sites of a static probe, of a line or of the inlined copies of a function.
     Static {
         /// Index of the module in the order of loading.
         module: usize,
@@ -121,19 +123,21 @@ pub struct ProbeList {
     targets: HashMap<Place, ProbeIndex>,
     others: HashMap<String, ProbeIndex>,
     next_id: u32,
+    demangle: Demangle,
 }
 
 /// The first id that a probe of the target can have: 1, 2, 3 are BEGIN, END and ERROR.
 const FIRST_FREE_ID: u32 = 4;
 
 impl ProbeList {
-    /// An empty list.
-    pub fn new() -> ProbeList {
+    /// An empty list, whose probes' functions are shown this way.
+    pub fn new(demangle: Demangle) -> ProbeList {
         ProbeList {
             probes: Vec::new(),
             targets: HashMap::new(),
             others: HashMap::new(),
             next_id: FIRST_FREE_ID,
+            demangle,
         }
     }
 
@@ -194,12 +198,6 @@ impl ProbeList {
         let id = self.next_id;
         self.next_id = id.saturating_add(1);
         id
-    }
-}
-
-impl Default for ProbeList {
-    fn default() -> ProbeList {
-        ProbeList::new()
     }
 }
 

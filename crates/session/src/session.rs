@@ -17,6 +17,7 @@ mod returns;
 mod running;
 mod sandbox;
 mod sites;
+mod sources;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
@@ -35,7 +36,7 @@ use nanoprobe_lang::layout::{Limits, RECORD_HEADER_BYTES, RecordLayout, Storage,
 use nanoprobe_lang::options::{BufferPolicy, IntervalKind, Options};
 use nanoprobe_lang::program::{ProbeDescription, SymbolKind};
 use nanoprobe_patch::{Fire, Tactic, TargetAddress, ThreadKey};
-use nanoprobe_symbols::{FunctionKind, Libc, Linking, Module, ModuleKind};
+use nanoprobe_symbols::{FunctionKind, ImageAddress, Libc, Linking, Module, ModuleKind};
 use nanoprobe_target::{Exit, Pauses, Process, Sandbox, Seccomp, StopError, Stopped};
 
 use self::attaching::{open_process, release_one};
@@ -45,6 +46,7 @@ use crate::attachment::{Attachment, Parameters};
 use crate::clock::{self, Clock};
 use crate::code::{Instructions, Neighbours};
 use crate::consume::{self, Consumer, Losses};
+use crate::debug::DebugFiles;
 use crate::detach::{self, Detached};
 use crate::enable::{Context, Enabling, Enablings};
 use crate::error::SessionError;
@@ -53,7 +55,8 @@ use crate::modules::Modules;
 use crate::names::NameError;
 use crate::placement::{Choices, Fired, Hook, Patch, Placement, Planner, Refused, RefusedBecause, extent_of_choice};
 use crate::probes::{
-    Candidate, Later, Matched, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, named_process,
+    Candidate, Later, Matched, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, matching_name,
+    named_process,
 };
 use crate::pulse::Pulse;
 use crate::statics::{Statics, may_be_static, provider_of};
@@ -129,6 +132,7 @@ pub struct Session {
     layouts: Vec<RecordLayout>,
     probes: ProbeList,
     statics: Statics,
+    debug: DebugFiles,
     enablings: Enablings,
     handlers: HashMap<(usize, ProbeKind), TargetAddress>,
     /// How many probes each description (clause, number) matched.
@@ -247,13 +251,14 @@ impl Session {
             },
             program,
             filled: false,
+            probes: ProbeList::new(options.demangle),
             options,
             limits,
             storage,
             layout,
             layouts,
-            probes: ProbeList::new(),
             statics: Statics::default(),
+            debug: DebugFiles::default(),
             enablings: Enablings::new(slot_bytes)?,
             handlers: HashMap::new(),
             matched: HashMap::new(),
@@ -361,7 +366,7 @@ impl Session {
 
     /// The name of an address of the target.
     pub fn symbolize(&self, address: u64) -> String {
-        self.modules.symbolize(TargetAddress(address))
+        self.modules.symbolize(TargetAddress(address), self.options.demangle)
     }
 
     /// The start of the function or module around an address of the target; the address itself where none is known.

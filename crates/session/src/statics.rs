@@ -14,15 +14,17 @@
 mod operand;
 
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use nanoprobe_codegen::{ProbeKind, StaticArguments};
 use nanoprobe_lang::glob;
+use nanoprobe_lang::options::Demangle;
 use nanoprobe_lang::program::ProbeDescription;
 use nanoprobe_symbols::{ImageAddress, Module};
 
 use crate::names::NO_FUNCTION;
+use crate::probes::answers_to;
 
 /// Symbols in the operands of one module that are looked up: any more are not found.
 const SYMBOLS_MAX: usize = 10_000;
@@ -38,10 +40,11 @@ pub struct Statics {
     modules: usize,
 }
 
-/// Module, provider, function, and name as the note has it: what makes one probe of several notes.
+/// Module, provider, function, and name as the note has it: what makes one probe of several notes. Without a provider: what
+/// debug information says.
 type Key = (usize, Arc<str>, Arc<str>, Arc<str>);
 
-/// One static probe.
+/// One static probe, or what is like one: several sites, each with its own operands.
 #[derive(Clone, Debug)]
 pub struct StaticProbe {
     /// Index of the module in the order of loading.
@@ -56,6 +59,8 @@ pub struct StaticProbe {
     spelled: Arc<str>,
     /// Where it fires.
     pub sites: Vec<StaticSite>,
+    /// A note says so; else debug information does, of a line or of a function's inlined copies.
+    is_noted: bool,
 }
 
 /// One place at which a static probe fires.
@@ -105,9 +110,10 @@ impl Statics {
                     || known
                         .is_some_and(|module| module.module_matches(|name| glob::matches(&description.module, name)))
             };
-            probe.module >= first
+            probe.is_noted
+                && probe.module >= first
                 && answers(&description.provider, &provider_of(&probe.provider, pid))
-                && answers(&description.function, &probe.function)
+                && answers_to(&probe.function, &description.function, Demangle::Auto).is_some()
                 && (answers(&description.name, &probe.name) || answers(&description.name, &probe.spelled))
                 && match last {
                     Some((module, matched)) if module == probe.module => matched,
@@ -122,7 +128,8 @@ impl Statics {
 
     /// The names of all providers, without the process's number.
     pub fn providers(&self) -> BTreeSet<&str> {
-        self.probes.iter().map(|probe| &*probe.provider).collect()
+        let noted = self.probes.iter().filter(|probe| probe.is_noted);
+        noted.map(|probe| &*probe.provider).collect()
     }
 
     fn read_module(&mut self, index: usize, module: &Module) {
@@ -164,6 +171,7 @@ impl Statics {
                     name: note.name.replace("__", "-").into(),
                     spelled,
                     sites: Vec::new(),
+                    is_noted: true,
                 });
                 self.probes.len() - 1
             });
@@ -179,6 +187,45 @@ impl Statics {
                 probe.sites.push(site);
             }
         }
+    }
+
+    /// Adds what debug information says: a probe of a module's, with a name that is shown, and its sites with what their
+    /// handlers have for arguments: `None`, what an instruction has. Its number; that of before when it is known already.
+    pub fn add(
+        &mut self,
+        module: usize,
+        function: &str,
+        name: &str,
+        sites: impl IntoIterator<Item = (ImageAddress, Option<StaticArguments>)>,
+    ) -> usize {
+        let (function, name): (Arc<str>, Arc<str>) = (function.into(), name.into());
+        let key = (module, Arc::default(), function.clone(), name.clone());
+        if let Some(known) = self.numbers.get(&key) {
+            return *known;
+        }
+        let mut known: Vec<StaticSite> = Vec::new();
+        let mut seen = HashSet::new();
+        for (address, arguments) in sites {
+            if seen.insert(address) {
+                known.push(StaticSite {
+                    address,
+                    kind: arguments.map_or(ProbeKind::Offset, |arguments| self.kind(arguments)),
+                    semaphore: None,
+                });
+            }
+        }
+        let number = self.probes.len();
+        self.numbers.insert(key, number);
+        self.probes.push(StaticProbe {
+            module,
+            provider: Arc::default(),
+            function,
+            name: name.clone(),
+            spelled: name,
+            sites: known,
+            is_noted: false,
+        });
+        number
     }
 
     fn kind(&mut self, arguments: StaticArguments) -> ProbeKind {

@@ -7,36 +7,33 @@
 //! A name may say its module, as in `` a.out`request ``; one that does not is looked for in the program first, then in its
 //! libraries in the order in which they were mapped.
 
-use std::cell::{OnceCell, RefCell};
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
-use std::sync::Arc;
+use std::path::Path;
 
 use nanoprobe_lang::glob;
+use nanoprobe_lang::options::Demangle;
 use nanoprobe_lang::program::{ProbeDescription, Type};
 use nanoprobe_lang::target::{Argument, ArgumentPlace, Target, Unknown, Variable};
 use nanoprobe_symbols::{Function, FunctionKind, Module, ModuleKind, SymbolKind, files};
 use nanoprobe_target::Process;
-use nanoprobe_types::{DebugInfo, Kind, Problem, at_entry, at_return};
+use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry, at_return};
 
+use crate::debug::DebugFiles;
 use crate::modules::Modules;
-use crate::probes::{is_target_provider, matching_name, named_process};
+use crate::probes::{Line, answers_to, is_target_provider, matching_name, means_inlined, named_process};
 use crate::session::Choice;
 
 /// The most functions whose parameters are compared for one clause.
 const FUNCTIONS_MAX: usize = 4096;
-
-/// The debug information that was read, by the path of the module's file.
-type Known = HashMap<PathBuf, Result<Arc<DebugInfo>, Problem>>;
 
 /// The program of a session, for the compiler. It must live as long as what was compiled with it: its types read on.
 pub struct TracedProgram {
     choice: Choice,
     process: Option<Process>,
     modules: OnceCell<Vec<Module>>,
-    known: Rc<RefCell<Known>>,
+    debug: DebugFiles,
 }
 
 impl TracedProgram {
@@ -47,7 +44,7 @@ impl TracedProgram {
             choice,
             process: None,
             modules: OnceCell::new(),
-            known: Rc::default(),
+            debug: DebugFiles::default(),
         }
     }
 
@@ -58,7 +55,7 @@ impl TracedProgram {
             choice: self.choice.clone(),
             process: Some(process.clone()),
             modules: OnceCell::new(),
-            known: self.known.clone(),
+            debug: self.debug.clone(),
         }
     }
 
@@ -81,15 +78,6 @@ impl TracedProgram {
         self.modules.get_or_init(|| found)
     }
 
-    fn debug_info(&self, module: &Module) -> Result<Arc<DebugInfo>, Problem> {
-        let path = module
-            .path()
-            .canonicalize()
-            .unwrap_or_else(|_| module.path().to_owned());
-        let mut known = self.known.borrow_mut();
-        known.entry(path).or_insert_with(|| DebugInfo::of(module)).clone()
-    }
-
     /// Asks the modules that a name may mean, in order, until one knows it.
     fn ask<T>(
         &self,
@@ -101,11 +89,11 @@ impl TracedProgram {
         let mut reason: Option<Problem> = None;
         let mut asked = false;
         for module in self.modules(&[]) {
-            if scope.is_some_and(|scope| !answers_to(module, scope)) || module.kind() == ModuleKind::Vdso {
+            if scope.is_some_and(|scope| !is_meant(module, scope)) || module.kind() == ModuleKind::Vdso {
                 continue;
             }
             asked = true;
-            match self.debug_info(module).and_then(|info| question(&info)) {
+            match self.debug.of(module).and_then(|info| question(&info)) {
                 Ok(found) => return Ok(found),
                 // What is wrong with the program's own debug information is more likely the reason than that a
                 // library does not know the name.
@@ -124,6 +112,16 @@ impl TracedProgram {
         })
     }
 
+    /// The functions of which a probe means inlined copies; what cannot be read has none.
+    fn inlined(&self, module: &Module, probe: &ProbeDescription) -> Vec<Inlined> {
+        if !means_inlined(probe) {
+            return Vec::new();
+        }
+        let answers = |name: &str| answers_to(name, &probe.function, Demangle::Auto).map(Cow::into_owned);
+        let found = self.debug.of(module).and_then(|info| info.inlined(answers));
+        found.unwrap_or_default()
+    }
+
     /// `args[]` of one function.
     fn arguments_of(&self, module: &Module, function: &Function, name: &str) -> Result<Vec<Argument>, Unknown> {
         let what = format!("args[ ] of {}`{}", module.name(), function.name);
@@ -140,7 +138,8 @@ impl TracedProgram {
             return refuse("it is a copy of a function whose parameters the compiler has changed");
         }
         let signature = self
-            .debug_info(module)
+            .debug
+            .of(module)
             .and_then(|info| info.function(function.address.0))
             .map_err(|problem| unknown("D_ARGS_TYPE", &format!("failed to resolve {what}"), &problem))?;
         match name {
@@ -169,7 +168,7 @@ impl Target for TracedProgram {
 
     fn enumerator(&self, name: &str) -> Option<i64> {
         self.modules(&[]).iter().find_map(|module| {
-            let info = self.debug_info(module).ok()?;
+            let info = self.debug.of(module).ok()?;
             info.enumerator(name)
         })
     }
@@ -181,24 +180,41 @@ impl Target for TracedProgram {
             if !is_target_provider(probe) {
                 return Err(Unknown::new("D_ARGS_NONE", format!("the probe {probe} has no args[ ]")));
             }
+            if Line::of(probe).is_some() {
+                let message = format!("the probe {probe} has no args[ ]: a line is no call");
+                return Err(Unknown::new("D_ARGS_NONE", message));
+            }
+            let mut take = |arguments: Vec<Argument>, name: &str| -> Result<(), Unknown> {
+                count += 1;
+                if count > FUNCTIONS_MAX {
+                    let message = "args[ ] may not be referenced because the clause matches too many functions";
+                    return Err(Unknown::new("D_ARGS_MULTI", message));
+                }
+                match &mut found {
+                    None => found = Some((arguments, name.to_owned())),
+                    Some((common, first)) => agree(common, &arguments, first, name),
+                }
+                Ok(())
+            };
             for module in self.modules(probes) {
-                if !probe.module.is_empty() && !answers_to(module, &probe.module) {
+                if !probe.module.is_empty() && !is_meant(module, &probe.module) {
                     continue;
                 }
                 for function in module.functions() {
-                    let Some(name) = matching_name(function, &probe.function) else {
+                    let Some(name) = matching_name(function, &probe.function, Demangle::Auto) else {
                         continue;
                     };
-                    count += 1;
-                    if count > FUNCTIONS_MAX {
-                        let message = "args[ ] may not be referenced because the clause matches too many functions";
-                        return Err(Unknown::new("D_ARGS_MULTI", message));
+                    take(self.arguments_of(module, function, &probe.name)?, &name)?;
+                }
+                for inlined in self.inlined(module, probe) {
+                    let mut arguments = at_entry(&inlined.signature);
+                    for argument in &mut arguments {
+                        if let ArgumentPlace::Stack(_) = argument.place {
+                            let reason = "an inlined copy has no arguments on the stack".to_owned();
+                            argument.place = ArgumentPlace::Unreadable(reason);
+                        }
                     }
-                    let arguments = self.arguments_of(module, function, &probe.name)?;
-                    match &mut found {
-                        None => found = Some((arguments, name.into_owned())),
-                        Some((common, first)) => agree(common, &arguments, first, &name),
-                    }
+                    take(arguments, &inlined.name)?;
                 }
             }
         }
@@ -213,7 +229,7 @@ impl Target for TracedProgram {
         let mut problem = None;
         let mut is_module = scope.is_none();
         for module in self.modules(&[]) {
-            if scope.is_some_and(|scope| !answers_to(module, scope)) {
+            if scope.is_some_and(|scope| !is_meant(module, scope)) {
                 continue;
             }
             is_module = true;
@@ -226,7 +242,7 @@ impl Target for TracedProgram {
                 return Err(Unknown::new("D_SYM_BADREF", message));
             }
             let at = symbol.as_ref().map(|symbol| symbol.address.0);
-            let described = self.debug_info(module).and_then(|info| info.variable(of, at));
+            let described = self.debug.of(module).and_then(|info| info.variable(of, at));
             let address = match (&described, at) {
                 (_, Some(at)) => at,
                 (Ok(variable), None) => match variable.address {
@@ -291,7 +307,7 @@ fn divided(name: &str) -> (Option<&str>, &str) {
     }
 }
 
-fn answers_to(module: &Module, pattern: &str) -> bool {
+fn is_meant(module: &Module, pattern: &str) -> bool {
     module.module_matches(|name| glob::matches(pattern, name))
 }
 

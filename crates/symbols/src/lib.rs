@@ -44,7 +44,7 @@ pub use error::Error;
 pub use function::{Fragment, Function, FunctionKind};
 pub use linkage::{Libc, Linkage, Linking, ThreadLocalImage};
 pub use module::{Module, ModuleKind};
-pub use name::{Demangled, demangle};
+pub use name::{Demangled, demangle, readable};
 pub use relocations::{Relocation, RelocationTarget};
 pub use static_probes::StaticProbe;
 pub use symbol_table::{Symbol, SymbolKind};

@@ -1,5 +1,6 @@
 //! Names of functions: versions, cold suffixes, mangling.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// Longer mangled names are not demangled, and demangling stops at [`DEMANGLED_BYTES_MAX`]: a mangled name can refer to
@@ -41,6 +42,22 @@ pub fn demangle(name: &str) -> Option<Demangled> {
         short: limited(|out| symbol.structured_demangle(out, &short).is_ok())?,
     })
 }
+
+/// A name as a person reads it: [`Demangled::short`], with the marks of copies and cold parts that it had; other names
+/// as they are. What it says can be written in a probe description.
+pub fn readable(name: &str) -> Cow<'_, str> {
+    let Some(demangled) = demangle(name) else {
+        return Cow::Borrowed(name);
+    };
+    let marks = COPY_MARKS.iter().filter_map(|mark| name.find(mark));
+    match marks.min().and_then(|at| name.get(at..)) {
+        Some(marks) => Cow::Owned(format!("{}{marks}", demangled.short)),
+        None => Cow::Owned(demangled.short.into()),
+    }
+}
+
+/// What compilers put behind the names of the parts and copies that they make of functions.
+const COPY_MARKS: [&str; 5] = [".cold", ".part.", ".constprop.", ".isra.", ".__part."];
 
 fn is_mangled(name: &str) -> bool {
     ["_Z", "__Z", "_R"].iter().any(|prefix| name.starts_with(prefix))
@@ -168,6 +185,25 @@ mod tests {
         assert_eq!(&*v0.short, "mycrate::foo");
         for plain in ["main", "_start", "_Zzz", "_R", "_Z"] {
             assert_eq!(demangle(plain), None, "{plain}");
+        }
+    }
+
+    #[test]
+    fn readable_names_keep_what_tells_parts_and_copies() {
+        for (name, wanted) in [
+            ("main", "main"),
+            ("main.cold", "main.cold"),
+            ("_ZN2ns4areaEid", "ns::area"),
+            ("_ZN2ns4areaEid.cold", "ns::area.cold"),
+            ("_ZN2ns4areaEid.constprop.0.cold", "ns::area.constprop.0.cold"),
+            (
+                "_ZN4core3fmt9Formatter3pad17h0123456789abcdefE",
+                "core::fmt::Formatter::pad",
+            ),
+            ("_RNvCs1234_7mycrate3foo", "mycrate::foo"),
+            ("_Zzz", "_Zzz"),
+        ] {
+            assert_eq!(readable(name), wanted, "{name}");
         }
     }
 

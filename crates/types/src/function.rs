@@ -154,7 +154,7 @@ impl<'a> Reader<'a> {
         ranges.is_some_and(|mut ranges| matches!(ranges.next(), Ok(Some(range)) if range.begin == address))
     }
 
-    fn signature(&self, entry: &Entry<'a>) -> Result<Signature, Problem> {
+    pub(crate) fn signature(&self, entry: &Entry<'a>) -> Result<Signature, Problem> {
         let convention = entry.die.attr_value(dw::DW_AT_calling_convention);
         if convention == Some(gimli::AttributeValue::CallingConvention(dw::DW_CC_nocall)) {
             return Err(Problem::Changed {

@@ -21,6 +21,8 @@ mod body;
 mod copying;
 mod entry;
 mod function;
+mod inlined;
+mod lines;
 mod names;
 mod problem;
 mod sections;
@@ -36,6 +38,8 @@ use nanoprobe_symbols::Module;
 
 pub use abi::{at_entry, at_return};
 pub use function::{Parameter, Signature};
+pub use inlined::{Held, Inlined, InlinedCopy};
+pub use lines::NoLine;
 pub use names::{Kind, Variable};
 pub use problem::Problem;
 

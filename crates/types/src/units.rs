@@ -38,6 +38,14 @@ impl Units {
         self.list.len() as u32
     }
 
+    /// Where a unit of .debug_info is.
+    pub fn offset(&self, index: UnitIndex) -> Option<DebugInfoOffset> {
+        match self.list.get(index.0 as usize)? {
+            Place::Info(offset) => Some(*offset),
+            Place::Types(_) => None,
+        }
+    }
+
     /// A unit of types by its signature, and its type.
     pub fn of_signature(&self, signature: DebugTypeSignature) -> Option<(UnitIndex, UnitOffset)> {
         self.by_signature.get(&signature).copied()

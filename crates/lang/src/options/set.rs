@@ -1,7 +1,7 @@
 //! The table of options: each name, the kind of its value, its bounds, and what it sets.
 
 use super::value::Given;
-use super::{BufferPolicy, Encoding, EvaluationTime, OptionError, Options, ReturnForm, StopPolicy};
+use super::{BufferPolicy, Demangle, Encoding, EvaluationTime, OptionError, Options, ReturnForm, StopPolicy};
 use crate::layout::Limits;
 
 /// The names of all options, for messages and completions.
@@ -21,6 +21,7 @@ pub const NAMES: &[&str] = &[
     "bufsize",
     "cleanrate",
     "defaultargs",
+    "demangle",
     "destructive",
     "droptags",
     "dynvarsize",
@@ -111,6 +112,16 @@ impl Options {
                 )?;
             }
             "maxactive" => self.active_calls = given.number(1, 65_536)? as u32,
+            "demangle" => {
+                self.demangle = given.word(
+                    "auto, always or never",
+                    &[
+                        ("auto", Demangle::Auto),
+                        ("always", Demangle::Always),
+                        ("never", Demangle::Never),
+                    ],
+                )?;
+            }
             "return" => {
                 self.return_form = given.word(
                     "exits, address or auto",

@@ -1,1 +1,1 @@
-pid$target:a.out:std::f:entry { }
+pid$target:a.out:std:f:entry { }

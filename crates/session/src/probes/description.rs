@@ -3,8 +3,11 @@
 use std::borrow::Cow;
 
 use nanoprobe_lang::glob;
+use nanoprobe_lang::options::Demangle;
 use nanoprobe_lang::program::ProbeDescription;
-use nanoprobe_symbols::Function;
+use nanoprobe_symbols::{Demangled, Function, readable};
+
+use crate::names::NO_FUNCTION;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptionError {
@@ -49,6 +52,51 @@ pub fn is_target_provider(description: &ProbeDescription) -> bool {
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// A line of the source, as a description names it: `pid7:a.out:file.c@123:`, or, which is how its probes are shown,
+/// `pid7:a.out:function:file.c@123`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// A glob for the file.
+    pub file: String,
+    /// From 1.
+    pub number: u64,
+    /// A glob for the function that the code belongs to; may be empty.
+    pub function: String,
+}
+
+impl Line {
+    /// The line that a description of the target's functions means, if it means one.
+    pub fn of(description: &ProbeDescription) -> Option<Line> {
+        let ProbeDescription { function, name, .. } = description;
+        let (place, function) = match name.is_empty() {
+            true => (function, ""),
+            false => (name, function.as_str()),
+        };
+        let (file, number) = place.rsplit_once('@')?;
+        let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        let number = number.parse().ok().filter(|number| digits && *number > 0)?;
+        let is_line = is_target_provider(description) && !file.is_empty();
+        is_line.then(|| Line {
+            file: file.to_owned(),
+            number,
+            function: function.to_owned(),
+        })
+    }
+}
+
+/// Whether a description means the inlined copies of a function, too: where it names the entry of a function of a module,
+/// all three without globs. What matches many functions means those that there are by the linker's word.
+pub fn means_inlined(description: &ProbeDescription) -> bool {
+    let ProbeDescription {
+        module, function, name, ..
+    } = description;
+    is_target_provider(description)
+        && name == "entry"
+        && glob::is_literal(module)
+        && glob::is_literal(function)
+        && function != NO_FUNCTION
+}
+
 /// The process that a program's descriptions name, when they name one: `pid1234:::entry` without `-p`, or a static probe's
 /// `python1234:::line`.
 pub fn named_process<'a>(descriptions: impl Iterator<Item = &'a ProbeDescription> + Clone) -> Option<i32> {
@@ -66,19 +114,43 @@ pub fn named_process<'a>(descriptions: impl Iterator<Item = &'a ProbeDescription
     })
 }
 
-/// The name by which a function answers to a pattern.
+/// The name by which a function answers to a pattern, as `demangle` wants it shown.
 ///
 /// A name of C++ or Rust that does not match as the linker has it may match as the source has it: `ns::area`, or
-/// `ns::area(int)` with its parameters. A description cannot spell `::`; `ns*area` means it.
-pub fn matching_name<'a>(function: &'a Function, pattern: &str) -> Option<Cow<'a, str>> {
-    let plain = function
+/// `ns::area(int)` with its parameters.
+pub fn matching_name<'a>(function: &'a Function, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
+    function
         .names()
-        .find(|name| pattern.is_empty() || glob::matches(pattern, name));
-    if let Some(name) = plain {
-        return Some(Cow::Borrowed(name));
+        .find_map(|name| answers_as_it_is(name, pattern, demangle))
+        .or_else(|| {
+            let mut names = function.names();
+            names.find_map(|name| answers_as_its_source(name, pattern, demangle))
+        })
+}
+
+/// The same of a single name.
+pub fn answers_to<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
+    answers_as_it_is(name, pattern, demangle).or_else(|| answers_as_its_source(name, pattern, demangle))
+}
+
+fn answers_as_it_is<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
+    (pattern.is_empty() || glob::matches(pattern, name)).then(|| match demangle {
+        Demangle::Auto | Demangle::Never => Cow::Borrowed(name),
+        Demangle::Always => readable(name),
+    })
+}
+
+fn answers_as_its_source<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
+    let Demangled { short, full } = nanoprobe_symbols::demangle(name)?;
+    let readable = readable(name);
+    let is_short = glob::matches(pattern, &readable) || glob::matches(pattern, &short);
+    if !is_short && !glob::matches(pattern, &full) {
+        return None;
     }
-    let demangled = function.names().find_map(nanoprobe_symbols::demangle)?;
-    let mut forms = [demangled.short, demangled.full].into_iter();
-    let found = forms.find(|name| glob::matches(pattern, name))?;
-    Some(Cow::Owned(found.into()))
+    Some(match demangle {
+        Demangle::Never => Cow::Borrowed(name),
+        Demangle::Always => readable,
+        Demangle::Auto if is_short => readable,
+        Demangle::Auto => Cow::Owned(full.into()),
+    })
 }

@@ -7,7 +7,7 @@ use nanoprobe_lang::program::ProbeDescription;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module, ModuleKind};
 
-use super::{Labels, Place, ProbeIndex, ProbeList, Spot, matching_name};
+use super::{Labels, Place, ProbeIndex, ProbeList, Spot, answers_to, matching_name};
 use crate::code::{Instructions, extent_around, extent_of};
 use crate::names::{NO_FUNCTION, Name, Reason};
 use crate::statics::{Statics, provider_of};
@@ -69,7 +69,7 @@ impl ProbeList {
                 continue;
             }
             for (function, symbol) in candidate.module.functions().iter().enumerate() {
-                let Some(function_name) = matching_name(symbol, &description.function) else {
+                let Some(function_name) = matching_name(symbol, &description.function, self.demangle) else {
                     continue;
                 };
                 labels.function = (&*function_name).into();
@@ -218,6 +218,25 @@ impl ProbeList {
         }
     }
 
+    /// The probe that debug information says of a module, by its number in the list of sites.
+    pub fn add_listed(
+        &mut self,
+        description: &ProbeDescription,
+        module: &Module,
+        index: usize,
+        number: usize,
+        statics: &Statics,
+    ) -> Option<ProbeIndex> {
+        let known = statics.get(number).filter(|known| !known.sites.is_empty())?;
+        let labels = Labels {
+            provider: description.provider.as_str().into(),
+            module: module.name().into(),
+            function: known.function.clone(),
+        };
+        let place = Place::Static { module: index, number };
+        Some(self.add_named(&labels, place, known.name.clone()))
+    }
+
     /// Finds the static probes of the target that a description matches, in modules from index `first` on.
     pub fn match_static(
         &mut self,
@@ -235,7 +254,8 @@ impl ProbeList {
             let labels = Labels {
                 provider: provider_of(&known.provider, pid).into(),
                 module: module.name().into(),
-                function: known.function.clone(),
+                function: answers_to(&known.function, &description.function, self.demangle)
+                    .map_or_else(|| known.function.clone(), |shown| (&*shown).into()),
             };
             let place = Place::Static {
                 module: known.module,

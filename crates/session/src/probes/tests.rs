@@ -24,7 +24,7 @@ fn description(text: &str) -> ProbeDescription {
 
 #[test]
 fn the_tracer_s_probes_have_fixed_ids() {
-    let mut list = ProbeList::new();
+    let mut list = ProbeList::new(Demangle::Auto);
     for (text, id) in [("END", 2), ("BEGIN", 1), ("dtrace:::ERROR", 3)] {
         let found = list.match_tracer(&description(text), None).unwrap();
         let ids: Vec<u32> = found
@@ -41,7 +41,7 @@ fn the_tracer_s_probes_have_fixed_ids() {
 
 #[test]
 fn a_provider_of_another_process_is_refused() {
-    let mut list = ProbeList::new();
+    let mut list = ProbeList::new(Demangle::Auto);
     assert!(
         list.match_tracer(&description("pid7:a:b:entry"), Some("pid7"))
             .unwrap()
@@ -75,7 +75,7 @@ fn named(list: &mut ProbeList, name: &str) -> (Vec<String>, Option<Reason>) {
 
 #[test]
 fn offsets_are_probes_of_their_own_and_the_same_when_named_twice() {
-    let mut list = ProbeList::new();
+    let mut list = ProbeList::new(Demangle::Auto);
     assert_eq!(named(&mut list, "1a").0, ["pid7:a.out:func:1a"]);
     assert_eq!(named(&mut list, "1*").0, ["pid7:a.out:func:1", "pid7:a.out:func:1a"]);
     assert_eq!(named(&mut list, "").0.len(), 3);
@@ -85,7 +85,7 @@ fn offsets_are_probes_of_their_own_and_the_same_when_named_twice() {
 
 #[test]
 fn an_offset_that_is_no_instruction_s_is_an_error_with_the_nearest() {
-    let (found, error) = named(&mut ProbeList::new(), "0x1B");
+    let (found, error) = named(&mut ProbeList::new(Demangle::Auto), "0x1B");
     assert!(found.is_empty());
     let inside = NoInstruction::Inside {
         before: Some(0x1a),
@@ -93,5 +93,8 @@ fn an_offset_that_is_no_instruction_s_is_an_error_with_the_nearest() {
     };
     assert_eq!(error, Some(Reason::Offset(inside)));
     let outside = NoInstruction::Outside { bytes: 0x1e };
-    assert_eq!(named(&mut ProbeList::new(), "1e").1, Some(Reason::Offset(outside)));
+    assert_eq!(
+        named(&mut ProbeList::new(Demangle::Auto), "1e").1,
+        Some(Reason::Offset(outside))
+    );
 }

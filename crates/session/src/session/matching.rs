@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::probes::Line;
 
 impl Session {
     pub(super) fn match_tracer(&mut self) -> Result<(), SessionError> {
@@ -24,6 +25,10 @@ impl Session {
                     self.match_static(clause, number, &description, first)?;
                     continue;
                 }
+                if let Some(line) = Line::of(&description) {
+                    self.match_line(clause, number, &description, &line, first)?;
+                    continue;
+                }
                 let modules = self.modules.list();
                 let candidates = modules
                     .iter()
@@ -34,6 +39,7 @@ impl Session {
                 let later = matched.later.iter().map(|later| (clause, number, later.clone()));
                 self.later.extend(later);
                 self.take_matched(clause, number, matched)?;
+                self.match_inlined(clause, number, &description, first)?;
             }
         }
         Ok(())
@@ -55,11 +61,9 @@ impl Session {
         else {
             return Ok(());
         };
+        self.statics.read(self.modules.list());
+        self.take_static_arguments();
         let modules = self.modules.list();
-        self.statics.read(modules);
-        let known = self.codegen.static_arguments.len();
-        let more = self.statics.arguments().get(known..).unwrap_or_default();
-        self.codegen.static_arguments.extend_from_slice(more);
         let found = self
             .probes
             .match_static(description, &self.statics, modules, first, pid);

@@ -2,27 +2,13 @@
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};
-use nanoprobe_tests::tracer::{Form, Tracer};
+use nanoprobe_tests::tracer::Tracer;
 
-/// What a script prints of a command, line by line.
-fn lines(form: Form, program: &std::path::Path, rounds: &str, clauses: &[&str]) -> Vec<String> {
-    let mut tracer = Tracer::new(form).argument("-q");
-    for clause in clauses {
-        tracer = tracer.clause(clause);
-    }
-    let traced = tracer.command(program, rounds).run().complete();
-    traced
-        .results
-        .lines()
-        .map(str::trim_end)
-        .filter(|line| !line.is_empty())
-        .map(str::to_owned)
-        .collect()
-}
+use crate::printed;
 
 live_tests! {
     fn arguments_and_results_of_c_have_their_types(form) {
-        let found = lines(form, &program("typed.c"), "2", &[
+        let found = printed(form, &program("typed.c"), "2", &[
             r#"pid$target:a.out:serve:entry { printf("serve %s:%d %s %d %d\n", stringof(args[0]->path), args[0]->server.port,
                stringof(args[1]), args[2], args[3]); }"#,
             r#"pid$target:a.out:serve:entry { printf("bits %d %d %x; %d %d %d\n", args[0]->kind, args[0]->level, args[0]->wide,
@@ -57,7 +43,7 @@ live_tests! {
     fn variables_are_read_where_they_are(form) {
         for build in [Build::Usual, Build::FixedAddress] {
             let Some(path) = need_program("typed.c", build) else { continue };
-            let found = lines(form, &path, "3", &[
+            let found = printed(form, &path, "3", &[
                 r#"pid$target:a.out:serve:entry { printf("%d %d %d %d\n", a.out`counter, `counter, `head->server.port,
                    a.out`table.words[4]); print(`shade); printf("same %d\n", &`head->server == &args[0]->server); }"#,
             ]);
@@ -72,7 +58,7 @@ live_tests! {
     }
 
     fn a_structure_is_printed_as_its_source_has_it(form) {
-        let found = lines(form, &program("typed.c"), "1", &[
+        let found = printed(form, &program("typed.c"), "1", &[
             "pid$target:a.out:serve:entry { print(args[0]->server); print(args[0]->ratio); print(*(point_t *)&args[0]->corners[2]); }",
         ]);
         let wanted = [
@@ -89,7 +75,7 @@ live_tests! {
     }
 
     fn classes_of_cpp_have_their_bases_members(form) {
-        let found = lines(form, &program("typed.cpp"), "1", &[
+        let found = printed(form, &program("typed.cpp"), "1", &[
             r#"pid$target:a.out:*measure*:entry { printf("%s %d %d %d %d\n", probefunc, args[0]->radius, args[0]->id, args[0]->weight,
                args[2]); print(args[0]->kind); }"#,
             r#"pid$target:a.out:shapes*Circle*area:entry { printf("%s %d %d\n", probefunc, args[0]->radius, args[1]); }"#,
@@ -104,7 +90,7 @@ live_tests! {
 
     fn rust_s_structures_and_enumerations_have_their_types(form) {
         let Some(path) = need_program("typed.rs", Build::Rust) else { return };
-        let found = lines(form, &path, "2", &[
+        let found = printed(form, &path, "2", &[
             r#"pid$target:a.out:typed*draw:entry { printf("%s %d %d %d %d %d\n", probefunc, args[0]->x, args[0]->y, args[0]->name.length,
                args[1]->Circle.__0, args[4]); printf("%s\n", copyinstr((uintptr_t)args[2].data_ptr, args[2].length + 1)); print(args[3]); }"#,
             r#"pid$target:a.out:typed*draw:return { printf("%d\n", args[1]); }"#,

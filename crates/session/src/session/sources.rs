@@ -1,0 +1,144 @@
+//! Matching what only debug information knows: lines of the source, and inlined copies of functions.
+//!
+//! Both are sites that are listed, as those of static probes are: one probe of each function (a line) or of each module (a
+//! function's copies), with all of its sites.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use nanoprobe_types::NoLine;
+
+use super::*;
+use crate::code::extent_around;
+use crate::inlined;
+use crate::names::{NO_FUNCTION, Reason};
+use crate::probes::{Line, answers_to, means_inlined};
+
+impl Session {
+    /// Matches a description that names a line, in the modules from index `first` on.
+    pub(super) fn match_line(
+        &mut self,
+        clause: usize,
+        number: usize,
+        description: &ProbeDescription,
+        line: &Line,
+        first: usize,
+    ) -> Result<(), SessionError> {
+        let mut found = Vec::new();
+        let mut reasons = Vec::new();
+        for (index, module) in self.modules.list().iter().enumerate().skip(first) {
+            if !means(description, module) {
+                continue;
+            }
+            let info = self.debug.of(module).map_err(NoLine::Problem);
+            let addresses = match info.and_then(|info| info.line(&line.file, line.number)) {
+                Ok(addresses) => addresses,
+                Err(reason) => {
+                    reasons.push(reason);
+                    continue;
+                }
+            };
+            let mut functions: BTreeMap<Cow<'_, str>, Vec<ImageAddress>> = BTreeMap::new();
+            for address in addresses.into_iter().map(ImageAddress) {
+                // A line table may say what it likes: what is no code of a function is no site.
+                if extent_around(module, address).is_none() {
+                    continue;
+                }
+                let name = match module.function_at(address) {
+                    Some(function) => matching_name(function, &line.function, self.options.demangle),
+                    None => answers_to(NO_FUNCTION, &line.function, self.options.demangle),
+                };
+                if let Some(name) = name {
+                    functions.entry(name).or_default().push(address);
+                }
+            }
+            for (function, sites) in functions {
+                let name = format!("{}@{}", line.file, line.number);
+                let sites = sites.into_iter().map(|site| (site, None));
+                let number = self.statics.add(index, &function, &name, sites);
+                found.push(
+                    self.probes
+                        .add_listed(description, module, index, number, &self.statics),
+                );
+            }
+        }
+        for reason in reasons {
+            self.note_no_line(clause, number, description, reason);
+        }
+        self.enable(clause, number, found.into_iter().flatten().collect())
+    }
+
+    /// Matches the inlined copies of the function that a description names, in the modules from index `first` on.
+    pub(super) fn match_inlined(
+        &mut self,
+        clause: usize,
+        number: usize,
+        description: &ProbeDescription,
+        first: usize,
+    ) -> Result<(), SessionError> {
+        if !means_inlined(description) {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        let demangle = self.options.demangle;
+        for (index, module) in self.modules.list().iter().enumerate().skip(first) {
+            if !means(description, module) {
+                continue;
+            }
+            let answers = |name: &str| answers_to(name, &description.function, demangle).map(Cow::into_owned);
+            // Without debug information, or with damaged one, there are no copies that anybody knows of.
+            let functions = self.debug.of(module).and_then(|info| info.inlined(answers));
+            let mut by_name: BTreeMap<String, Vec<_>> = BTreeMap::new();
+            for function in functions.unwrap_or_default() {
+                let sites = function.copies.iter().filter_map(|copy| {
+                    let address = ImageAddress(copy.address);
+                    extent_around(module, address)?;
+                    Some((address, Some(inlined::operands(module, &function.signature, copy))))
+                });
+                by_name.entry(function.name.clone()).or_default().extend(sites);
+            }
+            for (function, sites) in by_name.into_iter().filter(|(_, sites)| !sites.is_empty()) {
+                let number = self.statics.add(index, &function, "entry", sites);
+                found.push(
+                    self.probes
+                        .add_listed(description, module, index, number, &self.statics),
+                );
+            }
+        }
+        self.take_static_arguments();
+        self.enable(clause, number, found.into_iter().flatten().collect())
+    }
+
+    /// Makes the operands of static sites known to the code generator.
+    pub(super) fn take_static_arguments(&mut self) {
+        let known = self.codegen.static_arguments.len();
+        let more = self.statics.arguments().get(known..).unwrap_or_default();
+        self.codegen.static_arguments.extend_from_slice(more);
+    }
+
+    /// Keeps why a line was not found: what a file says of its lines counts more than that others do not know the file.
+    fn note_no_line(&mut self, clause: usize, number: usize, description: &ProbeDescription, reason: NoLine) {
+        let weight = |reason: &NoLine| match reason {
+            NoLine::NoCode { .. } => 2,
+            NoLine::NoFile => 1,
+            NoLine::Problem(_) => 0,
+        };
+        let error = NameError {
+            description: describe(description),
+            reason: Reason::Line(reason.clone()),
+        };
+        let known = self
+            .name_errors
+            .entry((clause, number))
+            .or_insert_with(|| error.clone());
+        if matches!(&known.reason, Reason::Line(before) if weight(before) < weight(&reason)) {
+            *known = error;
+        }
+    }
+}
+
+fn means(description: &ProbeDescription, module: &Module) -> bool {
+    module.kind() != ModuleKind::Vdso
+        && (description.module.is_empty()
+            || module.module_matches(|name| nanoprobe_lang::glob::matches(&description.module, name)))
+}

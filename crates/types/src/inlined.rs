@@ -1,0 +1,336 @@
+//! Inlined copies of functions: where they are entered, and where their parameters are then.
+//!
+//! ```text
+//!   DW_TAG_subprogram              what all copies share: name, parameters and their types
+//!        ^ abstract_origin
+//!   DW_TAG_inlined_subroutine      one copy: DW_AT_entry_pc, else low_pc, else the first of its ranges
+//!        DW_TAG_formal_parameter   DW_AT_location at that address, or DW_AT_const_value
+//! ```
+//!
+//! A copy has no call and no calling convention: a parameter is wherever the compiler had it, or nowhere. What is plain is
+//! read: a register, memory at a register and an offset (also from the frame's base), a constant; all else is a reason.
+//! Manual: DWARF 5, 3.3.8 Inlinable and Inlined Subroutines; 2.6 Location Descriptions.
+
+use std::collections::HashMap;
+
+use gimli::{AttributeValue, Expression, Operation, constants as dw};
+use nanoprobe_lang::program::{ForeignKind, Type};
+
+use crate::entry::{Entry, EntryId, Reader};
+use crate::function::Signature;
+use crate::units::UnitIndex;
+use crate::{DebugInfo, Problem, Slice};
+
+/// The most copies of the functions of one name.
+const COPIES_MAX: usize = 1 << 16;
+
+/// The copies of one function.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inlined {
+    /// The name by which it was meant.
+    pub name: String,
+    /// What its source says of it.
+    pub signature: Signature,
+    /// In the order of the debug information.
+    pub copies: Vec<InlinedCopy>,
+}
+
+/// One copy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InlinedCopy {
+    /// Where the image has its first instruction.
+    pub address: u64,
+    /// Where the parameters are there, in the order of the signature's; or why that is not known.
+    pub parameters: Vec<Result<Held, &'static str>>,
+}
+
+/// Where a value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// In a general register, by its number in DWARF: rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8 ... r15.
+    Register(u8),
+    /// In memory, at a register's value and an offset.
+    At(u8, i64),
+    /// In memory, at an offset from the canonical frame address.
+    InFrame(i64),
+    /// At an address of the image.
+    Image(u64),
+    /// It is this.
+    Constant(i64),
+}
+
+impl DebugInfo {
+    /// The inlined copies of all functions that `answers` has a name for, when it is given their names: the linker's, where
+    /// there is one, else the source's.
+    ///
+    /// # Errors
+    /// What is there makes no sense.
+    pub fn inlined(&self, answers: impl Fn(&str) -> Option<String>) -> Result<Vec<Inlined>, Problem> {
+        let reader = self.reader();
+        let mut found: HashMap<EntryId, Option<Inlined>> = HashMap::new();
+        let mut order = Vec::new();
+        let mut count = 0;
+        let mut problem = None;
+        for index in (0..self.units().count()).map(UnitIndex) {
+            let copies = match reader.copies(index) {
+                Ok(copies) => copies,
+                // A damaged unit hides its own only.
+                Err(error) => {
+                    problem.get_or_insert(error);
+                    continue;
+                }
+            };
+            for copy in copies {
+                let Ok(entry) = reader.entry(copy.entry) else { continue };
+                let Ok(Some(origin)) = reader.reference(&entry, dw::DW_AT_abstract_origin) else {
+                    continue;
+                };
+                let inlined = found.entry(origin).or_insert_with(|| {
+                    let function = reader.entry(origin).ok()?;
+                    let name = answers(&reader.linkage_name(&function)?)?;
+                    order.push(origin);
+                    Some(Inlined {
+                        name,
+                        signature: reader.signature(&function).ok()?,
+                        copies: Vec::new(),
+                    })
+                });
+                let Some(inlined) = inlined else { continue };
+                let Some(address) = reader.entered_at(&entry).filter(|_| count < COPIES_MAX) else {
+                    continue;
+                };
+                count += 1;
+                let parameters = reader.parameters(&entry, origin, &inlined.signature, address, copy.function);
+                inlined.copies.push(InlinedCopy { address, parameters });
+            }
+        }
+        let found: Vec<Inlined> = order.iter().filter_map(|origin| found.remove(origin)?).collect();
+        match problem {
+            Some(problem) if found.is_empty() => Err(problem),
+            _ => Ok(found),
+        }
+    }
+}
+
+/// A copy that was met.
+struct Copy {
+    entry: EntryId,
+    /// The function that it is in.
+    function: EntryId,
+}
+
+impl<'a> Reader<'a> {
+    /// All copies in a unit.
+    fn copies(&self, index: UnitIndex) -> Result<Vec<Copy>, Problem> {
+        let damaged = |_| self.info.damaged("a unit's entries");
+        let unit = match self.unit(index) {
+            Err(Problem::Split { .. }) => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut copies = Vec::new();
+        let mut function = EntryId { unit: index, offset: 0 };
+        let mut entries = unit.entries_raw(None).map_err(damaged)?;
+        while !entries.is_empty() {
+            let offset = entries.next_offset().0;
+            let Some(abbreviation) = entries.read_abbreviation().map_err(damaged)? else {
+                continue;
+            };
+            let entry = EntryId { unit: index, offset };
+            match abbreviation.tag() {
+                dw::DW_TAG_subprogram => function = entry,
+                dw::DW_TAG_inlined_subroutine => copies.push(Copy { entry, function }),
+                _ => {}
+            }
+            entries.skip_attributes(abbreviation.attributes()).map_err(damaged)?;
+        }
+        Ok(copies)
+    }
+
+    /// A function's name to the linker, where it has one of its own, else to its source.
+    fn linkage_name(&self, function: &Entry<'a>) -> Option<String> {
+        let attributes = [dw::DW_AT_linkage_name, dw::DW_AT_MIPS_linkage_name];
+        let own = attributes
+            .into_iter()
+            .find_map(|attribute| self.text(function, attribute));
+        own.or_else(|| {
+            let origin = self.origin(function).ok()??;
+            attributes
+                .into_iter()
+                .find_map(|attribute| self.text(&origin, attribute))
+        })
+        .or_else(|| self.name(function))
+    }
+
+    /// The address at which a copy is entered.
+    fn entered_at(&self, entry: &Entry<'a>) -> Option<u64> {
+        let unit = self.unit(entry.id.unit).ok()?;
+        let address = |value| self.dwarf.attr_address(&unit, value).ok().flatten();
+        let low = entry.die.attr_value(dw::DW_AT_low_pc).and_then(address);
+        let base = || {
+            low.or_else(|| {
+                let ranges = entry.die.attr_value(dw::DW_AT_ranges)?;
+                let mut ranges = self.dwarf.attr_ranges(&unit, ranges).ok()??;
+                while let Ok(Some(range)) = ranges.next() {
+                    if range.begin < range.end {
+                        return Some(range.begin);
+                    }
+                }
+                None
+            })
+        };
+        let found = match entry.die.attr_value(dw::DW_AT_entry_pc) {
+            None => base(),
+            Some(value) => match (address(value), value.udata_value()) {
+                (Some(entry), _) => Some(entry),
+                // DWARF 5 has it as a distance, too.
+                (None, Some(distance)) => base()?.checked_add(distance),
+                (None, None) => base(),
+            },
+        };
+        // What the linker left out lies at 0.
+        found.filter(|address| *address != 0)
+    }
+
+    /// Where a copy's parameters are at an address.
+    fn parameters(
+        &self,
+        copy: &Entry<'a>,
+        origin: EntryId,
+        signature: &Signature,
+        address: u64,
+        function: EntryId,
+    ) -> Vec<Result<Held, &'static str>> {
+        const LEFT_OUT: &str = "the compiler has left it out of this inlined copy";
+        let mut places: Vec<Result<Held, &'static str>> = vec![Err(LEFT_OUT); signature.parameters.len()];
+        let mut numbers = HashMap::new();
+        let _incomplete = self.children(origin, |child| {
+            if child.die.tag() == dw::DW_TAG_formal_parameter {
+                numbers.insert(child.id, numbers.len());
+            }
+            numbers.len() < places.len()
+        });
+        let mut left = 4 * places.len() + 64;
+        let _incomplete = self.children(copy.id, |child| {
+            if child.die.tag() == dw::DW_TAG_formal_parameter
+                && let Ok(Some(of)) = self.reference(&child, dw::DW_AT_abstract_origin)
+                && let Some(number) = numbers.get(&of)
+                && let (Some(place), Some(parameter)) = (places.get_mut(*number), signature.parameters.get(*number))
+            {
+                *place = match is_plain(&parameter.value_type) && !parameter.by_reference {
+                    true => self.held(&child, address, function),
+                    false => Err("it is no integer and no pointer, and this is an inlined copy"),
+                };
+            }
+            left -= 1;
+            left > 0
+        });
+        places
+    }
+
+    fn held(&self, parameter: &Entry<'a>, address: u64, function: EntryId) -> Result<Held, &'static str> {
+        const UNKNOWN: &str = "where it is in this inlined copy is not told";
+        const GONE: &str = "its value is not kept at the entry of this inlined copy";
+        if let Some(value) = parameter.constant(dw::DW_AT_const_value) {
+            return Ok(Held::Constant(value));
+        }
+        let unit = self.unit(parameter.id.unit).map_err(|_| UNKNOWN)?;
+        let value = parameter.die.attr_value(dw::DW_AT_location).ok_or(GONE)?;
+        if let Some(expression) = value.exprloc_value() {
+            return self.plain(expression, parameter.id.unit, function);
+        }
+        let list = self.dwarf.attr_locations(&unit, value).ok().flatten().ok_or(UNKNOWN)?;
+        let mut list = list;
+        while let Ok(Some(place)) = list.next() {
+            if (place.range.begin..place.range.end).contains(&address) {
+                return self.plain(place.data, parameter.id.unit, function);
+            }
+        }
+        Err(GONE)
+    }
+
+    fn plain(
+        &self,
+        expression: Expression<Slice<'a>>,
+        unit: UnitIndex,
+        function: EntryId,
+    ) -> Result<Held, &'static str> {
+        const COMPUTED: &str = "it is computed, or in pieces, in this inlined copy";
+        const VECTOR: &str = "it is in a register that D does not read, in this inlined copy";
+        let read = self.unit(unit).map_err(|_| COMPUTED)?;
+        let mut operations = expression.operations(read.encoding());
+        let mut next = || operations.next().map_err(|_| COMPUTED);
+        let (first, second, third) = (next()?, next()?, next()?);
+        let general = |register: gimli::Register| u8::try_from(register.0).ok().filter(|number| *number < 16);
+        match (first, second, third) {
+            (Some(Operation::Register { register }), None, _) => general(register).map(Held::Register).ok_or(VECTOR),
+            (
+                Some(Operation::RegisterOffset {
+                    register,
+                    offset,
+                    base_type,
+                }),
+                None,
+                _,
+            ) if base_type.0 == 0 => general(register)
+                .map(|register| Held::At(register, offset))
+                .ok_or(VECTOR),
+            // A value of no place of its own, which is a register's.
+            (
+                Some(Operation::RegisterOffset {
+                    register,
+                    offset: 0,
+                    base_type,
+                }),
+                Some(Operation::StackValue),
+                None,
+            ) if base_type.0 == 0 => general(register).map(Held::Register).ok_or(VECTOR),
+            (Some(Operation::UnsignedConstant { value }), Some(Operation::StackValue), None) => {
+                Ok(Held::Constant(value as i64))
+            }
+            (Some(Operation::SignedConstant { value }), Some(Operation::StackValue), None) => Ok(Held::Constant(value)),
+            (Some(Operation::Address { address }), None, _) => Ok(Held::Image(address)),
+            (Some(Operation::FrameOffset { offset }), None, _) => self.in_frame(function, offset).ok_or(COMPUTED),
+            _ => Err(COMPUTED),
+        }
+    }
+
+    /// An offset from the frame's base of a function.
+    fn in_frame(&self, function: EntryId, offset: i64) -> Option<Held> {
+        let entry = self.entry(function).ok()?;
+        let base = entry
+            .die
+            .attr_value(dw::DW_AT_frame_base)
+            .and_then(|value| match value {
+                AttributeValue::Exprloc(expression) => Some(expression),
+                _ => None,
+            })?;
+        let unit = self.unit(function.unit).ok()?;
+        let mut operations = base.operations(unit.encoding());
+        match (operations.next().ok()??, operations.next().ok()?) {
+            (Operation::CallFrameCFA, None) => Some(Held::InFrame(offset)),
+            (Operation::Register { register }, None) => Some(Held::At(
+                u8::try_from(register.0).ok().filter(|number| *number < 16)?,
+                offset,
+            )),
+            (
+                Operation::RegisterOffset {
+                    register, offset: base, ..
+                },
+                None,
+            ) => {
+                let register = u8::try_from(register.0).ok().filter(|number| *number < 16)?;
+                Some(Held::At(register, base.checked_add(offset)?))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether D can have it as one number.
+fn is_plain(of: &Type) -> bool {
+    match of {
+        Type::Integer(_) | Type::Pointer(_) => true,
+        Type::Foreign(foreign) => matches!(foreign.kind(), ForeignKind::Enumeration { .. }),
+        _ => false,
+    }
+}

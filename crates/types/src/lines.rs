@@ -1,0 +1,199 @@
+//! Lines: at which instructions the code of a source line begins.
+//!
+//! ```text
+//!   file.c:7   for (i = 0; i < n; i++)    rows of the line table, in the order of their addresses
+//!                                           1000  7:10  is_stmt    <- i = 0
+//!                                           1004  7:10  is_stmt       goes on: the same line and column
+//!                                           1007  8:3   is_stmt
+//!                                           1010  7:22  is_stmt    <- i++
+//!                                           1013  7:22                goes on
+//! ```
+//!
+//! A line begins wherever a row of its own begins a statement and the row before is not of the same line and column: at each
+//! of its columns, and in each copy that the compiler made of it. These are the places at which a debugger would stop.
+//!
+//! Each line table is read once for a question, whatever units share it; tables that do not name the file are not run. What
+//! the linker left out begins at address 0. Manual: DWARF 5, 6.2 Line Number Information.
+
+use std::collections::HashSet;
+
+use gimli::{AttributeValue, DebugInfoOffset};
+use nanoprobe_lang::glob;
+
+use crate::units::UnitIndex;
+use crate::{DebugInfo, Dwarf, Problem, Slice, Unit};
+
+/// The most addresses of one line.
+const ADDRESSES_MAX: usize = 1 << 16;
+/// Longer paths match nothing.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// Why a line has no addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoLine {
+    /// Nothing can be read.
+    Problem(Problem),
+    /// No unit was compiled from such a file.
+    NoFile,
+    /// The line has no code of its own. The nearest that have some, if any.
+    NoCode {
+        /// In front of it.
+        before: Option<u64>,
+        /// Behind it.
+        after: Option<u64>,
+    },
+}
+
+/// What is looked for, and what was found of it.
+struct Search<'p> {
+    file: &'p str,
+    line: u64,
+    addresses: Vec<u64>,
+    has_file: bool,
+    before: Option<u64>,
+    after: Option<u64>,
+}
+
+impl DebugInfo {
+    /// The addresses in the image at which a line begins, ascending. `file` is a glob: of the file's name, or of its whole path
+    /// as the compiler was given it.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub fn line(&self, file: &str, line: u64) -> Result<Vec<u64>, NoLine> {
+        let dwarf = self.dwarf();
+        let mut search = Search {
+            file,
+            line,
+            addresses: Vec::new(),
+            has_file: false,
+            before: None,
+            after: None,
+        };
+        let mut seen = HashSet::new();
+        let mut problem = None;
+        for index in (0..self.units().count()).map(UnitIndex) {
+            // A unit whose entries lie elsewhere (.dwo) has its lines here.
+            let Some(unit) = self.skeleton(&dwarf, index) else {
+                continue;
+            };
+            let Some(program) = &unit.line_program else { continue };
+            if seen.insert(program.header().offset().0) && search.run(&dwarf, &unit).is_none() {
+                problem.get_or_insert_with(|| self.damaged("a line table"));
+            }
+        }
+        search.addresses.sort_unstable();
+        search.addresses.dedup();
+        match (search.addresses.is_empty(), search.has_file, problem) {
+            (false, ..) => Ok(search.addresses),
+            (true, true, _) => Err(NoLine::NoCode {
+                before: search.before,
+                after: search.after,
+            }),
+            (true, false, Some(problem)) => Err(NoLine::Problem(problem)),
+            (true, false, None) => Err(NoLine::NoFile),
+        }
+    }
+}
+
+impl Search<'_> {
+    /// Reads a unit's table; `None` when it ends in the middle of something. What came before that counts.
+    fn run<'a>(&mut self, dwarf: &Dwarf<'a>, unit: &Unit<'a>) -> Option<()> {
+        let program = unit.line_program.clone()?;
+        let header = program.header();
+        let first = if header.version() >= 5 { 0 } else { 1 };
+        let text = |value: AttributeValue<Slice<'a>>| dwarf.attr_string(unit, value).ok();
+        let mut wanted = HashSet::new();
+        for (number, entry) in (first..).zip(header.file_names()) {
+            let name = text(entry.path_name())?.to_string_lossy();
+            let directory = entry
+                .directory(header)
+                .and_then(text)
+                .map(|directory| directory.to_string_lossy());
+            if is_meant(self.file, &name, directory.as_deref()) {
+                wanted.insert(number);
+            }
+        }
+        if wanted.is_empty() {
+            return Some(());
+        }
+        self.has_file = true;
+        let mut rows = program.rows();
+        // The line and column of the row before, in this sequence, where that is of the file.
+        let mut before = None;
+        let mut begins = true;
+        let mut left_out = false;
+        while let Some((_, row)) = rows.next_row().ok()? {
+            if begins {
+                left_out = row.address() == 0;
+                before = None;
+            }
+            begins = row.end_sequence();
+            if begins || left_out {
+                continue;
+            }
+            let line = row.line().map_or(0, std::num::NonZeroU64::get);
+            let here = wanted.contains(&row.file_index()).then(|| (line, row.column()));
+            if here.is_some() && row.is_stmt() && line != 0 && here != before {
+                self.take(line, row.address());
+            }
+            before = here;
+        }
+        Some(())
+    }
+
+    fn take(&mut self, line: u64, address: u64) {
+        match line.cmp(&self.line) {
+            std::cmp::Ordering::Equal if self.addresses.len() < ADDRESSES_MAX => self.addresses.push(address),
+            std::cmp::Ordering::Equal => {}
+            std::cmp::Ordering::Less => self.before = self.before.max(Some(line)),
+            std::cmp::Ordering::Greater => {
+                self.after = Some(self.after.map_or(line, |after| after.min(line)));
+            }
+        }
+    }
+}
+
+/// Whether a glob means a file: by its name, or by its path.
+fn is_meant(pattern: &str, name: &str, directory: Option<&str>) -> bool {
+    let base = name.rsplit('/').next().unwrap_or(name);
+    if glob::matches(pattern, base) || glob::matches(pattern, name) {
+        return true;
+    }
+    directory.is_some_and(|directory| {
+        directory.len() + name.len() < PATH_BYTES_MAX
+            && !name.starts_with('/')
+            && glob::matches(pattern, &format!("{directory}/{name}"))
+    })
+}
+
+impl DebugInfo {
+    /// A unit with its line table, also one whose entries lie in another file.
+    fn skeleton<'a>(&self, dwarf: &Dwarf<'a>, index: UnitIndex) -> Option<Unit<'a>> {
+        let offset: DebugInfoOffset = self.units().offset(index)?;
+        let header = dwarf.unit_header(offset).ok()?;
+        dwarf.unit(header).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_meant_by_name_or_path() {
+        let source = Some("/home/me/src");
+        for (pattern, name, meant) in [
+            ("main.c", "main.c", true),
+            ("main.c", "lib/main.c", true),
+            ("*.c", "main.c", true),
+            ("*src?main.c", "main.c", true),
+            ("ain.c", "main.c", false),
+            ("main.c", "main.cc", false),
+            ("*other*main.c", "main.c", false),
+        ] {
+            assert_eq!(is_meant(pattern, name, source), meant, "{pattern} {name}");
+        }
+        assert!(!is_meant("*src?main.c", "/elsewhere/main.c", source));
+    }
+}

@@ -1,0 +1,26 @@
+//! What debug information says, on programs in C, C++ and Rust that run: types, names, lines, inlined copies.
+
+mod inlined;
+mod lines;
+mod names;
+mod types;
+
+use std::path::Path;
+
+use nanoprobe_tests::tracer::{Form, Tracer};
+
+/// What a script prints of a command, line by line.
+fn printed(form: Form, program: &Path, rounds: &str, clauses: &[&str]) -> Vec<String> {
+    let mut tracer = Tracer::new(form).argument("-q");
+    for clause in clauses {
+        tracer = tracer.clause(clause);
+    }
+    let traced = tracer.command(program, rounds).run().complete();
+    traced
+        .results
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
