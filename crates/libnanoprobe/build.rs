@@ -3,6 +3,7 @@
 fn main() {
     for file in [
         "hit.c",
+        "dispatch.S",
         "fault.c",
         "threads.c",
         "jprobe.c",
@@ -23,6 +24,7 @@ fn main() {
     cc::Build::new()
         .files([
             "src/hit/hit.c",
+            "src/hit/dispatch.S",
             "src/hit/fault.c",
             "src/hit/threads.c",
             "src/hit/jprobe.c",

@@ -203,6 +203,20 @@ fn run(state: &State, target: u64, wide: bool) -> State {
     state
 }
 
+/// By the short way of np_hit (dispatch.S), or in full.
+///
+/// # Safety
+/// Nobody reads the site's list at the moment, and it has this one entry.
+unsafe fn set_way(site: &Site, entry: &Entry, short: bool) {
+    // SAFETY: the caller's word.
+    let header = unsafe { &mut *site.list.load(Ordering::Relaxed) };
+    if short {
+        header.set_only(entry);
+    } else {
+        header.only = null();
+    }
+}
+
 /// What the last handler saw.
 static SEEN: Mutex<Option<Registers>> = Mutex::new(None);
 static TURN: Mutex<()> = Mutex::new(());
@@ -267,12 +281,7 @@ fn handlers_see_all_and_nothing_else_changes() {
     hit::initialise();
     let mut entry = entry(1, look);
     let mut list = List {
-        header: ListHeader {
-            count: 1,
-            simd: 1,
-            emulates: 0,
-            only: null(),
-        },
+        header: ListHeader::new(1, true, false),
         entries: [&mut *entry, null_mut()],
     };
     let mut site = site(&mut list);
@@ -284,7 +293,7 @@ fn handlers_see_all_and_nothing_else_changes() {
         .flatten()
     {
         // SAFETY: the list above, which nobody reads at the moment.
-        unsafe { (*site.list.load(Ordering::Relaxed)).only = if only { &raw const *entry } else { null() } };
+        unsafe { set_way(&site, &entry, only) };
         let code = Code::new(&site, at, position);
         site.address = code.text + at;
         let before = hit::counts(1).0;
@@ -337,12 +346,7 @@ fn what_a_handler_changes_holds() {
     hit::initialise();
     let (mut first, mut second) = (entry(2, change), entry(3, look));
     let mut list = List {
-        header: ListHeader {
-            count: 2,
-            simd: 1,
-            emulates: 0,
-            only: null(),
-        },
+        header: ListHeader::new(2, true, false),
         entries: [&mut *first, &mut *second],
     };
     let site = site(&mut list);
@@ -363,12 +367,7 @@ fn a_function_is_skipped() {
     hit::initialise();
     let (mut first, mut second) = (entry(4, skip), entry(5, look));
     let mut list = List {
-        header: ListHeader {
-            count: 2,
-            simd: 0,
-            emulates: 0,
-            only: null(),
-        },
+        header: ListHeader::new(2, false, false),
         entries: [&mut *first, &mut *second],
     };
     let site = site(&mut list);
@@ -398,12 +397,7 @@ fn a_hit_inside_of_a_handler_is_missed() {
     hit::initialise();
     let mut entry = entry(6, reenter);
     let mut list = List {
-        header: ListHeader {
-            count: 1,
-            simd: 1,
-            emulates: 0,
-            only: null(),
-        },
+        header: ListHeader::new(1, true, false),
         entries: [&mut *entry, null_mut()],
     };
     let site = site(&mut list);
@@ -509,12 +503,7 @@ fn every_part_of_the_simd_state_stays() {
     hit::initialise();
     let mut entry = entry(7, np_test_spoil);
     let mut list = List {
-        header: ListHeader {
-            count: 1,
-            simd: 1,
-            emulates: 0,
-            only: null(),
-        },
+        header: ListHeader::new(1, true, false),
         entries: [&mut *entry, null_mut()],
     };
     let mut site = site(&mut list);
@@ -523,9 +512,9 @@ fn every_part_of_the_simd_state_stays() {
     let mut initial = Box::new(Initial([0; 4096]));
     initial.0[24..28].copy_from_slice(&0x1f80_u32.to_le_bytes());
     let before = hit::counts(7).0;
-    for only in [&raw const *entry, null()] {
+    for short in [true, false] {
         // SAFETY: the list above, which nobody reads at the moment.
-        unsafe { (*site.list.load(Ordering::Relaxed)).only = only };
+        unsafe { set_way(&site, &entry, short) };
         for combination in 0..16 {
             let live = [4, 0x40, 0x80, 0x20]
                 .into_iter()
@@ -556,8 +545,89 @@ fn every_part_of_the_simd_state_stays() {
             }
             // SAFETY: the target is the function under test, which touches no SIMD register.
             unsafe { np_test_run_wide(&mut *state, code.text, live, &*initial) };
-            assert_eq!(state, expected, "live: {live:#x}, the short way: {}", !only.is_null());
+            assert_eq!(state, expected, "live: {live:#x}, the short way: {short}");
         }
     }
     assert_eq!(hit::counts(7).0 - before, 32);
+}
+
+/// What a handler with SIMD registers saved finds of the x87 unit, and what its own sum of eight registers was.
+static FOUND: Mutex<Option<(u16, u32)>> = Mutex::new(None);
+
+unsafe extern "C" fn use_x87(_: *mut Probe, _: *mut Registers) -> c_int {
+    let (mut control, mut sum) = (0_u16, 0_u32);
+    let other = 0x77f_u16;
+    // SAFETY: eight registers are used, and given back; the control word is left another.
+    unsafe {
+        asm!(
+            "fnstcw word ptr [{control}]",
+            "fld1", "fld1", "fld1", "fld1", "fld1", "fld1", "fld1", "fld1",
+            "faddp", "faddp", "faddp", "faddp", "faddp", "faddp", "faddp",
+            "fistp dword ptr [{sum}]",
+            "fldcw word ptr [{other}]",
+            control = in(reg) &raw mut control, sum = in(reg) &raw mut sum, other = in(reg) &raw const other,
+        );
+    }
+    *FOUND.lock().unwrap() = Some((control, sum));
+    0
+}
+
+/// fnsave's area: control, status and tag word in the first three double words, the registers behind 28 bytes.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct X87 {
+    words: [u32; 3],
+    /// Of the last instruction.
+    pointers: [u32; 4],
+    registers: [u8; 80],
+}
+
+/// The x87 unit is as it was behind a handler that uses it, which finds it as the ABI wants it at any function's entry.
+#[test]
+fn the_x87_unit_stays_and_handlers_find_it_empty() {
+    let _turn = TURN.lock().unwrap();
+    hit::initialise();
+    let mut entry = entry(8, use_x87);
+    let mut list = List {
+        header: ListHeader::new(1, true, false),
+        entries: [&mut *entry, null_mut()],
+    };
+    let mut site = site(&mut list);
+    let code = Code::new(&site, 0, Position::Entry);
+    site.address = code.text;
+    let values = [3.25_f64, -7.5];
+    for short in [true, false] {
+        // SAFETY: the list above, which nobody reads at the moment.
+        unsafe { set_way(&site, &entry, short) };
+        for (in_use, control) in [(false, 0x37f_u16), (false, 0x27f), (true, 0x37f), (true, 0xc7f)] {
+            let mut after = X87 {
+                words: [0; 3],
+                pointers: [0; 4],
+                registers: [0; 80],
+            };
+            let mut expected = after;
+            let load = || {
+                // SAFETY: between here and the fnsave nothing of this test's uses the unit.
+                unsafe {
+                    asm!("fninit", "fld qword ptr [{0}]", "fld qword ptr [{0} + 8]", in(reg) &raw const values);
+                    if !in_use {
+                        asm!("fstp st(0)", "fstp st(0)");
+                    }
+                    asm!("fldcw word ptr [{0}]", in(reg) &raw const control);
+                }
+            };
+            load();
+            // SAFETY: 108 bytes; fnsave leaves the unit as at the start.
+            unsafe { asm!("fnsave [{0}]", in(reg) &raw mut expected) };
+            load();
+            run(&state(5), code.text, false);
+            // SAFETY: as above.
+            unsafe { asm!("fnsave [{0}]", in(reg) &raw mut after) };
+            let found = FOUND.lock().unwrap().take().unwrap();
+            let case = format!("in use: {in_use}, control word {control:#x}, the short way: {short}");
+            assert_eq!(found, (0x37f, 8), "{case}");
+            assert_eq!(after.words, expected.words, "{case}");
+            assert_eq!(after.registers, expected.registers, "{case}");
+        }
+    }
 }

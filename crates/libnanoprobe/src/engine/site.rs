@@ -164,15 +164,15 @@ impl SiteState {
                 handle_alloc_error(layout);
             }
             let emulates = self.site.emulation != 0 && self.members.iter().any(|member| member.entry.post.is_some());
-            list.write(ListHeader {
-                count: self.members.len() as u64,
-                simd: u64::from(self.members.iter().any(|member| !member.no_simd)),
-                emulates: u64::from(emulates),
-                only: match &self.members[..] {
-                    [member] if member.entry.fault.is_none() && !emulates => &raw const *member.entry,
-                    _ => std::ptr::null(),
-                },
-            });
+            let simd = self.members.iter().any(|member| !member.no_simd);
+            let mut header = ListHeader::new(self.members.len() as u64, simd, emulates);
+            if let [member] = &self.members[..]
+                && member.entry.fault.is_none()
+                && !emulates
+            {
+                header.set_only(&member.entry);
+            }
+            list.write(header);
             let entries = list.add(1).cast::<*const Entry>();
             for (index, member) in self.members.iter().enumerate() {
                 entries.add(index).write(&*member.entry);

@@ -12,6 +12,21 @@ int (*np_hit_emulate)(const void *emulation, void *ucontext) NP_HIDDEN;
 uint32_t np_simd_features NP_HIDDEN;
 uint32_t np_simd_live NP_HIDDEN;
 
+/* dispatch.S */
+_Static_assert(offsetof(struct np_hit_site, list) == 8, "SITE_LIST");
+_Static_assert(offsetof(struct np_hit_list, simd) == 8, "LIST_SIMD");
+_Static_assert(offsetof(struct np_hit_list, only) == 24, "LIST_ONLY");
+_Static_assert(offsetof(struct np_hit_list, call) == 32, "LIST_CALL");
+_Static_assert(offsetof(struct np_hit_list, argument) == 40, "LIST_ARGUMENT");
+_Static_assert(offsetof(struct np_hit_list, counter) == 48, "LIST_COUNTER");
+_Static_assert(offsetof(struct np_hit_entry, enabled) == 44, "ENTRY_ENABLED");
+_Static_assert(offsetof(struct np_hit_thread, epoch) == 8, "THREAD_EPOCH");
+_Static_assert(offsetof(struct np_hit_thread, error) == 16, "THREAD_ERROR");
+_Static_assert(offsetof(struct np_regs, rip) == 120, "REGS_RIP");
+_Static_assert(offsetof(struct np_regs, rflags) == 128, "REGS_FLAGS");
+_Static_assert(offsetof(struct np_regs, rsp) == 136, "REGS_RSP");
+_Static_assert(RARE_FLAGS == 0x240500 && NP_SIMD_BYTES == 2816, "RARE_FLAGS, AREA");
+
 #define compiler_barrier() __asm__ volatile("" ::: "memory")
 
 /* Kinds other than plain probes count for themselves: a call that is seen is not a return that is seen. */
@@ -159,7 +174,6 @@ static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *si
 	}
 	__atomic_store_n(&self->depth, 1, __ATOMIC_RELEASE);
 	compiler_barrier();
-	self->regs = regs;
 	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
 	uint64_t rip = regs->rip, rsp = regs->rsp, flags = regs->rflags;
 	int skip = 0;
@@ -176,52 +190,9 @@ static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *si
 	return 1;
 }
 
-static NP_PATH __attribute__((noinline)) uint32_t hit_in_full(struct np_hit_site *site, struct np_regs *regs, uint64_t on)
+NP_PATH uint32_t np_hit_in_full(struct np_hit_site *site, struct np_regs *regs, uint64_t on)
 {
 	return hit(site, regs, on, 0);
-}
-
-static NP_PATH __attribute__((noinline)) int call_with_simd(struct np_hit_thread *self, struct np_hit_entry *entry,
-							    struct np_regs *regs)
-{
-	__attribute__((aligned(64))) char area[NP_SIMD_BYTES];
-	np_simd_save(area, np_simd_features, np_simd_live);
-	int skip = call(self, entry, regs);
-	np_simd_restore(area, np_simd_features);
-	return skip;
-}
-
-/* The short way: one entry without a fault handler, at a site where nothing is emulated. Whatever else it is goes the
- * other way, from the beginning. */
-NP_PATH uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t on)
-{
-	struct np_hit_thread *self = np_hit_self;
-	if (np_unlikely(!self) || np_unlikely(self->depth))
-		return hit_in_full(site, regs, on);
-	__atomic_store_n(&self->depth, 1, __ATOMIC_RELEASE);
-	compiler_barrier();
-	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
-	struct np_hit_entry *entry = np_likely(list != NULL) ? list->only : NULL;
-	uint64_t flags = regs->rflags, rsp = regs->rsp;
-	if (np_unlikely(!entry) || np_unlikely(flags & DIRECTION) || np_unlikely(regs->rip != site->address)) {
-		__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
-		return hit_in_full(site, regs, on);
-	}
-	self->regs = regs;
-	int skip = 0;
-	if (np_likely(__atomic_load_n(&entry->enabled, __ATOMIC_RELAXED))) {
-		int saved = *self->error;
-		self->current = entry;
-		skip = list->simd ? call_with_simd(self, entry, regs) : call(self, entry, regs);
-		*self->error = saved;
-	}
-	__atomic_store_n(&self->epoch, self->epoch + 1, __ATOMIC_RELEASE);
-	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
-	if (np_likely(!skip && regs->rip == site->address && regs->rsp == rsp && !((regs->rflags ^ flags) & RARE_FLAGS)))
-		return 0;
-	if (regs->rip == site->address)
-		regs->rip = on;
-	return 1;
 }
 
 NP_PATH uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, uint64_t behind)

@@ -1,7 +1,7 @@
 /* The hit path: what runs in the program's own threads when a probe is hit.
  *
  *     detour (crates/patch, detour/function.rs)      saves all general registers as struct np_regs
- *       np_hit(site, regs, behind)                   finds the thread, guards against reentry, runs the handlers
+ *       np_hit(site, regs, on)                       finds the thread, guards against reentry, runs the handlers
  *         simd.S                                     SIMD registers, as far as they are live
  *       0: the detour restores and goes on; 1: np_resume (resume.S) loads everything, rip and rsp, too
  *
@@ -50,7 +50,11 @@ struct np_hit_list {
 	uint64_t count;
 	uint64_t simd;            /* some handler may use SIMD registers */
 	uint64_t emulates;        /* post-handlers run in front of the detour's copy: the instruction is emulated */
-	struct np_hit_entry *only; /* there is one, it is called and nothing else is done (np_hit's short way); or NULL */
+	/* There is one, it is called and nothing else is done: the short way (dispatch.S). NULL: more is to be done. */
+	struct np_hit_entry *only;
+	int (*call)(void *argument, struct np_regs *regs); /* what is called then */
+	void *argument;
+	uint64_t counter;         /* how far from its thread's block is the counter to which 1 is added */
 	struct np_hit_entry *entries[];
 };
 
@@ -87,7 +91,7 @@ struct np_hit_thread {
 	struct np_hit_thread *next;
 	uint64_t tid;
 	struct np_hit_entry *current; /* whose handler runs; for faults */
-	struct np_regs *regs;
+	uint64_t uncounted;           /* np_hit_list.counter of entries that count for themselves */
 	void *recover[5];             /* __builtin_setjmp: where an abandoned handler goes on */
 	uint64_t recoverable;
 	uint64_t jprobe;              /* stack pointer for np_jprobe_return; 0: in no mirror */
@@ -114,8 +118,10 @@ struct np_hit_thread {
 NP_HIDDEN void np_simd_save(void *area, uint32_t features, uint32_t live);
 NP_HIDDEN void np_simd_restore(const void *area, uint32_t features);
 
-/* The detours' entry. */
-NP_HIDDEN uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t behind);
+/* The detours' entry (dispatch.S): keeps no register but rbx and rsp, and wants `regs` in rbx, too. */
+NP_HIDDEN uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t on);
+/* The same for every kind of site, as a function of C. */
+NP_HIDDEN uint32_t np_hit_in_full(struct np_hit_site *site, struct np_regs *regs, uint64_t on);
 /* The same behind the instruction, for post-handlers. */
 NP_HIDDEN uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, uint64_t behind);
 /* np_hit_function of jumper probes; where the calling thread leaves its mirror, or 0; and what leaves it (mirror.S). */

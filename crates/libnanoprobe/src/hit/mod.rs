@@ -72,6 +72,44 @@ pub struct ListHeader {
     pub emulates: u64,
     /// The one entry, where it is called and nothing else is done; or NULL.
     pub only: *const Entry,
+    /// What is called then, with [`ListHeader::argument`] and the registers.
+    pub call: u64,
+    /// The caller's structure, or the entry.
+    pub argument: u64,
+    /// Where in a [`Thread`] the counter is to which 1 is added.
+    pub counter: u64,
+}
+
+impl ListHeader {
+    /// Of so many entries, with more to do than to call one of them.
+    pub fn new(count: u64, simd: bool, emulates: bool) -> ListHeader {
+        ListHeader {
+            count,
+            simd: u64::from(simd),
+            emulates: u64::from(emulates),
+            only: std::ptr::null(),
+            call: 0,
+            argument: 0,
+            counter: 0,
+        }
+    }
+
+    /// There is one entry, it has no fault handler, and nothing is emulated: the short way.
+    pub fn set_only(&mut self, entry: &Entry) {
+        self.only = entry;
+        let counter =
+            std::mem::offset_of!(Thread, counters) as u64 + u64::from(entry.index) * size_of::<Counters>() as u64;
+        (self.call, self.argument, self.counter) = match (entry.function, entry.pre) {
+            // These count for themselves.
+            (Some(function), _) => (
+                function as *const () as u64,
+                std::ptr::from_ref(entry) as u64,
+                std::mem::offset_of!(Thread, uncounted) as u64,
+            ),
+            (None, Some(pre)) => (pre as *const () as u64, entry.owner as u64, counter),
+            (None, None) => (np_hit_nothing as *const () as u64, 0, counter),
+        };
+    }
 }
 
 /// `struct np_hit_counters`.
@@ -100,8 +138,7 @@ pub struct Thread {
     pub tid: AtomicU64,
     /// Whose handler runs.
     pub current: AtomicPtr<Entry>,
-    /// The registers at the hit.
-    pub registers: AtomicPtr<Registers>,
+    uncounted: AtomicU64,
     recover: [u64; 5],
     recoverable: AtomicU64,
     jprobe: AtomicU64,
@@ -124,6 +161,7 @@ unsafe extern "C" {
     static np_hit_sites_with_fault: AtomicPtr<Site>;
     fn np_hit_fault(signal: i32, context: *mut c_void, original: u64, pushed: u64) -> i32;
     fn np_hit(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
+    fn np_hit_nothing();
     fn np_hit_behind(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
     fn np_hit_forked();
     fn np_hit_watch_threads(ends: unsafe extern "C" fn(*mut Thread)) -> i32;

@@ -329,7 +329,6 @@ NP_PATH struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct 
 		return NULL;
 	__atomic_store_n(&self->depth, 1, __ATOMIC_RELEASE);
 	__asm__ volatile("" ::: "memory");
-	self->regs = regs;
 	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
 	if (list && list->simd)
 		run_returned_with_simd(self, list, regs, frame);

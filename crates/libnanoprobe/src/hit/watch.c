@@ -150,7 +150,6 @@ static NP_PATH __attribute__((noinline)) void call(struct np_hit_thread *self, c
 	np_simd_save(area, np_simd_features, np_simd_live);
 	int saved = *self->error;
 	self->counters[watch->index].hits++;
-	self->regs = regs;
 	watch->handler(watch->owner, regs);
 	*self->error = saved;
 	np_simd_restore(area, np_simd_features);

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! ```text
-//!   u32 dispatch(cookie, regs, behind)      rdi, rsi, rdx; the direction flag is clear
+//!   u32 dispatch(cookie, regs, behind)      rdi, rsi, rdx; regs in rbx, too; the direction flag is clear. It keeps rbx
+//!                                           and rsp, and may use all other registers
 //!     0: go on at `behind`, with the 15 registers and the arithmetic flags of regs
 //!     1: jump to `resume` with rsp = regs; it loads everything, rip, rsp and all flags, too
 //! ```
@@ -60,8 +61,10 @@ pub(super) fn emit_function_block(
         load_branch_target(code, original, u64::from(red_zone + REGISTERS))?;
         frame::emit_jump_if_inside(code, inside, restore)?;
     }
-    code.bytes_u32(&[0x48, 0x8d, 0x84, 0x24], REGISTERS + red_zone); // lea rax, [rsp + distance]
-    code.bytes_u32(&[0x48, 0x89, 0x84, 0x24], STACK_POINTER); // mov [rsp + STACK_POINTER], rax
+    if red_zone != 0 {
+        code.bytes_u32(&[0x48, 0x8d, 0x84, 0x24], REGISTERS + red_zone); // lea rax, [rsp + distance]
+        code.bytes_u32(&[0x48, 0x89, 0x84, 0x24], STACK_POINTER); // mov [rsp + STACK_POINTER], rax
+    }
     code.bytes_u64(&[0x48, 0xb8], block.site.0); // mov rax, site
     code.bytes(&[0x48, 0x89, 0x44, 0x24, RIP as u8]); // mov [rsp + RIP], rax
     code.bytes(&[0x48, 0x89, 0xe3]); // mov rbx, rsp
@@ -103,7 +106,11 @@ pub(super) fn emit_function_block(
 }
 
 fn emit_save(code: &mut Assembler, red_zone: u32) {
-    code.bytes_u32(&[0x48, 0x8d, 0xa4, 0x24], (red_zone + 8).wrapping_neg()); // lea rsp, [rsp - 8 - red zone]
+    if red_zone == 0 {
+        code.bytes(&[0x54]); // push rsp: what it is at the site
+    } else {
+        code.bytes_u32(&[0x48, 0x8d, 0xa4, 0x24], (red_zone + 8).wrapping_neg()); // lea rsp, [rsp - 8 - red zone]
+    }
     code.bytes(&[0x9c]); // pushfq
     code.bytes(&[0x50]); // push rax: the place of rip
     code.bytes(&[0x57, 0x56, 0x52, 0x51, 0x50]); // push rdi, rsi, rdx, rcx, rax
@@ -112,15 +119,12 @@ fn emit_save(code: &mut Assembler, red_zone: u32) {
     code.bytes(&[0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57]); // push r12 .. r15
 }
 
-/// rsp = regs; rax and rcx are free, since they are loaded last.
+/// rsp = regs; rax is free, since it is loaded late.
 fn emit_restore(code: &mut Assembler, red_zone: u32) {
-    code.bytes_u32(&[0x8b, 0x84, 0x24], FLAGS); // mov eax, [rsp + FLAGS]
-    code.bytes(&[0x89, 0xc1]); // mov ecx, eax
-    code.bytes(&[0xc1, 0xe9, 11]); // shr ecx, 11: OF
-    code.bytes(&[0x83, 0xe1, 1]); // and ecx, 1
-    code.bytes(&[0x88, 0xc4]); // mov ah, al
-    code.bytes(&[0x88, 0xc8]); // mov al, cl
-    code.bytes(&[0x04, 0x7f]); // add al, 0x7f: overflows for 1
+    code.bytes_u32(&[0x0f, 0xb6, 0x84, 0x24], FLAGS + 1); // movzx eax, byte [rsp + FLAGS + 1]
+    code.bytes(&[0x24, 8]); // and al, 8: OF
+    code.bytes(&[0x04, 0x78]); // add al, 0x78: overflows for 8
+    code.bytes_u32(&[0x8a, 0xa4, 0x24], FLAGS); // mov ah, [rsp + FLAGS]
     code.bytes(&[0x9e]); // sahf
     code.bytes(&[0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c]); // pop r15 .. r12
     code.bytes(&[0x5d, 0x5b]); // pop rbp, rbx

@@ -1,0 +1,139 @@
+/* np_hit: where detours come to. The short way, for a site with one probe that has no fault handler and where nothing is
+ * emulated: nearly all. Whatever else it is goes the other way, from the beginning (np_hit_in_full, hit.c).
+ *
+ *     rdi        the site (struct np_hit_site)
+ *     rsi, rbx   its struct np_regs: all general registers of the program, so none but rbx and rsp need be kept here
+ *     rdx        where the instruction's copy is
+ *     rsp        aligned to 16 in front of the call
+ *
+ *     eax        0: the detour restores the registers and goes on; 1: np_resume loads them, rip, rsp and all flags, too
+ *
+ * It is written by hand since a compiler saves and restores six registers here that nobody needs, a fifth of the whole time.
+ * Over the handler's call:
+ *
+ *     rbp   rsp at the hit        r12   struct np_hit_thread      r13   the site
+ *     r14   errno                 r15   flags at the hit          on the stack: rdx
+ *
+ * The order in which things are read and written is that of hit(), and so is what is compared behind the handler: the
+ * detour's sahf restores the arithmetic flags alone, so where another one is set, or was, np_resume is needed.
+ */
+	/* struct np_hit_site */
+	.set	SITE_ADDRESS, 0
+	.set	SITE_LIST, 8
+	/* struct np_hit_list */
+	.set	LIST_SIMD, 8
+	.set	LIST_ONLY, 24
+	.set	LIST_CALL, 32
+	.set	LIST_ARGUMENT, 40
+	.set	LIST_COUNTER, 48
+	/* struct np_hit_entry */
+	.set	ENTRY_ENABLED, 44
+	/* struct np_hit_thread */
+	.set	THREAD_DEPTH, 0
+	.set	THREAD_EPOCH, 8
+	.set	THREAD_ERROR, 16
+	/* struct np_regs */
+	.set	REGS_RIP, 120
+	.set	REGS_FLAGS, 128
+	.set	REGS_RSP, 136
+	/* Direction, trap, alignment check, identification. */
+	.set	RARE_FLAGS, 0x400 | 0x100 | 0x40000 | 0x200000
+	/* NP_SIMD_BYTES, and behind it: rsp, the function, its argument or its answer. */
+	.set	AREA, 2816
+	.set	AREA_STACK, AREA
+	.set	AREA_CALL, AREA + 8
+	.set	AREA_ARGUMENT, AREA + 16
+	.set	AREA_BYTES, AREA + 64
+
+	.section np_hit_path, "ax", @progbits
+	.globl	np_hit
+	.hidden	np_hit
+	.type	np_hit, @function
+	.p2align 6
+np_hit:
+	movq	np_hit_self@gottpoff(%rip), %rax
+	movq	%fs:(%rax), %r12
+	testq	%r12, %r12
+	jz	9f
+	cmpq	$0, THREAD_DEPTH(%r12)
+	jne	9f
+	movq	$1, THREAD_DEPTH(%r12)
+	movq	SITE_LIST(%rdi), %r14
+	testq	%r14, %r14
+	jz	8f
+	movq	LIST_ONLY(%r14), %rcx
+	testq	%rcx, %rcx
+	jz	8f
+	movq	%rdi, %r13
+	movq	REGS_RSP(%rsi), %rbp
+	movl	REGS_FLAGS(%rsi), %r15d
+	pushq	%rdx
+	cmpl	$0, ENTRY_ENABLED(%rcx)
+	je	6f
+	movq	LIST_COUNTER(%r14), %rax
+	incq	(%r12,%rax)
+	movq	LIST_ARGUMENT(%r14), %rdi
+	movq	LIST_CALL(%r14), %rax
+	cmpq	$0, LIST_SIMD(%r14)
+	movq	THREAD_ERROR(%r12), %rcx
+	movl	(%rcx), %r14d
+	jne	7f
+	call	*%rax
+1:	movq	THREAD_ERROR(%r12), %rcx
+	movl	%r14d, (%rcx)
+2:	incq	THREAD_EPOCH(%r12)
+	movq	$0, THREAD_DEPTH(%r12)
+	popq	%rdx
+	movq	SITE_ADDRESS(%r13), %rcx
+	cmpq	%rcx, REGS_RIP(%rbx)
+	jne	4f
+	testl	%eax, %eax
+	jnz	3f
+	cmpq	%rbp, REGS_RSP(%rbx)
+	jne	3f
+	orl	REGS_FLAGS(%rbx), %r15d
+	testl	$RARE_FLAGS, %r15d
+	jnz	3f
+	ret
+	/* With rip as it was the instruction is executed: its copy. */
+3:	movq	%rdx, REGS_RIP(%rbx)
+4:	movl	$1, %eax
+	ret
+	/* Disabled. */
+6:	xorl	%eax, %eax
+	jmp	2b
+	/* SIMD registers around the handler. */
+7:	movq	%rsp, %rcx
+	leaq	-AREA_BYTES(%rsp), %rsp
+	andq	$-64, %rsp
+	movq	%rcx, AREA_STACK(%rsp)
+	movq	%rax, AREA_CALL(%rsp)
+	movq	%rdi, AREA_ARGUMENT(%rsp)
+	movq	%rsp, %rdi
+	movl	np_simd_features(%rip), %esi
+	movl	np_simd_live(%rip), %edx
+	call	np_simd_save
+	movq	AREA_ARGUMENT(%rsp), %rdi
+	movq	%rbx, %rsi
+	call	*AREA_CALL(%rsp)
+	movl	%eax, AREA_ARGUMENT(%rsp)
+	movq	%rsp, %rdi
+	movl	np_simd_features(%rip), %esi
+	call	np_simd_restore
+	movl	AREA_ARGUMENT(%rsp), %eax
+	movq	AREA_STACK(%rsp), %rsp
+	jmp	1b
+8:	movq	$0, THREAD_DEPTH(%r12)
+9:	jmp	np_hit_in_full
+	.size	np_hit, . - np_hit
+
+	/* What a probe without a pre-handler calls. */
+	.globl	np_hit_nothing
+	.hidden	np_hit_nothing
+	.type	np_hit_nothing, @function
+np_hit_nothing:
+	xorl	%eax, %eax
+	ret
+	.size	np_hit_nothing, . - np_hit_nothing
+
+	.section .note.GNU-stack, "", @progbits
