@@ -1,7 +1,11 @@
 /* What the seeds measured, as programs that run until they are told to end. Prints like loop.c:
  *
  * seeds batches THREADS 0         `batch <thread> <ns per call>`: bench_gettimeofday(), a system call
- * seeds batches THREADS NS        the same of work that takes about NS ns and ends in a call of bench_paced() */
+ * seeds batches THREADS NS        the same of bench_paced(), which is called after every NS ns of other work
+ *
+ * What a rare call costs cannot be seen in the time of all the work around it: that varies by more. So each call of
+ * bench_paced() is timed by itself, as it comes, with what the work has left of the caches and predictors; the figure is the
+ * median of a batch, since now and then a call is interrupted. The reading of the clock is in it, with a probe and without. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <pthread.h>
@@ -47,18 +51,56 @@ static uint64_t work(uint64_t seed, long iterations)
 	return seed;
 }
 
-static void one(void)
+/* Behind all that comes before it, before all that comes behind it. */
+static uint64_t ticks(void)
 {
-	if (work_iterations == 0) {
-		long time[2];
-		if (bench_gettimeofday(time, NULL) != 0)
-			abort();
-		return;
-	}
-	static __thread uint64_t seed;
-	seed = work(seed, work_iterations);
-	if (bench_paced("hello DTrace", (long)(seed & 1)) != (long)(seed & 1) + 1)
-		abort();
+	uint32_t low, high;
+	__asm__ volatile("lfence; rdtsc; lfence" : "=a"(low), "=d"(high) : : "memory");
+	return (uint64_t)high << 32 | low;
+}
+
+enum { AT_ONCE = 20, TIMED = 4096 };
+
+static int ascending(const void *a, const void *b)
+{
+	uint64_t left = *(const uint64_t *)a, right = *(const uint64_t *)b;
+	return (left > right) - (left < right);
+}
+
+/* ns a call: the median. */
+static double paced(void)
+{
+	static __thread uint64_t seed, taken[TIMED];
+	uint64_t start = now(), first = ticks(), count = 0, elapsed;
+	do {
+		for (int i = 0; i < AT_ONCE; i++) {
+			seed = work(seed, work_iterations);
+			uint64_t before = ticks();
+			if (bench_paced("hello DTrace", (long)(seed & 1)) != (long)(seed & 1) + 1)
+				abort();
+			taken[count++ % TIMED] = ticks() - before;
+		}
+		elapsed = now() - start;
+	} while (elapsed < BATCH_NS);
+	double ns = (double)elapsed / (double)(ticks() - first);
+	uint64_t kept = count < TIMED ? count : TIMED;
+	qsort(taken, kept, sizeof taken[0], ascending);
+	return (double)taken[kept / 2] * ns;
+}
+
+/* ns a call: the mean, of the thread's time. */
+static double called(void)
+{
+	uint64_t start = now(), used = processor_time(), calls = 0;
+	do {
+		for (int i = 0; i < AT_ONCE; i++) {
+			long time[2];
+			if (bench_gettimeofday(time, NULL) != 0)
+				abort();
+		}
+		calls += AT_ONCE;
+	} while (now() - start < BATCH_NS);
+	return (double)(processor_time() - used) / (double)calls;
 }
 
 static void *batches(void *which)
@@ -69,15 +111,9 @@ static void *batches(void *which)
 	CPU_SET((size_t)(processors - 1 - thread % processors), &set);
 	sched_setaffinity(0, sizeof set, &set);
 	while (!stop) {
-		uint64_t start = now(), used = processor_time(), calls = 0;
-		do {
-			for (int i = 0; i < 20; i++)
-				one();
-			calls += 20;
-		} while (now() - start < BATCH_NS);
-		used = processor_time() - used;
 		char line[64];
-		int length = snprintf(line, sizeof line, "batch %ld %.4f\n", thread, (double)used / (double)calls);
+		double cost = work_iterations == 0 ? called() : paced();
+		int length = snprintf(line, sizeof line, "batch %ld %.4f\n", thread, cost);
 		if (write(1, line, (size_t)length) != length)
 			_exit(1);
 	}

@@ -127,9 +127,7 @@ impl Method {
 /// A sample of what one attaching came to.
 #[derive(Clone, Copy, Debug)]
 pub struct Once {
-    /// Of a call, without; ns.
-    pub plain: f64,
-    /// What it costs more with; ns.
+    /// What a call costs more with; ns.
     pub overhead: f64,
     /// What the tracer said that it lost.
     pub lost: u64,
@@ -180,10 +178,10 @@ fn once(subject: &Subject, method: &Method) -> Result<Vec<Once>> {
     let lost = attached.end()?;
     let after = subject.cost()?;
     let overheads = statistics::paired_samples(&before, &with, &after);
-    let samples = before.iter().zip(&after).zip(overheads).enumerate();
-    Ok(samples
-        .map(|(index, ((before, after), overhead))| Once {
-            plain: (before + after) / 2.0,
+    Ok(overheads
+        .into_iter()
+        .enumerate()
+        .map(|(index, overhead)| Once {
             overhead,
             // Of all of them together.
             lost: if index == 0 { lost } else { 0 },

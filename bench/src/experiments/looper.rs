@@ -8,6 +8,7 @@ use anyhow::{Context, Result, ensure};
 use super::compare::{Method, Subject, compare};
 use crate::kernel::Kind;
 use crate::report::{Row, Section};
+use crate::statistics::median;
 use crate::{interrupt, programs, tracer};
 
 const MILLIONS: u64 = 100;
@@ -160,11 +161,13 @@ fn probed(program: &str, times: u64) -> Result<Took> {
     Ok(took)
 }
 
-/// Events a second against slow-down: work of a fixed length, a call at its end.
+/// Events a second against slow-down: work of a fixed length, a call at its end, timed by itself; what it takes longer is a
+/// part of the time from one to the next.
 fn rates(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, rate) in [("1k", 1e3), ("10k", 1e4), ("100k", 1e5), ("1M", 1e6), ("10M", 1e7)] {
-        let mut subject = Subject::new("seeds", (1e9 / rate) as usize, "bench_paced")?;
+        let period = 1e9 / rate;
+        let mut subject = Subject::new("seeds", period as usize, "bench_paced")?;
         let methods = [
             Method::nanoprobe(&format!("slow-down at {name} hits/s: jump"), super::COUNT, &[]),
             Method::nanoprobe(
@@ -176,8 +179,15 @@ fn rates(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
         ];
         let results = compare(&mut subject, &methods, rounds, say)?;
         rows.extend(methods.iter().zip(results).map(|(method, result)| {
-            let slowed = result.map(|all| all.iter().map(|once| 100.0 * once.overhead / once.plain).collect());
-            Row::of(&method.name, "%", slowed)
+            let part = |ns: f64| 100.0 * ns / period;
+            let overheads: Result<Vec<f64>> = result.map(|all| all.iter().map(|once| once.overhead).collect());
+            let hit = overheads.as_ref().ok().and_then(|overheads| median(overheads));
+            let slowed = overheads.map(|overheads| overheads.into_iter().map(part).collect());
+            let row = Row::of(&method.name, "%", slowed);
+            match hit {
+                Some(ns) => row.note(format!("{ns:.1} ns a hit")),
+                None => row,
+            }
         }));
     }
     Ok(rows)
