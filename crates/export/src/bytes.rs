@@ -7,6 +7,8 @@
 
 use std::io::{Result, Write};
 
+use nanoprobe_lang::interpret::Value;
+
 use crate::number::{self, Shape};
 
 /// A string (what is in front of its NUL) in a column of `width` bytes; `room` is what the record keeps for it. Quiet
@@ -19,6 +21,15 @@ pub(crate) fn string(out: &mut dyn Write, text: &[u8], room: usize, width: i64, 
         return dump(out, &whole);
     }
     column(out, text, width, quiet)
+}
+
+/// What `tracemem` shows of its bytes: as many as the value behind them says, when it says so and they are there.
+pub(crate) fn traced<'v>(mut recorded: impl Iterator<Item = &'v Value>) -> &'v [u8] {
+    let bytes = recorded.next().map_or(&[][..], Value::as_bytes);
+    let shown = recorded
+        .next()
+        .and_then(|shown| usize::try_from(shown.as_integer()).ok());
+    shown.and_then(|shown| bytes.get(..shown)).unwrap_or(bytes)
 }
 
 /// Bytes that may or may not be text: printable ASCII up to the end, or up to NULs only, is text.

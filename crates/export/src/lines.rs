@@ -15,6 +15,7 @@ use nanoprobe_lang::program::{AggregatingFunction, AggregationId, KeyType, Progr
 
 use crate::Error;
 use crate::aggregate::{average, standard_deviation, word};
+use crate::bytes;
 use crate::json::{self, Json};
 use crate::order::{Order, sort};
 use crate::printa;
@@ -73,8 +74,8 @@ pub(crate) fn datum(
             values.map(|value| action("trace", vec![("value", value)])).collect()
         }
         RecordKind::TraceMemory(_) => {
-            let bytes = recorded.iter().map(|(_, value)| json::hex(value.as_bytes()));
-            bytes.map(|hex| action("tracemem", vec![("hex", hex)])).collect()
+            let bytes = bytes::traced(recorded.iter().map(|(_, value)| value));
+            vec![action("tracemem", vec![("hex", json::hex(bytes))])]
         }
         RecordKind::UserStack { .. } => {
             let values = values().into_iter();

@@ -169,9 +169,8 @@ impl<'a> Printer<'a> {
                     printa::symbol(out, &mut context, integer().unwrap_or(0) as u64, *kind)?;
                 }
                 RecordKind::TraceMemory(_) => {
-                    for (_, value) in recorded {
-                        bytes::bytes(out, value.as_bytes(), 0, self.options.quiet, true)?;
-                    }
+                    let shown = bytes::traced(recorded.map(|(_, value)| value));
+                    bytes::bytes(out, shown, 0, self.options.quiet, true)?;
                 }
                 RecordKind::Printf { format, .. } => {
                     formatted(out, &mut context, format, &mut recorded)?;

@@ -17,9 +17,8 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
         "N_DESTRUCTIVE",
         "destructive actions without `-w` (Destructive actions not allowed)",
     ),
-    ("N_EXTERN", "declarations with extern"),
-    ("N_FLOAT", "float and double"),
-    ("N_FUNCTION_TYPE", "types of functions"),
+    ("N_FLOAT", "computing with, and variables of, float and double"),
+    ("N_FUNCTION_TYPE", "a function where a value's type must stand"),
     (
         "N_LOAD",
         "reading something else than an integer or a pointer through a pointer",
@@ -48,7 +47,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ),
     (
         "N_TRANSLATOR",
-        "xlate where no member is taken and no structure assigned; assigning one with arrays in it",
+        "assigning a translation with arrays or structures in it",
     ),
     (
         "N_VARIABLE",

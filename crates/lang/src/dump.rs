@@ -112,7 +112,10 @@ impl Dump<'_> {
     fn record(&self, kind: &RecordKind) -> String {
         match kind {
             RecordKind::Trace(value) => format!("trace {}", self.typed(value)),
-            RecordKind::TraceMemory(value) => format!("tracemem {}", self.typed(value)),
+            RecordKind::TraceMemory(values) => {
+                let values: Vec<String> = values.iter().map(|value| self.typed(value)).collect();
+                format!("tracemem {}", values.join(", "))
+            }
             RecordKind::Printf { format, arguments } => self.formatted("printf", format, arguments),
             RecordKind::Printa { format, aggregations } => {
                 let format = format

@@ -193,7 +193,6 @@ pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
 pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
     match kind {
         RecordKind::Trace(value)
-        | RecordKind::TraceMemory(value)
         | RecordKind::Exit(value)
         | RecordKind::Symbol { address: value, .. }
         | RecordKind::Truncate { count: Some(value), .. }
@@ -203,7 +202,8 @@ pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
         | RecordKind::Speculate(value)
         | RecordKind::CommitSpeculation(value)
         | RecordKind::DiscardSpeculation(value) => std::slice::from_ref(value),
-        RecordKind::Printf { arguments, .. }
+        RecordKind::TraceMemory(arguments)
+        | RecordKind::Printf { arguments, .. }
         | RecordKind::System { arguments, .. }
         | RecordKind::Reopen { arguments, .. }
         | RecordKind::SetOption(arguments) => arguments,

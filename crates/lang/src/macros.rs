@@ -36,6 +36,8 @@ pub struct MacroValues {
     pub default_arguments: bool,
     /// `-x argref`: arguments need not be used. The pragma does the same.
     pub unused_arguments: bool,
+    /// `-x strsize`: what `sizeof` says of a string. `None`: the pragma's, or the default.
+    pub string_bytes: Option<u32>,
     /// `-x empty`: a text may hold nothing. The pragma does the same.
     pub empty: bool,
 }

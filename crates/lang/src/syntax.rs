@@ -344,7 +344,7 @@ pub enum BaseType {
     /// `int` and its kin.
     Integer(IntegerType),
     /// `float`, `double`.
-    Floating,
+    Floating(u32),
     /// `string`
     String,
     /// A typedef's name.

@@ -114,12 +114,24 @@ pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
     let written = report
         .finish()
         .write((id, ariadne::Source::from(&source.text)), &mut text);
-    let (line, column) = source.line_column(diagnostic.span.start);
+    let (line, _) = source.line_column(diagnostic.span.start);
     message(format_args!(
-        "failed to compile {}: line {line}, column {column}: [{}] {}",
-        source.name, diagnostic.tag, diagnostic.message
+        "{} [{}] {}",
+        place(source, line),
+        diagnostic.tag,
+        diagnostic.message
     ));
     if written.is_ok() {
         let _ = anstream::stderr().write_all(&text);
+    }
+}
+
+/// Where something is wrong, as dtrace says it: of a script by its line, of a text of the command line by the text.
+fn place(source: &Source, line: u32) -> String {
+    let text = source.text.trim_end();
+    match text.lines().count() {
+        _ if !source.name.starts_with("<-n ") => format!("failed to compile script {}: line {line}:", source.name),
+        0 | 1 => format!("invalid probe specifier {text}:"),
+        _ => format!("invalid probe specifier {text}: line {line}:"),
     }
 }

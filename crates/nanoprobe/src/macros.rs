@@ -1,6 +1,7 @@
 //! What macro variables stand for.
 
 use nanoprobe_lang::MacroValues;
+use nanoprobe_lang::options::Options;
 
 use crate::arguments::{Arguments, ProgramText};
 
@@ -15,6 +16,16 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         ProgramText::Inline(_) => None,
     });
     let is_on = |name: &str| arguments.options.iter().any(|option| option == name);
+    // What is wrong with the option is said where the options are read.
+    let strsize = arguments
+        .options
+        .iter()
+        .rev()
+        .find(|option| option.starts_with("strsize="));
+    let strsize = strsize.and_then(|option| {
+        let mut options = Options::default();
+        options.set_text(option).is_ok().then_some(options)
+    });
     MacroValues {
         target: arguments.pid.map(i64::from),
         pid: Some(number(getpid())),
@@ -32,6 +43,7 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         arguments: arguments.macro_arguments.clone(),
         default_arguments: is_on("defaultargs"),
         unused_arguments: is_on("argref"),
+        string_bytes: strsize.map(|options| options.string_bytes),
         empty: is_on("empty"),
     }
 }

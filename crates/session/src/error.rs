@@ -25,7 +25,7 @@ pub enum SessionError {
     #[error(transparent)]
     Description(#[from] crate::probes::DescriptionError),
     /// A description that matches nothing.
-    #[error("probe description {description} does not match any probes{hint}")]
+    #[error("[D_PDESC_ZERO] probe description {description} does not match any probes{hint}")]
     NoMatch {
         /// As written.
         description: String,

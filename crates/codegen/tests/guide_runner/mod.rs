@@ -37,7 +37,7 @@ impl Symbolizer for Addresses {
 
 /// What a program prints, its messages in lines of their own that begin with `! `; or why it is refused.
 pub fn run(text: &str, option_texts: &[String]) -> Result<String, Vec<Diagnostic>> {
-    let macros = MacroValues {
+    let mut macros = MacroValues {
         target: Some(1234),
         pid: Some(99),
         uid: Some(1000),
@@ -58,6 +58,10 @@ pub fn run(text: &str, option_texts: &[String]) -> Result<String, Vec<Diagnostic
             options.set(name, value).unwrap();
         }
     }
+    macros.string_bytes = option_texts
+        .iter()
+        .any(|option| option.starts_with("strsize="))
+        .then_some(options.string_bytes);
     let program = nanoprobe_lang::compile(&[Source::new("guide", text)], &macros)?;
     for pragma in &program.pragmas {
         options.set(&pragma.name, pragma.value.as_deref()).unwrap();

@@ -258,6 +258,8 @@ impl<'a> Lexer<'a> {
                 self.position += 1;
             } else if rest.starts_with("/*") {
                 self.comment()?;
+            } else if is_line_comment(rest) {
+                self.position += rest.find('\n').unwrap_or(rest.len());
             } else if mode == Mode::Clause && (rest.starts_with("\\\n") || rest.starts_with("\\\r\n")) {
                 self.position += 1;
             } else if rest.starts_with('#') && self.at_start_of_line() {
@@ -346,13 +348,21 @@ impl<'a> Lexer<'a> {
 /// What follows white space and comments.
 fn after_blank(text: &str) -> &str {
     let mut rest = text.trim_start_matches(is_blank);
-    while let Some(comment) = rest.strip_prefix("/*") {
-        rest = comment
-            .find("*/")
-            .map_or("", |end| &comment[end + 2..])
-            .trim_start_matches(is_blank);
+    loop {
+        let behind = if let Some(comment) = rest.strip_prefix("/*") {
+            comment.find("*/").map_or("", |end| &comment[end + 2..])
+        } else if is_line_comment(rest) {
+            rest.find('\n').map_or("", |end| &rest[end..])
+        } else {
+            return rest;
+        };
+        rest = behind.trim_start_matches(is_blank);
     }
-    rest
+}
+
+/// Whether a comment up to the end of the line begins here. In `/x//* why */` the first `/` ends the predicate.
+fn is_line_comment(text: &str) -> bool {
+    text.starts_with("//") && !text.starts_with("//*")
 }
 
 /// A keyword, or else a name.

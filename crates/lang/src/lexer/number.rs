@@ -39,7 +39,12 @@ impl Lexer<'_> {
         match parse(text) {
             Ok(literal) => Ok(TokenKind::Integer(literal)),
             Err(NumberError::Digit(digit)) => Err(Diagnostic::new(
-                "D_INT_DIGIT",
+                // As in DTrace a letter ends the number, and then a name stands behind it.
+                if digit.is_ascii_digit() {
+                    "D_INT_DIGIT"
+                } else {
+                    "D_SYNTAX"
+                },
                 self.span(start),
                 format!("the constant {text} contains the invalid digit `{digit}`"),
             )),

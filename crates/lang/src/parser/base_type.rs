@@ -31,6 +31,7 @@ struct Specifiers {
 impl Parser<'_> {
     /// Whether `word` is a type's name.
     pub(super) fn is_type(&self, word: &str) -> bool {
+        let word = unscoped(word);
         types::named(word).is_some() || self.types.contains(word)
     }
 
@@ -120,7 +121,8 @@ impl Parser<'_> {
                     let base = match word {
                         "void" => BaseType::Void,
                         "string" => BaseType::String,
-                        _ => BaseType::Floating,
+                        "float" => BaseType::Floating(4),
+                        _ => BaseType::Floating(8),
                     };
                     if found.base.replace(base).is_some() || found.integer.is_some() {
                         return Err(combination(token.span));
@@ -135,7 +137,7 @@ impl Parser<'_> {
                     continue;
                 }
                 TokenKind::Identifier(name) if !found.has_type() && self.is_type(&name) => {
-                    found.base = Some(BaseType::Named(name));
+                    found.base = Some(BaseType::Named(unscoped(&name).to_owned()));
                 }
                 _ if found.has_type() => break,
                 _ if found.any => break,
@@ -144,7 +146,7 @@ impl Parser<'_> {
                 }
                 TokenKind::Identifier(name) => {
                     return Err(Diagnostic::new(
-                        "D_TYPE_ERR",
+                        "D_SYNTAX",
                         token.span,
                         format!("the type `{name}` is not known"),
                     ));
@@ -169,7 +171,7 @@ impl Parser<'_> {
             let mut tag = String::new();
             if let TokenKind::Identifier(name) = parser.peek()?.kind {
                 parser.take()?;
-                tag = name;
+                tag = unscoped(&name).to_owned();
             }
             let mut members = None;
             if parser.accept("{")? {
@@ -229,7 +231,7 @@ impl Parser<'_> {
         let mut tag = String::new();
         if let TokenKind::Identifier(name) = self.peek()?.kind {
             self.take()?;
-            tag = name;
+            tag = unscoped(&name).to_owned();
         }
         let mut enumerators = Vec::new();
         if !tag.is_empty() && !self.at("{")? {
@@ -262,7 +264,9 @@ impl Specifiers {
         let modified = self.signed || self.unsigned || self.short > 0 || self.long > 0;
         if let Some(base) = self.base {
             return match base {
-                BaseType::Floating if self.long == 1 && !self.signed && !self.unsigned && self.short == 0 => Ok(base),
+                BaseType::Floating(8) if self.long == 1 && !self.signed && !self.unsigned && self.short == 0 => {
+                    Ok(BaseType::Floating(16))
+                }
                 BaseType::Void if modified => {
                     Err(Diagnostic::new("D_DECL_VOIDATTR", span, "invalid attributes for void"))
                 }
@@ -304,6 +308,13 @@ impl Specifiers {
             signed: !self.unsigned,
         }))
     }
+}
+
+/// The name of a type of the text's own, or of C's, which may have ``D` `` or ``C` `` in front, as if these were modules.
+fn unscoped(name: &str) -> &str {
+    name.strip_prefix("D`")
+        .or_else(|| name.strip_prefix("C`"))
+        .unwrap_or(name)
 }
 
 fn combination(span: Span) -> Diagnostic {

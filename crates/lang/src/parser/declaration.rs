@@ -4,11 +4,12 @@
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
+use crate::program::IntegerType;
 use crate::source::Span;
-use crate::syntax::{Declaration, Inline, Item, Translator, TypeName};
+use crate::syntax::{BaseType, Declaration, Inline, Item, Translator, TypeName};
 
 /// Keywords that say where something is kept.
-const STORAGE: &[&str] = &["auto", "extern", "register", "self", "static", "this", "typedef"];
+pub(super) const STORAGE: &[&str] = &["auto", "extern", "register", "self", "static", "this", "typedef"];
 
 impl Parser<'_> {
     /// A declaration, inline, translator or provider.
@@ -119,7 +120,11 @@ impl Parser<'_> {
                 ));
             }
         }
-        let base = self.base_type()?;
+        let base = if storage.is_some() && self.at_untyped_name()? {
+            BaseType::Integer(IntegerType { bytes: 4, signed: true })
+        } else {
+            self.base_type()?
+        };
         let mut declarators = Vec::new();
         if !self.at(";")? {
             loop {
@@ -145,5 +150,21 @@ impl Parser<'_> {
             declarators,
             span: start.to(end),
         }))
+    }
+
+    /// Whether a name follows that has no type in front, as in `self x;`: it is an int, as in C before 1999.
+    fn at_untyped_name(&mut self) -> Parse<bool> {
+        let start = self.peek()?;
+        let TokenKind::Identifier(name) = start.kind else {
+            return Ok(false);
+        };
+        if self.is_type(&name) {
+            return Ok(false);
+        }
+        self.take()?;
+        let alone = matches!(self.peek()?.kind, TokenKind::Punctuator(";" | "," | "["));
+        self.peeked = None;
+        self.lexer.rewind(start.span);
+        Ok(alone)
     }
 }

@@ -4,7 +4,7 @@
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
-use crate::syntax::{Declarator, Derived};
+use crate::syntax::{BaseType, Declarator, Derived};
 
 impl Parser<'_> {
     /// `*` and names and `[ ]` and `( )`; `named`: there must be a name, else there must be none.
@@ -24,6 +24,10 @@ impl Parser<'_> {
             let next = parser.peek()?;
             match next.kind {
                 TokenKind::Identifier(identifier) if named => {
+                    if identifier.contains('`') {
+                        let message = format!("the scoping operator may not be used in a declared name: {identifier}");
+                        return Err(Diagnostic::new("D_DECL_SCOPE", next.span, message));
+                    }
                     parser.take()?;
                     name = identifier;
                     span = next.span;
@@ -81,6 +85,11 @@ impl Parser<'_> {
         if self.accept("]")? {
             return Ok(Derived::ArrayOfUnknownSize);
         }
+        if self.at("...")? {
+            let span = self.take()?.span;
+            let message = "an array may not have a variable number of keys";
+            return Err(Diagnostic::new("D_DECL_PROTO_VARARGS", span, message));
+        }
         if !self.at_type()? {
             let size = self.conditional_expression()?;
             self.expect("]", "after the size of an array")?;
@@ -103,24 +112,56 @@ impl Parser<'_> {
         Ok(Derived::Keys(keys))
     }
 
-    /// Parameters of a function type, and the closing parenthesis: parsed and dropped.
+    /// Parameters of a function type, and the closing parenthesis: checked and dropped, for D calls no such function.
     fn parameters(&mut self) -> Parse<()> {
         if self.accept(")")? {
             return Ok(());
         }
+        let (mut count, mut void) = (0, None);
         loop {
             if self.accept("...")? {
                 break;
             }
-            self.base_type()?;
+            let start = self.peek()?;
+            if let TokenKind::Keyword(word) = start.kind
+                && super::declaration::STORAGE.contains(&word)
+                && word != "register"
+            {
+                let message = format!("inappropriate storage class for a parameter: {word}");
+                return Err(Diagnostic::new("D_DECL_PARMCLASS", start.span, message));
+            }
+            if start.kind == TokenKind::Keyword("register") {
+                self.take()?;
+            }
+            let base = self.base_type()?;
             let anonymous = !self.parameter_has_name()?;
-            self.declarator(!anonymous)?;
+            let declarator = self.declarator(!anonymous)?;
+            let span = start.span.to(self.last);
+            if declarator.derived.iter().any(|of| matches!(of, Derived::Keys(_))) || base == BaseType::String {
+                let message = "a parameter of a function may not be of a type that only D has";
+                return Err(Diagnostic::new("D_DECL_PROTO_TYPE", span, message));
+            }
+            if base == BaseType::Void && declarator.derived.is_empty() {
+                if !declarator.name.is_empty() {
+                    let message = format!("a void parameter may not have a name: {}", declarator.name);
+                    return Err(Diagnostic::new("D_DECL_PROTO_NAME", span, message));
+                }
+                void = Some(span);
+            }
+            count += 1;
             if !self.accept(",")? {
                 break;
             }
         }
         self.expect(")", "after the parameters")?;
-        Ok(())
+        match void {
+            Some(span) if count > 1 => Err(Diagnostic::new(
+                "D_DECL_PROTO_VOID",
+                span,
+                "void must be the only parameter of a function",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a parameter's declarator has a name, seen from its first token after the stars.

@@ -432,10 +432,7 @@ impl Parser<'_> {
                     token.span,
                     format!("expected an expression, found {}", kind.describe()),
                 );
-                return Err(match kind {
-                    TokenKind::EndOfPredicate => diagnostic.with_help("D has no // comments; write /* ... */"),
-                    _ => diagnostic,
-                });
+                return Err(diagnostic);
             }
         };
         self.node(kind, token.span)

@@ -51,8 +51,9 @@ pub struct RecordAction {
 pub enum RecordKind {
     /// `trace(e)`.
     Trace(Expression),
-    /// `tracemem(address, size)`: bytes, always printed as a dump.
-    TraceMemory(Expression),
+    /// `tracemem(address, size[, shown])`: bytes, always printed as a dump; and, when there is a third argument, how many of
+    /// them: all, when it is negative or more than there are.
+    TraceMemory(Vec<Expression>),
     /// `printf(format, ...)`: the format is parsed and checked against the arguments.
     Printf {
         /// Parsed and checked.

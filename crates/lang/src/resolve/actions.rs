@@ -69,6 +69,10 @@ impl Resolver {
             )
             .with_help("printa() prints aggregations"));
         }
+        if super::translators::is_translation(node).is_some() {
+            let message = "trace( ) may not be applied to a translated pointer or structure";
+            return Err(Diagnostic::new("D_TRACE_DYN", node.span, message));
+        }
         if is_action(node) {
             let message = "trace( ) may not be applied to a void expression";
             return Err(Diagnostic::new("D_TRACE_VOID", node.span, message));
@@ -89,16 +93,19 @@ impl Resolver {
         }
     }
 
-    /// `tracemem(address, size)`: a copy of constant size.
+    /// `tracemem(address, size[, shown])`: a copy of constant size, of which some is shown.
     fn tracemem(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
-        let [address, size] = arguments else {
-            let passed = arguments.len();
-            if passed == 3 {
-                let message = "tracemem( ) with a size that is not constant is not supported yet";
-                return Err(Diagnostic::new("N_ACTION", span, message));
+        let (address, size, shown) = match arguments {
+            [address, size] => (address, size, None),
+            [address, size, shown] => (address, size, Some(shown)),
+            _ => {
+                return Err(super::subroutines::count_mismatch(
+                    "tracemem",
+                    arguments.len(),
+                    "2 or 3",
+                    span,
+                ));
             }
-            let message = format!("tracemem( ) prototype mismatch: {passed} args passed, 2 expected");
-            return Err(Diagnostic::new("D_TRACEMEM_ARGS", span, message));
         };
         let from = self.expression(address)?;
         if !matches!(
@@ -114,7 +121,17 @@ impl Resolver {
                 ),
             ));
         }
-        let known = constant::wide_value(&self.expression(size)?);
+        let number = self.expression(size)?;
+        if !matches!(number.value_type, Type::Integer(_)) {
+            return Err(incompatible_argument(
+                "tracemem",
+                1,
+                "size_t",
+                &number.value_type,
+                size.span,
+            ));
+        }
+        let known = constant::wide_value(&number);
         let Some(bytes) = known
             .and_then(|bytes| u32::try_from(bytes).ok())
             .filter(|bytes| (1..=1 << 20).contains(bytes))
@@ -127,14 +144,18 @@ impl Resolver {
             .with_help("at most 1 MiB"));
         };
         let count = constant::integer(i64::from(bytes), constant::UNSIGNED_LONG, size.span);
-        Ok(RecordKind::TraceMemory(Expression {
+        let mut values = vec![Expression {
             kind: ExpressionKind::Call {
                 function: Function::CopyIn,
                 arguments: vec![convert::to_address(from), count],
             },
             value_type: Type::Bytes { size: Some(bytes) },
             span,
-        }))
+        }];
+        if shown.is_some() {
+            values.push(self.integer_argument("tracemem", arguments, 2, constant::LONG, span)?);
+        }
+        Ok(RecordKind::TraceMemory(values))
     }
 
     fn printf(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
@@ -467,8 +488,16 @@ pub(super) fn ustack_arguments(node: &Node) -> Option<&[Node]> {
 
 /// Whether a node is the call of an action, which has no value.
 fn is_action(node: &Node) -> bool {
-    matches!(&node.kind, NodeKind::Call { function, .. } if matches!(
-        &function.kind,
-        NodeKind::Identifier(name) if names::callable(name) == Some(Callable::Action)
-    ))
+    action_call(node).is_some()
+}
+
+/// The name and the arguments of an action that a node calls.
+pub(super) fn action_call(node: &Node) -> Option<(&str, &[Node])> {
+    let NodeKind::Call { function, arguments } = &node.kind else {
+        return None;
+    };
+    match &function.kind {
+        NodeKind::Identifier(name) if names::callable(name) == Some(Callable::Action) => Some((name, arguments)),
+        _ => None,
+    }
 }

@@ -4,7 +4,7 @@ use super::expressions::unsupported;
 use super::{Resolve, Resolver, constant, convert, names};
 use crate::diagnostic::Diagnostic;
 use crate::parser::MAXIMUM_NESTING;
-use crate::program::{Builtin, Expression, ExpressionKind, Scope, Type, Variable};
+use crate::program::{Builtin, Expression, ExpressionKind, Foreign, ForeignKind, Scope, Type, Variable};
 use crate::source::Span;
 use crate::syntax::{BaseType, Declaration, Declarator, Derived, Inline, Node, TypeName};
 use crate::types;
@@ -19,13 +19,7 @@ impl Resolver {
             Some(("self", _)) => Scope::ThreadLocal,
             Some(("this", _)) => Scope::ClauseLocal,
             Some(("typedef", _)) => return self.typedef(declaration),
-            Some(("extern", span)) => {
-                return Err(unsupported(
-                    "N_EXTERN",
-                    "declaring what is defined elsewhere (extern)",
-                    span,
-                ));
-            }
+            Some(("extern", _)) => return self.external(declaration),
             Some((word, span)) => {
                 return Err(Diagnostic::new(
                     "D_DECL_BADCLASS",
@@ -41,14 +35,57 @@ impl Resolver {
             _ => false,
         };
         if declaration.declarators.is_empty() && !declares {
-            return Err(Diagnostic::new(
-                "D_SYNTAX",
-                declaration.span,
-                "the declaration declares nothing",
-            ));
+            return Err(useless(declaration.span));
         }
         for declarator in &declaration.declarators {
             self.declare(scope, &base, declarator)?;
+        }
+        Ok(())
+    }
+
+    /// `extern type name;`: a variable of the program's, which then needs no backquote and no debug information. A function
+    /// may be declared, too; D cannot call it.
+    fn external(&mut self, declaration: &Declaration) -> Resolve<()> {
+        let base = self.base(&declaration.base, declaration.span)?;
+        if declaration.declarators.is_empty() {
+            return Err(useless(declaration.span));
+        }
+        for declarator in &declaration.declarators {
+            let (name, span) = (&declarator.name, declarator.span);
+            let value_type = match declarator.derived.split_last() {
+                Some((Derived::Function, rest)) => {
+                    self.derive(base.clone(), rest, span)?;
+                    continue;
+                }
+                // As many elements as the program has.
+                Some((Derived::ArrayOfUnknownSize, rest)) => Type::Array {
+                    of: Box::new(self.derive(base.clone(), rest, span)?),
+                    count: 0,
+                },
+                Some((Derived::Keys(_), _)) => {
+                    let message = format!("an associative array cannot be defined elsewhere: {name}");
+                    return Err(Diagnostic::new("D_DECL_BADCLASS", span, message));
+                }
+                _ => self.derive(base.clone(), &declarator.derived, span)?,
+            };
+            match value_type {
+                Type::Void => {
+                    let message = format!("cannot declare void object: {name}");
+                    return Err(Diagnostic::new("D_DECL_VOIDOBJ", span, message));
+                }
+                Type::String => {
+                    let message = format!("the program's variables are of C's types: {name}");
+                    return Err(
+                        Diagnostic::new("D_DECL_DYNOBJ", span, message).with_help("char *, or an array of char")
+                    );
+                }
+                _ => {}
+            }
+            let before = self.externals.get(name).filter(|before| **before == value_type);
+            if before.is_none() {
+                self.check_new_name(name, span)?;
+            }
+            self.externals.insert(name.clone(), value_type);
         }
         Ok(())
     }
@@ -67,11 +104,19 @@ impl Resolver {
                     ),
                 ));
             }
+            // What the type is of, and that is all: D cannot call it.
+            Some((Derived::Function, rest)) if scope == Scope::Global => {
+                return self.derive(base.clone(), rest, span).map(|_| ());
+            }
             _ => (self.derive(base.clone(), &declarator.derived, span)?, None),
         };
         if value_type == Type::Void {
             let message = format!("cannot declare void object: {}", declarator.name);
             return Err(Diagnostic::new("D_DECL_VOIDOBJ", span, message));
+        }
+        if matches!(&value_type, Type::Foreign(foreign) if foreign.integer().is_none()) {
+            return Err(unsupported("N_FLOAT", "a variable of floating point", span)
+                .with_help("D computes with integers; print(*(double *)address) shows one of the program's"));
         }
         let keys = match keys {
             None => None,
@@ -127,22 +172,22 @@ impl Resolver {
             || names::signal(name).is_some()
             || self.enumerators.contains_key(name)
             || self.known(Scope::Global, name).is_some()
+            || self.externals.contains_key(name)
             || matches!(name, "NULL" | "uregs");
         if taken { Err(redeclared(name, span)) } else { Ok(()) }
     }
 
     fn typedef(&mut self, declaration: &Declaration) -> Resolve<()> {
         let base = self.base(&declaration.base, declaration.span)?;
+        if declaration.declarators.is_empty() {
+            return Err(useless(declaration.span));
+        }
         for declarator in &declaration.declarators {
             let defined = self.derive(base.clone(), &declarator.derived, declarator.span)?;
             let name = &declarator.name;
             let before = self.types.get(name).cloned().or_else(|| types::named(name));
             if before.is_some_and(|before| before != defined) {
-                return Err(Diagnostic::new(
-                    "D_DECL_TYPERED",
-                    declarator.span,
-                    format!("type redeclared: {name}"),
-                ));
+                return Err(redeclared(name, declarator.span));
             }
             self.types.insert(name.clone(), defined);
         }
@@ -272,7 +317,15 @@ impl Resolver {
             BaseType::Void => Ok(Type::Void),
             BaseType::Integer(integer) => Ok(Type::Integer(*integer)),
             BaseType::String => Ok(Type::String),
-            BaseType::Floating => Err(unsupported("N_FLOAT", "floating point", span)),
+            BaseType::Floating(bytes) => {
+                let name = match bytes {
+                    4 => "float",
+                    8 => "double",
+                    _ => "long double",
+                };
+                let kind = ForeignKind::Floating(*bytes);
+                Ok(Type::Foreign(Foreign::new(name.to_owned(), kind)))
+            }
             BaseType::Aggregate { keyword, tag, members } => self
                 .structure(keyword, tag, members.as_deref(), span)
                 .map(Type::Structure),
@@ -360,6 +413,10 @@ fn pointer_depth(of: &Type) -> usize {
         inner = to;
     }
     depth
+}
+
+fn useless(span: Span) -> Diagnostic {
+    Diagnostic::new("D_DECL_USELESS", span, "the declaration declares nothing")
 }
 
 fn redeclared(name: &str, span: Span) -> Diagnostic {

@@ -15,7 +15,14 @@ impl Resolver {
                 Ok(RecordKind::System { format, arguments })
             }
             "freopen" => {
-                let (format, arguments) = self.formatted("freopen", arguments, span)?;
+                let (format, values) = self.formatted("freopen", arguments, span)?;
+                if format.text == "." {
+                    // Elsewhere it is what the empty name becomes.
+                    let message = "freopen( ) argument #1 cannot be \".\"";
+                    return Err(Diagnostic::new("D_FREOPEN_INVALID", span, message)
+                        .with_help("\"\" is where the output went at first"));
+                }
+                let arguments = values;
                 Ok(RecordKind::Reopen { format, arguments })
             }
             "raise" => {

@@ -79,11 +79,20 @@ impl Resolver {
             }
             NodeKind::SizeofType(of) => {
                 let of = self.type_of(of)?;
-                sizeof(&of, span)
+                self.sizeof(&of, span)
             }
             NodeKind::Sizeof(operand) => {
+                if let NodeKind::Member { base, name, arrow } = &operand.kind
+                    && self.member_in_unit(base, name, *arrow, span)?.1.is_some()
+                {
+                    let message = format!("cannot apply sizeof to a bit-field: {name}");
+                    return Err(Diagnostic::new("D_SIZEOF_BITFIELD", span, message));
+                }
                 let operand = self.operand(operand)?;
-                sizeof(&operand.value_type, span)
+                if let ExpressionKind::String(text) = &operand.kind {
+                    return Ok(constant::integer(text.len() as i64 + 1, constant::UNSIGNED_LONG, span));
+                }
+                self.sizeof(&operand.value_type, span)
             }
             NodeKind::Stringof(operand) => {
                 let operand = self.expression(operand)?;
@@ -123,6 +132,9 @@ impl Resolver {
         }
         if let Some(inline) = self.inlines.get(name) {
             return Ok(Expression { span, ..inline.clone() });
+        }
+        if let Some(of) = self.externals.get(name) {
+            return self.external_symbol(name, of, span);
         }
         if let Some(value) = self.constant_name(name) {
             return Ok(constant::integer(value, constant::INT, span));
@@ -219,7 +231,10 @@ impl Resolver {
                 "vmregs" | "fds" => {
                     self.identifier(name, base)?;
                 }
-                _ if names::builtin(name).is_none() && !self.inlines.contains_key(name) => {
+                _ if names::builtin(name).is_none()
+                    && !self.inlines.contains_key(name)
+                    && !self.externals.contains_key(name) =>
+                {
                     return self.variable_of(node);
                 }
                 _ => {}
@@ -289,6 +304,22 @@ impl Resolver {
         })
     }
 
+    /// The size of a value of this type; a string's is the room that it has in a variable.
+    fn sizeof(&self, of: &Type, span: Span) -> Resolve<Expression> {
+        let size = match of {
+            Type::String => Some(u64::from(self.string_bytes)),
+            _ => types::size_of(of),
+        };
+        match size {
+            Some(size) => Ok(constant::integer(size as i64, constant::UNSIGNED_LONG, span)),
+            None => Err(Diagnostic::new(
+                "D_SIZEOF_TYPE",
+                span,
+                format!("cannot apply sizeof to an operand of unknown size: {}", types::name(of)),
+            )),
+        }
+    }
+
     fn comma_operand(&mut self, node: &Node) -> Resolve<Expression> {
         if let NodeKind::Call { function, .. } = &node.kind
             && let NodeKind::Identifier(name) = &function.kind
@@ -335,17 +366,6 @@ pub(super) fn literal(of: IntegerLiteral, span: Span) -> Expression {
         of.value as i64
     };
     constant::integer(value, constant_type, span)
-}
-
-fn sizeof(of: &Type, span: Span) -> Resolve<Expression> {
-    match types::size_of(of) {
-        Some(size) => Ok(constant::integer(size as i64, constant::UNSIGNED_LONG, span)),
-        None => Err(Diagnostic::new(
-            "D_SIZEOF_TYPE",
-            span,
-            format!("cannot apply sizeof to an operand of unknown size: {}", types::name(of)),
-        )),
-    }
 }
 
 /// Something of D that is not there yet.

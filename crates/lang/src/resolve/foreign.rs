@@ -87,7 +87,7 @@ impl Resolver {
     /// Adds why the program does not tell of a structure to the error that it is not known.
     pub(super) fn with_reason(&self, error: Diagnostic, structure: &Structure) -> Diagnostic {
         match self.unknown.get(structure.name()) {
-            Some(unknown) if error.tag == "D_OP_INCOMPLETE" => match &unknown.help {
+            Some(unknown) if matches!(error.tag, "D_OP_INCOMPLETE" | "D_OFFSETOF_TYPE") => match &unknown.help {
                 Some(help) => error.with_help(format!("{}; {help}", unknown.message)),
                 None => error.with_help(unknown.message.clone()),
             },
@@ -110,11 +110,20 @@ impl Resolver {
 
     /// A variable of the program's: a name with a backquote in it.
     pub(super) fn symbol(&self, name: &str, span: Span) -> Resolve<Expression> {
+        self.symbol_as(name, None, span)
+    }
+
+    /// The same of a name that `extern` has declared.
+    pub(super) fn external_symbol(&self, name: &str, of: &Type, span: Span) -> Resolve<Expression> {
+        self.symbol_as(&format!("`{name}"), Some(of), span)
+    }
+
+    fn symbol_as(&self, name: &str, of: Option<&Type>, span: Span) -> Resolve<Expression> {
         let found = self.target().and_then(|target| target.variable(name));
         let found = found.map_err(|unknown| Diagnostic::from((unknown, span)))?;
         let address = constant::integer(found.address as i64, constant::UNSIGNED_LONG, span);
-        match found.value_type {
-            Some(of) => at_address(address, &of, span),
+        match of.or(found.value_type.as_ref()) {
+            Some(of) => at_address(address, of, span),
             None => {
                 let message = format!("no symbolic type information is available for {name}");
                 Err(Diagnostic::new("D_SYM_NOTYPES", span, message)

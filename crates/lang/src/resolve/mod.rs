@@ -61,15 +61,23 @@ type Resolve<T> = Result<T, Diagnostic>;
 
 /// Resolves the items of all sources, in order.
 ///
+/// `string_bytes`: the option `strsize`, where it was given outside of the text.
+///
 /// # Errors
 /// Everything found wrong.
-pub fn resolve(items: &[Item], pragmas: Vec<Pragma>, target: &Rc<dyn Target>) -> Result<Program, Vec<Diagnostic>> {
+pub fn resolve(
+    items: &[Item],
+    pragmas: Vec<Pragma>,
+    string_bytes: Option<u32>,
+    target: &Rc<dyn Target>,
+) -> Result<Program, Vec<Diagnostic>> {
     let mut resolver = Resolver {
         later: Later::of(items),
         program_traced: Some(target.clone()),
         ..Resolver::default()
     };
     resolver.pragmas(pragmas);
+    resolver.string_bytes = string_bytes.unwrap_or(resolver.string_bytes);
     for item in items {
         match item {
             Item::Clause(clause) => resolver.clause(clause),
@@ -148,6 +156,10 @@ struct Resolver {
     arguments: Option<Result<Vec<Argument>, Unknown>>,
     /// What knows the traced program.
     program_traced: Option<Rc<dyn Target>>,
+    /// The option `strsize`.
+    string_bytes: u32,
+    /// What `extern` declares: the program's variables, by their names alone.
+    externals: HashMap<String, Type>,
     /// Why structures that were only named are not known.
     unknown: HashMap<String, Unknown>,
 }
@@ -172,6 +184,7 @@ impl Resolver {
                     .push(Diagnostic::new(error.tag(), pragma.span, error.to_string()));
             }
         }
+        self.string_bytes = options.string_bytes;
         self.program.pragmas = pragmas;
     }
 }

@@ -203,6 +203,18 @@ impl Resolver {
                 condition.span,
             ));
         }
+        let mut action = None;
+        for node in [then, otherwise] {
+            if let Some((name, arguments)) = super::actions::action_call(node) {
+                // Its own mistakes are told first.
+                self.action(name, arguments, node.span)?;
+                action = action.or(Some(node.span));
+            }
+        }
+        if let Some(span) = action {
+            let message = "operator ?: operands cannot be actions";
+            return Err(Diagnostic::new("D_OP_ACT", span, message).with_help("use if and else"));
+        }
         let (then, otherwise) = (self.expression(then)?, self.expression(otherwise)?);
         let incompatible = Diagnostic::new(
             "D_OP_INCOMPAT",

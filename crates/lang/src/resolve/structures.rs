@@ -122,8 +122,12 @@ impl Resolver {
                 "bit-field must be of an integral constant size",
             ));
         };
+        if bits < 0 || (bits == 0 && !declarator.name.is_empty()) {
+            let message = "a bit-field must have a positive number of bits";
+            return Err(Diagnostic::new("D_DECL_BFCONST", width.span, message));
+        }
         match u32::try_from(bits) {
-            Ok(bits) if bits <= 8 * u32::from(unit.bytes) && (bits > 0 || declarator.name.is_empty()) => Ok(bits),
+            Ok(bits) if bits <= 8 * u32::from(unit.bytes) => Ok(bits),
             _ => Err(Diagnostic::new(
                 "D_DECL_BFSIZE",
                 width.span,
@@ -212,7 +216,12 @@ impl Resolver {
                 ),
             ));
         };
-        let found = find_member(structure, member, span).map_err(|error| self.with_reason(error, structure))?;
+        if structure.body().is_none() {
+            let message = format!("offsetof operand is not defined: {}", structure.name());
+            let error = Diagnostic::new("D_OFFSETOF_TYPE", span, message);
+            return Err(self.with_reason(error, structure));
+        }
+        let found = find_member(structure, member, span)?;
         if found.bits.is_some() {
             let message = format!("cannot take offset of a bit-field: {member}");
             return Err(Diagnostic::new("D_OFFSETOF_BITFIELD", span, message));

@@ -215,8 +215,12 @@ impl Resolver {
 
 /// `xlate` where neither a member is taken nor a structure assigned.
 fn whole(span: Span) -> Diagnostic {
-    unsupported("N_TRANSLATOR", "xlate as a value of its own", span)
-        .with_help("take a member, xlate <T *>(e)->member, or assign it to a structure: s = xlate <struct s>(e)")
+    Diagnostic::new(
+        "D_CG_DYN",
+        span,
+        "expression cannot evaluate to result of a translated type",
+    )
+    .with_help("take a member, xlate <T *>(e)->member, or assign it to a structure: s = xlate <struct s>(e)")
 }
 
 /// Whether a node is `xlate <to>(operand)`.

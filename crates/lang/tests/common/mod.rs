@@ -58,9 +58,10 @@ fn record(program: &Program, of: &RecordKind) {
             assert!(!matches!(value.value_type, Type::Void | Type::Bytes { size: None }));
             expression(program, value);
         }
-        RecordKind::TraceMemory(value) => {
-            assert!(matches!(value.value_type, Type::Bytes { size: Some(1..) }));
-            expression(program, value);
+        RecordKind::TraceMemory(values) => {
+            assert!(matches!(values[0].value_type, Type::Bytes { size: Some(1..) }));
+            assert!(values[1..].iter().all(|shown| shown.value_type == Type::I64));
+            values.iter().for_each(|value| expression(program, value));
         }
         RecordKind::Printf { arguments, .. } => arguments.iter().for_each(|a| expression(program, a)),
         RecordKind::Symbol { address, .. } => {

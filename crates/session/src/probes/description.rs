@@ -22,7 +22,10 @@ pub enum DescriptionError {
         remedy: &'static str,
     },
     /// `profile` and `tick` want an interval.
-    #[error("{description}: not an interval of at least 200 us: write tick-100ms, profile-97, tick-5s, ...")]
+    #[error(
+        "[D_PDESC_ZERO] probe description {description} does not match any probes: not an interval of at least 200 us: \
+         write tick-100ms, profile-97, tick-5s, ..."
+    )]
     Interval {
         /// As written.
         description: String,
