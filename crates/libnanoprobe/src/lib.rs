@@ -9,6 +9,7 @@
 //! | [`hit`] | the hit path: C and assembly, what runs in the program's own threads |
 //! | [`c`] | the header's types |
 //! | `fork` | what is done around fork |
+//! | `tsan` | what ThreadSanitizer is told |
 //! | [`error`] | typed errors, and their codes |
 
 pub mod api;
@@ -18,3 +19,4 @@ pub mod error;
 mod fork;
 pub mod hit;
 pub mod own;
+mod tsan;

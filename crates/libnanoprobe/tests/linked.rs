@@ -7,7 +7,7 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
-use common::{Built, text};
+use common::{Built, HANDLERS, RETURNS, text};
 
 #[test]
 fn a_c_program() {
@@ -27,31 +27,6 @@ fn jumper_probes_where_stacks_end() {
     }
 }
 
-const RETURNS: &str = "\
-sum 999063
-values: 999 hits, 0 missed, 0 abandoned
-sum 999063
-values: 999 hits, 0 missed, 0 abandoned
-sum 999063
-values: 999 hits, 0 missed, 0 abandoned
-recursion, maxactive 1: exact, 0 abandoned
-recursion, maxactive 40: exact, 0 abandoned
-recursion, maxactive 0: exact, 0 abandoned
-alone: 40 340
-alone: 40 hits, 60 missed, 0 abandoned
-longjmp, maxactive 0: 50 50, 50 hits, the rest abandoned
-longjmp, maxactive 1: 50 50, 50 hits, the rest abandoned
-threads that end inside: 10 hits, 0 missed, 10 abandoned
-colocated: pabc pbc pca
-removed while active
-backtrace: 6 6
-fork: child 10, parent 10
-reentry: 12
-reentry: 1 hits, 2 missed, 0 abandoned
-own entry: 420
-own entry: 10 hits, 0 missed, 0 abandoned
-";
-
 #[test]
 fn returns_are_seen_by_exits_and_by_address_alike() {
     let built = Built::new();
@@ -60,23 +35,6 @@ fn returns_are_seen_by_exits_and_by_address_alike() {
         assert_eq!(built.run_with(&program, &[form]), RETURNS, "form {form}");
     }
 }
-
-const HANDLERS: &str = "\
-jcc: 100
-jmp: 50, behind, stack 0
-loop: 300, out of the loop, stack 0
-call: 100, inner, stack -8
-call [rdx]: 100, inner, stack -8
-jmp r11: 100, end, stack 0
-ret: 100, outside, stack 8
-ret 0: 200, caller, stack 8
-faults of handlers: dealt with
-faults of other kinds: 10
-mended: 42, 2 pre-handlers, 1 asked
-skipped: 7, 4 pre-handlers, 2 asked
-the program's: 4 asked, there, address 8
-without: 42
-";
 
 #[test]
 fn handlers_run_behind_branches_and_survive_faults() {

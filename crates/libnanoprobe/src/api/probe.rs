@@ -9,10 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use nanoprobe_patch::{Tactic, TargetAddress};
 
 use super::{array, name};
-use crate::c::Probe;
+use crate::c::{FaultHandler, PostHandler, PreHandler, Probe};
 use crate::engine::{Demand, Engine, Kind, Member, Spot, Withdrawn, engine};
 use crate::error::{Error, answer};
-use crate::hit;
+use crate::{hit, tsan};
 
 const DISABLED: c_uint = 1;
 const NO_SIMD: c_uint = 2;
@@ -71,6 +71,13 @@ pub(super) unsafe fn describe(
     member.entry.enabled = AtomicU32::new(u32::from(flags & DISABLED == 0));
     member.no_simd = flags & NO_SIMD != 0;
     member.trap = flags & TRAP != 0;
+    if tsan::is_there() {
+        member.entry.pre = given.pre_handler.map(|_| tsan::pre as PreHandler);
+        member.entry.post = given.post_handler.map(|_| tsan::post as PostHandler);
+        member.entry.fault = given.fault_handler.map(|_| tsan::fault as FaultHandler);
+        member.no_simd = false;
+        tsan::registers(probe);
+    }
     let demand = if flags & JUMP_ONLY != 0 {
         Demand::Jump
     } else {
@@ -144,6 +151,7 @@ pub(super) fn unregister(probes: &[*mut Probe]) -> Result<(), Error> {
     let mut withdrawn = engine.withdraw(&spots, false)?;
     drop(engine);
     withdrawn.wait();
+    probes.iter().for_each(|probe| tsan::unregistered(*probe));
     let unloaded = withdrawn.check();
     self::engine()?.reclaim(withdrawn);
     finish_pending();
@@ -188,6 +196,7 @@ pub(super) fn finish_pending() {
         if let Ok(mut engine) = engine() {
             engine.reclaim(one.withdrawn);
         }
+        tsan::unregistered(one.probe as *const Probe);
         if let Some(done) = one.done {
             // SAFETY: the caller's function, for the structure that they gave.
             unsafe { done(one.probe as *mut Probe) };

@@ -8,10 +8,11 @@ use nanoprobe_patch::TargetAddress;
 
 use super::array;
 use super::probe::{describe, finish_pending, offset_of};
-use crate::c::{Probe, ReturnProbe};
+use crate::c::{Probe, ReturnHandler, ReturnProbe};
 use crate::engine::{Demand, Engine, Kind, Member, Spot, Ways, engine};
 use crate::error::{Error, answer};
 use crate::hit::{self, CallPlan, Calls, np_retprobe_entry, np_retprobe_exit};
+use crate::tsan;
 
 const AUTO: c_int = 0;
 const EXITS: c_int = 1;
@@ -122,9 +123,14 @@ unsafe fn place(
     };
     // SAFETY: the caller's word.
     let given = unsafe { &*probe };
+    // What is told to it was released when the structure was described.
+    let told = |handler: Option<ReturnHandler>, instead: ReturnHandler| match tsan::is_there() {
+        true => handler.map(|_| instead),
+        false => handler,
+    };
     let calls = Arc::new(Calls::new(&CallPlan {
-        handler: given.handler,
-        entry_handler: given.entry_handler,
+        handler: told(given.handler, tsan::returned),
+        entry_handler: told(given.entry_handler, tsan::entered),
         owner: probe,
         capacity: if given.maxactive == 0 {
             MAXACTIVE
@@ -208,6 +214,7 @@ fn withdraw(probe: *mut ReturnProbe, registered: &Registered) -> Result<(), Erro
     let mut withdrawn = engine.withdraw(&all, false)?;
     drop(engine);
     withdrawn.wait();
+    tsan::unregistered(probe);
     let unloaded = withdrawn.check();
     self::engine()?.reclaim(withdrawn);
     unloaded

@@ -3,11 +3,11 @@
 use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::c::Watchpoint;
+use crate::c::{WatchHandler, Watchpoint};
 use crate::engine::{WatchState, engine};
 use crate::error::{Error, answer};
-use crate::hit;
 use crate::own::{EXECUTE, Place};
+use crate::{hit, tsan};
 
 const DISABLED: c_uint = 1;
 /// Where the program's half of the addresses ends.
@@ -48,10 +48,15 @@ unsafe fn register(watchpoint: *mut Watchpoint) -> Result<(), Error> {
     if given.flags & !DISABLED != 0 {
         return Err(Error::Argument("flags that do not exist"));
     }
+    tsan::registers(watchpoint);
+    let handler = match tsan::is_there() {
+        true => given.handler.map(|_| tsan::watched as WatchHandler),
+        false => given.handler,
+    };
     let watch = Box::new(hit::Watch {
         key: 0,
         owner: watchpoint,
-        handler: given.handler,
+        handler,
         index: 0,
         enabled: AtomicU32::new(u32::from(given.flags & DISABLED == 0)),
         executes: u32::from(kind == EXECUTE),
@@ -70,6 +75,7 @@ fn unregister(watchpoint: *mut Watchpoint) -> Result<(), Error> {
     let withdrawn = engine()?.withdraw_watch(watchpoint as usize)?;
     // Without the lock: the handler may take long.
     let index = withdrawn.wait();
+    tsan::unregistered(watchpoint);
     engine()?.reclaim_watch(index);
     Ok(())
 }

@@ -52,7 +52,7 @@ impl Returns {
 pub struct Ways {
     /// Its rets; `None`: it is also left otherwise, or may be.
     pub rets: Option<Vec<TargetAddress>>,
-    /// A branch of its own leads to its entry.
+    /// A jump of its own leads to its entry: that is no new call. (A call of its own, or another function's jump, is one.)
     pub loops: bool,
 }
 
@@ -73,7 +73,7 @@ impl Engine {
         let rets: Option<Vec<TargetAddress>> = rets.map(|rets| rets.concat());
         Ok(Ways {
             rets: rets.filter(|rets| !rets.is_empty()),
-            loops: function.parts.iter().any(|part| part.is_branch_target(entry)),
+            loops: function.parts.iter().any(|part| part.jumps_to(entry)),
         })
     }
 

@@ -118,7 +118,7 @@ static int ignores(struct np_probe *probe, struct np_regs *regs)
 
 static void *registers(void *unused)
 {
-	while (!stop) {
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
 		struct np_probe probe = { NP_SIZE(struct np_probe), .symbol = "other", .pre_handler = ignores };
 		if (np_register_probe(&probe) || other(1) != 7 || np_unregister_probe(&probe))
 			fail("thread", 0);
@@ -159,7 +159,7 @@ static void forks(void)
 		plain(1);
 		good += waitpid(process, &status, 0) == process && status == 0 && np_probe_hits(&probe) == hits + 1;
 	}
-	stop = 1;
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
 	printf("forks: %d good\n", good);
 	np_unregister_probe(&probe);

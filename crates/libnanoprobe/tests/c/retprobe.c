@@ -10,7 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define FUNCTION __attribute__((noinline, noclone))
+/* What ThreadSanitizer instruments reads its return address, which cannot be replaced then. */
+#define FUNCTION __attribute__((noinline, noclone, no_sanitize_thread))
 #define OPAQUE __asm__ volatile("" ::: "memory")
 
 static int form;
@@ -201,6 +202,38 @@ static void longjmps(int maxactive)
 	take(&probe);
 }
 
+FUNCTION int falls(int depth)
+{
+	OPAQUE;
+	int below = depth ? falls(depth - 1) : jumps(1);
+	OPAQUE;
+	return below + 1;
+}
+
+static int entries;
+
+static int counts_entries(struct np_retprobe_instance *instance, struct np_regs *regs)
+{
+	(void)instance;
+	(void)regs;
+	entries++;
+	return 0;
+}
+
+/* The next call is at the same frame, and returns to the same place, as the one that was left: it is another one. */
+static void recursion_left_by_longjmp(void)
+{
+	struct np_retprobe probe = { { .symbol = "falls" }, .entry_handler = counts_entries };
+	put(&probe, 0);
+	for (volatile int round = 0; round < 50; round++)
+		if (!setjmp(back))
+			falls(DEPTH);
+	uint64_t all = np_probe_hits(&probe.probe) + np_retprobe_nmissed(&probe) + np_retprobe_abandoned(&probe);
+	printf("recursion left by longjmp: %d entered, %s\n", entries,
+	       all >= 49 * (DEPTH + 1) && all <= 50 * (DEPTH + 1) ? "the rest abandoned" : "WRONG");
+	take(&probe);
+}
+
 FUNCTION void *leaves(void *value)
 {
 	OPAQUE;
@@ -335,6 +368,7 @@ static void forks(void)
 	struct np_retprobe probe = { { .symbol = "descend" }, .handler = counts_depth };
 	put(&probe, 0);
 	depths[0] = 0;
+	fflush(stdout);
 	pid_t child = fork();
 	if (child == 0) {
 		descend(DEPTH);
@@ -391,6 +425,7 @@ int main(int count, char **arguments)
 	alone();
 	longjmps(0);
 	longjmps(1);
+	recursion_left_by_longjmp();
 	thread_ends();
 	colocated();
 	removal();

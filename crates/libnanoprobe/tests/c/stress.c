@@ -1,17 +1,25 @@
 /* Four threads register, unregister, enable and disable probes of all kinds at random on functions that four others run, who
- * check what they get. argv[1]: rounds of each of the first four. */
+ * check what they get. argv[1]: rounds of each of the first four; argv[2]: for how many seconds at least. */
 #include <nanoprobe.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define FUNCTION __attribute__((noinline, noclone))
 #define OPAQUE __asm__ volatile("" ::: "memory")
+/* Functions that ThreadSanitizer instruments read their return address: it cannot be replaced there. Two of them it leaves. */
+#define PLAIN FUNCTION __attribute__((no_sanitize_thread))
+#ifdef __SANITIZE_THREAD__
+enum { READS_RETURN_ADDRESS = 1 };
+#else
+enum { READS_RETURN_ADDRESS = 0 };
+#endif
 enum { THREADS = 4, FUNCTIONS = 4 };
 
-FUNCTION uint64_t first(uint64_t value)
+PLAIN uint64_t first(uint64_t value)
 {
 	OPAQUE;
 	return value * 3 + 1;
@@ -30,7 +38,7 @@ FUNCTION uint64_t third(uint64_t value)
 	return sum + 1;
 }
 
-FUNCTION uint64_t fourth(uint64_t value)
+PLAIN uint64_t fourth(uint64_t value)
 {
 	OPAQUE;
 	switch (value & 3) {
@@ -45,7 +53,8 @@ FUNCTION uint64_t fourth(uint64_t value)
 
 static uint64_t (*volatile const functions[FUNCTIONS])(uint64_t) = { first, second, third, fourth };
 static uint64_t expected[FUNCTIONS][16];
-static volatile int stop;
+static int stop;
+static time_t end;
 static __thread uint64_t state;
 
 static uint64_t next(void)
@@ -67,7 +76,7 @@ static void *runs(void *number)
 {
 	uint64_t calls = 0;
 	state = (uintptr_t)number + 77;
-	while (!stop) {
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
 		uint64_t which = next() % FUNCTIONS, value = next() % 16;
 		if (functions[which](value) != expected[which][value])
 			abort();
@@ -107,7 +116,7 @@ static void *changes(void *rounds)
 {
 	static _Atomic uint64_t seeds;
 	state = 1000 + ++seeds;
-	for (uintptr_t round = 0; round < (uintptr_t)rounds; round++) {
+	for (uintptr_t round = 0; round < (uintptr_t)rounds || time(NULL) < end; round++) {
 		void *function = (void *)functions[next() % FUNCTIONS];
 		unsigned flags = (unsigned)(next() & (NP_PROBE_DISABLED | NP_PROBE_NO_SIMD | NP_PROBE_TRAP));
 		/* Gone when it is unregistered: whoever still used it would find ruins. */
@@ -127,7 +136,11 @@ static void *changes(void *rounds)
 						     .handler = returns, .entry_handler = enters, .data_size = 8,
 						     .maxactive = (int)(next() % 3) * 8,
 						     .form = next() & 1 ? NP_RETPROBE_ADDRESS : NP_RETPROBE_AUTO };
-			check(np_register_retprobe(&probe), "register");
+			int error = np_register_retprobe(&probe);
+			if (READS_RETURN_ADDRESS && error == NP_ERROR_RETURN_ADDRESS &&
+			    (function == (void *)second || function == (void *)third))
+				continue;
+			check(error, "register");
 			for (uint64_t times = next() % 4; times; times--)
 				check(next() & 1 ? np_enable_probe(&probe.probe) : np_disable_probe(&probe.probe), "switch");
 			check(np_unregister_retprobe(&probe), "unregister");
@@ -148,6 +161,7 @@ int main(int count, char **arguments)
 {
 	pthread_t threads[2 * THREADS];
 	uintptr_t rounds = count > 1 ? strtoul(arguments[1], NULL, 10) : 100;
+	end = count > 2 ? time(NULL) + strtol(arguments[2], NULL, 10) : 0;
 	unsigned char text[FUNCTIONS][16];
 	for (int which = 0; which < FUNCTIONS; which++) {
 		memcpy(text[which], (void *)functions[which], 16);
@@ -160,7 +174,7 @@ int main(int count, char **arguments)
 	}
 	for (int index = 0; index < THREADS; index++)
 		pthread_join(threads[index], NULL);
-	stop = 1;
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
 	int idle = 0, left = 0, changed = 0;
 	for (int index = THREADS; index < 2 * THREADS; index++) {
 		void *calls;

@@ -58,13 +58,14 @@ impl Built {
     }
 
     pub fn run_with(&self, program: &Path, arguments: &[&str]) -> String {
-        text(
-            &Command::new(program)
-                .args(arguments)
-                .env("LD_LIBRARY_PATH", self.folder.path())
-                .output()
-                .unwrap(),
-        )
+        text(&self.command(program).args(arguments).output().unwrap())
+    }
+
+    /// Finds the library.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_LIBRARY_PATH", self.folder.path());
+        command
     }
 }
 
@@ -74,3 +75,48 @@ pub fn text(output: &Output) -> String {
     assert!(output.status.success(), "{:?}: {error}", output.status);
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
+
+/// What `retprobe.c` prints, by either form.
+pub const RETURNS: &str = "\
+sum 999063
+values: 999 hits, 0 missed, 0 abandoned
+sum 999063
+values: 999 hits, 0 missed, 0 abandoned
+sum 999063
+values: 999 hits, 0 missed, 0 abandoned
+recursion, maxactive 1: exact, 0 abandoned
+recursion, maxactive 40: exact, 0 abandoned
+recursion, maxactive 0: exact, 0 abandoned
+alone: 40 340
+alone: 40 hits, 60 missed, 0 abandoned
+longjmp, maxactive 0: 50 50, 50 hits, the rest abandoned
+longjmp, maxactive 1: 50 50, 50 hits, the rest abandoned
+recursion left by longjmp: 500 entered, the rest abandoned
+threads that end inside: 10 hits, 0 missed, 10 abandoned
+colocated: pabc pbc pca
+removed while active
+backtrace: 6 6
+fork: child 10, parent 10
+reentry: 12
+reentry: 1 hits, 2 missed, 0 abandoned
+own entry: 420
+own entry: 10 hits, 0 missed, 0 abandoned
+";
+
+/// What `handlers.c` prints.
+pub const HANDLERS: &str = "\
+jcc: 100
+jmp: 50, behind, stack 0
+loop: 300, out of the loop, stack 0
+call: 100, inner, stack -8
+call [rdx]: 100, inner, stack -8
+jmp r11: 100, end, stack 0
+ret: 100, outside, stack 8
+ret 0: 200, caller, stack 8
+faults of handlers: dealt with
+faults of other kinds: 10
+mended: 42, 2 pre-handlers, 1 asked
+skipped: 7, 4 pre-handlers, 2 asked
+the program's: 4 asked, there, address 8
+without: 42
+";

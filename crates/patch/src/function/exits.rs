@@ -82,7 +82,41 @@ fn leaves(map: &FunctionMap, instruction: Instruction) -> Option<FireCondition> 
     }
 }
 
+pub(super) fn jumps_to(map: &FunctionMap, address: TargetAddress) -> bool {
+    let own = map.code().iter().take_while(|found| found.offset < map.code_size());
+    own.filter(|found| matches!(found.kind, Kind::Jump | Kind::Conditional))
+        .any(|found| decode(map, *found).near_branch_target() == address.0)
+}
+
 fn decode(map: &FunctionMap, instruction: Instruction) -> iced_x86::Instruction {
     let address = map.address(instruction.offset).0;
     Decoder::with_ip(64, map.bytes_of(instruction), address, DecoderOptions::NONE).decode()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CodeView, FunctionExtent, analyze};
+
+    fn jumps_to_its_start(bytes: &[u8]) -> bool {
+        let start = TargetAddress(0x40_0000);
+        let extent = FunctionExtent {
+            start,
+            size: bytes.len() as u64,
+            fragments: Vec::new(),
+        };
+        analyze(&CodeView { start, bytes }, &extent).jumps_to(start)
+    }
+
+    #[test]
+    fn only_jumps_lead_back_to_the_start() {
+        // dec edi; jnz start; ret, and jmp start.
+        assert!(jumps_to_its_start(&[0xff, 0xcf, 0x75, 0xfc, 0xc3]));
+        assert!(jumps_to_its_start(&[0xff, 0xcf, 0xeb, 0xfc]));
+        assert!(jumps_to_its_start(&[0xff, 0xc9, 0xe2, 0xfc, 0xc3]));
+        // call start; ret: a recursion. lea rax, [start]; ret: its address. jnz behind the start.
+        assert!(!jumps_to_its_start(&[0xe8, 0xfb, 0xff, 0xff, 0xff, 0xc3]));
+        assert!(!jumps_to_its_start(&[0x48, 0x8d, 0x05, 0xf9, 0xff, 0xff, 0xff, 0xc3]));
+        assert!(!jumps_to_its_start(&[0xff, 0xcf, 0x75, 0xfe, 0xc3]));
+    }
 }

@@ -230,6 +230,11 @@ impl FunctionMap {
         self.offset(address).is_some_and(|offset| self.is_target_at(offset))
     }
 
+    /// Whether a direct jump of the function's own leads to this address: calls, and addresses that are only taken, do not.
+    pub fn jumps_to(&self, address: TargetAddress) -> bool {
+        exits::jumps_to(self, address)
+    }
+
     /// Every way out of the function, ascending: see [`Exit`].
     pub fn exits(&self) -> Vec<Exit> {
         exits::exits(self)

@@ -190,7 +190,8 @@ static void section_3_1_all_processors_see_the_change(void)
 	for (int round = 0; round < 300; round++) {
 		struct np_probe probe = { NP_SIZE(struct np_probe), .addr = (void *)plain, .pre_handler = counts,
 					  .flags = flags };
-		uint64_t seen[2] = { sure[0], sure[1] };
+		uint64_t seen[2] = { __atomic_load_n(&sure[0], __ATOMIC_RELAXED),
+				     __atomic_load_n(&sure[1], __ATOMIC_RELAXED) };
 		__atomic_fetch_add(&state, 1, __ATOMIC_RELEASE);
 		CHECK(np_register_probe(&probe) == 0);
 		__atomic_fetch_add(&state, 1, __ATOMIC_RELEASE);

@@ -24,8 +24,8 @@ static int on_entry(struct np_retprobe_instance *instance, struct np_regs *regs)
 
 static int on_return(struct np_retprobe_instance *instance, struct np_regs *regs)
 {
-	seen_value = regs->rax;
-	seen_address = instance->return_address;
+	__atomic_store_n(&seen_value, regs->rax, __ATOMIC_RELAXED);
+	__atomic_store_n(&seen_address, instance->return_address, __ATOMIC_RELAXED);
 	__atomic_fetch_add(&seen_returns, 1, __ATOMIC_RELAXED);
 	return 0;
 }

@@ -1,0 +1,168 @@
+//! Programs under ThreadSanitizer: what orders a handler behind its probe's registration is told to it.
+//!
+//! ThreadSanitizer sees what instrumented code does and what it calls of the C library. That a thread which is hit finds
+//! what another one has registered is the work of patched text and barriers, of which it sees nothing: it would take every
+//! handler that reads what was written before the registration for a race. So where it is there,
+//!
+//! ```text
+//!   np_register_*      acquires the engine,  releases the structure, then publishes it
+//!   a hit              acquires it,  runs the handler that the structure names,  releases it
+//!   np_unregister_*    acquires it when no thread is in a handler any more,  releases the engine
+//! ```
+//!
+//! Nowhere else does a hit take any of this. Handlers that are instrumented call the sanitizer, which may use SIMD registers,
+//! so these are saved whatever the flags say. Mirrors of jumper probes and replacements of functions are entered as they are.
+
+use std::ffi::{c_int, c_ulong, c_void};
+use std::sync::OnceLock;
+
+use crate::c::{Probe, Registers, ReturnInstance, Watchpoint};
+
+type Announce = unsafe extern "C" fn(address: *mut c_void);
+
+struct Sanitizer {
+    acquire: Announce,
+    release: Announce,
+}
+
+fn sanitizer() -> Option<&'static Sanitizer> {
+    static FOUND: OnceLock<Option<Sanitizer>> = OnceLock::new();
+    let find = |name: &std::ffi::CStr| {
+        // SAFETY: a string; the sanitizer's functions of these names take an address.
+        unsafe {
+            let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+            (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, Announce>(found))
+        }
+    };
+    let both = || {
+        Some(Sanitizer {
+            acquire: find(c"__tsan_acquire")?,
+            release: find(c"__tsan_release")?,
+        })
+    };
+    FOUND.get_or_init(both).as_ref()
+}
+
+/// Whether the program runs under it.
+pub fn is_there() -> bool {
+    sanitizer().is_some()
+}
+
+/// Whoever registers may be given memory that belonged to what was unregistered before.
+static ENGINE: u8 = 0;
+
+/// A structure is about to be registered: what the calling thread has done is seen by who is hit.
+pub fn registers<T>(structure: *const T) {
+    acquire(&raw const ENGINE);
+    release(structure);
+}
+
+/// A structure is registered no more, and no thread is in its handlers: what they have done is seen by the calling thread.
+pub fn unregistered<T>(structure: *const T) {
+    acquire(structure);
+    release(&raw const ENGINE);
+}
+
+/// What the calling thread has done is seen by who acquires the structure from now on.
+fn release<T>(structure: *const T) {
+    if let Some(sanitizer) = sanitizer() {
+        // SAFETY: it takes any address.
+        unsafe { (sanitizer.release)(structure.cast_mut().cast()) };
+    }
+}
+
+/// What was done before the structure was released is seen by the calling thread from now on.
+fn acquire<T>(structure: *const T) {
+    if let Some(sanitizer) = sanitizer() {
+        // SAFETY: it takes any address.
+        unsafe { (sanitizer.acquire)(structure.cast_mut().cast()) };
+    }
+}
+
+/// In place of a probe's pre-handler.
+///
+/// # Safety
+/// As the handler's.
+pub unsafe extern "C" fn pre(probe: *mut Probe, registers: *mut Registers) -> c_int {
+    acquire(probe);
+    // SAFETY: the structure is whole while it is registered, and the handler takes what it is called with.
+    let answer = unsafe { (*probe).pre_handler.map_or(0, |handler| handler(probe, registers)) };
+    release(probe);
+    answer
+}
+
+/// In place of its post-handler.
+///
+/// # Safety
+/// As the handler's.
+pub unsafe extern "C" fn post(probe: *mut Probe, registers: *mut Registers, flags: c_ulong) {
+    acquire(probe);
+    // SAFETY: as above.
+    unsafe {
+        if let Some(handler) = (*probe).post_handler {
+            handler(probe, registers, flags);
+        }
+    }
+    release(probe);
+}
+
+/// In place of its fault handler.
+///
+/// # Safety
+/// As the handler's.
+pub unsafe extern "C" fn fault(probe: *mut Probe, registers: *mut Registers, signal: c_int) -> c_int {
+    acquire(probe);
+    // SAFETY: as above.
+    let answer = unsafe {
+        (*probe)
+            .fault_handler
+            .map_or(0, |handler| handler(probe, registers, signal))
+    };
+    release(probe);
+    answer
+}
+
+/// In place of a return probe's handler.
+///
+/// # Safety
+/// As the handler's.
+pub unsafe extern "C" fn returned(instance: *mut ReturnInstance, registers: *mut Registers) -> c_int {
+    // SAFETY: the instance is whole, and its structure while it is registered.
+    unsafe {
+        let probe = (*instance).retprobe;
+        acquire(probe);
+        let answer = (*probe).handler.map_or(0, |handler| handler(instance, registers));
+        release(probe);
+        answer
+    }
+}
+
+/// In place of its entry handler.
+///
+/// # Safety
+/// As the handler's.
+pub unsafe extern "C" fn entered(instance: *mut ReturnInstance, registers: *mut Registers) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        let probe = (*instance).retprobe;
+        acquire(probe);
+        let answer = (*probe).entry_handler.map_or(0, |handler| handler(instance, registers));
+        release(probe);
+        answer
+    }
+}
+
+/// In place of a watchpoint's handler.
+///
+/// # Safety
+/// As the handler's.
+pub unsafe extern "C" fn watched(watchpoint: *mut Watchpoint, registers: *mut Registers) {
+    acquire(watchpoint);
+    // SAFETY: as above.
+    unsafe {
+        if let Some(handler) = (*watchpoint).handler {
+            handler(watchpoint, registers);
+        }
+    }
+    release(watchpoint);
+}

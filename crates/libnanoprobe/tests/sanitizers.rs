@@ -1,0 +1,187 @@
+//! The C programs, compiled with AddressSanitizer and ThreadSanitizer, on the library as it is.
+//!
+//! AddressSanitizer needs nothing. ThreadSanitizer is told by the library what orders handlers (`src/tsan.rs`), and by us to
+//! leave alone what the library itself does, of which it sees the C library's calls only (`called_from_lib`); how little it says
+//! then is worth something since it does say what a program does wrong (`a_race_in_a_handler_is_told`).
+//!
+//! Left out: `first.c` and `faults.c`, whose subject is the C library's malloc, which the sanitizers replace; that memory stays
+//! the same (`section_3_3_the_scratch_area...`), since freed memory is kept back.
+//!
+//! `NANOPROBE_STRESS_SECONDS=120` has each stress go on for so long, and all statements of the paper tested; without, all of it
+//! takes some seconds.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod common;
+
+use std::path::Path;
+use std::process::Command;
+
+use common::{Built, HANDLERS, RETURNS, text};
+
+const ADDRESS: &str = "-fsanitize=address";
+const THREAD: &str = "-fsanitize=thread";
+
+/// For how long each stress goes on.
+fn seconds() -> Option<String> {
+    std::env::var("NANOPROBE_STRESS_SECONDS").ok()
+}
+
+/// A folder for programs; `None`, said aloud, where this machine cannot compile or run them.
+fn sanitized(flag: &str) -> Option<Built> {
+    let built = Built::new();
+    let source = built.folder.path().join("empty.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    std::fs::write(
+        built.folder.path().join("suppressions"),
+        "called_from_lib:libnanoprobe.so\n",
+    )
+    .unwrap();
+    let program = built.folder.path().join("empty");
+    let mut compiler = Command::new("cc");
+    compiler.arg(flag).arg("-o").arg(&program).arg(&source);
+    let works = compiler.output().is_ok_and(|output| output.status.success())
+        && Command::new(&program)
+            .output()
+            .is_ok_and(|output| output.status.success());
+    if !works {
+        println!("left out: programs with {flag}");
+    }
+    works.then_some(built)
+}
+
+fn compile(built: &Built, flag: &str, compiler: &str, source: &str) -> std::path::PathBuf {
+    built.compile_with(compiler, source, "program", &["-g", flag])
+}
+
+/// What may be told to either sanitizer.
+fn command(built: &Built, program: &Path, options: &str) -> Command {
+    let mut command = built.command(program);
+    let suppressions = built.folder.path().join("suppressions");
+    command.env(
+        "TSAN_OPTIONS",
+        format!("suppressions={}:{options}", suppressions.display()),
+    );
+    command.env("ASAN_OPTIONS", options);
+    command
+}
+
+fn run(built: &Built, program: &Path, arguments: &[&str]) -> String {
+    text(&command(built, program, "").args(arguments).output().unwrap())
+}
+
+fn stress(flag: &str) {
+    let Some(built) = sanitized(flag) else { return };
+    let program = compile(&built, flag, "cc", "stress.c");
+    let seconds = seconds().unwrap_or("0".to_owned());
+    assert_eq!(run(&built, &program, &["30", &seconds]), "0 idle, 0 left, 0 changed\n");
+}
+
+#[test]
+fn stress_under_address_sanitizer() {
+    stress(ADDRESS);
+}
+
+#[test]
+fn stress_under_thread_sanitizer() {
+    stress(THREAD);
+}
+
+/// Recursion by 16 threads with maxactive 1 among it: hits + missed = calls, exactly.
+fn returns(flag: &str) {
+    let Some(built) = sanitized(flag) else { return };
+    let program = compile(&built, flag, "cc", "retprobe.c");
+    for form in ["1", "2"] {
+        let output = run(&built, &program, &[form]);
+        // AddressSanitizer has a backtrace of its own, which ends early: with and without the probe alike.
+        assert_eq!(
+            output.replace("backtrace: 1 1", "backtrace: 6 6"),
+            RETURNS,
+            "form {form}"
+        );
+    }
+    let program = compile(&built, flag, "c++", "retprobe.cpp");
+    for form in ["0", "1", "2"] {
+        let output = run(&built, &program, &[form]);
+        assert!(output.contains(", 100 caught, 1200 calls\n"), "{output}");
+        assert!(output.ends_with("all plain returns\n"), "{output}");
+    }
+}
+
+#[test]
+fn return_probes_under_address_sanitizer() {
+    returns(ADDRESS);
+}
+
+#[test]
+fn return_probes_under_thread_sanitizer() {
+    returns(THREAD);
+}
+
+fn handlers(flag: &str) {
+    let Some(built) = sanitized(flag) else { return };
+    let program = compile(&built, flag, "cc", "handlers.c");
+    for flags in ["0", "4"] {
+        assert_eq!(run(&built, &program, &[flags]), HANDLERS, "flags {flags}");
+    }
+    let program = compile(&built, flag, "cc", "process.c");
+    let output = run(&built, &program, &[]);
+    assert!(output.ends_with("without: 0 hits\nforks: 50 good\n"), "{output}");
+}
+
+#[test]
+fn handlers_signals_and_forks_under_address_sanitizer() {
+    handlers(ADDRESS);
+}
+
+#[test]
+fn handlers_signals_and_forks_under_thread_sanitizer() {
+    handlers(THREAD);
+}
+
+fn statements(flag: &str) {
+    let Some(built) = sanitized(flag) else { return };
+    let mut programs = vec!["colocated", "reentry"];
+    if seconds().is_some() {
+        programs.extend(["registration", "handlers", "jprobes", "returns", "boosters"]);
+    }
+    for name in programs {
+        let program = compile(&built, flag, "cc", &format!("seed_003/{name}.c"));
+        for statement in built.run_with(&program, &[]).lines() {
+            if statement == "section_3_3_the_scratch_area_is_used_again" {
+                continue;
+            }
+            // Faults that nobody deals with end the program as ever; a child that is traced cannot be looked at for leaks.
+            let options = match flag {
+                ADDRESS => "handle_segv=0:detect_leaks=0",
+                _ => "handle_segv=0",
+            };
+            let output = command(&built, &program, options)
+                .args([statement, "0"])
+                .output()
+                .unwrap();
+            assert_eq!(text(&output), "holds\n", "{statement}");
+        }
+    }
+}
+
+#[test]
+fn the_papers_statements_under_address_sanitizer() {
+    statements(ADDRESS);
+}
+
+#[test]
+fn the_papers_statements_under_thread_sanitizer() {
+    statements(THREAD);
+}
+
+#[test]
+fn a_race_in_a_handler_is_told() {
+    let Some(built) = sanitized(THREAD) else { return };
+    let program = compile(&built, THREAD, "cc", "race.c");
+    assert_eq!(run(&built, &program, &["none"]), "done\n");
+    let output = command(&built, &program, "").arg("race").output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("WARNING: ThreadSanitizer: data race"), "{error}");
+    assert!(error.contains("#0 look "), "{error}");
+    assert_eq!(output.status.code(), Some(66));
+}
