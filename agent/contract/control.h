@@ -5,7 +5,7 @@
 enum np_state {
 	NP_STATE_BUILDING = 0, /* nothing in the text is changed yet */
 	NP_STATE_ARMED = 1,    /* the site table is published; any of its sites may be patched */
-	NP_STATE_RESTORED = 2, /* every site but springboards holds its original bytes again */
+	NP_STATE_RESTORED = 2, /* every site but springboards and hosts holds its original bytes again */
 	NP_STATE_COMPLETE = 3, /* as ARMED, and all that was placed so far is in the text */
 };
 
@@ -102,7 +102,7 @@ enum np_signal_slot { NP_SLOT_TRAP = 0, NP_SLOT_SEGV = 1, NP_SLOT_BUS = 2, NP_SL
 struct np_site {
 	u64 address;
 	u32 length;
-	u32 tactic;             /* arena::TACTIC_*: springboards are put back last */
+	u32 tactic;             /* arena::TACTIC_*: springboards are put back last, hosts before them */
 	u8 original[16];
 	u8 patched[16];
 };

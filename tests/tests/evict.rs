@@ -28,6 +28,17 @@ const EXITS: &str = "pid$target:a.out:three_bytes:return { @[probefunc, arg1] = 
 const INSTRUCTIONS: &str =
     "pid$target:a.out:three_bytes:,pid$target:a.out:no_room:,pid$target:a.out:behind_no_room: { @ = count(); }";
 
+/// The sites of `neighbour.c`, for which there is no springboard but in the long instruction behind them.
+const NEIGHBOURS: [&str; 3] = ["neighbour_ten", "neighbour_seven", "neighbour_six"];
+
+fn neighbours() -> Tracer {
+    let probes = NEIGHBOURS.map(|name| format!("pid$target:a.out:{name}:13"));
+    Tracer::new(Form::Default)
+        .argument("-x")
+        .argument("tactic=evict")
+        .clause(&format!("{} {{ @[probefunc] = count(); }}", probes.join(",")))
+}
+
 fn start(source: &str) -> Running {
     let mut target = start_waiting(&program(source), "3");
     target.go();
@@ -163,6 +174,33 @@ fn successors_are_themselves_after_each_detach() {
 #[test]
 fn successors_are_themselves_after_a_kill_and_a_restore() {
     kill_and_restore("returns.c", || of_returns(INSTRUCTIONS));
+}
+
+/// Whoever comes to the site by a branch is counted, as is who falls in; who comes to the neighbour, or behind it, is not.
+#[test]
+fn every_hit_by_way_of_a_neighbour_counts() {
+    let tracer = neighbours().argument("-v");
+    let traced = tracer.command(&program("neighbour.c"), "0").run().complete();
+    let counts = table(&traced.results);
+    let said = traced.finished.stderr;
+    for function in NEIGHBOURS {
+        assert_eq!(counts[function], 4000, "{}", traced.results);
+        assert_eq!(tactics(&said, function), ["evict"], "{said}");
+    }
+}
+
+#[test]
+fn neighbours_are_themselves_after_each_detach() {
+    come_and_go("neighbour.c", neighbours, |results| {
+        for function in NEIGHBOURS {
+            assert!(table(results)[function] > 0, "{results}");
+        }
+    });
+}
+
+#[test]
+fn neighbours_are_themselves_after_a_kill_and_a_restore() {
+    kill_and_restore("neighbour.c", neighbours);
 }
 
 /// Three functions without room, one behind the other: a lone `ret`, `xor; ret`, `rep ret`. Each has both probes, and each

@@ -27,7 +27,7 @@
 //!
 //! Where a call follows, which had better stay in place, two bytes are enough for a short jump to a *springboard*, a jump
 //! to the detour in padding nearby: that is an `evict`. So is a jump that ends with the bytes of another one, for whose
-//! sake the instruction behind it is displaced.
+//! sake the instruction behind it is displaced. Or the springboard lies in the rear of an instruction that is displaced.
 //!
 //! The steps, each its own type so that each can be tested alone:
 //!
@@ -67,7 +67,7 @@ pub use function::{
 };
 pub use near::{NearSpace, Placed};
 pub use plan::{
-    Displaced, FunctionPlan, Obstacle, PlanOptions, RunPlan, Springboard, plan, plan_again, reconcile, why_trap,
+    Displaced, FunctionPlan, Guest, Obstacle, PlanOptions, RunPlan, Springboard, plan, plan_again, reconcile, why_trap,
 };
 pub use point::{Fire, FireCondition, Point, Position};
 pub use refusal::Refusal;

@@ -136,6 +136,8 @@ impl Replacement {
             patched,
             springboard: Vec::new(),
             successor: None,
+            host: None,
+            carries: None,
             detour: composed.code.link(detour)?,
             literals: composed.code.literals(),
             form: None,

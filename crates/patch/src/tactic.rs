@@ -16,8 +16,8 @@ pub enum Tactic {
     /// which stay in place and can be arrived at as before.
     Pun,
     /// Fewer than 5 bytes are displaced by a two-byte jump to a *springboard*: a `jmp rel32` in padding nearby, which
-    /// nobody executes; or by a `jmp rel32` that ends with the first bytes of another, for whose sake the instruction
-    /// behind them is displaced.
+    /// nobody executes, or in the rear of a displaced instruction; or by a `jmp rel32` that ends with the first bytes of
+    /// another, for whose sake the instruction behind them is displaced.
     Evict,
     /// `int3`: a signal for every hit. Makes every instruction probeable.
     Trap,

@@ -304,6 +304,9 @@ fn run(input: &str) -> String {
         }
         writeln!(output, "  original {}", hex(&built.original)).unwrap();
         writeln!(output, "  patched  {}", hex(&built.patched)).unwrap();
+        if let Some(springboard) = built.carries {
+            writeln!(output, "  carries the springboard {springboard}").unwrap();
+        }
         writeln!(output, "  detour {place} length {}", built.detour.len()).unwrap();
         let code_end = built.detour.len() - 8 * built.literals;
         disassemble(&mut output, &built.detour, place, code_end);

@@ -122,18 +122,29 @@ proptest! {
         }
         // No springboard lies where another patch or springboard does.
         let mut claims: Vec<_> = plan.runs.iter().map(|run| run.start..run.claimed_end()).collect();
-        claims.extend(plan.runs.iter().filter_map(RunPlan::springboard).map(Springboard::range));
+        let own = |springboard: &&Springboard| springboard.host.is_none();
+        claims.extend(plan.runs.iter().filter_map(RunPlan::springboard).filter(own).map(Springboard::range));
+        // But for one that lies in another patch, which has no more than this one.
+        for guest in plan.runs.iter().filter(|run| run.host().is_some()) {
+            let hosts = plan.runs.iter().filter(|host| {
+                host.guest.is_some_and(|known| (known.start, known.jump) == (guest.start, guest.jump()))
+            });
+            prop_assert_eq!(hosts.map(|host| Some(host.start)).collect::<Vec<_>>(), vec![guest.host()]);
+        }
         claims.sort_by_key(|claim| claim.start);
         for pair in claims.windows(2) {
             prop_assert!(pair[0].end <= pair[1].start);
         }
         let mut space = NearSpace::new(vec![0x10_0000..START - 0x1000, START + 0x10_0000..0x7fff_0000_0000], 4096);
         for run in &plan.runs {
-            prop_assert!(force.is_none_or(|tactic| tactic == run.tactic));
-            // No known branch leads into the jump of one from outside of it.
+            // What is displaced for another's sake is no site.
+            prop_assert!(run.is_silent() || force.is_none_or(|tactic| tactic == run.tactic));
+            // No known branch leads into the jump of one from outside of it, but to a site that would trap anyway.
             let displaced = &run.instructions[..run.instructions.len() - run.kept];
             let jump = if run.springboard().is_some() { 2 } else { 5 };
-            for inner in displaced.iter().skip(1).filter(|inner| inner.address.0 < run.start.0 + jump) {
+            let entered = |inner: &&Displaced| run.entered.contains(&inner.address) && !inner.points.is_empty();
+            let inner = displaced.iter().skip(1).filter(|inner| inner.address.0 < run.start.0 + jump);
+            for inner in inner.filter(|inner| !entered(inner)) {
                 prop_assert!(!targets.contains(&(inner.address.0 - START)));
                 for (site, length) in map.instructions() {
                     let at = (site.0 - START) as usize;

@@ -37,6 +37,14 @@
 //! transition, which has the first one trap while the second changes. Where one of the two cannot be had, or goes while
 //! the other stays, [`crate::together`] says what that means for the other.
 //!
+//! # Hosts
+//!
+//! A springboard may lie in the rear of a displaced instruction, among the bytes of that one's patch, its host. The host is
+//! written like any other patch: the springboard in it is inside of an instruction, and so final before the short jump
+//! becomes live. But it is not taken back, or replaced, while the program runs: nothing says then whether a thread stands on
+//! the springboard. It stays until [`crate::detach`] has seen that nobody does. A probe that fires in it cannot be turned off
+//! meanwhile.
+//!
 //! # The tracer may die in the middle
 //!
 //! Redirects are published before any byte changes, and the sites' entries in the arena too. A site then holds any
@@ -48,8 +56,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::offset_of;
 
 use nanoprobe_arena::layout::{
-    Control, STATE_ARMED, STATE_COMPLETE, Site, TACTIC_EVICT, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_SPRINGBOARD,
-    TACTIC_TRAP,
+    Control, STATE_ARMED, STATE_COMPLETE, Site, TACTIC_EVICT, TACTIC_HOST, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN,
+    TACTIC_SPRINGBOARD, TACTIC_TRAP,
 };
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
@@ -208,7 +216,7 @@ impl Attachment {
         let candidates = self
             .patches
             .iter()
-            .filter(|patch| !patch.shim && !patch.guards_returns && self.is_disarmed(patch) == armed);
+            .filter(|patch| !patch.stays() && self.is_disarmed(patch) == armed);
         let chosen: Vec<Patch> = candidates.filter(|patch| selected(patch)).cloned().collect();
         let holds = |patch: &Patch| {
             self.text_is(&ranges(patch), |range| {
@@ -362,7 +370,10 @@ fn springboards(patches: &[Patch]) -> Vec<TextRange> {
 
 /// A patch as the arena's site table has it, and as it is taken back: without its springboard.
 pub fn sites(patch: &Patch) -> Vec<Site> {
-    let number = tactic_number(patch.tactic);
+    let number = match patch.built.carries {
+        Some(_) => TACTIC_HOST,
+        None => tactic_number(patch.tactic),
+    };
     ranges(patch).iter().map(|range| site(range, number)).collect()
 }
 

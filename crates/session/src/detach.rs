@@ -5,6 +5,7 @@
 //!    return addresses that were replaced are put back; the state becomes RESTORED. From here on nobody enters our code
 //!    any more, but for those on their way: who has met one of our traps, and waits for its signal; and who stands on a
 //!    springboard, between two jumps.
+//!    The patches that carry springboards of others are taken back in the first stop in which nobody is on one of these.
 //! 3. Who is inside of it, or on its way? A thread whose instruction pointer is in a detour, where the detour corresponds
 //!    to the original text, is moved there. Any other (in a handler, in the agent, with a trap pending), and one whose
 //!    stack leads back to us (a signal handler that interrupted a detour; see `stacks`), is let run on, and looked at again.
@@ -23,7 +24,8 @@ use std::time::{Duration, Instant};
 use nanoprobe_agent::Function;
 use nanoprobe_arena::ControlBlock;
 use nanoprobe_arena::layout::{
-    Control, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE, Region, STATE_RESTORED, Site, TACTIC_SPRINGBOARD,
+    Control, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE, Region, STATE_RESTORED, Site, TACTIC_HOST,
+    TACTIC_SPRINGBOARD,
 };
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
 use nanoprobe_target::{
@@ -95,7 +97,8 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         detached.restored += restored;
     }
     let left = attachment.patches.iter().filter(|patch| !attachment.is_disarmed(patch));
-    let left: Vec<Site> = left.chain(&attachment.retired).flat_map(sites).collect();
+    let left = left.chain(&attachment.retired).flat_map(sites);
+    let (hosts, left): (Vec<Site>, Vec<Site>) = left.partition(is_host);
     let with_springboards = attachment.patches.iter().chain(&attachment.retired);
     let springboards: Vec<Site> = with_springboards.flat_map(springboard_sites).collect();
     let mut departures = BTreeMap::new();
@@ -114,7 +117,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let process = attachment.process.clone();
     // Where stacks end: asked for while the program still runs.
     let map = process.map()?;
-    let code = our_code(&regions, &springboards, attachment.agent(Function::Restorer).0);
+    let code = our_code(&regions, &springboards, &hosts, attachment.agent(Function::Restorer).0);
     let mut stopped = stop(&process)?;
     restore_sites(process.memory(), &left, &mut detached)?;
     if let Ok(control) = attachment
@@ -134,6 +137,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         arena: attachment.memory().is_ok().then_some(attachment.addresses.arena),
         regions: &regions,
         springboards: &springboards,
+        hosts: &hosts,
         code,
         map: &map,
         departures: &departures,
@@ -215,6 +219,18 @@ fn springboard_jump(site: &Site) -> Option<u64> {
     site.address.checked_add(offset as u64)
 }
 
+/// Whether a site carries the springboard of another one.
+fn is_host(site: &Site) -> bool {
+    site.tactic == TACTIC_HOST
+}
+
+/// The one address of such a springboard at which a thread can be. The patch ends with it.
+fn carried_jump(site: &Site) -> u64 {
+    const JUMP_BYTES: u64 = 5;
+    site.address
+        .saturating_add(u64::from(site.length).saturating_sub(JUMP_BYTES))
+}
+
 /// The original and the patched bytes of a site.
 fn bytes_of(site: &Site) -> (&[u8], &[u8]) {
     let length = site.length as usize;
@@ -230,12 +246,15 @@ fn is_code(regions: &[Region], address: u64) -> bool {
     regions.iter().any(|region| region.kind == REGION_CODE && holds(region))
 }
 
-fn our_code(regions: &[Region], springboards: &[Site], restorer: u64) -> OurCode {
+fn our_code(regions: &[Region], springboards: &[Site], hosts: &[Site], restorer: u64) -> OurCode {
     let code = regions.iter().filter(|region| region.kind == REGION_CODE);
     let mut ranges: Vec<Range<u64>> = code
         .map(|region| region.address..region.address.saturating_add(region.bytes))
         .collect();
-    let jumps = springboards.iter().filter_map(springboard_jump);
+    let jumps = springboards
+        .iter()
+        .filter_map(springboard_jump)
+        .chain(hosts.iter().map(carried_jump));
     ranges.extend(jumps.map(|jump| jump..jump.saturating_add(1)));
     ranges.sort_unstable_by_key(|range| range.start);
     // The agent's image comes first in its block.
@@ -258,6 +277,8 @@ struct Presence<'a> {
     regions: &'a [Region],
     /// They are taken back when nobody is inside.
     springboards: &'a [Site],
+    /// They are taken back when nobody is on what they carry: before that, whoever comes to them goes into our code.
+    hosts: &'a [Site],
     /// Our code among them, and the springboards' jumps.
     code: OurCode,
     /// What was mapped a moment ago.
@@ -280,6 +301,8 @@ fn leave(
     let deadline = Instant::now() + PATIENCE;
     let pool = regions.iter().find(|region| region.kind == REGION_RETURNS);
     let mut stopped = stopped;
+    let carried = on_hosts(presence);
+    let mut hosts_are_there = !presence.hosts.is_empty();
     loop {
         // Again every time: who was in a detour may have replaced another meanwhile.
         if let Some(pool) = pool {
@@ -290,9 +313,14 @@ fn leave(
         }
         let mut inside = false;
         let threads: Vec<i32> = stopped.threads().collect();
-        for tid in threads {
-            inside |= is_inside(process, &mut stopped, tid, presence)?;
+        for tid in &threads {
+            inside |= is_inside(process, &mut stopped, *tid, presence)?;
         }
+        if hosts_are_there && !is_anyone_on(&carried, process, &mut stopped, &threads, presence)? {
+            restore_sites(process.memory(), presence.hosts, detached)?;
+            hosts_are_there = false;
+        }
+        inside |= hosts_are_there;
         let late = Instant::now() > deadline;
         if !inside {
             restore_sites(process.memory(), presence.springboards, detached)?;
@@ -325,6 +353,39 @@ fn leave(
         std::thread::sleep(Duration::from_micros(200));
         stopped = process.stop()?;
     }
+}
+
+/// The springboards in displaced instructions, alone.
+fn on_hosts(presence: &Presence) -> OurCode {
+    let mut ranges: Vec<Range<u64>> = presence
+        .hosts
+        .iter()
+        .map(carried_jump)
+        .map(|jump| jump..jump.saturating_add(1))
+        .collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    OurCode {
+        ranges,
+        image: 0..0,
+        restorer: presence.code.restorer,
+    }
+}
+
+/// Whether a thread stands there, or comes back there from a signal handler.
+fn is_anyone_on(
+    places: &OurCode,
+    process: &Process,
+    stopped: &mut Stopped,
+    threads: &[i32],
+    presence: &Presence,
+) -> Result<bool, SessionError> {
+    for tid in threads {
+        let registers = stopped.registers(*tid)?;
+        if places.holds(registers.rip) || places.is_awaited_on(process.memory(), presence.map, registers.rsp) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a thread is in our code and cannot be moved out of it.

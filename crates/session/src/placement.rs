@@ -64,6 +64,11 @@ pub struct Patch {
 }
 
 impl Patch {
+    /// Whether it stays in the text until all threads stand still at the end.
+    pub fn stays(&self) -> bool {
+        self.shim || self.guards_returns || self.built.carries.is_some()
+    }
+
     /// The tactic, and of a trap its form: what `-v` shows.
     pub fn how(&self) -> String {
         match self.built.form {
@@ -180,6 +185,14 @@ impl Planner<'_> {
             // A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that
             // fires in it.
             if let Some((members, hooks)) = self.placed.get(&start) {
+                if self.has_host(start) {
+                    placement.refused.push(Refused {
+                        site: Some(TargetAddress(start)),
+                        function: group.name.clone(),
+                        reason: RefusedBecause::Host,
+                    });
+                    continue;
+                }
                 group.members.splice(0..0, members.iter().copied());
                 group.hooks.extend(hooks);
                 placement.replaced.push(TargetAddress(start));
@@ -230,6 +243,12 @@ impl Planner<'_> {
             .flat_map(|region| without(region, &known))
             .collect();
         placement
+    }
+
+    /// Whether a patch of a function must stay as it is.
+    fn has_host(&self, start: u64) -> bool {
+        let mut patches = self.patches.iter();
+        patches.any(|patch| patch.function.0 == start && patch.built.carries.is_some())
     }
 
     /// The text that earlier patches have and keep.

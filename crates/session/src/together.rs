@@ -9,7 +9,9 @@
 //!   e9 | 31 c0 0f b6 17     the first alone: a jump to nowhere
 //! ```
 //!
-//! A chain of them ends with a patch that needs no other. Whoever writes patches or takes them back asks here first.
+//! A chain of them ends with a patch that needs no other. The short jump of an `evict` whose springboard lies in a displaced
+//! instruction needs the patch of that one, its host, in the same way.
+//! Whoever writes patches or takes them back asks here first.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,14 +19,14 @@ use nanoprobe_patch::TargetAddress;
 
 use crate::placement::Patch;
 
-/// Who needs whom: from a patch's address to its successor's.
+/// Who needs whom: from a patch's address to its successor's, or its host's.
 #[derive(Debug, Default)]
 pub struct Links(HashMap<TargetAddress, TargetAddress>);
 
 impl Links {
     /// Those of some patches.
     pub fn of<'a>(patches: impl IntoIterator<Item = &'a Patch>) -> Links {
-        let link = |patch: &Patch| Some((patch.built.address, patch.built.successor?));
+        let link = |patch: &Patch| Some((patch.built.address, patch.built.successor.or(patch.built.host)?));
         Links(patches.into_iter().filter_map(link).collect())
     }
 

@@ -101,13 +101,19 @@ impl Bench {
         let mut natives = HashMap::new();
         let mut with_padding = map.clone();
         with_padding.show_padding(map.padding());
+        let mut without_padding = map.clone();
+        without_padding.show_padding([]);
         for row in &ROWS {
             if !random.once_in(row.once_in) {
                 continue;
             }
             for every in [true, false] {
                 // As a session plans, and as the library does.
-                let map = if every { &with_padding } else { &map };
+                let map = match every {
+                    _ if row.without_padding => &without_padding,
+                    true => &with_padding,
+                    false => &map,
+                };
                 let key = if random.once_in(4) {
                     ThreadKey::FsBase
                 } else {

@@ -13,6 +13,8 @@ pub struct Row {
     force: Option<Tactic>,
     /// The form of traps. What it does not fit is boosted.
     pub trap: Option<TrapForm>,
+    /// No padding is shown: an `evict` has its springboard in a displaced instruction, if anywhere.
+    pub without_padding: bool,
     /// Of how many sequences one is patched in this way: a single step takes as long as thousands of runs.
     pub once_in: usize,
 }
@@ -22,6 +24,7 @@ const fn row(name: &'static str, force: Option<Tactic>) -> Row {
         name,
         force,
         trap: None,
+        without_padding: false,
         once_in: 1,
     }
 }
@@ -31,17 +34,22 @@ const fn trap(name: &'static str, form: TrapForm, once_in: usize) -> Row {
         name,
         force: Some(Tactic::Trap),
         trap: Some(form),
+        without_padding: false,
         once_in,
     }
 }
 
 /// All of them. Without a forced tactic the planner chooses, and nothing but what cannot be moved may be refused.
-pub const ROWS: [Row; 8] = [
+pub const ROWS: [Row; 9] = [
     row("chosen", None),
     row("jump", Some(Tactic::Jump)),
     row("run", Some(Tactic::Run)),
     row("pun", Some(Tactic::Pun)),
     row("evict", Some(Tactic::Evict)),
+    Row {
+        without_padding: true,
+        ..row("neighbour", Some(Tactic::Evict))
+    },
     trap("emulated", TrapForm::Emulate, 1),
     trap("boosted", TrapForm::Boost, 1),
     trap("stepped", TrapForm::Step, 8),

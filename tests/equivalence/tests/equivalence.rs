@@ -37,6 +37,7 @@ fn i3_relocated_instructions_do_what_they_do_in_place() {
         ("cases run", 8),
         ("cases pun", 100),
         ("cases evict", 200),
+        ("cases neighbour", 200),
         ("cases emulated", 16),
         ("cases boosted", 16),
         ("cases stepped", 200),

@@ -26,7 +26,7 @@ pub(crate) use fires::{Block, emit_block};
 pub use returned::{ReturnExits, build_return_stub};
 
 use crate::trap::{REDIRECT_EMULATION, form_of};
-use crate::{JumpConstraint, Refusal, RunPlan, Tactic, TargetAddress, TextRange, TrapForm, is_trapping_byte};
+use crate::{Guest, JumpConstraint, Refusal, RunPlan, Tactic, TargetAddress, TextRange, TrapForm, is_trapping_byte};
 
 /// How a thread finds its key into the thread table (`enum np_thread_key` of the agent's contract).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,6 +107,12 @@ pub struct Built {
     /// Of an `evict` without springboard: the start of the patch directly behind it, with whose bytes its jump ends. This
     /// one must not be in the text when that one is not there, or another is.
     pub successor: Option<TargetAddress>,
+    /// Of an `evict` whose springboard lies in a displaced instruction: the start of that one's patch. This one must not be
+    /// in the text when that one is not there.
+    pub host: Option<TargetAddress>,
+    /// The other side: where among the patched bytes, at their end, the springboard of another patch lies. While somebody
+    /// may stand on its jump, or come back to it, the patch must stay as it is.
+    pub carries: Option<TargetAddress>,
     /// The code at the detour's address, then its literals.
     pub detour: Vec<u8>,
     /// How many 8-byte literals end it: bytes that are not code.
@@ -182,7 +188,12 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
 
     let mut redirects = Vec::new();
     let mut springboard = Vec::new();
-    let mut patched = run.original.clone();
+    let guest = run.guest.and_then(|guest| Some((guest, guest.detour?)));
+    let original = match guest {
+        Some((guest, _)) => run.bytes_up_to(guest.springboard_end()),
+        None => run.original.clone(),
+    };
+    let mut patched = original.clone();
     match run.tactic {
         Tactic::Trap => {
             // A thread whose trap somebody has swallowed goes on behind the first int3, and meets the next one.
@@ -212,6 +223,9 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
             overwrite(&mut patched, 0, &short);
             redirect_boundaries(run, 2, &mut patched, entry, &mut redirects);
         }
+    }
+    if let Some((guest, to)) = guest {
+        carry(run, guest, to, &mut patched)?;
     }
     redirects.sort_unstable();
     let moves = run
@@ -251,10 +265,12 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
     Ok(Built {
         partial: partial.collect(),
         address: run.start,
-        original: run.original.clone(),
+        original,
         patched,
         springboard,
         successor: run.successor,
+        host: run.host(),
+        carries: guest.map(|(guest, _)| guest.jump),
         detour: code,
         literals: composed.code.literals() + composed.descriptor_words,
         form,
@@ -302,6 +318,10 @@ fn evict(
             detour: springboard.jump,
         });
     }
+    if springboard.host.is_some() {
+        // Its bytes are among the host's.
+        return Ok(([0xeb, distance], Vec::new()));
+    }
     let mut patched = springboard.original.clone();
     let in_front = springboard.jump.offset_from(springboard.start).unwrap_or(0) as usize;
     if in_front > 0 {
@@ -331,6 +351,23 @@ fn evict(
     let parts = [part(0, first_nop, false), part(first_nop, end, true)];
     let written = parts.into_iter().filter(|part| !part.original.is_empty()).collect();
     Ok(([0xeb, distance], written))
+}
+
+/// Writes the springboard of another run into the rear of the last displaced instruction. Where it lies among the bytes of
+/// this run's own jump, the two must have been placed so that they agree.
+fn carry(run: &RunPlan, guest: Guest, detour: TargetAddress, patched: &mut [u8]) -> Result<(), Refusal> {
+    let unprotected = Refusal::BoundaryUnprotected {
+        start: guest.jump,
+        detour,
+    };
+    let offset = guest.jump.offset_from(run.start).ok_or(unprotected.clone())? as usize;
+    let springboard = jump(guest.jump, JumpConstraint::FREE, detour)?;
+    let shared = patched.get(offset..5).unwrap_or_default();
+    if !springboard.starts_with(shared) || patched.len() != offset + springboard.len() {
+        return Err(unprotected);
+    }
+    overwrite(patched, offset, &springboard);
+    Ok(())
 }
 
 /// Redirects the instructions that begin in the jump's bytes, and the sites behind them, which get an `int3`.

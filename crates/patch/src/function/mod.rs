@@ -268,7 +268,7 @@ impl FunctionMap {
 
     /// Shows padding in which a jump of this function may have a springboard: its own ([`FunctionMap::padding`]), that of
     /// the functions around it. Without any, planning uses none, displaces no instruction but for its own points, and the
-    /// caller need not care for [`crate::Built::springboard`] and [`crate::Built::successor`].
+    /// caller need not care for [`crate::Built::springboard`], [`crate::Built::successor`] and [`crate::Built::host`].
     pub fn show_padding(&mut self, padding: impl IntoIterator<Item = Padding>) {
         self.evicts = true;
         self.shown_padding.extend(padding);

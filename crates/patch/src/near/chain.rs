@@ -77,8 +77,11 @@ impl NearSpace {
         while let Some(run) = rest.next() {
             let place = match rest.peek_mut() {
                 Some(next) => {
-                    let place = self.place_before(&run, next)?;
-                    next.constraint = next.constraint.under(run.length, displacement(&run, place)?);
+                    let under = |next: &mut RunPlan, displacement: i32| {
+                        next.constraint = next.constraint.under(run.length, displacement);
+                    };
+                    let place = self.place_before(&run, next, &under)?;
+                    under(next, displacement(&run, place)?);
                     place
                 }
                 None => self.place(&run, run.detour_length)?,
@@ -88,15 +91,20 @@ impl NearSpace {
         Some(placed)
     }
 
-    /// A place for a run that leaves one to the next.
-    fn place_before(&mut self, run: &RunPlan, next: &RunPlan) -> Option<TargetAddress> {
+    /// A place for a run that leaves one to the next, whose choice is the less for the first one's displacement: `under`.
+    pub(super) fn place_before(
+        &mut self,
+        run: &RunPlan,
+        next: &RunPlan,
+        under: &dyn Fn(&mut RunPlan, i32),
+    ) -> Option<TargetAddress> {
         let request = Request::of(run, run.detour_length)?;
         let leaves_room = |space: &NearSpace, address: u64| {
             let mut next = next.clone();
             let Some(displacement) = displacement(run, TargetAddress(address)) else {
                 return false;
             };
-            next.constraint = next.constraint.under(run.length, displacement);
+            under(&mut next, displacement);
             Request::of(&next, next.detour_length).is_some_and(|request| space.has_place(&request))
         };
         // The newest: those of other chains, where most is free. The older ones are full of gaps that are too short.
@@ -138,6 +146,6 @@ impl NearSpace {
     }
 }
 
-fn displacement(run: &RunPlan, detour: TargetAddress) -> Option<i32> {
+pub(super) fn displacement(run: &RunPlan, detour: TargetAddress) -> Option<i32> {
     detour.displacement_from(run.jump().checked_add(5)?)
 }

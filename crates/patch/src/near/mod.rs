@@ -19,6 +19,7 @@
 //! are in use already first, so that few pages are touched.
 
 mod chain;
+mod neighbour;
 mod region;
 
 use std::ops::Range;
@@ -153,12 +154,32 @@ impl NearSpace {
         let mut placed = Placed::default();
         let mut pending = runs;
         while !pending.is_empty() {
-            let (chains, alone) = chain::chains(std::mem::take(&mut pending));
+            let neighbour::Sorted {
+                pairs,
+                homeless,
+                others,
+            } = neighbour::pairs(std::mem::take(&mut pending));
+            for guest in homeless {
+                fall_back(Some(guest), Obstacle::Host, options, &mut pending, &mut placed);
+            }
+            let (chains, alone) = chain::chains(others);
             let places = self.place_all(&alone.iter().collect::<Vec<_>>());
             for (run, place) in alone.into_iter().zip(places) {
                 match place {
                     Some(place) => placed.runs.push((run, place)),
                     None => fall_back(Some(run), Obstacle::Address, options, &mut pending, &mut placed),
+                }
+            }
+            for pair in pairs {
+                match self.place_pair(&pair) {
+                    Some(both) => placed.runs.extend(both),
+                    None => {
+                        fall_back(Some(pair.guest), Obstacle::Address, options, &mut pending, &mut placed);
+                        pending.push(RunPlan {
+                            guest: None,
+                            ..pair.host
+                        });
+                    }
                 }
             }
             // Behind the others: each opens regions in which there is room for little else.

@@ -12,6 +12,7 @@ fn run(start: u64, boundaries: &[usize], detour_length: usize) -> RunPlan {
         kept: 0,
         springboards: Vec::new(),
         successor: None,
+        guest: None,
         length: 5,
         original: vec![0x90; 5],
         constraint,

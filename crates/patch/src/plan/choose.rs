@@ -12,7 +12,8 @@
 //! ```
 //!
 //! The best [`Quality`] wins; where it needs a springboard or an address that there may not be, the others are its
-//! alternatives. A site that would get a trap is given to the run in front of it, if that can be extended up
+//! alternatives. Sites that have none in the end may have a springboard in an instruction nearby (`neighbour.rs`).
+//! A site that would get a trap is given to the run in front of it, if that can be extended up
 //! to it. Runs do not overlap, so whoever flows into a later site comes through that site's own patch.
 
 use std::collections::BTreeSet;
@@ -115,6 +116,7 @@ pub(super) fn plan(map: &FunctionMap, points: &[Point], options: &PlanOptions) -
             plan.refusals.extend(fallback.refusals);
         }
         if !again {
+            planner.evict_neighbours(&sites, &mut plan);
             plan.runs.sort_by_key(|run| run.start);
             refusals.append(&mut plan.refusals);
             return FunctionPlan { refusals, ..plan };

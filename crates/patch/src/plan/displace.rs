@@ -36,6 +36,7 @@ fn trap_at(displaced: Displaced, filled: usize, inside: Vec<Range<TargetAddress>
         kept: 0,
         springboards: Vec::new(),
         successor: None,
+        guest: None,
         constraint: JumpConstraint::FREE,
         padding_boundaries: Vec::new(),
         detour_length: 0,
@@ -105,6 +106,7 @@ pub(super) fn displace(
         kept: shape.back - shape.behind,
         springboards,
         successor: shape.on_successor.then(|| map.address(shape.end)),
+        guest: None,
         length: (shape.back_end - offset) as usize,
         original: map
             .bytes_at(offset..patch_end.max(offset + shape.jump).min(shape.claimed_end()))

@@ -4,6 +4,7 @@ mod again;
 mod choose;
 mod displace;
 mod last_resort;
+mod neighbour;
 mod obstacle;
 mod reconcile;
 mod shape;
@@ -17,6 +18,7 @@ use crate::detour::Content;
 use crate::{FunctionMap, JumpConstraint, Point, Refusal, Tactic, TargetAddress};
 
 pub use again::plan_again;
+pub use neighbour::Guest;
 pub use obstacle::{Obstacle, why_trap};
 pub use reconcile::reconcile;
 pub use springboard::Springboard;
@@ -62,6 +64,8 @@ pub struct RunPlan {
     /// For an `evict` without springboard: the instruction directly behind it, at which another run starts. Its jump's
     /// first bytes are the last ones of this run's jump, so the two are placed together, and go together.
     pub successor: Option<TargetAddress>,
+    /// Whose springboard lies in the rear of the last instruction.
+    pub guest: Option<Guest>,
     /// Starts of padding nops inside the patch. They are not copied: who arrives there goes on behind the patch.
     pub padding_boundaries: Vec<TargetAddress>,
     /// The detour's length in bytes, at most.
@@ -108,6 +112,12 @@ impl RunPlan {
     /// For an `evict`: the springboard that is used.
     pub fn springboard(&self) -> Option<&Springboard> {
         self.springboards.first().filter(|_| self.tactic == Tactic::Evict)
+    }
+
+    /// For an `evict` whose springboard lies in a displaced instruction: the start of that one's run. The two are placed
+    /// together; this one needs that one in the text.
+    pub fn host(&self) -> Option<TargetAddress> {
+        self.springboard().and_then(|springboard| springboard.host)
     }
 
     /// Whether nothing fires in it: it is there for the sake of the run in front of it.

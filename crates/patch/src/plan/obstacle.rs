@@ -49,6 +49,9 @@ pub enum Obstacle {
     /// The jump would end with the bytes of the next patch.
     #[error("the patch behind it, whose bytes its jump shares, could not be had")]
     Successor,
+    /// The springboard was to lie in an instruction which is displaced for that.
+    #[error("the instruction nearby that its springboard would lie in could not be displaced")]
+    Host,
 }
 
 /// What keeps a jump from a site of a function. For sites that [`crate::plan`] gave a trap, with the same map.

@@ -159,6 +159,8 @@ fn merge_into(into: &mut RunPlan, from: RunPlan) {
             into.inside.push(range);
         }
     }
+    // Where each has another guest, the second one finds that nobody has room for it.
+    into.guest = into.guest.or(from.guest);
     // Without an alternative it falls back to traps, which have the points of both.
     into.alternative = match (into.alternative.take(), from.alternative) {
         (Some(mut left), Some(right)) if same_shape(&left, &right) => {

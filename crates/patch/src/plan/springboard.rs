@@ -31,7 +31,7 @@ use crate::function::Padding;
 use crate::{JumpConstraint, Tactic, TargetAddress, is_trapping_byte};
 
 /// The longest patch: what `struct np_site` of the agent's contract holds.
-const LONGEST: u64 = 16;
+pub(super) const LONGEST: u64 = 16;
 /// Springboards that a plan carries, at most.
 const CANDIDATES_MAX: usize = 16;
 
@@ -50,6 +50,9 @@ pub struct Springboard {
     pub nops: Vec<TargetAddress>,
     /// Where whoever arrives at one of them goes on.
     pub behind: TargetAddress,
+    /// Not padding, but the rear of an instruction which is displaced: the start of the run that it is the last one of
+    /// ([`RunPlan::guest`]). That run's patch has the springboard's bytes among its own.
+    pub host: Option<TargetAddress>,
 }
 
 impl Springboard {
@@ -144,6 +147,7 @@ fn at(padding: &Padding, jump: TargetAddress) -> Option<Springboard> {
         constraint,
         nops: nops.into_iter().map(|(nop, _)| nop).collect(),
         behind,
+        host: None,
     })
 }
 
@@ -178,7 +182,7 @@ impl Claims {
 }
 
 fn needs_springboard(run: &RunPlan) -> bool {
-    run.tactic == Tactic::Evict && run.successor.is_none()
+    run.tactic == Tactic::Evict && run.successor.is_none() && run.host().is_none()
 }
 
 /// Gives every `evict` its springboard, the first of those it has left afterwards. The second list is of those for which

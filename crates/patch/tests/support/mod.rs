@@ -182,6 +182,10 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
                 .map(|(nop, end)| (*nop, (end.0 - nop.0) as usize)),
         );
         check_springboard(run, built);
+        if springboard.host.is_some() {
+            // The host's to show: check_together.
+            starts.retain(|(start, _)| *start >= run.start && *start < run.end());
+        }
     }
     for (start, length) in starts {
         for state in 1..=pieces.len() {
@@ -215,12 +219,15 @@ pub fn check_invariant<'a>(text: &dyn Fn(Range<u64>) -> &'a [u8], map: &Function
             }
         }
     }
-    // Nothing else is changed: the jump, and a byte at each site behind it.
+    // Nothing else is changed: the jump, a byte at each site behind it, and at the end what another run has there.
     let sites_behind = displaced
         .iter()
         .skip(1)
         .filter(|displaced| displaced.address.0 >= run.start.0 + jump as u64 && !displaced.points.is_empty());
-    let behind = built.original.iter().zip(&built.patched).skip(jump);
+    let own = built
+        .carries
+        .map_or(built.patched.len(), |theirs| (theirs.0 - run.start.0) as usize);
+    let behind = built.original.iter().zip(&built.patched).take(own).skip(jump);
     let changed = behind.filter(|(old, new)| old != new).count();
     assert_eq!(changed, sites_behind.count(), "{name}");
     // Every redirect is of a byte that traps.
@@ -264,6 +271,9 @@ pub fn check_together<'a>(
                 .is_none_or(|next| all.iter().any(|(other, _, _)| other.start == next))
         );
         assert_eq!(built.successor, run.successor);
+        if let Some(host) = run.host() {
+            check_host(all, run, host);
+        }
     }
     for (start, length) in map
         .instructions()
@@ -291,6 +301,16 @@ fn check_springboard(run: &RunPlan, built: &Built) {
         .wrapping_add(2)
         .wrapping_add_signed(i64::from(built.patched[1] as i8));
     assert_eq!(landing, springboard.jump.0);
+    assert_eq!(built.host, springboard.host);
+    let back = built
+        .departures
+        .iter()
+        .find(|departure| departure.relocated == springboard.jump);
+    assert_eq!(back.unwrap().original, run.start);
+    if springboard.host.is_some() {
+        assert!(built.springboard.is_empty());
+        return;
+    }
     assert_eq!(built.springboard[0].address, springboard.start);
     let patched = built
         .springboard
@@ -314,9 +334,20 @@ fn check_springboard(run: &RunPlan, built: &Built) {
         .wrapping_add(5)
         .wrapping_add_signed(i64::from(displacement));
     assert_eq!(target, detour.0);
-    let back = built
-        .departures
-        .iter()
-        .find(|departure| departure.relocated == springboard.jump);
-    assert_eq!(back.unwrap().original, run.start);
+}
+
+/// The host is there, the springboard lies in the rear of its last instruction, and its patch ends with it.
+fn check_host(all: &[(RunPlan, TargetAddress, Built)], guest: &RunPlan, host: TargetAddress) {
+    let (host, _, built) = all.iter().find(|(other, _, _)| other.start == host).unwrap();
+    let last = host.instructions.last().unwrap();
+    let end = TargetAddress(guest.jump().0 + 5);
+    assert!(
+        last.address < guest.jump() && end <= host.end(),
+        "{}: {}",
+        guest.start,
+        host.start
+    );
+    assert_eq!(built.carries, Some(guest.jump()));
+    assert_eq!(built.address.0 + built.patched.len() as u64, end.0);
+    assert!(built.patched.len() <= 16);
 }

@@ -20,7 +20,8 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Process, Stopped, WayHome};
 
 use super::{
-    Detached, PATIENCE, Presence, is_arena, is_code, is_springboard, leave, mapped_parts, our_code, restore_sites,
+    Detached, PATIENCE, Presence, is_arena, is_code, is_host, is_springboard, leave, mapped_parts, our_code,
+    restore_sites,
 };
 use crate::error::SessionError;
 use crate::{semaphores, signals};
@@ -98,6 +99,7 @@ fn take_back(
         regions,
     } = remains;
     let (springboards, sites): (Vec<Site>, Vec<Site>) = sites.iter().copied().partition(is_springboard);
+    let (hosts, sites): (Vec<Site>, Vec<Site>) = sites.into_iter().partition(is_host);
     let map = process.map()?;
     lower_semaphores(process, &map, head, semaphores)?;
     restore_sites(process.memory(), &sites, detached)?;
@@ -121,8 +123,9 @@ fn take_back(
         // A child has the arena in common with the traced process, of whose mappings the table goes on telling.
         arena: Some(TargetAddress(head.arena_address)).filter(|_| !is_child(process, head)),
         regions,
-        code: our_code(regions, &springboards, restorer),
+        code: our_code(regions, &springboards, &hosts, restorer),
         springboards: &springboards,
+        hosts: &hosts,
         map: &map,
         departures: &BTreeMap::new(),
         lent,

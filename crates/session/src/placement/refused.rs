@@ -46,6 +46,10 @@ pub enum RefusedBecause {
     /// The jump ends with the bytes of the patch behind it, and that one is not there, or another is now.
     #[error("the patch behind it, whose bytes its jump shares, could not be had or was replaced")]
     SuccessorGone,
+    /// More is to fire in a function that is patched, and one of its patches may not be replaced: see
+    /// [`nanoprobe_patch::Built::carries`].
+    #[error("its probes cannot be replaced by new ones while the program runs: one carries the jump of another")]
+    Host,
     /// The return address was to be replaced, and may not be.
     #[error("its return address cannot be replaced: {0}")]
     ReturnAddress(ReturnRefusal),
