@@ -67,7 +67,8 @@ pub use function::{
 };
 pub use near::{NearSpace, Placed};
 pub use plan::{
-    Displaced, FunctionPlan, Guest, Obstacle, PlanOptions, RunPlan, Springboard, plan, plan_again, reconcile, why_trap,
+    Displaced, FunctionPlan, Guest, Obstacle, PlanOptions, RunPlan, Springboard, plan, plan_again, reconcile, why_not,
+    why_trap,
 };
 pub use point::{Fire, FireCondition, Point, Position};
 pub use refusal::Refusal;

@@ -1,6 +1,6 @@
 //! Why a site cannot be patched. Every variant says what, where and why, for the user.
 
-use crate::{Tactic, TargetAddress};
+use crate::{Obstacle, Tactic, TargetAddress};
 
 /// A typed reason why a point cannot be had. Never a panic, never a silent skip.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -79,12 +79,14 @@ pub enum Refusal {
         site: TargetAddress,
     },
     /// The tactic that was forced does not fit.
-    #[error("the tactic `{tactic}` does not fit at {site}")]
+    #[error("the tactic `{tactic}` does not fit at {site}{}", since(.obstacle))]
     TacticUnavailable {
         /// The site asked for.
         site: TargetAddress,
         /// The forced tactic.
         tactic: Tactic,
+        /// Why, as far as it is known: [`crate::why_not`] finds it out.
+        obstacle: Option<Obstacle>,
     },
     /// The detour does not reach what the displaced code refers to, or the site does not reach the detour.
     #[error("{target} cannot be reached from the detour at {from} (further than 2 GiB)")]
@@ -109,4 +111,8 @@ pub enum Refusal {
         /// What is too large.
         what: &'static str,
     },
+}
+
+fn since(obstacle: &Option<Obstacle>) -> String {
+    obstacle.map_or_else(String::new, |obstacle| format!(": {obstacle}"))
 }

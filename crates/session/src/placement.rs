@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use nanoprobe_patch::{
-    Built, Fire, NearSpace, PlanOptions, Refusal, RunPlan, Runtime, Tactic, TargetAddress, TextRange, build,
+    Built, Fire, NearSpace, Obstacle, PlanOptions, Refusal, RunPlan, Runtime, Tactic, TargetAddress, TextRange, build,
     plan_again, reconcile,
 };
 use nanoprobe_symbols::{ImageAddress, Module};
@@ -44,6 +44,8 @@ pub type Choices = HashMap<TargetAddress, TargetAddress>;
 pub struct Patch {
     /// How.
     pub tactic: Tactic,
+    /// Of a trap that was not asked for: what kept a jump from the site, as far as it was looked for.
+    pub obstacle: Option<Obstacle>,
     /// Where the detour lies.
     pub detour: TargetAddress,
     /// The bytes.
@@ -146,7 +148,12 @@ pub struct Planner<'a> {
     pub retired: &'a [Patch],
     /// The functions around those that are planned.
     pub neighbours: Neighbours,
+    /// For how many more sites it is found out why they have no jump.
+    pub explanations_left: usize,
 }
+
+/// [`Planner::explanations_left`], of one placement.
+pub const EXPLANATIONS_MAX: usize = 64;
 
 /// What fires in functions, by their start: enablings (by index) at spots, and hooks.
 pub type Fired = HashMap<u64, (Vec<(usize, Spot)>, Vec<Fire>)>;
@@ -279,6 +286,7 @@ impl Planner<'_> {
                 let sites = sites.map(|displaced| displaced.address).collect();
                 placement.patches.push(Patch {
                     tactic: run.tactic,
+                    obstacle: run.obstacle.filter(|_| run.tactic == Tactic::Trap),
                     detour,
                     built,
                     sites,

@@ -53,7 +53,9 @@ use crate::error::SessionError;
 use crate::layout::ArenaLayout;
 use crate::modules::Modules;
 use crate::names::NameError;
-use crate::placement::{Choices, Fired, Hook, Patch, Placement, Planner, Refused, RefusedBecause, extent_of_choice};
+use crate::placement::{
+    Choices, EXPLANATIONS_MAX, Fired, Hook, Patch, Placement, Planner, Refused, RefusedBecause, extent_of_choice,
+};
 use crate::probes::{
     Candidate, Later, Matched, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, matching_name,
     named_process,

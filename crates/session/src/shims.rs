@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_patch::{
-    CodeView, FunctionExtent, FunctionMap, NearSpace, Refusal, Replacement, Tactic, TargetAddress, analyze,
+    CodeView, FunctionExtent, FunctionMap, NearSpace, Obstacle, Refusal, Replacement, Tactic, TargetAddress, analyze,
 };
 use nanoprobe_symbols::{ImageAddress, Module, ModuleKind};
 
@@ -119,6 +119,7 @@ pub fn add<'a>(
                 let refusal = Refusal::TacticUnavailable {
                     site: run.start,
                     tactic: Tactic::Jump,
+                    obstacle: Some(Obstacle::Address),
                 };
                 placement.refused.push(refuse(refusal));
                 continue;
@@ -131,6 +132,7 @@ pub fn add<'a>(
                     );
                     let function = run.start;
                     placement.patches.push(Patch {
+                        obstacle: None,
                         tactic: Tactic::Jump,
                         detour,
                         built,

@@ -80,9 +80,12 @@ impl Trace<'_> {
                 } else {
                     ""
                 };
+                let why = patch
+                    .obstacle
+                    .map_or_else(String::new, |obstacle| format!(" since {obstacle}"));
                 for site in &patch.sites {
                     message(format_args!(
-                        "{site} {}: {}{form}",
+                        "{site} {}: {}{form}{why}",
                         session.symbolize(site.0),
                         patch.how()
                     ));

@@ -314,10 +314,12 @@ fn fall_back(
 ) {
     let Some(run) = run else { return };
     if run.tactic == Tactic::Trap {
-        let (site, tactic) = (run.start, Tactic::Trap);
-        placed
-            .refusals
-            .push((site, Refusal::TacticUnavailable { site, tactic }));
+        let refusal = Refusal::TacticUnavailable {
+            site: run.start,
+            tactic: Tactic::Trap,
+            obstacle: Some(obstacle),
+        };
+        placed.refusals.push((run.start, refusal));
         return;
     }
     let fallback = run.fallback_under(options, obstacle);

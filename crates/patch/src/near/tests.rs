@@ -207,7 +207,11 @@ fn what_has_no_window_falls_back_to_its_alternative_and_then_to_a_trap() {
     assert_eq!(tactics(&pun, automatic), (vec![Tactic::Run], vec![]));
     let (site, tactic) = (pun.start, Tactic::Pun);
     let forced = PlanOptions { force: Some(tactic) };
-    let refusal = Refusal::TacticUnavailable { site, tactic };
+    let refusal = Refusal::TacticUnavailable {
+        site,
+        tactic,
+        obstacle: Some(Obstacle::Address),
+    };
     assert_eq!(tactics(&pun, forced), (vec![], vec![(site, refusal)]));
 }
 

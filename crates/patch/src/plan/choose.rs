@@ -198,7 +198,11 @@ impl Planner<'_> {
                 .map_or(map.start(), |instruction| map.address(instruction.offset));
             let trap = match self.force {
                 None | Some(Tactic::Trap) => trap(map, &site),
-                Some(tactic) => Err(Refusal::TacticUnavailable { site: address, tactic }),
+                Some(tactic) => Err(Refusal::TacticUnavailable {
+                    site: address,
+                    tactic,
+                    obstacle: None,
+                }),
             };
             match trap {
                 Ok(run) => {

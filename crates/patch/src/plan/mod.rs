@@ -19,7 +19,7 @@ use crate::{FunctionMap, JumpConstraint, Point, Refusal, Tactic, TargetAddress};
 
 pub use again::plan_again;
 pub use neighbour::Guest;
-pub use obstacle::{Obstacle, why_trap};
+pub use obstacle::{Obstacle, why_not, why_trap};
 pub use reconcile::reconcile;
 pub use springboard::Springboard;
 
@@ -151,7 +151,11 @@ impl RunPlan {
                     .instructions
                     .iter()
                     .filter(|displaced| !displaced.points.is_empty());
-                let refusal = |site| (site, Refusal::TacticUnavailable { site, tactic });
+                let obstacle = Some(self.obstacle.unwrap_or(obstacle));
+                let refusal = |site| {
+                    let refusal = Refusal::TacticUnavailable { site, tactic, obstacle };
+                    (site, refusal)
+                };
                 FunctionPlan {
                     runs: Vec::new(),
                     refusals: sites.map(|displaced| refusal(displaced.address)).collect(),

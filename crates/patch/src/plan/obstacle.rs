@@ -49,6 +49,9 @@ pub enum Obstacle {
     /// The jump would end with the bytes of the next patch.
     #[error("the patch behind it, whose bytes its jump shares, could not be had")]
     Successor,
+    /// Of a tactic that is forced: whatever were otherwise, but the instructions.
+    #[error("the instructions there are too short for it, or too long")]
+    Length,
     /// The springboard was to lie in an instruction which is displaced for that.
     #[error("the instruction nearby that its springboard would lie in could not be displaced")]
     Host,
@@ -56,6 +59,12 @@ pub enum Obstacle {
 
 /// What keeps a jump from a site of a function. For sites that [`crate::plan`] gave a trap, with the same map.
 pub fn why_trap(map: &FunctionMap, site: TargetAddress) -> Obstacle {
+    why_not(map, site, &PlanOptions::default())
+}
+
+/// The same, or what keeps the forced tactic from it: for sites that [`crate::plan`] refused with that.
+pub fn why_not(map: &FunctionMap, site: TargetAddress, options: &PlanOptions) -> Obstacle {
+    let has_jump = |map: &FunctionMap, site: TargetAddress| has_patch(map, site, options);
     if has_jump(map, site) {
         return Obstacle::Neighbours;
     }
@@ -78,23 +87,29 @@ pub fn why_trap(map: &FunctionMap, site: TargetAddress) -> Obstacle {
     changes.iter().for_each(|(_, change)| change(&mut changed));
     if has_jump(&changed, site) {
         Obstacle::Several
+    } else if options.force.is_some() && has_patch(&changed, site, &PlanOptions::default()) {
+        Obstacle::Length
     } else {
         Obstacle::Unmovable
     }
 }
 
-/// Whether a site that is alone in its function has a jump.
-fn has_jump(map: &FunctionMap, site: TargetAddress) -> bool {
-    let point = Point {
+/// Whether a site that is alone in its function has a jump, or what is forced.
+fn has_patch(map: &FunctionMap, site: TargetAddress, options: &PlanOptions) -> bool {
+    let planned = plan(map, &[point_at(site)], options);
+    let holds = |run: &RunPlan| (options.force.is_some() || run.tactic != Tactic::Trap) && !run.is_silent();
+    planned.runs.iter().any(holds)
+}
+
+/// Something that fires at a site.
+fn point_at(site: TargetAddress) -> Point {
+    Point {
         site,
         condition: FireCondition::Always,
         position: Position::Inside,
         full_frame: false,
         fires: vec![Fire::Count { context_offset: 0 }],
-    };
-    let planned = plan(map, &[point], &PlanOptions::default());
-    let holds = |run: &RunPlan| run.tactic != Tactic::Trap && !run.is_silent();
-    planned.runs.iter().any(holds)
+    }
 }
 
 #[cfg(test)]
@@ -102,7 +117,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::{CodeView, FunctionExtent, analyze};
+    use crate::{CodeView, FunctionExtent, Refusal, analyze};
 
     const START: TargetAddress = TargetAddress(0x40_1000);
 
@@ -141,6 +156,32 @@ mod tests {
         );
         // Nothing of a function that is one breakpoint can be patched.
         assert_eq!(why_trap(&map(&[0xcc], 1, &[]), START), Obstacle::Unmovable);
+    }
+
+    #[test]
+    fn a_forced_tactic_has_its_own_reasons() {
+        let why = |bytes: &[u8], targets: &[u64], tactic| {
+            let size = bytes.len() as u64;
+            let options = PlanOptions { force: Some(tactic) };
+            let map = map(bytes, size, targets);
+            let planned = plan(&map, &[point_at(START)], &options);
+            assert!(planned.runs.is_empty(), "{planned:?}");
+            assert_eq!(planned.refusals.len(), 1);
+            why_not(&map, START, &options)
+        };
+        // push rax; pop rax; mov eax, 1; ret
+        let code = [0x50, 0x58, 0xb8, 1, 0, 0, 0, 0xc3];
+        assert_eq!(why(&code, &[], Tactic::Jump), Obstacle::Length);
+        assert_eq!(why(&code[2..], &[], Tactic::Run), Obstacle::Length);
+        assert_eq!(why(&code, &[2], Tactic::Run), Obstacle::Branch);
+        assert_eq!(why(&[0x50, 0x58, 0xc3], &[], Tactic::Run), Obstacle::End);
+        let refusal = Refusal::TacticUnavailable {
+            site: START,
+            tactic: Tactic::Run,
+            obstacle: Some(Obstacle::End),
+        };
+        let said = "the tactic `run` does not fit at 0x401000: the function ends where its jump would lie";
+        assert_eq!(refusal.to_string(), said);
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use nanoprobe_arena::layout::OFFSET_RETURNED;
 use nanoprobe_lang::options::ReturnForm;
-use nanoprobe_patch::{FireCondition, FunctionMap, PlanOptions, Point, Position, TargetAddress, plan};
+use nanoprobe_patch::{
+    FireCondition, FunctionMap, FunctionPlan, PlanOptions, Point, Position, Refusal, Tactic, TargetAddress, plan,
+    why_not,
+};
 
 use super::groups::Group;
 use super::points::point;
@@ -83,6 +86,24 @@ impl Planner<'_> {
         self.plan_parts(group, &parts, &points, planned, refused);
     }
 
+    /// Has the plan say why sites trap, or why they cannot have the tactic that is forced; of the first ones, since each is
+    /// planned some times for that.
+    fn explain(&mut self, part: &FunctionMap, made: &mut FunctionPlan, options: &PlanOptions) {
+        let mut find = |site| {
+            self.explanations_left = self.explanations_left.checked_sub(1)?;
+            Some(why_not(part, site, options))
+        };
+        let traps = made.runs.iter_mut().filter(|run| run.tactic == Tactic::Trap);
+        for trap in traps.filter(|trap| options.force.is_none() && trap.obstacle.is_none()) {
+            trap.obstacle = find(trap.start);
+        }
+        for (_, refusal) in &mut made.refusals {
+            if let Refusal::TacticUnavailable { site, obstacle, .. } = refusal {
+                *obstacle = obstacle.or_else(|| find(*site));
+            }
+        }
+    }
+
     /// A part that is shown what holds for all of the target.
     pub(super) fn shown(&self, mut part: FunctionMap, free: &Arc<[Range<u64>]>) -> FunctionMap {
         part.show_near_memory(free.clone());
@@ -139,7 +160,8 @@ impl Planner<'_> {
             if points.is_empty() {
                 continue;
             }
-            let made = plan(part, points, &options);
+            let mut made = plan(part, points, &options);
+            self.explain(part, &mut made, &options);
             self.neighbours.take(&made.runs);
             let function = Function {
                 start: entry,

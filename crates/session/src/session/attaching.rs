@@ -202,6 +202,7 @@ impl Session {
             patches: &attachment.patches,
             retired: &attachment.retired,
             neighbours: Neighbours::default(),
+            explanations_left: EXPLANATIONS_MAX,
         };
         Ok(planner.place(first, hooks))
     }
