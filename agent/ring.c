@@ -50,44 +50,71 @@ NP_INLINE int give_up_one(struct np_context *context, u64 head, u64 tail, u64 ne
  * is read. Behind the ring's end this asks for nothing that anybody needs, and faults nowhere. */
 #define NP_RING_AHEAD 640
 
-NP_INLINE struct np_record *reserve(struct np_context *context, u32 epid, u64 bytes)
+/* Puts the header into its place. The stores that need nothing but what is at hand come first: then little is to be kept, and
+ * saved before, over the reading of the clock. */
+NP_INLINE struct np_record *begin(struct np_context *context, struct np_record *record, u32 epid, u64 bytes, u64 pending)
 {
-	u64 size = context->ring_bytes, head = context->ring_head, tail = np_load_once(context->ring_tail);
+	u32 cpu;
+	__builtin_prefetch((const char *)record + NP_RING_AHEAD, 1);
+	np_store(context->ring_pending, pending);
+	np_store(record->epid, epid);
+	np_store(record->bytes, (u32)bytes);
+	np_store(record->tid, context->tid);
+	record->tsc = np_tsc_and_cpu(&cpu);
+	record->cpu = cpu;
+	return record;
+}
+
+/* Makes room for `need` bytes behind head, as far as the policy has it. 0: there is none. */
+NP_INLINE int has_room(struct np_context *context, u64 size, u64 head, u64 need)
+{
+	u64 tail = np_load_once(context->ring_tail);
+	if (context->ring_policy != NP_RING_OVERWRITE)
+		return np_likely(head - tail <= size - need);
+	u64 oldest = context->ring_overwritten;
+	if (head + need - oldest > size && !give_up_one(context, head, tail, need))
+		make_room(context, head, tail, need);
+	return 1;
+}
+
+static NP_COLD struct np_record *dropped(struct np_context *context)
+{
 	context->ring_pending = 0;
-	if (np_unlikely(!context->ring || bytes > size))
-		goto drop;
+	context->ring_drops++;
+	return 0;
+}
+
+/* Whatever is not as usual: no ring, a record as large as it, one that would cross its end. */
+static NP_COLD struct np_record *reserve_anyway(struct np_context *context, u32 epid, u64 bytes)
+{
+	u64 size = context->ring_bytes, head = context->ring_head;
+	if (!context->ring || bytes > size)
+		return dropped(context);
 	bytes = (bytes + 7) & ~7UL;
-	if (np_unlikely(bytes < sizeof(struct np_record)))
+	if (bytes < sizeof(struct np_record))
 		bytes = sizeof(struct np_record);
 	u64 to_end = size - (head & (size - 1));
-	u64 need = np_likely(bytes <= to_end) ? bytes : bytes + to_end;
-	if (np_unlikely(need > size))
-		goto drop;
-	if (context->ring_policy == NP_RING_OVERWRITE) {
-		u64 oldest = context->ring_overwritten;
-		if (head + need - oldest > size && !give_up_one(context, head, tail, need))
-			make_room(context, head, tail, need);
-	} else if (np_unlikely(head - tail > size - need)) {
-		goto drop;
-	}
+	u64 need = bytes <= to_end ? bytes : bytes + to_end;
+	if (need > size || !has_room(context, size, head, need))
+		return dropped(context);
 	struct np_record *record = (struct np_record *)(context->ring + (head & (size - 1)));
-	if (np_unlikely(bytes > to_end)) {
+	if (bytes > to_end) {
 		record->epid = 0;
 		record->bytes = (u32)to_end;
 		record = (struct np_record *)context->ring;
 	}
-	__builtin_prefetch((const char *)record + NP_RING_AHEAD, 1);
-	u32 cpu;
-	record->tsc = np_tsc_and_cpu(&cpu);
-	record->cpu = cpu;
-	record->epid = epid;
-	record->bytes = (u32)bytes;
-	record->tid = context->tid;
-	context->ring_pending = head + need;
-	return record;
-drop:
-	context->ring_drops++;
-	return 0;
+	return begin(context, record, epid, bytes, head + need);
+}
+
+NP_INLINE struct np_record *reserve(struct np_context *context, u32 epid, u64 bytes)
+{
+	u64 size = context->ring_bytes, head = context->ring_head, place = head & (size - 1);
+	u64 whole = (bytes + 7) & ~7UL;
+	if (np_unlikely(!context->ring || bytes > size || whole > size - place || whole < sizeof(struct np_record)))
+		return reserve_anyway(context, epid, bytes);
+	if (np_unlikely(!has_room(context, size, head, whole)))
+		return dropped(context);
+	return begin(context, (struct np_record *)(context->ring + place), epid, whole, head + whole);
 }
 
 struct np_record *np_ring_reserve(struct np_context *context, u32 epid, u64 bytes)
