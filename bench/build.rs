@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             return Err(format!("{command:?} failed").into());
         }
     }
+    println!("cargo::rerun-if-changed=programs/batches.h");
     println!("cargo::rerun-if-changed=programs/own.c");
     println!("cargo::rerun-if-changed=../crates/libnanoprobe/include/nanoprobe.h");
     cc::Build::new()

@@ -14,28 +14,17 @@
  * floor [pairs] [threads] */
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <sched.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "batches.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
 long bench_function(const char *text, long value);
 __asm__(".section .text.bench_function, \"ax\", @progbits\n.p2align 12\n.globl bench_function\n.type bench_function, @function\n"
         "bench_function:\n	pushq %rbp\n	movq %rsp, %rbp\n	leaq 1(%rsi), %rax\n	popq %rbp\n	ret\n"
         ".size bench_function, . - bench_function\n.p2align 12\n.text\n");
 
-enum { RUN = 8, CHUNK = 2000, BATCH_NS = 4000000 };
-
-static uint64_t now(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
+enum { RUN = 8, CHUNK = 2000 };
 
 static void put_rel32(uint8_t *at, const void *target)
 {
@@ -76,7 +65,7 @@ static void write_text(uint8_t *text, const uint8_t *bytes)
 
 static double batch(uint64_t *calls)
 {
-	uint64_t start = now(), end, done = 0;
+	uint64_t start = processor_time(), end, done = 0;
 	do {
 		long value = 0;
 		for (long i = 0; i < CHUNK; i++)
@@ -84,7 +73,7 @@ static double batch(uint64_t *calls)
 		if (value != CHUNK)
 			abort();
 		done += CHUNK;
-		end = now();
+		end = processor_time();
 	} while (end - start < BATCH_NS);
 	*calls += done;
 	return (double)(end - start) / (double)done;
@@ -116,11 +105,8 @@ static struct thread threads[THREADS_MAX];
 static void *measure(void *which)
 {
 	struct thread *self = which;
-	long thread = self - threads, processors = sysconf(_SC_NPROCESSORS_ONLN);
-	cpu_set_t set;
-	CPU_ZERO(&set);
-	CPU_SET((size_t)(processors - 1 - thread % processors), &set);
-	sched_setaffinity(0, sizeof set, &set);
+	long thread = self - threads;
+	pin(thread);
 	for (long pair = 0; pair < pairs; pair++) {
 		pthread_barrier_wait(&barrier);
 		say("plain", batch(&self->plain_calls));

@@ -9,15 +9,11 @@
  * the floor of a trap.
  * Threads are pinned to processors, from the last one down. */
 #define _GNU_SOURCE
+#include "batches.h"
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 long bench_function(const char *text, long value);
 long bench_nop(const char *text, long value);
@@ -46,7 +42,7 @@ NP_BENCH_FUNCTION(bench_calls_ret, "leaq 1(%rsi), %rax; call bench_ret; ret");
 NP_BENCH_FUNCTION(bench_endbr, "endbr64; leaq 1(%rsi), %rax; ret");
 NP_BENCH_FUNCTION(bench_int3, "int3; leaq 1(%rsi), %rax; ret");
 
-enum { CHUNK = 2000, BATCH_NS = 4000000 };
+enum { CHUNK = 2000 };
 
 static long (*const functions[])(const char *, long) = {
 	bench_function, bench_nop, bench_call, bench_nop1, bench_mov, bench_sub, bench_calls_ret, bench_endbr, bench_int3,
@@ -55,30 +51,6 @@ enum { INT3 = 8, FUNCTIONS = 9 };
 static long (*function)(const char *, long) = bench_function;
 static volatile int stop;
 static long exact_calls;
-
-static uint64_t now(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
-
-/* Of this thread: a processor that is shared with others costs nothing. */
-static uint64_t processor_time(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
-
-static void pin(long thread)
-{
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	cpu_set_t set;
-	CPU_ZERO(&set);
-	CPU_SET((size_t)(processors - 1 - thread % processors), &set);
-	sched_setaffinity(0, sizeof set, &set);
-}
 
 static void on_trap(int signal, siginfo_t *information, void *context)
 {
@@ -107,9 +79,7 @@ static void *batches(void *which)
 			end = now();
 		} while (end - start < BATCH_NS);
 		used = processor_time() - used;
-		char line[64];
-		int length = snprintf(line, sizeof line, "batch %ld %.4f\n", thread, (double)used / (double)calls);
-		if (write(1, line, (size_t)length) != length)
+		if (!say_batch(thread, (double)used / (double)calls))
 			_exit(1);
 	}
 	return NULL;

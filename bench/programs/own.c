@@ -1,13 +1,10 @@
 /* What the process measures on itself, by libnanoprobe's probes: the functions they stand on, and their handlers. Called
  * from src/own. The handlers of the seed's lists: List 1 to 3 do nothing, List 8 to 10 record 64 bytes of an event. */
 #define _GNU_SOURCE
+#include "batches.h"
 #include <nanoprobe.h>
 #include <pthread.h>
-#include <sched.h>
-#include <stdint.h>
 #include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
 
 long bench_own_function(const char *text, long value);
 long bench_own_gettimeofday(const char *text, long value);
@@ -164,20 +161,9 @@ uint64_t bench_own_locked(void)
 
 /* ---- batches ---- */
 
-static uint64_t processor_time(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
-
 void bench_own_begin(long thread)
 {
-	cpu_set_t set;
-	long processors = sysconf(_SC_NPROCESSORS_ONLN);
-	CPU_ZERO(&set);
-	CPU_SET((size_t)(processors - 1 - thread % processors), &set);
-	sched_setaffinity(0, sizeof set, &set);
+	pin(thread);
 	if (thread == 0) {
 		own_process = (uint32_t)getpid();
 		own_thread = (uint32_t)syscall(SYS_gettid);

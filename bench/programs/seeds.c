@@ -7,14 +7,10 @@
  * bench_paced() is timed by itself, as it comes, with what the work has left of the caches and predictors; the figure is the
  * median of a batch, since now and then a call is interrupted. The reading of the clock is in it, with a probe and without. */
 #define _GNU_SOURCE
-#include <sched.h>
+#include "batches.h"
 #include <pthread.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 long bench_gettimeofday(void *time, void *zone);
 long bench_paced(const char *text, long value);
@@ -25,23 +21,8 @@ __asm__(".text\n.p2align 6\n.globl bench_gettimeofday\n.type bench_gettimeofday,
         "bench_paced:\n	pushq %rbp\n	movq %rsp, %rbp\n	leaq 1(%rsi), %rax\n	popq %rbp\n	ret\n"
         ".size bench_paced, . - bench_paced\n.p2align 6\n");
 
-enum { BATCH_NS = 4000000 };
 static volatile int stop;
 static long work_iterations;
-
-static uint64_t now(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_MONOTONIC, &time);
-	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
-
-static uint64_t processor_time(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
 
 /* A chain of multiplications: its time depends on nothing but the clock. */
 static uint64_t work(uint64_t seed, long iterations)
@@ -105,18 +86,11 @@ static double called(void)
 
 static void *batches(void *which)
 {
-	long thread = (long)which, processors = sysconf(_SC_NPROCESSORS_ONLN);
-	cpu_set_t set;
-	CPU_ZERO(&set);
-	CPU_SET((size_t)(processors - 1 - thread % processors), &set);
-	sched_setaffinity(0, sizeof set, &set);
-	while (!stop) {
-		char line[64];
-		double cost = work_iterations == 0 ? called() : paced();
-		int length = snprintf(line, sizeof line, "batch %ld %.4f\n", thread, cost);
-		if (write(1, line, (size_t)length) != length)
+	long thread = (long)which;
+	pin(thread);
+	while (!stop)
+		if (!say_batch(thread, work_iterations == 0 ? called() : paced()))
 			_exit(1);
-	}
 	return NULL;
 }
 

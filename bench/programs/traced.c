@@ -1,21 +1,12 @@
 /* For uftrace, which patches functions that were built for it (-fpatchable-function-entry): a loop like loop.c's.
  * traced batches 1 0 */
-#include <stdint.h>
-#include <stdio.h>
-#include <time.h>
-#include <unistd.h>
+#define _GNU_SOURCE
+#include "batches.h"
 
 __attribute__((noinline, noipa, patchable_function_entry(5, 0))) long bench_traced(const char *text, long value)
 {
 	__asm__ volatile("" : : "r"(text));
 	return value + 1;
-}
-
-static uint64_t processor_time(void)
-{
-	struct timespec time;
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-	return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
 int main(void)
@@ -31,9 +22,7 @@ int main(void)
 		} while (used < 2000000);
 		if (value != calls)
 			return 1;
-		char line[64];
-		int length = snprintf(line, sizeof line, "batch 0 %.4f\n", (double)used / (double)calls);
-		if (write(1, line, (size_t)length) != length)
+		if (!say_batch(0, (double)used / (double)calls))
 			return 1;
 	}
 	return 0;

@@ -149,6 +149,7 @@ fn lttng(rounds: usize) -> Result<Vec<f64>> {
     let folder = programs::folder()?;
     let program = folder.join("lttng");
     std::fs::write(folder.join("lttng.c"), include_str!("../../programs/lttng.c"))?;
+    std::fs::write(folder.join("batches.h"), include_str!("../../programs/batches.h"))?;
     std::fs::write(
         folder.join("lttng_provider.h"),
         include_str!("../../programs/lttng_provider.h"),
