@@ -111,3 +111,28 @@ fn the_guide_is_right() {
         wrong.join("\n")
     );
 }
+
+/// Random programs come to the same by the interpreter and as machine code. `NANOPROBE_RANDOM=seed,seconds` goes on from a
+/// seed for so long.
+#[test]
+fn random_programs_come_to_the_same_both_ways() {
+    let given = std::env::var("NANOPROBE_RANDOM").ok();
+    let given = given.as_deref().and_then(|given| given.split_once(','));
+    let (first, seconds) = given.map_or((1, 0), |(seed, seconds)| {
+        (seed.parse().unwrap(), seconds.parse().unwrap())
+    });
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+    let (mut seed, mut ran) = (first, 0_u64);
+    while seed < first + 300 || std::time::Instant::now() < end {
+        let text = guide_runner::random::program(seed);
+        match std::panic::catch_unwind(|| guide_runner::run(&text, &["nspec=2".to_owned()])) {
+            Ok(Ok(_)) => ran += 1,
+            // What can be seen to be wrong, as a division by 0.
+            Ok(Err(_)) => {}
+            Err(_) => panic!("the program of seed {seed}:\n{text}"),
+        }
+        seed += 1;
+    }
+    let made = seed - first;
+    assert!(ran > made / 2, "only {ran} of {made} programs were accepted");
+}

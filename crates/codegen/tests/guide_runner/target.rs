@@ -41,7 +41,7 @@ pub struct Target<'a> {
 impl<'a> Target<'a> {
     pub fn new(program: &'a Program, options: &'a Options) -> Target<'a> {
         let storage = Storage::new(program, options.limits());
-        assert!(GLOBALS_OFFSET as usize + (storage.globals_bytes as usize) < DYNAMIC);
+        assert!(GLOBALS_OFFSET as usize + (storage.globals_bytes as usize) < SPECULATIONS);
         Target {
             program,
             options,

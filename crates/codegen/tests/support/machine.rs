@@ -13,6 +13,12 @@ pub const LIMITS: Limits = Limits {
 /// Behind struct np_control.
 pub const GLOBALS_OFFSET: u32 = 2048;
 pub const TID: u32 = 4711;
+/// Behind struct np_context.
+const SLOT_BASE: usize = 4096 + 64;
+/// Slots of tests that place counts by hand.
+const SLOT_BYTES_MIN: usize = 4096;
+/// Must be there after each hit: a handler that writes behind its slots writes into the heap.
+const CANARY: [u64; 8] = [0x5afe_c0de_5afe_c0de; 8];
 
 /// Compiles the first clause.
 pub fn compile(program: &Program, kind: ProbeKind) -> Handler {
@@ -119,7 +125,8 @@ struct Registers {
 /// `struct np_frame_below` and `struct np_frame`, the enabling, strings, storage: all that a handler can reach.
 pub struct Machine {
     code: Code,
-    pub context: Box<[u64; 1024]>,
+    /// struct np_context, at [`SLOT_BASE`] the static slots of the handler, and [`CANARY`] behind them.
+    pub context: Vec<u64>,
     pub arena: Box<[u64; 8192]>,
     pub locals: Box<[u64; 256]>,
     pub clause_locals: Box<[u64; 256]>,
@@ -137,20 +144,20 @@ impl Machine {
     /// With the agent in Rust.
     pub fn new(handler: &Handler) -> Machine {
         STATE.set(State::default());
-        Machine::with_code(Code::new(handler, &[], |_, function| agent::address(function)))
+        let code = Code::new(handler, &[], |_, function| agent::address(function));
+        Machine::with_code(code, handler)
     }
 
     /// With the agent's own image.
     pub fn with_agent_image(handler: &Handler, image: &[u8]) -> Machine {
-        Machine::with_code(Code::new(handler, image, |image, function| {
-            image + u64::from(function.offset())
-        }))
+        let code = Code::new(handler, image, |image, function| image + u64::from(function.offset()));
+        Machine::with_code(code, handler)
     }
 
-    fn with_code(code: Code) -> Machine {
+    fn with_code(code: Code, handler: &Handler) -> Machine {
         let mut machine = Machine {
             code,
-            context: Box::new([0; 1024]),
+            context: vec![0; (SLOT_BASE + SLOT_BYTES_MIN) / 8],
             arena: Box::new([0; 8192]),
             locals: Box::new([0; 256]),
             clause_locals: Box::new([0; 256]),
@@ -172,7 +179,7 @@ impl Machine {
         for index in 0..4 {
             machine.enabling[3 + index] = machine.names[index].as_ptr() as u64;
         }
-        machine.enabling[7] = 4096 + 64; // slot_base
+        machine.enabling[7] = SLOT_BASE as u64; // slot_base
         // struct np_context
         machine.context[1] = &raw const machine.frame[13] as u64;
         machine.context[2] = machine.stack.as_ptr() as u64;
@@ -190,12 +197,26 @@ impl Machine {
         machine.context[17] = 256;
         machine.context[38] = machine.locals.as_ptr() as u64;
         machine.context[40] = machine.clause_locals.as_ptr() as u64;
+        machine.context.extend(CANARY);
+        machine.make_room(handler);
         machine
+    }
+
+    /// Room for the handler's static slots, which may be more than the last one's.
+    fn make_room(&mut self, handler: &Handler) {
+        let words = (SLOT_BASE + handler.slot_bytes as usize).div_ceil(8);
+        let before = self.context.len() - CANARY.len();
+        if words > before {
+            self.context.truncate(before);
+            self.context.resize(words, 0);
+            self.context.extend(CANARY);
+        }
     }
 
     /// Goes on with another handler, in the same arena and the same thread.
     pub fn load(&mut self, handler: &Handler, image: &[u8]) {
         self.code = Code::new(handler, image, |image, function| image + u64::from(function.offset()));
+        self.make_room(handler);
     }
 
     /// The names of the probe: provider, module, function and name.
@@ -223,6 +244,7 @@ impl Machine {
         unsafe { enter(self.code.entry, &mut registers) };
         assert_eq!(registers.before, registers.after, "general registers");
         assert_eq!(registers.simd_before, registers.simd_after, "SIMD registers");
+        assert!(self.context.ends_with(&CANARY), "the handler wrote behind its context");
     }
 
     pub fn global(&self, variable: usize) -> u64 {
@@ -235,11 +257,11 @@ impl Machine {
 
     /// The u64 at a byte offset in the enabling's static slots.
     pub fn slot(&self, offset: usize) -> u64 {
-        self.context[(4096 + 64 + offset) / 8]
+        self.context[(SLOT_BASE + offset) / 8]
     }
 
     pub fn set_slot(&mut self, offset: usize, value: u64) {
-        self.context[(4096 + 64 + offset) / 8] = value;
+        self.context[(SLOT_BASE + offset) / 8] = value;
     }
 }
 
