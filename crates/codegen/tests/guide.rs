@@ -18,6 +18,8 @@
 
 #[path = "guide_runner/mod.rs"]
 mod guide_runner;
+#[path = "guide_runner/random.rs"]
+mod random;
 mod support;
 
 use std::fmt::Write as _;
@@ -124,7 +126,7 @@ fn random_programs_come_to_the_same_both_ways() {
     let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
     let (mut seed, mut ran) = (first, 0_u64);
     while seed < first + 300 || std::time::Instant::now() < end {
-        let text = guide_runner::random::program(seed);
+        let text = random::program(seed);
         match std::panic::catch_unwind(|| guide_runner::run(&text, &["nspec=2".to_owned()])) {
             Ok(Ok(_)) => ran += 1,
             // What can be seen to be wrong, as a division by 0.

@@ -1,6 +1,5 @@
 //! Runs one program twice, by the interpreter and as machine code, and prints what it recorded.
 
-pub mod random;
 pub mod target;
 pub mod world;
 

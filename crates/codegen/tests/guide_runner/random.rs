@@ -1,7 +1,7 @@
 //! Random D programs, as texts: every construct that has a value. They only have to be compiled, or refused, and to come to
-//! the same both ways; [`super::run`] compares each record and each fault.
+//! the same both ways; `guide_runner` compares each record and each fault.
 //!
-//! What a program asks of memory lies within [`super::world::MEMORY`] or nowhere near it, since the interpreter sees nothing
+//! What a program asks of memory lies within the memory of `guide_runner/world.rs` or nowhere near it, since the interpreter sees nothing
 //! else of this process; no address of scratch memory becomes a number, since each side has its own.
 
 /// Declarations that all programs have.

@@ -13,6 +13,8 @@ fn sizes_have_binary_suffixes() {
         ("bufsize=2M", 2 << 20),
         ("bufsize=0x10000", 65536),
         ("bufsize=1g", 1 << 30),
+        ("bufsize=16", 4096),
+        ("bufsize=4097", 4097),
     ] {
         assert_eq!(set(text).unwrap().buffer_bytes, bytes, "{text}");
     }

@@ -79,6 +79,13 @@ impl<'a> Given<'a> {
         self.in_range(value, minimum, maximum)
     }
 
+    /// The size of a buffer; of one that is smaller than a page there is a page, in which no less finds room.
+    pub(super) fn room(&self) -> Result<u64, OptionError> {
+        const PAGE: u64 = 4096;
+        const MOST: u64 = 4 << 30;
+        Ok(self.size(1, MOST)?.max(PAGE))
+    }
+
     pub(super) fn rate(&self, minimum: u64, maximum: u64) -> Result<u64, OptionError> {
         let expected = "a time with ns, us, ms, s, m, h or d, or a frequency in hz";
         let value = interval::parse_period(self.required(expected)?).ok_or_else(|| self.invalid(expected))?;

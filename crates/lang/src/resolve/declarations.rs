@@ -168,8 +168,10 @@ impl Resolver {
             || names::missing_variable(name).is_some()
             || names::register(name).is_some()
             || self.inlines.contains_key(name)
+            || self.inline_translations.contains_key(name)
             || self.inline_functions.contains_key(name)
             || names::signal(name).is_some()
+            || names::fault(name).is_some()
             || self.enumerators.contains_key(name)
             || self.known(Scope::Global, name).is_some()
             || self.externals.contains_key(name)
@@ -220,6 +222,18 @@ impl Resolver {
         if to == Type::Void {
             let message = format!("cannot declare void inline: {}", declarator.name);
             return Err(Diagnostic::new("D_DECL_VOIDOBJ", declarator.span, message));
+        }
+        if let Some((wanted, operand)) = super::translators::is_translation(&inline.value) {
+            self.check_new_name(&declarator.name, declarator.span)?;
+            let made = self.type_of(wanted)?;
+            if made != to {
+                let (to, made) = (types::name(&to), types::name(&made));
+                return Err(super::operators::incompatible(&to, "=", &made, inline.span));
+            }
+            self.check_translation(wanted, operand, inline.span)?;
+            let translation = (wanted.clone(), operand.clone());
+            self.inline_translations.insert(declarator.name.clone(), translation);
+            return Ok(());
         }
         let value = if super::memory::is_aggregate(&to) {
             // It stays where it lies.

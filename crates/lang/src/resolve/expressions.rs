@@ -133,6 +133,9 @@ impl Resolver {
         if let Some(inline) = self.inlines.get(name) {
             return Ok(Expression { span, ..inline.clone() });
         }
+        if let Some((to, operand)) = self.inline_translations.get(name).cloned() {
+            return Err(self.untaken(&to, &operand, span));
+        }
         if let Some(of) = self.externals.get(name) {
             return self.external_symbol(name, of, span);
         }
@@ -204,10 +207,13 @@ impl Resolver {
         }
     }
 
-    /// A name for a number: an enumerator, a register, a signal.
+    /// A name for a number: an enumerator, a register, a signal, a kind of fault.
     fn constant_name(&self, name: &str) -> Option<i64> {
         let known = self.enumerators.get(name).copied();
-        known.or_else(|| names::register(name)).or_else(|| names::signal(name))
+        known
+            .or_else(|| names::register(name))
+            .or_else(|| names::signal(name))
+            .or_else(|| names::fault(name))
     }
 
     /// `base[index]`: an element of an associative array, a register, or what a pointer points to.

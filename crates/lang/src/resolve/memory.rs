@@ -17,7 +17,7 @@ use crate::program::{
     BinaryOperator, Bits, Builtin, Expression, ExpressionKind, Function, IntegerType, Place, Type, size_of,
 };
 use crate::source::Span;
-use crate::syntax::Node;
+use crate::syntax::{Node, NodeKind};
 use crate::types;
 
 /// Whether a type is that of something in memory.
@@ -59,6 +59,11 @@ impl Resolver {
     ) -> Resolve<(Expression, Option<Bits>)> {
         if let Some(translation) = super::translators::is_translation(base) {
             return Ok((self.translated(translation, name, arrow, span)?, None));
+        }
+        if let NodeKind::Identifier(inline) = &base.kind
+            && let Some((to, operand)) = self.inline_translations.get(inline).cloned()
+        {
+            return Ok((self.translated((&to, &operand), name, arrow, span)?, None));
         }
         let mark = if arrow { "->" } else { "." };
         let base = if arrow {

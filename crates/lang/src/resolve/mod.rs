@@ -48,7 +48,7 @@ use crate::program::{
     AggregationId, Expression, Pragma, ProbeDescription, Program, Scope, Structure, Type, VariableId,
 };
 use crate::source::Span;
-use crate::syntax::Item;
+use crate::syntax::{Item, Node, TypeName};
 use crate::target::{Argument, NoTarget, Target, Unknown};
 use later::Later;
 use std::collections::HashMap;
@@ -143,6 +143,8 @@ struct Resolver {
     enumerators: HashMap<String, i64>,
     inlines: HashMap<String, Expression>,
     inline_functions: HashMap<String, declarations::InlineFunction>,
+    /// Inlines that are translations: what they translate to and from.
+    inline_translations: HashMap<String, (TypeName, Node)>,
     translators: Vec<translators::Known>,
     /// The parameters of the inline, or the input of the translator, whose value is being resolved.
     bound: Vec<(String, Expression)>,

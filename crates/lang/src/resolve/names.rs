@@ -90,6 +90,25 @@ pub(super) fn signal(name: &str) -> Option<i64> {
     i64::try_from(index + 1).ok()
 }
 
+/// `DTRACEFLT_...`: the kinds of fault, as in the ERROR probe's `arg4`.
+pub(super) fn fault(name: &str) -> Option<i64> {
+    let name = name.strip_prefix("DTRACEFLT_")?;
+    const FAULTS: [&str; 10] = [
+        "UNKNOWN",
+        "BADADDR",
+        "BADALIGN",
+        "ILLOP",
+        "DIVZERO",
+        "NOSCRATCH",
+        "KPRIV",
+        "UPRIV",
+        "TUPOFLOW",
+        "BADSTACK",
+    ];
+    let index = FAULTS.iter().position(|fault| *fault == name)?;
+    i64::try_from(index).ok()
+}
+
 /// How a name may be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Callable {

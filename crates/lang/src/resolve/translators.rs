@@ -175,6 +175,11 @@ impl Resolver {
         Ok((known.output, values))
     }
 
+    /// Whether there is a translator for `xlate <to>(operand)`.
+    pub(super) fn check_translation(&mut self, to: &TypeName, operand: &Node, span: Span) -> Resolve<()> {
+        self.translation(to, operand, span).map(|_| ())
+    }
+
     /// What is wrong with `xlate <to>(operand)` where neither a member is taken nor a structure assigned.
     pub(super) fn untaken(&mut self, to: &TypeName, operand: &Node, span: Span) -> Diagnostic {
         self.translation(to, operand, span).err().unwrap_or_else(|| whole(span))
