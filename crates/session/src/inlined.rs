@@ -4,6 +4,9 @@
 //! pass in registers become operands, as those of a static probe's site, and everything that reads `arg0` or `args[0]` goes
 //! on as at an entry. What is not passed in one word of an integer register, or has no plain place, cannot be read there.
 
+use std::cell::OnceCell;
+
+use nanoprobe_arena::layout::{CFA_RBP, CFA_RSP, UnwindRow};
 use nanoprobe_codegen::{Location, Operand, Register, StaticArguments};
 use nanoprobe_lang::program::{IntegerType, Type};
 use nanoprobe_lang::target::ArgumentPlace;
@@ -19,8 +22,38 @@ const REGISTERS: [u8; 16] = [0, 2, 1, 3, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 1
 const RBP: u8 = 6;
 const RSP: u8 = 7;
 
+/// A module whose copies are looked at.
+pub struct Copies<'m> {
+    module: &'m Module,
+    /// Where frames are: made when a parameter is in one.
+    rows: OnceCell<Vec<UnwindRow>>,
+}
+
+impl<'m> Copies<'m> {
+    /// Of a module.
+    pub fn of(module: &'m Module) -> Copies<'m> {
+        Copies {
+            module,
+            rows: OnceCell::new(),
+        }
+    }
+
+    /// The canonical frame address at an instruction: a register and a distance from it.
+    fn frame_address(&self, address: u64) -> Option<(u8, i64)> {
+        let rows = self.rows.get_or_init(|| unwind_rows(self.module));
+        let at = u32::try_from(address.checked_sub(self.module.unwind_base().0)?).ok()?;
+        let row = rows.get(rows.partition_point(|row| row.pc <= at).checked_sub(1)?)?;
+        let register = match row.cfa {
+            CFA_RSP => RSP,
+            CFA_RBP => RBP,
+            _ => return None,
+        };
+        Some((register, i64::from(row.cfa_offset)))
+    }
+}
+
 /// The operands of a copy's parameters.
-pub fn operands(module: &Module, signature: &Signature, copy: &InlinedCopy) -> StaticArguments {
+pub fn operands(copies: &Copies<'_>, signature: &Signature, copy: &InlinedCopy) -> StaticArguments {
     let arguments = at_entry(signature);
     let mut list = Vec::new();
     let passed = |word: u8| {
@@ -43,7 +76,7 @@ pub fn operands(module: &Module, signature: &Signature, copy: &InlinedCopy) -> S
                     .get(number)
                     .and_then(|argument| integer_of(&argument.value_type));
                 match (held, of) {
-                    (Ok(held), Some(of)) => operand(module, copy.address, held, of),
+                    (Ok(held), Some(of)) => operand(copies, copy.address, held, of),
                     (Err(reason), _) => Err(reason.to_owned()),
                     (Ok(_), None) => Err("it is no integer and no pointer".to_owned()),
                 }
@@ -72,7 +105,7 @@ fn integer_of(of: &Type) -> Option<IntegerType> {
     }
 }
 
-fn operand(module: &Module, address: u64, held: Held, of: IntegerType) -> Result<Operand, String> {
+fn operand(copies: &Copies<'_>, address: u64, held: Held, of: IntegerType) -> Result<Operand, String> {
     let register = |number: u8| {
         let number = REGISTERS.get(usize::from(number)).copied();
         number
@@ -91,9 +124,11 @@ fn operand(module: &Module, address: u64, held: Held, of: IntegerType) -> Result
             shift: 0,
         },
         Held::At(number, offset) => memory(Some(register(number)?), offset),
-        Held::Image(address) => memory(None, module.bias().to_target(ImageAddress(address)).0 as i64),
+        Held::Image(address) => memory(None, copies.module.bias().to_target(ImageAddress(address)).0 as i64),
         Held::InFrame(offset) => {
-            let (number, distance) = frame_address(module, address).ok_or("where its frame is, is not known")?;
+            let (number, distance) = copies
+                .frame_address(address)
+                .ok_or("where its frame is, is not known")?;
             memory(Some(register(number)?), offset.wrapping_add(distance))
         }
     };
@@ -104,15 +139,88 @@ fn operand(module: &Module, address: u64, held: Held, of: IntegerType) -> Result
     })
 }
 
-/// The canonical frame address at an instruction: a register and a distance from it.
-fn frame_address(module: &Module, address: u64) -> Option<(u8, i64)> {
-    let rows = unwind_rows(module);
-    let at = u32::try_from(address.checked_sub(module.unwind_base().0)?).ok()?;
-    let row = rows.get(rows.partition_point(|row| row.pc <= at).checked_sub(1)?)?;
-    let register = match row.cfa {
-        nanoprobe_arena::layout::CFA_RSP => RSP,
-        nanoprobe_arena::layout::CFA_RBP => RBP,
-        _ => return None,
-    };
-    Some((register, i64::from(row.cfa_offset)))
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use nanoprobe_types::Parameter;
+
+    use super::*;
+
+    fn module() -> Module {
+        let program = std::env::current_exe().unwrap();
+        Module::parse(Arc::new(std::fs::read(program).unwrap()), "program").unwrap()
+    }
+
+    fn signature(types: &[Type]) -> Signature {
+        let parameter = |of: &Type| Parameter {
+            name: "x".to_owned(),
+            value_type: of.clone(),
+            by_reference: false,
+        };
+        Signature {
+            parameters: types.iter().map(parameter).collect(),
+            result: None,
+            rust: false,
+        }
+    }
+
+    #[test]
+    fn words_become_operands_by_the_registers_that_a_call_would_pass() {
+        let module = module();
+        let copy = InlinedCopy {
+            address: 0x1000,
+            parameters: vec![
+                Ok(Held::Constant(-1)),
+                Ok(Held::Register(4)),
+                Err("gone"),
+                Ok(Held::At(7, -16)),
+                Ok(Held::Register(16)),
+            ],
+        };
+        let types = [Type::I32, Type::I64, Type::I64, Type::I64, Type::I64];
+        let found = operands(&Copies::of(&module), &signature(&types), &copy).list;
+        let operand = |location, bytes| {
+            Ok(Operand {
+                location,
+                bytes,
+                signed: true,
+            })
+        };
+        let (rsi, rsp) = (Register(6), Register(4));
+        let register = Location::Register {
+            register: rsi,
+            shift: 0,
+        };
+        let memory = Location::Memory {
+            base: Some(rsp),
+            index: None,
+            displacement: -16,
+        };
+        assert_eq!(found[0], operand(Location::Constant(-1), 4));
+        assert_eq!(found[1], operand(register, 8));
+        assert_eq!(found[2], Err("gone".to_owned()));
+        assert_eq!(found[3], operand(memory, 8));
+        assert!(found[4].is_err());
+        assert_eq!(found.len(), 5);
+    }
+
+    #[test]
+    fn what_a_call_passes_on_the_stack_is_nowhere() {
+        let module = module();
+        let copy = InlinedCopy {
+            address: 0x1000,
+            parameters: vec![Ok(Held::Constant(1)); 7],
+        };
+        let found = operands(
+            &Copies::of(&module),
+            &signature(&std::array::from_fn::<_, 7, _>(|_| Type::I64)),
+            &copy,
+        )
+        .list;
+        assert_eq!(found.len(), ARGUMENTS);
+        assert!(found[..6].iter().all(Result::is_ok));
+        assert!(found[6..].iter().all(Result::is_err));
+        assert!(operands(&Copies::of(&module), &signature(&[]), &copy).list.is_empty());
+    }
 }

@@ -23,6 +23,10 @@ use crate::{DebugInfo, Problem, Slice};
 
 /// The most copies of the functions of one name.
 const COPIES_MAX: usize = 1 << 16;
+/// The most ranges of a copy that are looked at for its start.
+const RANGES_MAX: usize = 64;
+/// The most entries of location lists that are read for one question.
+const LOCATIONS_MAX: u32 = 1 << 22;
 
 /// The copies of one function.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +71,8 @@ impl DebugInfo {
     /// What is there makes no sense.
     pub fn inlined(&self, answers: impl Fn(&str) -> Option<String>) -> Result<Vec<Inlined>, Problem> {
         let reader = self.reader();
-        let mut found: HashMap<EntryId, Option<Inlined>> = HashMap::new();
+        let mut found: HashMap<EntryId, Option<(Inlined, Numbers)>> = HashMap::new();
+        let mut budget = LOCATIONS_MAX;
         let mut order = Vec::new();
         let mut count = 0;
         let mut problem = None;
@@ -89,27 +94,49 @@ impl DebugInfo {
                     let function = reader.entry(origin).ok()?;
                     let name = answers(&reader.linkage_name(&function)?)?;
                     order.push(origin);
-                    Some(Inlined {
-                        name,
-                        signature: reader.signature(&function).ok()?,
-                        copies: Vec::new(),
-                    })
+                    let signature = reader.signature(&function).ok()?;
+                    let numbers = reader.numbers(origin, signature.parameters.len());
+                    let copies = Vec::new();
+                    Some((
+                        Inlined {
+                            name,
+                            signature,
+                            copies,
+                        },
+                        numbers,
+                    ))
                 });
-                let Some(inlined) = inlined else { continue };
+                let Some((inlined, numbers)) = inlined else { continue };
                 let Some(address) = reader.entered_at(&entry).filter(|_| count < COPIES_MAX) else {
                     continue;
                 };
                 count += 1;
-                let parameters = reader.parameters(&entry, origin, &inlined.signature, address, copy.function);
+                let at = At {
+                    address,
+                    function: copy.function,
+                };
+                let parameters = reader.parameters(&entry, numbers, &inlined.signature, at, &mut budget);
                 inlined.copies.push(InlinedCopy { address, parameters });
             }
         }
-        let found: Vec<Inlined> = order.iter().filter_map(|origin| found.remove(origin)?).collect();
+        let taken = order.iter().filter_map(|origin| found.remove(origin)?);
+        let found: Vec<Inlined> = taken.map(|(inlined, _)| inlined).collect();
         match problem {
             Some(problem) if found.is_empty() => Err(problem),
             _ => Ok(found),
         }
     }
+}
+
+/// The parameters of what all copies share: which is which in the signature.
+type Numbers = HashMap<EntryId, usize>;
+
+/// Where a copy's parameters are asked for.
+#[derive(Clone, Copy)]
+struct At {
+    address: u64,
+    /// The function that the copy is in.
+    function: EntryId,
 }
 
 /// A copy that was met.
@@ -170,12 +197,11 @@ impl<'a> Reader<'a> {
             low.or_else(|| {
                 let ranges = entry.die.attr_value(dw::DW_AT_ranges)?;
                 let mut ranges = self.dwarf.attr_ranges(&unit, ranges).ok()??;
-                while let Ok(Some(range)) = ranges.next() {
-                    if range.begin < range.end {
-                        return Some(range.begin);
-                    }
-                }
-                None
+                let ranges = std::iter::from_fn(|| ranges.next().ok()?).take(RANGES_MAX);
+                ranges
+                    .map(|range| (range.begin, range.end))
+                    .find(|(begin, end)| begin < end)
+                    .map(|(begin, _)| begin)
             })
         };
         let found = match entry.die.attr_value(dw::DW_AT_entry_pc) {
@@ -191,24 +217,29 @@ impl<'a> Reader<'a> {
         found.filter(|address| *address != 0)
     }
 
-    /// Where a copy's parameters are at an address.
-    fn parameters(
-        &self,
-        copy: &Entry<'a>,
-        origin: EntryId,
-        signature: &Signature,
-        address: u64,
-        function: EntryId,
-    ) -> Vec<Result<Held, &'static str>> {
-        const LEFT_OUT: &str = "the compiler has left it out of this inlined copy";
-        let mut places: Vec<Result<Held, &'static str>> = vec![Err(LEFT_OUT); signature.parameters.len()];
-        let mut numbers = HashMap::new();
+    /// Which parameter is which in a signature of so many.
+    fn numbers(&self, origin: EntryId, count: usize) -> Numbers {
+        let mut numbers = Numbers::new();
         let _incomplete = self.children(origin, |child| {
             if child.die.tag() == dw::DW_TAG_formal_parameter {
                 numbers.insert(child.id, numbers.len());
             }
-            numbers.len() < places.len()
+            numbers.len() < count
         });
+        numbers
+    }
+
+    /// Where a copy's parameters are.
+    fn parameters(
+        &self,
+        copy: &Entry<'a>,
+        numbers: &Numbers,
+        signature: &Signature,
+        at: At,
+        budget: &mut u32,
+    ) -> Vec<Result<Held, &'static str>> {
+        const LEFT_OUT: &str = "the compiler has left it out of this inlined copy";
+        let mut places: Vec<Result<Held, &'static str>> = vec![Err(LEFT_OUT); signature.parameters.len()];
         let mut left = 4 * places.len() + 64;
         let _incomplete = self.children(copy.id, |child| {
             if child.die.tag() == dw::DW_TAG_formal_parameter
@@ -217,7 +248,7 @@ impl<'a> Reader<'a> {
                 && let (Some(place), Some(parameter)) = (places.get_mut(*number), signature.parameters.get(*number))
             {
                 *place = match is_plain(&parameter.value_type) && !parameter.by_reference {
-                    true => self.held(&child, address, function),
+                    true => self.held(&child, at, budget),
                     false => Err("it is no integer and no pointer, and this is an inlined copy"),
                 };
             }
@@ -227,7 +258,7 @@ impl<'a> Reader<'a> {
         places
     }
 
-    fn held(&self, parameter: &Entry<'a>, address: u64, function: EntryId) -> Result<Held, &'static str> {
+    fn held(&self, parameter: &Entry<'a>, at: At, budget: &mut u32) -> Result<Held, &'static str> {
         const UNKNOWN: &str = "where it is in this inlined copy is not told";
         const GONE: &str = "its value is not kept at the entry of this inlined copy";
         if let Some(value) = parameter.constant(dw::DW_AT_const_value) {
@@ -236,13 +267,13 @@ impl<'a> Reader<'a> {
         let unit = self.unit(parameter.id.unit).map_err(|_| UNKNOWN)?;
         let value = parameter.die.attr_value(dw::DW_AT_location).ok_or(GONE)?;
         if let Some(expression) = value.exprloc_value() {
-            return self.plain(expression, parameter.id.unit, function);
+            return self.plain(expression, parameter.id.unit, at.function);
         }
-        let list = self.dwarf.attr_locations(&unit, value).ok().flatten().ok_or(UNKNOWN)?;
-        let mut list = list;
+        let mut list = self.dwarf.attr_locations(&unit, value).ok().flatten().ok_or(UNKNOWN)?;
         while let Ok(Some(place)) = list.next() {
-            if (place.range.begin..place.range.end).contains(&address) {
-                return self.plain(place.data, parameter.id.unit, function);
+            *budget = budget.checked_sub(1).ok_or(UNKNOWN)?;
+            if (place.range.begin..place.range.end).contains(&at.address) {
+                return self.plain(place.data, parameter.id.unit, at.function);
             }
         }
         Err(GONE)

@@ -88,12 +88,13 @@ impl Session {
             let answers = |name: &str| answers_to(name, &description.function, demangle).map(Cow::into_owned);
             // Without debug information, or with damaged one, there are no copies that anybody knows of.
             let functions = self.debug.of(module).and_then(|info| info.inlined(answers));
+            let copies = inlined::Copies::of(module);
             let mut by_name: BTreeMap<String, Vec<_>> = BTreeMap::new();
             for function in functions.unwrap_or_default() {
                 let sites = function.copies.iter().filter_map(|copy| {
                     let address = ImageAddress(copy.address);
                     extent_around(module, address)?;
-                    Some((address, Some(inlined::operands(module, &function.signature, copy))))
+                    Some((address, Some(inlined::operands(&copies, &function.signature, copy))))
                 });
                 by_name.entry(function.name.clone()).or_default().extend(sites);
             }

@@ -1,0 +1,107 @@
+//! Lines and inlined copies, against what readelf says of the same program.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use common::{compile, compile_text, info};
+use nanoprobe_types::{Held, NoLine};
+
+const TWICE: &str = "static volatile int out;\n\
+    static inline __attribute__((always_inline)) int twice(int number) {\n\
+    \tout = number;\n\
+    \treturn 2 * number;\n\
+    }\n\
+    __attribute__((noinline)) int one(int number) { return twice(number); }\n\
+    int main(int argc, char **argv) { (void)argv; return twice(argc) + one(3) + twice(7); }\n";
+
+/// The statements of each line of a file, as binutils print them: those that do not go on what is in front of them.
+fn statements(program: &Path, file: &str) -> BTreeMap<u64, BTreeSet<u64>> {
+    let output = Command::new("objdump")
+        .arg("--dwarf=decodedline")
+        .arg(program)
+        .output()
+        .unwrap();
+    let mut lines: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    for row in String::from_utf8_lossy(&output.stdout).lines() {
+        let words: Vec<&str> = row.split_whitespace().collect();
+        let &[name, line, address, ref rest @ ..] = words.as_slice() else {
+            continue;
+        };
+        let (Ok(line), Some(address)) = (line.parse(), address.strip_prefix("0x")) else {
+            continue;
+        };
+        if name == file && rest.contains(&"x") {
+            lines
+                .entry(line)
+                .or_default()
+                .insert(u64::from_str_radix(address, 16).unwrap());
+        }
+    }
+    lines
+}
+
+#[test]
+fn lines_begin_where_their_statements_do() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/programs/inlined.c");
+    for flags in [&["-O2", "-gdwarf-5"], &["-O2", "-gdwarf-4"], &["-O0", "-gdwarf-5"]] {
+        let program = compile("cc", &source, &[&["-D_GNU_SOURCE", "-pthread"], &flags[..]].concat());
+        let info = info(&program.path).unwrap();
+        let expected = statements(&program.path, "inlined.c");
+        assert!(expected.len() > 20, "{expected:?}");
+        let (mut same, mut sites) = (0, 0);
+        for (line, addresses) in &expected {
+            let found: BTreeSet<u64> = info.line("inlined.c", *line).unwrap().into_iter().collect();
+            // What begins a statement, but for what goes on at the same column.
+            assert!(
+                !found.is_empty() && found.is_subset(addresses),
+                "line {line}: {found:x?} {addresses:x?}"
+            );
+            assert!(found.contains(addresses.first().unwrap()), "line {line}");
+            same += usize::from(found == *addresses);
+            sites += found.len();
+        }
+        assert!(
+            same * 10 > expected.len() * 7 && sites > expected.len(),
+            "{same} of {}",
+            expected.len()
+        );
+        // Lines that nothing is said of are refused, with the nearest that something is said of.
+        let last = *expected.keys().last().unwrap();
+        for line in (1..last).filter(|line| !expected.contains_key(line)) {
+            let before = expected.range(..line).next_back().map(|(line, _)| *line);
+            let after = expected.range(line..).next().map(|(line, _)| *line);
+            assert_eq!(info.line("inlined.c", line), Err(NoLine::NoCode { before, after }));
+        }
+        assert_eq!(info.line("nobody.c", 1), Err(NoLine::NoFile));
+    }
+}
+
+#[test]
+fn copies_are_where_they_are_entered_with_their_parameters() {
+    let program = compile_text("cc", "c", TWICE, &["-O2", "-g"]);
+    let info = info(&program.path).unwrap();
+    let found = info
+        .inlined(|name| (name == "twice").then(|| "shown".to_owned()))
+        .unwrap();
+    let [function] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    assert_eq!(function.name, "shown");
+    assert_eq!(function.signature.parameters[0].name, "number");
+    let mut places: Vec<_> = function.copies.iter().map(|copy| copy.parameters[0]).collect();
+    places.sort_by_key(|place| matches!(place, Ok(Held::Register(_))));
+    // 7, and what came in edi, or was kept elsewhere.
+    assert!(places.contains(&Ok(Held::Constant(7))), "{places:?}");
+    assert!(places.contains(&Ok(Held::Register(5))), "{places:?}");
+    assert_eq!(places.len(), 3);
+    let addresses: BTreeSet<u64> = function.copies.iter().map(|copy| copy.address).collect();
+    assert_eq!(addresses.len(), 3);
+    // The line within it begins in each.
+    let line = info.line("source.c", 3).unwrap();
+    assert_eq!(line.len(), 3, "{line:x?}");
+    assert!(info.inlined(|_| None).unwrap().is_empty());
+}
