@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `session` | the whole: open, begin, step, end |
 //! | `modules`, `names`, `code`, `image`, `probes` | what is mapped; what the descriptions match in it |
+//! | `perf_map` | names for code that the target makes at run time |
 //! | `statics`, `semaphores` | static probes, their operands; telling the program that somebody looks |
 //! | `debug`, `types`, `inlined` | what debug information says: types, lines, inlined copies |
 //! | `enable` | clauses at probes, their handlers |
@@ -33,6 +34,7 @@ mod inlined;
 mod layout;
 pub mod modules;
 mod names;
+mod perf_map;
 mod placement;
 mod probes;
 mod pulse;

@@ -19,6 +19,7 @@ mod sandbox;
 mod sites;
 mod sources;
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
 use std::mem::offset_of;
@@ -46,13 +47,13 @@ use crate::attachment::{Attachment, Parameters};
 use crate::clock::{self, Clock};
 use crate::code::{Instructions, Neighbours};
 use crate::consume::{self, Consumer, Losses};
-use crate::debug::DebugFiles;
 use crate::detach::{self, Detached};
 use crate::enable::{Context, Enabling, Enablings};
 use crate::error::SessionError;
 use crate::layout::ArenaLayout;
 use crate::modules::Modules;
 use crate::names::NameError;
+use crate::perf_map::PerfMap;
 use crate::placement::{
     Choices, EXPLANATIONS_MAX, Fired, Hook, Patch, Placement, Planner, Refused, RefusedBecause, extent_of_choice,
 };
@@ -134,7 +135,6 @@ pub struct Session {
     layouts: Vec<RecordLayout>,
     probes: ProbeList,
     statics: Statics,
-    debug: DebugFiles,
     enablings: Enablings,
     handlers: HashMap<(usize, ProbeKind), TargetAddress>,
     /// How many probes each description (clause, number) matched.
@@ -144,6 +144,7 @@ pub struct Session {
     /// Descriptions of instructions in IFUNCs whose choice is not known yet.
     later: Vec<(usize, usize, Later)>,
     modules: Modules,
+    perf_map: RefCell<PerfMap>,
     choices: Choices,
     placed: Fired,
     clock_start: clock::Reading,
@@ -236,6 +237,10 @@ impl Session {
                 execname: facts.name.clone(),
             }
         });
+        let perf_map = process.as_ref().map_or_else(PerfMap::default, |process| {
+            let facts = process.facts();
+            PerfMap::of(process.pid(), facts.inner_pid, facts.uid, !facts.in_other_pid_namespace)
+        });
         let globals_offset = u32::try_from(layout.globals_offset).unwrap_or(u32::MAX);
         let layouts = program
             .clauses
@@ -260,13 +265,13 @@ impl Session {
             layout,
             layouts,
             statics: Statics::default(),
-            debug: DebugFiles::default(),
             enablings: Enablings::new(slot_bytes)?,
             handlers: HashMap::new(),
             matched: HashMap::new(),
             name_errors: HashMap::new(),
             later: Vec::new(),
             modules: Modules::default(),
+            perf_map: RefCell::new(perf_map),
             choices: Choices::new(),
             placed: Fired::new(),
             clock_start,
@@ -368,12 +373,31 @@ impl Session {
 
     /// The name of an address of the target.
     pub fn symbolize(&self, address: u64) -> String {
+        if self.modules.find(TargetAddress(address)).is_none()
+            && let Some((start, name)) = self.perf_map.borrow_mut().find(address)
+        {
+            return match address - start {
+                0 => format!("jit`{name}"),
+                offset => format!("jit`{name}+{offset:#x}"),
+            };
+        }
         self.modules.symbolize(TargetAddress(address), self.options.demangle)
     }
 
     /// The start of the function or module around an address of the target; the address itself where none is known.
     pub fn start_of(&self, address: u64, kind: SymbolKind) -> u64 {
         let address = TargetAddress(address);
+        if self.modules.find(address).is_none() {
+            let mut made = self.perf_map.borrow_mut();
+            let start = made.find(address.0).map(|(start, _)| start);
+            if let Some(start) = start {
+                return match kind {
+                    SymbolKind::Address => address.0,
+                    SymbolKind::Function => start,
+                    SymbolKind::Module => made.start().unwrap_or(start),
+                };
+            }
+        }
         match kind {
             SymbolKind::Address => address.0,
             SymbolKind::Function => self.modules.function_start(address).0,

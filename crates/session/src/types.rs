@@ -2,7 +2,10 @@
 //!
 //! Nothing is opened before something is asked. A command is asked twice: before it is started its file stands for it, so
 //! that a program that does not compile starts nothing; then the process, which has the addresses. Debug information that
-//! was read once is kept for the second time.
+//! was read once is kept for the second time ([`debug_info`]).
+//!
+//! The libraries of a command are not mapped when its program is compiled. Which they will be follows from its file as the
+//! linker would find them ([`loader`]), so that their types are known; their variables' addresses are not.
 //!
 //! A name may say its module, as in `` a.out`request ``; one that does not is looked for in the program first, then in its
 //! libraries in the order in which they were mapped.
@@ -11,16 +14,18 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::path::Path;
+use std::rc::Rc;
 
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::Demangle;
 use nanoprobe_lang::program::{ProbeDescription, Type};
 use nanoprobe_lang::target::{Argument, ArgumentPlace, Target, Unknown, Variable};
+use nanoprobe_symbols::loader::{self, Needed};
 use nanoprobe_symbols::{Function, FunctionKind, Module, ModuleKind, SymbolKind, files};
 use nanoprobe_target::Process;
 use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry, at_return};
 
-use crate::debug::DebugFiles;
+use crate::debug::debug_info;
 use crate::modules::Modules;
 use crate::probes::{Line, answers_to, is_target_provider, matching_name, means_inlined, named_process};
 use crate::session::Choice;
@@ -33,7 +38,21 @@ pub struct TracedProgram {
     choice: Choice,
     process: Option<Process>,
     modules: OnceCell<Vec<Module>>,
-    debug: DebugFiles,
+    /// Of a command: what the linker will map.
+    libraries: Rc<OnceCell<Vec<Library>>>,
+}
+
+/// A library that is not mapped yet: its file stands for it.
+struct Library {
+    needed: Needed,
+    module: OnceCell<Option<Module>>,
+}
+
+impl Library {
+    fn module(&self) -> Option<&Module> {
+        let open = || files::open(&self.needed.path, &self.needed.path).ok();
+        self.module.get_or_init(open).as_ref()
+    }
 }
 
 impl TracedProgram {
@@ -44,7 +63,7 @@ impl TracedProgram {
             choice,
             process: None,
             modules: OnceCell::new(),
-            debug: DebugFiles::default(),
+            libraries: Rc::default(),
         }
     }
 
@@ -55,7 +74,7 @@ impl TracedProgram {
             choice: self.choice.clone(),
             process: Some(process.clone()),
             modules: OnceCell::new(),
-            debug: self.debug.clone(),
+            libraries: self.libraries.clone(),
         }
     }
 
@@ -78,6 +97,38 @@ impl TracedProgram {
         self.modules.get_or_init(|| found)
     }
 
+    /// Its modules, and behind them those that the linker of a command will map, as far as a pattern means them: opened when
+    /// they are come to. Their addresses are not known.
+    fn modules_to_come<'s>(
+        &'s self,
+        probes: &[ProbeDescription],
+        pattern: Option<&'s str>,
+    ) -> impl Iterator<Item = &'s Module> + use<'s> {
+        let mapped = self.modules(probes);
+        let later = std::iter::once(()).flat_map(|()| self.libraries());
+        let later = later.filter(move |library| {
+            let is_mapped = mapped.iter().any(|module| module.path() == library.needed.path);
+            let is_meant = |pattern: &str| library.needed.names.iter().any(|name| glob::matches(pattern, name));
+            !is_mapped && pattern.is_none_or(is_meant)
+        });
+        mapped.iter().chain(later.filter_map(Library::module))
+    }
+
+    fn libraries(&self) -> &[Library] {
+        let Choice::Command(words) = &self.choice else {
+            return &[];
+        };
+        self.libraries.get_or_init(|| {
+            let path = std::env::var_os("LD_LIBRARY_PATH");
+            let found = executable(words).map(|program| loader::libraries(&program, path.as_deref()));
+            let library = |needed| Library {
+                needed,
+                module: OnceCell::new(),
+            };
+            found.unwrap_or_default().into_iter().map(library).collect()
+        })
+    }
+
     /// Asks the modules that a name may mean, in order, until one knows it.
     fn ask<T>(
         &self,
@@ -88,12 +139,12 @@ impl TracedProgram {
     ) -> Result<T, Unknown> {
         let mut reason: Option<Problem> = None;
         let mut asked = false;
-        for module in self.modules(&[]) {
+        for module in self.modules_to_come(&[], scope) {
             if scope.is_some_and(|scope| !is_meant(module, scope)) || module.kind() == ModuleKind::Vdso {
                 continue;
             }
             asked = true;
-            match self.debug.of(module).and_then(|info| question(&info)) {
+            match debug_info(module).and_then(|info| question(&info)) {
                 Ok(found) => return Ok(found),
                 // What is wrong with the program's own debug information is more likely the reason than that a
                 // library does not know the name.
@@ -118,7 +169,7 @@ impl TracedProgram {
             return Vec::new();
         }
         let answers = |name: &str| answers_to(name, &probe.function, Demangle::Auto).map(Cow::into_owned);
-        let found = self.debug.of(module).and_then(|info| info.inlined(answers));
+        let found = debug_info(module).and_then(|info| info.inlined(answers));
         found.unwrap_or_default()
     }
 
@@ -137,9 +188,7 @@ impl TracedProgram {
         if function.names().any(is_changed) {
             return refuse("it is a copy of a function whose parameters the compiler has changed");
         }
-        let signature = self
-            .debug
-            .of(module)
+        let signature = debug_info(module)
             .and_then(|info| info.function(function.address.0))
             .map_err(|problem| unknown("D_ARGS_TYPE", &format!("failed to resolve {what}"), &problem))?;
         match name {
@@ -167,8 +216,8 @@ impl Target for TracedProgram {
     }
 
     fn enumerator(&self, name: &str) -> Option<i64> {
-        self.modules(&[]).iter().find_map(|module| {
-            let info = self.debug.of(module).ok()?;
+        self.modules_to_come(&[], None).find_map(|module| {
+            let info = debug_info(module).ok()?;
             info.enumerator(name)
         })
     }
@@ -196,7 +245,8 @@ impl Target for TracedProgram {
                 }
                 Ok(())
             };
-            for module in self.modules(probes) {
+            let pattern = Some(probe.module.as_str()).filter(|pattern| !pattern.is_empty());
+            for module in self.modules_to_come(probes, pattern) {
                 if !probe.module.is_empty() && !is_meant(module, &probe.module) {
                     continue;
                 }
@@ -220,7 +270,8 @@ impl Target for TracedProgram {
         }
         found.map(|(arguments, _)| arguments).ok_or_else(|| {
             let message = "failed to resolve the types of args[ ]: the probes of the clause match no function yet";
-            Unknown::new("D_ARGS_TYPE", message).with_help("the types of a library are known once it is mapped: use -p")
+            Unknown::new("D_ARGS_TYPE", message)
+                .with_help("the types of a library that dlopen brings are known once it is mapped: use -p")
         })
     }
 
@@ -242,7 +293,7 @@ impl Target for TracedProgram {
                 return Err(Unknown::new("D_SYM_BADREF", message));
             }
             let at = symbol.as_ref().map(|symbol| symbol.address.0);
-            let described = self.debug.of(module).and_then(|info| info.variable(of, at));
+            let described = debug_info(module).and_then(|info| info.variable(of, at));
             let address = match (&described, at) {
                 (_, Some(at)) => at,
                 (Ok(variable), None) => match variable.address {
@@ -295,7 +346,7 @@ fn no_module(what: &str, scope: &str) -> Unknown {
         "D_IDENT_UNDEF",
         format!("failed to resolve {what}: the program has not mapped a module {scope}"),
     )
-    .with_help("of a command only the program itself is mapped when it begins: use -p for its libraries")
+    .with_help("of a command only the program itself is mapped when it begins: its libraries' variables have no addresses yet; use -p")
 }
 
 /// A name's module, if it says one, and the rest. An empty one means any.

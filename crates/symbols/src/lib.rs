@@ -28,6 +28,7 @@ mod functions;
 mod gap;
 mod landing;
 mod linkage;
+pub mod loader;
 mod module;
 mod module_name;
 mod name;

@@ -28,6 +28,10 @@ pub struct Linkage {
     pub needed: Vec<String>,
     /// DT_SONAME.
     pub soname: Option<String>,
+    /// DT_RUNPATH: where the loader looks for what this file needs, behind LD_LIBRARY_PATH.
+    pub run_path: Option<String>,
+    /// DT_RPATH: the same in front of it, also for what the libraries need; nothing where there is a DT_RUNPATH.
+    pub early_run_path: Option<String>,
     /// The word in which the loader leaves the address of its `struct r_debug` (the value of DT_DEBUG).
     pub debug_slot: Option<ImageAddress>,
     /// `e_entry`: where the kernel (or, for a dynamically linked program, the loader) starts it.
@@ -92,9 +96,13 @@ impl Linkage {
             .filter(|entry| entry.tag == elf::DT_NEEDED)
             .filter_map(|entry| text(string_at(dynamic.strings(elf), entry.value, PATH_BYTES_MAX)))
             .collect();
-        let soname = dynamic
-            .value(elf::DT_SONAME)
-            .and_then(|offset| text(string_at(dynamic.strings(elf), offset, PATH_BYTES_MAX)));
+        let named = |tag| {
+            let offset = dynamic.value(tag)?;
+            text(string_at(dynamic.strings(elf), offset, PATH_BYTES_MAX))
+        };
+        let soname = named(elf::DT_SONAME);
+        let run_path = named(elf::DT_RUNPATH);
+        let early_run_path = named(elf::DT_RPATH).filter(|_| run_path.is_none());
         let notes = Notes::of(elf);
         let libc = libc(interpreter.as_deref(), soname.as_deref(), &needed, notes.gnu_abi);
         let thread_local = elf.header(elf::PT_TLS).map(|header| ThreadLocalImage {
@@ -117,6 +125,8 @@ impl Linkage {
             interpreter,
             needed,
             soname,
+            run_path,
+            early_run_path,
         }
     }
 }

@@ -38,6 +38,18 @@ impl DebugInfo {
             units: RefCell::default(),
         }
     }
+
+    /// One that knows location lists, too.
+    pub(crate) fn reader_of_locations(&self) -> Reader<'_> {
+        Reader {
+            info: self,
+            dwarf: self.sections.borrow(|section| {
+                section.unpack();
+                self.slice(section)
+            }),
+            units: RefCell::default(),
+        }
+    }
 }
 
 impl<'a> Reader<'a> {

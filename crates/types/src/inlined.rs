@@ -11,6 +11,7 @@
 //! read: a register, memory at a register and an offset (also from the frame's base), a constant; all else is a reason.
 //! Manual: DWARF 5, 3.3.8 Inlinable and Inlined Subroutines; 2.6 Location Descriptions.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 
 use gimli::{AttributeValue, Expression, Operation, constants as dw};
@@ -71,6 +72,7 @@ impl DebugInfo {
     /// What is there makes no sense.
     pub fn inlined(&self, answers: impl Fn(&str) -> Option<String>) -> Result<Vec<Inlined>, Problem> {
         let reader = self.reader();
+        let located = OnceCell::new();
         let mut found: HashMap<EntryId, Option<(Inlined, Numbers)>> = HashMap::new();
         let mut budget = LOCATIONS_MAX;
         let mut order = Vec::new();
@@ -115,7 +117,8 @@ impl DebugInfo {
                     address,
                     function: copy.function,
                 };
-                let parameters = reader.parameters(&entry, numbers, &inlined.signature, at, &mut budget);
+                let located = located.get_or_init(|| self.reader_of_locations());
+                let parameters = located.parameters(&entry, numbers, &inlined.signature, at, &mut budget);
                 inlined.copies.push(InlinedCopy { address, parameters });
             }
         }

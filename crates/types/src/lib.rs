@@ -95,8 +95,11 @@ impl DebugInfo {
     }
 
     fn dwarf(&self) -> Dwarf<'_> {
-        self.sections
-            .borrow(|section| EndianSlice::new(section.bytes(), LittleEndian))
+        self.sections.borrow(|section| self.slice(section))
+    }
+
+    fn slice<'a>(&'a self, section: &'a Section) -> Slice<'a> {
+        EndianSlice::new(section.bytes(), LittleEndian)
     }
 
     fn damaged(&self, what: &'static str) -> Problem {

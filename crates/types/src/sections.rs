@@ -1,13 +1,14 @@
-//! The sections of DWARF: from the module's own file, else from its separate debug file; decompressed where they have to be.
+//! The sections of DWARF: from the module's own file, else from its separate debug file; decompressed where they have to be,
+//! and those of location lists when somebody asks where a variable is.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use gimli::{DwarfSections, SectionId};
 use nanoprobe_symbols::{ImageBytes, Module, files};
 use object::elf::FileHeader64;
 use object::endian::LittleEndian;
-use object::read::elf::ElfFile;
+use object::read::elf::{ElfFile, ElfSection64};
 use object::{CompressionFormat, Object, ObjectSection};
 
 use crate::problem::Problem;
@@ -17,6 +18,18 @@ const DECOMPRESSED_BYTES_MAX: u64 = 4 << 30;
 /// How many times larger a section may become: zlib's best is 1032, and a lie costs us memory.
 const RATIO_MAX: u64 = 2048;
 
+/// Sections that are unpacked beside .debug_info.
+const BESIDE: [SectionId; 4] = [
+    SectionId::DebugLine,
+    SectionId::DebugStr,
+    SectionId::DebugLineStr,
+    SectionId::DebugRngLists,
+];
+/// What is unpacked at once.
+const SMALL_BYTES_MAX: u64 = 64 << 10;
+
+type File<'d> = ElfFile<'d, FileHeader64<LittleEndian>>;
+
 /// The bytes of a section.
 pub(crate) enum Section {
     /// There is none.
@@ -25,6 +38,15 @@ pub(crate) enum Section {
     Part(ImageBytes, Range<usize>),
     /// Decompressed.
     Own(Vec<u8>),
+    /// To be decompressed when it is wanted. What cannot be is empty then.
+    Packed(Packed),
+}
+
+/// A section that few questions need.
+pub(crate) struct Packed {
+    image: ImageBytes,
+    id: SectionId,
+    bytes: OnceLock<Vec<u8>>,
 }
 
 impl Section {
@@ -33,8 +55,66 @@ impl Section {
             Section::Absent => &[],
             Section::Part(image, range) => (**image).as_ref().get(range.clone()).unwrap_or_default(),
             Section::Own(bytes) => bytes,
+            Section::Packed(packed) => packed.bytes.get().map_or(&[], Vec::as_slice),
         }
     }
+
+    /// Decompresses it where that was put off.
+    pub fn unpack(&self) {
+        if let Section::Packed(packed) = self {
+            packed.bytes.get_or_init(|| packed.unpacked().unwrap_or_default());
+        }
+    }
+}
+
+impl Packed {
+    fn unpacked(&self) -> Option<Vec<u8>> {
+        let data: &[u8] = (*self.image).as_ref();
+        let file = File::parse(data).ok()?;
+        decompressed(&file.section_by_name(self.id.name())?)
+    }
+}
+
+/// A section, unless it cannot be unpacked.
+fn section_of(file: &File<'_>, image: &ImageBytes, id: SectionId) -> Result<Section, ()> {
+    let data: &[u8] = (**image).as_ref();
+    let Some(section) = file.section_by_name(id.name()) else {
+        return Ok(Section::Absent);
+    };
+    let range = section.compressed_file_range().map_err(|_| ())?;
+    if range.format == CompressionFormat::None {
+        let part = section.file_range().and_then(|(offset, bytes)| {
+            let start = usize::try_from(offset).ok()?;
+            let end = start.checked_add(usize::try_from(bytes).ok()?)?;
+            data.get(start..end).map(|_| start..end)
+        });
+        return Ok(part.map_or(Section::Absent, |range| Section::Part(image.clone(), range)));
+    }
+    if is_put_off(id) {
+        return Ok(Section::Packed(Packed {
+            image: image.clone(),
+            id,
+            bytes: OnceLock::new(),
+        }));
+    }
+    decompressed(&section).map(Section::Own).ok_or(())
+}
+
+/// What location lists lie in: larger than all else but the entries, and only wanted where variables are.
+fn is_put_off(id: SectionId) -> bool {
+    matches!(id, SectionId::DebugLoc | SectionId::DebugLocLists)
+}
+
+/// A compressed section's contents, unless it says of itself that it becomes too large.
+fn decompressed<'d>(section: &impl ObjectSection<'d>) -> Option<Vec<u8>> {
+    let compressed = section.compressed_data().ok()?;
+    let most = (compressed.data.len() as u64)
+        .saturating_mul(RATIO_MAX)
+        .min(DECOMPRESSED_BYTES_MAX);
+    if compressed.uncompressed_size > most {
+        return None;
+    }
+    Some(compressed.decompress().ok()?.into_owned())
 }
 
 /// The sections of a module's debug information.
@@ -53,7 +133,7 @@ pub(crate) fn load(module: &Module) -> Result<DwarfSections<Section>, Problem> {
 /// The sections of a file that has a .debug_info.
 fn sections_of(image: &ImageBytes, module: &str) -> Result<Option<DwarfSections<Section>>, Problem> {
     let data: &[u8] = (**image).as_ref();
-    let file = ElfFile::<FileHeader64<LittleEndian>>::parse(data).map_err(|_| Problem::Damaged {
+    let file = File::parse(data).map_err(|_| Problem::Damaged {
         module: module.to_owned(),
         what: "its file's headers",
     })?;
@@ -63,32 +143,38 @@ fn sections_of(image: &ImageBytes, module: &str) -> Result<Option<DwarfSections<
     if !has_entries {
         return Ok(None);
     }
-    let sections = DwarfSections::load(|id: SectionId| {
-        let Some(section) = file.section_by_name(id.name()) else {
-            return Ok(Section::Absent);
+    // Unpacking is most of what opening costs: a second processor does its part.
+    let sections = std::thread::scope(|scope| {
+        let is_large = |section: &ElfSection64<'_, '_, LittleEndian>| {
+            let range = section.compressed_file_range();
+            range.is_ok_and(|range| range.format != CompressionFormat::None && range.compressed_size > SMALL_BYTES_MAX)
         };
-        let broken = || Problem::Compressed {
-            module: module.to_owned(),
-            section: id.name(),
-        };
-        let range = section.compressed_file_range().map_err(|_| broken())?;
-        if range.format == CompressionFormat::None {
-            let part = section.file_range().and_then(|(offset, bytes)| {
-                let start = usize::try_from(offset).ok()?;
-                let end = start.checked_add(usize::try_from(bytes).ok()?)?;
-                data.get(start..end).map(|_| start..end)
-            });
-            return Ok(part.map_or(Section::Absent, |range| Section::Part(image.clone(), range)));
-        }
-        let compressed = section.compressed_data().map_err(|_| broken())?;
-        let most = (compressed.data.len() as u64)
-            .saturating_mul(RATIO_MAX)
-            .min(DECOMPRESSED_BYTES_MAX);
-        if compressed.uncompressed_size > most {
-            return Err(broken());
-        }
-        let bytes = compressed.decompress().map_err(|_| broken())?;
-        Ok(Section::Own(bytes.into_owned()))
+        let is_worth_it = file
+            .section_by_name(SectionId::DebugInfo.name())
+            .is_some_and(|info| is_large(&info));
+        let mut others = is_worth_it.then(|| {
+            let file = &file;
+            scope.spawn(move || {
+                let unpacked =
+                    |id: &SectionId| Some((*id, decompressed(&file.section_by_name(id.name()).filter(is_large)?)?));
+                BESIDE.iter().filter_map(unpacked).collect::<Vec<_>>()
+            })
+        });
+        let mut beside = Vec::new();
+        DwarfSections::load(|id: SectionId| {
+            if BESIDE.contains(&id)
+                && let Some(others) = others.take()
+            {
+                beside = others.join().unwrap_or_default();
+            }
+            if let Some(at) = beside.iter().position(|(known, _)| *known == id) {
+                return Ok(Section::Own(beside.swap_remove(at).1));
+            }
+            section_of(&file, image, id).map_err(|()| Problem::Compressed {
+                module: module.to_owned(),
+                section: id.name(),
+            })
+        })
     })?;
     Ok(Some(sections))
 }

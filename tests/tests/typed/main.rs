@@ -1,7 +1,9 @@
 //! What debug information says, on programs in C, C++ and Rust that run: types, names, lines, inlined copies.
 
 mod inlined;
+mod libraries;
 mod lines;
+mod made;
 mod names;
 mod types;
 

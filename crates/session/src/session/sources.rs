@@ -10,6 +10,7 @@ use nanoprobe_types::NoLine;
 
 use super::*;
 use crate::code::extent_around;
+use crate::debug::debug_info;
 use crate::inlined;
 use crate::names::{NO_FUNCTION, Reason};
 use crate::probes::{Line, answers_to, means_inlined};
@@ -30,7 +31,7 @@ impl Session {
             if !means(description, module) {
                 continue;
             }
-            let info = self.debug.of(module).map_err(NoLine::Problem);
+            let info = debug_info(module).map_err(NoLine::Problem);
             let addresses = match info.and_then(|info| info.line(&line.file, line.number)) {
                 Ok(addresses) => addresses,
                 Err(reason) => {
@@ -87,7 +88,7 @@ impl Session {
             }
             let answers = |name: &str| answers_to(name, &description.function, demangle).map(Cow::into_owned);
             // Without debug information, or with damaged one, there are no copies that anybody knows of.
-            let functions = self.debug.of(module).and_then(|info| info.inlined(answers));
+            let functions = debug_info(module).and_then(|info| info.inlined(answers));
             let copies = inlined::Copies::of(module);
             let mut by_name: BTreeMap<String, Vec<_>> = BTreeMap::new();
             for function in functions.unwrap_or_default() {

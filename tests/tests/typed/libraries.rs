@@ -1,0 +1,74 @@
+//! Types of the libraries of a command, which are not mapped when its program is compiled.
+
+use std::path::Path;
+use std::process::Command;
+
+use nanoprobe_tests::command::run;
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::tracer::{Tracer, nanoprobe};
+
+const LIBRARY: &str = "struct shelf { int books; const char *label; };\n\
+    enum kind { PAPER = 4, BOUND = 9 };\n\
+    int shelf_count = 3;\n\
+    __attribute__((noipa)) int shelf_add(struct shelf *shelf, enum kind kind) { return shelf->books += kind; }\n";
+const PROGRAM: &str = "struct shelf { int books; const char *label; }; enum kind { OTHER };\n\
+    int shelf_add(struct shelf *, enum kind);\n\
+    int main(void) { struct shelf own = { 1, \"attic\" }; shelf_add(&own, 4); return shelf_add(&own, 9) == 14 ? 0 : 1; }\n";
+
+fn compile(folder: &Path, output: &str, text: &str, flags: &[&str]) {
+    let source = folder.join(format!("{output}.c"));
+    std::fs::write(&source, text).expect("the source");
+    run(Command::new("cc")
+        .arg("-o")
+        .arg(folder.join(output))
+        .arg(&source)
+        .args(flags)
+        .current_dir(folder))
+    .success();
+}
+
+/// A program without debug information, and its library with: the program finds it by its run path.
+fn build(folder: &Path) -> std::path::PathBuf {
+    let library = folder.join("lib");
+    std::fs::create_dir(&library).expect("a folder");
+    compile(
+        &library,
+        "libshelf.so.2",
+        LIBRARY,
+        &["-O2", "-g", "-shared", "-fPIC", "-Wl,-soname,libshelf.so.2"],
+    );
+    compile(
+        folder,
+        "reader",
+        PROGRAM,
+        &["-O2", "lib/libshelf.so.2", "-Wl,-rpath,$ORIGIN/lib"],
+    );
+    folder.join("reader")
+}
+
+live_tests! {
+    fn arguments_and_types_of_a_command_s_library_are_known(form) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = build(folder.path());
+        let traced = Tracer::new(form).argument("-q")
+            .clause("pid$target:libshelf:shelf_add:entry { print(args[1]); printf(\" %s %d\\n\", stringof(args[0]->label), args[0]->books); }")
+            .clause("pid$target:libshelf.so.2:shelf_add:return /args[1] > BOUND/ { printf(\"%d %d\\n\", args[1], sizeof (struct libshelf`shelf)); }")
+            .command(&program, "").run().success();
+        let lines: Vec<&str> = traced.results.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        assert_eq!(lines, ["enum kind PAPER", "attic 1", "enum kind BOUND", "attic 5", "14 16"]);
+    }
+}
+
+#[test]
+fn a_variable_of_a_command_s_library_has_no_address_yet() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let finished = run(Command::new(nanoprobe())
+        .args(["-n", "BEGIN { trace(libshelf`shelf_count); exit(0); }", "-c"])
+        .arg(build(folder.path())));
+    assert_ne!(finished.status.code(), Some(0));
+    assert!(
+        finished.stderr.contains("[D_IDENT_UNDEF]") && finished.stderr.contains("-p"),
+        "{}",
+        finished.stderr
+    );
+}
