@@ -21,7 +21,7 @@ use nanoprobe_lang::options::Demangle;
 use nanoprobe_lang::program::{ProbeDescription, Type};
 use nanoprobe_lang::target::{Argument, ArgumentPlace, Target, Unknown, Variable};
 use nanoprobe_symbols::loader::{self, Needed};
-use nanoprobe_symbols::{Function, FunctionKind, Module, ModuleKind, SymbolKind, files};
+use nanoprobe_symbols::{Function, FunctionKind, ImageAddress, Module, ModuleKind, SymbolKind, files};
 use nanoprobe_target::Process;
 use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry, at_return};
 
@@ -199,6 +199,32 @@ impl TracedProgram {
     }
 }
 
+impl TracedProgram {
+    /// A variable of a library's that lives in the program, where the loader has copied it (`stdout`, `environ`): whichever of
+    /// the two is named. The program may have its type only where the library describes it.
+    fn copy_of(&self, module: &Module, address: u64) -> Option<Variable> {
+        let program = self.modules(&[]).first()?;
+        let is_program = module.kind() == ModuleKind::Executable;
+        let is_meant = |(copy, name): &(ImageAddress, String)| match is_program {
+            true => copy.0 == address,
+            false => module.symbol(name).is_some_and(|symbol| symbol.address.0 == address),
+        };
+        let (copy, name) = program.copied_variables().into_iter().find(is_meant)?;
+        let described = |library: &Module| {
+            let symbol = library.symbol(&name)?;
+            let variable = debug_info(library).ok()?.variable(&name, Some(symbol.address.0)).ok()?;
+            Some(variable.value_type)
+        };
+        let mut libraries = self
+            .modules_to_come(&[], None)
+            .filter(|library| library.kind() != ModuleKind::Executable);
+        Some(Variable {
+            address: program.bias().to_target(copy).0,
+            value_type: libraries.find_map(described),
+        })
+    }
+}
+
 impl Target for TracedProgram {
     fn tagged(&self, keyword: &str, tag: &str) -> Result<Type, Unknown> {
         let (scope, name) = divided(tag);
@@ -294,6 +320,13 @@ impl Target for TracedProgram {
             }
             let at = symbol.as_ref().map(|symbol| symbol.address.0);
             let described = debug_info(module).and_then(|info| info.variable(of, at));
+            let copy = at.and_then(|at| self.copy_of(module, at));
+            if let Some(copy) = copy {
+                return Ok(Variable {
+                    address: copy.address,
+                    value_type: described.ok().map(|variable| variable.value_type).or(copy.value_type),
+                });
+            }
             let address = match (&described, at) {
                 (_, Some(at)) => at,
                 (Ok(variable), None) => match variable.address {
@@ -306,7 +339,7 @@ impl Target for TracedProgram {
                 }
             };
             return Ok(Variable {
-                address: module.bias().to_target(nanoprobe_symbols::ImageAddress(address)).0,
+                address: module.bias().to_target(ImageAddress(address)).0,
                 value_type: described.ok().map(|variable| variable.value_type),
             });
         }

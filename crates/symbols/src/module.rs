@@ -460,6 +460,11 @@ impl Module {
         relocations::relocations(&self.elf)
     }
 
+    /// Variables of libraries that live in this program, since the loader copies them there: where, and their names.
+    pub fn copied_variables(&self) -> Vec<(ImageAddress, String)> {
+        relocations::copies(&self.elf)
+    }
+
     /// How it is linked: interpreter, libraries, entry, build-id and more.
     pub fn linkage(&self) -> &Linkage {
         &self.linkage

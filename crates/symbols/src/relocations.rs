@@ -22,6 +22,9 @@ const ENDIAN: LittleEndian = LittleEndian;
 /// Bytes of names read in one walk, in multiples of the string table: several slots may name one symbol.
 const NAME_BUDGET_FACTOR: usize = 64;
 
+/// The most variables that a program has copies of.
+const COPIES_MAX: usize = 1 << 16;
+
 /// A word of the module that the loader fills with the address of a function or variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relocation<'a> {
@@ -48,6 +51,25 @@ pub enum RelocationTarget<'a> {
         /// A function of this module that takes no arguments and returns the address of the chosen code.
         resolver: ImageAddress,
     },
+}
+
+/// Variables of libraries that the loader copies into this program, which then has the only ones that count
+/// (R_X86_64_COPY): where, and the name.
+pub(crate) fn copies(elf: &Elf) -> Vec<(ImageAddress, String)> {
+    let dynamic = DynamicEntries::of(elf);
+    let (symbols, strings) = (dynamic.symbols_unbounded(elf), dynamic.strings(elf));
+    let relocations = table::<elf::Rela64<LittleEndian>>(dynamic.table(elf, elf::DT_RELA, elf::DT_RELASZ));
+    let copied = relocations.iter().filter_map(|raw| {
+        let info = raw.r_info.get(ENDIAN);
+        if info as u32 != elf::R_X86_64_COPY.0 {
+            return None;
+        }
+        let symbol = symbols.get((info >> 32) as usize)?;
+        let name = string_at(strings, symbol.st_name.get(ENDIAN).into(), NAME_BYTES_MAX)?;
+        let name = String::from_utf8_lossy(strip_version(name)).into_owned();
+        Some((ImageAddress(raw.r_offset.get(ENDIAN)), name))
+    });
+    copied.take(COPIES_MAX).collect()
 }
 
 /// The relocations of the module that carry addresses of symbols or of IFUNCs' choices, .rela.dyn's first.

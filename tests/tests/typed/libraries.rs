@@ -59,6 +59,28 @@ live_tests! {
     }
 }
 
+/// A variable of the library's that the loader copies into the program: the program's is the one that counts, whichever is
+/// named, and the library says its type.
+const COPIED: &str = "extern struct point { int x; short y; } origin;\n\
+    int origin_x(void);\n\
+    __attribute__((noipa)) int moved(int by) { origin.x += by; return origin_x(); }\n\
+    int main(void) { moved(5); return moved(7) == 13 ? 0 : 1; }\n";
+const COPIED_FROM: &str = "struct point { int x; short y; } origin = { 1, -2 };\n\
+    __attribute__((noipa)) int origin_x(void) { return origin.x; }\n";
+
+live_tests! {
+    fn a_variable_that_was_copied_is_read_where_it_lives(form) {
+        let folder = tempfile::tempdir().expect("a folder");
+        compile(folder.path(), "liborigin.so", COPIED_FROM, &["-O2", "-g", "-shared", "-fPIC", "-Wl,-soname,liborigin.so"]);
+        compile(folder.path(), "mover", COPIED, &["-O2", "-no-pie", "-fno-pie", "./liborigin.so", "-Wl,-rpath,$ORIGIN"]);
+        let traced = Tracer::new(form).argument("-q")
+            .clause("pid$target:a.out:moved:return { printf(\"%d %d\\n\", a.out`origin.x, `origin.y); }")
+            .command(&folder.path().join("mover"), "").run().success();
+        let lines: Vec<&str> = traced.results.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(lines, ["6 -2", "13 -2"]);
+    }
+}
+
 #[test]
 fn a_variable_of_a_command_s_library_has_no_address_yet() {
     let folder = tempfile::tempdir().expect("a folder");
