@@ -47,6 +47,8 @@ fn main() {
         .warnings_into_errors(true)
         .compile("nanoprobe_hit");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libnanoprobe.so.0");
+    // The bounds of the hit path are nobody else's.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,start-stop-visibility=hidden");
     // Detours, thunks and thread keys lead here for ever.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -23,7 +23,8 @@
  *
  * Rules for the structures. They belong to the caller, must stay where they are while registered, begin with their size
  * (NP_SIZE), and are zero in every field that the caller does not set: a program built against an older header goes on
- * working. All functions may be called from any thread at any time, but not from handlers or signal handlers unless
+ * working. (None is smaller than this one's yet: NP_ERROR_ARGUMENT.) One built against a newer header works with an older
+ * library as long as it does not use what that does not know: NP_ERROR_ARGUMENT where a field behind those is not zero. All functions may be called from any thread at any time, but not from handlers or signal handlers unless
  * marked. They return 0, or a negative enum np_error.
  */
 #ifndef NANOPROBE_H

@@ -2,6 +2,27 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 
+/// `NP_PROBE_DISABLED`.
+pub const PROBE_DISABLED: c_uint = 1;
+/// `NP_PROBE_NO_SIMD`.
+pub const PROBE_NO_SIMD: c_uint = 2;
+/// `NP_PROBE_TRAP`.
+pub const PROBE_TRAP: c_uint = 4;
+/// `NP_PROBE_JUMP_ONLY`.
+pub const PROBE_JUMP_ONLY: c_uint = 8;
+/// `NP_RETPROBE_AUTO`.
+pub const RETPROBE_AUTO: c_int = 0;
+/// `NP_RETPROBE_EXITS`.
+pub const RETPROBE_EXITS: c_int = 1;
+/// `NP_RETPROBE_ADDRESS`.
+pub const RETPROBE_ADDRESS: c_int = 2;
+/// `NP_RETPROBE_DATA_MAX`.
+pub const RETPROBE_DATA_MAX: usize = 4096;
+/// `NP_RETPROBE_MAXACTIVE`.
+pub const RETPROBE_MAXACTIVE: u64 = 1024;
+/// `NP_RETPROBE_MAXACTIVE_MAX`.
+pub const RETPROBE_MAXACTIVE_MAX: u64 = 1 << 20;
+
 /// `struct np_regs`: the thread's state at the probed instruction.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -43,6 +43,27 @@ unsafe fn name<'a>(text: *const c_char) -> Result<Option<&'a str>, Error> {
     Ok((!text.is_empty()).then_some(text))
 }
 
+/// A structure of a newer header, larger than ours: what is behind the fields that we know must be zero, since we could not
+/// do what it asks for.
+///
+/// # Safety
+/// `size` bytes.
+unsafe fn check_rest<T>(structure: *const T, size: usize) -> Result<(), Error> {
+    const LARGEST: usize = 4096;
+    if size > LARGEST {
+        return Err(Error::Argument("its size is no structure's: begin it with NP_SIZE"));
+    }
+    let rest = size.saturating_sub(size_of::<T>());
+    // SAFETY: the caller's word: so many bytes are there behind those that we know.
+    let rest = unsafe { std::slice::from_raw_parts(structure.add(1).cast::<u8>(), rest) };
+    match rest.iter().all(|byte| *byte == 0) {
+        true => Ok(()),
+        false => Err(Error::Argument(
+            "fields that this version of the library does not know are set",
+        )),
+    }
+}
+
 /// The structures of an array of pointers.
 ///
 /// # Safety

@@ -1,23 +1,21 @@
 //! `np_probe`: plain probes.
 
 use std::collections::HashSet;
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Mutex, PoisonError};
 
 use nanoprobe_patch::{Tactic, TargetAddress};
 
-use super::{array, name};
+use super::{array, check_rest, name};
 use crate::c::{FaultHandler, PostHandler, PreHandler, Probe};
+use crate::c::{
+    PROBE_DISABLED as DISABLED, PROBE_JUMP_ONLY as JUMP_ONLY, PROBE_NO_SIMD as NO_SIMD, PROBE_TRAP as TRAP,
+};
 use crate::engine::{Demand, Engine, Kind, Member, Spot, Withdrawn, engine};
 use crate::error::{Error, answer};
 use crate::{hit, tsan};
-
-const DISABLED: c_uint = 1;
-const NO_SIMD: c_uint = 2;
-const TRAP: c_uint = 4;
-const JUMP_ONLY: c_uint = 8;
 
 /// What `done` is told when an asynchronous removal is over.
 pub type Done = unsafe extern "C" fn(probe: *mut Probe);
@@ -90,7 +88,12 @@ pub(super) unsafe fn describe(
 /// As [`describe`], each.
 unsafe fn register(probes: &[*mut Probe]) -> Result<(), Error> {
     // SAFETY: the caller's word.
-    unsafe { register_as(probes, &mut |_, _| Ok(())) }
+    let mut adapt = |probe: *mut Probe, _: &mut Member| {
+        // SAFETY: the caller's word.
+        unsafe { check_rest(probe, (*probe).size) }
+    };
+    // SAFETY: the caller's word.
+    unsafe { register_as(probes, &mut adapt) }
 }
 
 /// Registers structures that begin with a `struct np_probe`; `adapt` makes of each member what its kind is.

@@ -6,20 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use nanoprobe_patch::TargetAddress;
 
-use super::array;
 use super::probe::{describe, finish_pending, offset_of};
+use super::{array, check_rest};
 use crate::c::{Probe, ReturnHandler, ReturnProbe};
+use crate::c::{RETPROBE_ADDRESS as ADDRESS, RETPROBE_AUTO as AUTO, RETPROBE_EXITS as EXITS};
+use crate::c::{
+    RETPROBE_DATA_MAX as DATA_MAX, RETPROBE_MAXACTIVE as MAXACTIVE, RETPROBE_MAXACTIVE_MAX as MAXACTIVE_MAX,
+};
 use crate::engine::{Demand, Engine, Kind, Member, Spot, Ways, engine};
 use crate::error::{Error, answer};
 use crate::hit::{self, CallPlan, Calls, np_retprobe_entry, np_retprobe_exit};
 use crate::tsan;
-
-const AUTO: c_int = 0;
-const EXITS: c_int = 1;
-const ADDRESS: c_int = 2;
-const DATA_MAX: usize = 4096;
-const MAXACTIVE: u64 = 1024;
-const MAXACTIVE_MAX: u64 = 1 << 20;
 
 /// By the caller's structure.
 pub(crate) static REGISTERED: Mutex<ReturnProbes> = Mutex::new(None);
@@ -50,6 +47,8 @@ unsafe fn check(engine: &mut Engine, probe: *mut ReturnProbe) -> Result<Wanted, 
             "its size is smaller than this version's: begin it with { NP_SIZE(struct np_retprobe) }",
         ));
     }
+    // SAFETY: the caller's word.
+    unsafe { check_rest(probe, (*probe).probe.size) }?;
     // SAFETY: the caller's word.
     let (address, member, demand) = unsafe { describe(engine, probe.cast::<Probe>()) }?;
     // SAFETY: as above.

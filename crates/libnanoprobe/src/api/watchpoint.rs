@@ -1,15 +1,15 @@
 //! `np_watchpoint`: the processor's debug registers.
 
-use std::ffi::{c_int, c_uint};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::c::{WatchHandler, Watchpoint};
+use super::check_rest;
+use crate::c::{PROBE_DISABLED as DISABLED, WatchHandler, Watchpoint};
 use crate::engine::{WatchState, engine};
 use crate::error::{Error, answer};
 use crate::own::{EXECUTE, Place};
 use crate::{hit, tsan};
 
-const DISABLED: c_uint = 1;
 /// Where the program's half of the addresses ends.
 const ADDRESSES_END: u64 = 1 << 56;
 
@@ -25,6 +25,8 @@ unsafe fn register(watchpoint: *mut Watchpoint) -> Result<(), Error> {
             "its size is smaller than this version's: begin it with NP_SIZE",
         ));
     }
+    // SAFETY: the caller's word.
+    unsafe { check_rest(watchpoint, (*watchpoint).size) }?;
     // SAFETY: the caller's word.
     let given = unsafe { &*watchpoint };
     let (address, length) = (given.addr as u64, given.length as u64);

@@ -21,6 +21,7 @@ use nanoprobe_arena::layout::{
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
 
+use super::room::Room;
 use crate::error::Error;
 use crate::hit;
 
@@ -44,12 +45,12 @@ pub struct Agent {
     control: *mut Control,
     table: u64,
     code: u64,
-    used: usize,
+    room: Room,
     /// `struct np_return_pool`, and the thunks, of which nothing is written until a return address is to be replaced.
     returns: u64,
     thunks: u64,
-    /// The tables in force: an equal pair is not written again.
-    tables: (Vec<u8>, Vec<u8>),
+    /// The tables in force, of redirects and of origins, and where they are: an equal one is not written again.
+    tables: [(Vec<u8>, u64); 2],
 }
 
 // SAFETY: the pointers are to memory of this process's own that lives for ever; the engine's lock orders all uses.
@@ -93,15 +94,15 @@ impl Agent {
             control,
             table,
             code,
-            used: IMAGE.len().next_multiple_of(64) + THUNKS_BYTES,
+            room: Room::new(code + (IMAGE.len().next_multiple_of(64) + THUNKS_BYTES) as u64..code + CODE_BYTES as u64),
             returns,
             thunks: code + IMAGE.len().next_multiple_of(64) as u64,
-            tables: (Vec::new(), Vec::new()),
+            tables: Default::default(),
         };
         let empty = redirect_table([].into_iter());
         let redirects = agent.put(memory, &empty)?;
         let origins = agent.put(memory, &empty)?;
-        agent.tables = (empty.clone(), empty);
+        agent.tables = [(empty.clone(), redirects), (empty, origins)];
         let mut image = image_with(ImageHeader {
             control: data,
             table,
@@ -143,21 +144,30 @@ impl Agent {
         TargetAddress(self.table)
     }
 
-    /// Publishes new tables, each sorted by its first address. What an older table says stays readable.
+    /// Publishes new tables, each sorted by its first address. Who is reading an older one goes on with it.
     ///
     /// # Errors
     /// No room is left, or the memory cannot be written.
     pub fn publish(&mut self, memory: &Memory, redirects: &[(u64, u64)], origins: &[(u64, u64)]) -> Result<(), Error> {
         let redirects = redirect_table(redirects.iter().copied());
         let origins = redirect_table(origins.iter().copied());
-        if self.tables.0 == redirects && self.tables.1 == origins {
-            return Ok(());
-        }
-        let pointers = [self.put(memory, &redirects)?, self.put(memory, &origins)?];
-        let bytes: Vec<u8> = pointers.iter().flat_map(|pointer| pointer.to_le_bytes()).collect();
-        write(memory, self.code + u64::from(REDIRECTS_OFFSET), &bytes)?;
-        self.tables = (redirects, origins);
-        Ok(())
+        // The header has their addresses side by side.
+        let fields = [REDIRECTS_OFFSET, REDIRECTS_OFFSET + size_of::<u64>() as u32];
+        let mut tables = std::mem::take(&mut self.tables);
+        let write_all = || {
+            for ((kept, table), field) in tables.iter_mut().zip([redirects, origins]).zip(fields) {
+                if kept.0 != table {
+                    let address = self.put(memory, &table)?;
+                    write(memory, self.code + u64::from(field), &address.to_le_bytes())?;
+                    let (old, at) = std::mem::replace(kept, (table, address));
+                    self.room.retire(at, old.len());
+                }
+            }
+            Ok(())
+        };
+        let written = write_all();
+        self.tables = tables;
+        written
     }
 
     /// Writes what replaced return addresses need: the head of their pool, the thunks.
@@ -206,13 +216,9 @@ impl Agent {
     /// # Errors
     /// No room is left, or the memory cannot be written.
     pub fn put(&mut self, memory: &Memory, bytes: &[u8]) -> Result<u64, Error> {
-        let end = self.used + bytes.len().next_multiple_of(16);
-        if end > CODE_BYTES {
-            return Err(Error::Limit("no room for the table of redirects"));
-        }
-        let address = self.code + self.used as u64;
+        let no_room = Error::Limit("no room for the table of redirects");
+        let address = self.room.take(bytes.len()).ok_or(no_room)?;
         write(memory, address, bytes)?;
-        self.used = end;
         Ok(address)
     }
 

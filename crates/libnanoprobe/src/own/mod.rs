@@ -3,6 +3,7 @@
 mod agent;
 mod barrier;
 mod breakpoint;
+mod room;
 
 use std::path::PathBuf;
 
