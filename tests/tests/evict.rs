@@ -203,6 +203,44 @@ fn neighbours_are_themselves_after_a_kill_and_a_restore() {
     kill_and_restore("neighbour.c", neighbours);
 }
 
+/// Two sites that would trap share a jump. Who falls in comes by it, who branches to the second one traps there: both are
+/// counted exactly, and `-v` says which branches trap.
+#[test]
+fn the_last_resort_counts_both_ways_in() {
+    let Some(path) = need_program("branched.c", Build::FixedAddress) else {
+        return;
+    };
+    let clause = "pid$target:a.out:branched:a,pid$target:a.out:branched:d { @[probename] = count(); }";
+    let traced = of_returns(clause).argument("-v").command(&path, "100").run().complete();
+    let counts = table(&traced.results);
+    // Ten calls a round fall in. Their loops make 1 + 2 + .. + 10 steps, and so do those of the ten with negative numbers,
+    // all by the branch.
+    assert_eq!(
+        (counts["a"], counts["d"]),
+        (1000, 100 * (55 + 55)),
+        "{}",
+        traced.results
+    );
+    let said = traced.finished.stderr;
+    let how = tactics(&said, "branched");
+    assert_eq!(how.len(), 2, "{said}");
+    for how in how {
+        assert!(
+            how.starts_with("run (branches to 0x") && how.ends_with(" trap)"),
+            "{said}"
+        );
+    }
+
+    let mut target = start_waiting(&path, "100");
+    let snapshot = Snapshot::take(target.pid());
+    let tracing = of_returns(clause).attach(target.pid());
+    assert!(is_patched(target.pid()));
+    tracing.interrupt();
+    snapshot.assert_identical(target.pid());
+    target.go();
+    target.finish().success();
+}
+
 /// Three functions without room, one behind the other: a lone `ret`, `xor; ret`, `rep ret`. Each has both probes, and each
 /// jump ends with the bytes of the next one, which has its own.
 #[test]
