@@ -55,6 +55,13 @@ live_tests! {
         assert_eq!(found, rows([("asm_known 4", ROUNDS), ("asm_known 9", ROUNDS), ("asm_strings b", ROUNDS)]));
     }
 
+    /// As DTrace has it: a glob for the provider means the process when it ends with its number.
+    fn a_glob_with_the_number_is_the_process(form) {
+        let path = program("instructions.c");
+        let found = counts(form, &path, "p*d$target:a.out:asm_known:entry,*$target:a.out:asm_single:entry");
+        assert_eq!(found, rows([("asm_known entry", ROUNDS), ("asm_single entry", ROUNDS)]));
+    }
+
     /// Entry, return and each instruction, every one once a call; also where functions have one instruction, share their
     /// ends, lie in two parts, or end where their section ends.
     fn no_name_means_every_instruction(form) {
@@ -248,6 +255,7 @@ fn what_names_no_instruction_is_refused() {
             "no function is known there",
         ),
         ("pid$target::-:7fffffffffffffff", "", "does not match any probes"),
+        ("p*d:a.out:main:entry", "[D_PDESC_ZERO]", "does not match any probes"),
     ];
     for (description, tag, text) in cases {
         let traced = Tracer::new(Form::Default).clause(&format!("{description} {{ @ = count(); }}"));

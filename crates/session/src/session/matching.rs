@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use nanoprobe_lang::glob;
+
 use super::*;
 use crate::probes::Line;
 
@@ -20,10 +22,14 @@ impl Session {
     /// Matches the descriptions against the modules from index `first` on.
     pub(super) fn match_target(&mut self, first: usize) -> Result<(), SessionError> {
         for clause in 0..self.program.clauses.len() {
-            for (number, description) in self.descriptions(clause).into_iter().enumerate() {
+            for (number, mut description) in self.descriptions(clause).into_iter().enumerate() {
                 if !is_target_provider(&description) {
                     self.match_static(clause, number, &description, first)?;
-                    continue;
+                    let pid = self.process.as_ref().map(Process::pid);
+                    match pid.filter(|pid| means_functions_too(&description.provider, *pid)) {
+                        Some(pid) => description.provider = format!("pid{pid}"),
+                        None => continue,
+                    }
                 }
                 if let Some(line) = Line::of(&description) {
                     self.match_line(clause, number, &description, &line, first)?;
@@ -194,7 +200,7 @@ impl Session {
     }
 
     pub(super) fn hint(&self, description: &ProbeDescription) -> String {
-        let names = |name: &String| nanoprobe_lang::glob::matches(&description.module, name);
+        let names = |name: &String| glob::matches(&description.module, name);
         if let Some(hint) = self.static_hint(description) {
             return hint;
         }
@@ -206,4 +212,11 @@ impl Session {
         let list: Vec<&str> = modules.iter().map(Module::name).collect();
         format!(" (there is no such module; there are: {})", list.join(" "))
     }
+}
+
+/// Whether a glob for providers means the functions of a process, too. As in DTrace it must end with the process's number:
+/// `p*d1234`, but not `*`.
+fn means_functions_too(provider: &str, pid: i32) -> bool {
+    let names_a_process = provider.ends_with(|last: char| last.is_ascii_digit());
+    names_a_process && glob::matches(provider, &format!("pid{pid}"))
 }
