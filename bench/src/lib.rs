@@ -106,6 +106,10 @@ pub const EXPERIMENTS: &[(&str, &str)] = &[
         "library",
         "libnanoprobe beside Frida's C listener and the floor, on one thread and on all processors",
     ),
+    (
+        "cost",
+        "what `nanoprobe cost` says that a hit takes, beside what it takes here",
+    ),
     ("peers", "other tools, on the same function"),
     ("bash", "all functions of bash"),
     (

@@ -1,6 +1,7 @@
 //! The seeds' experiments, each by its name. What the seeds measured stands beside.
 
 pub mod compare;
+mod cost;
 mod library;
 mod looper;
 mod scaling;
@@ -40,6 +41,7 @@ pub fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Sect
         "push" => push(rounds, say, section),
         "looper" => looper::measure(rounds, say, section),
         "booster" => booster(rounds, say, section),
+        "cost" => cost::measure(rounds, say, section),
         "library" => library::measure(rounds, say, section),
         "scaling" => scaling::measure(rounds, say, section),
         _ => bail!("no experiment {name}"),

@@ -1,7 +1,8 @@
 //! What a hit costs, in ns: how the site is patched, and what its clauses do there.
 //!
 //! The figures are those of docs/benchmarks.md's machine, rounded, each measured alone there (`nanoprobe bench` measures
-//! another machine's). They are an estimate, good to about a factor of two: caches and predictors make up the rest.
+//! another machine's, and by how much these are off there: `--only cost`). They are an estimate, within 30 % of what is
+//! measured of the usual clauses: caches and predictors make up the rest.
 
 use nanoprobe_lang::layout::recorded_values;
 use nanoprobe_lang::program::{
@@ -21,17 +22,19 @@ const STEP_NS: f64 = 15_500.0;
 /// The call of a handler that does more than count.
 const HANDLER_NS: f64 = 1.0;
 /// The time stamp counter is read.
-const CLOCK_NS: f64 = 8.0;
-/// A record is begun and committed, with the processor's number.
-const RECORD_NS: f64 = 8.0;
+const CLOCK_NS: f64 = 9.0;
+/// A record is begun and committed, with the time stamp counter and the processor's number.
+const RECORD_NS: f64 = 13.5;
+/// In a clause that records, a time is that of the record, in ns.
+const RECORDED_CLOCK_NS: f64 = 1.2;
 /// A value is stored into a record.
 const FIELD_NS: f64 = 0.5;
 /// An aggregation's slot is found by a key that is known only at the hit.
 const KEY_NS: f64 = 9.0;
 /// The value of an aggregation that does more than count.
-const VALUE_NS: f64 = 2.5;
+const VALUE_NS: f64 = 1.7;
 /// A stack is walked, by unwinding tables.
-const STACK_NS: f64 = 65.0;
+const STACK_NS: f64 = 70.0;
 /// A string is read out of the target.
 const STRING_NS: f64 = 5.0;
 /// A few bytes are.
@@ -56,36 +59,122 @@ pub fn site_ns(patch: Option<&Patch>) -> f64 {
 
 /// What a clause costs more than a count.
 pub fn clause_ns(clause: &Clause) -> f64 {
-    let predicate = clause.predicate.as_ref().map_or(0.0, expression_ns);
-    let statements: f64 = clause.statements.iter().map(statement_ns).sum();
-    let record = if clause.records() { RECORD_NS } else { 0.0 };
+    let in_front = Work { clock_ns: CLOCK_NS };
+    let (record, work) = if clause.records() {
+        let work = Work {
+            clock_ns: RECORDED_CLOCK_NS,
+        };
+        (RECORD_NS, work)
+    } else {
+        (0.0, in_front)
+    };
+    let predicate = clause
+        .predicate
+        .as_ref()
+        .map_or(0.0, |predicate| in_front.expression_ns(predicate));
+    let statements: f64 = clause
+        .statements
+        .iter()
+        .map(|statement| work.statement_ns(statement))
+        .sum();
     let work = predicate + statements + record;
     if work > 0.0 { HANDLER_NS + work } else { 0.0 }
 }
 
-fn statement_ns(statement: &Statement) -> f64 {
-    match statement {
-        Statement::Expression(expression) => expression_ns(expression),
-        Statement::Aggregate {
-            keys, value, weight, ..
-        } => {
-            let elements: f64 = keys.iter().map(key_ns).sum();
-            let computed = if keys.iter().all(is_known) { 0.0 } else { KEY_NS };
-            let value = value.as_ref().map_or(0.0, |value| VALUE_NS + expression_ns(value));
-            elements + computed + value + weight.as_ref().map_or(0.0, expression_ns)
+/// What is carried out: in a clause that records, behind its predicate, or elsewhere.
+#[derive(Clone, Copy)]
+struct Work {
+    /// Of `timestamp` and its kin.
+    clock_ns: f64,
+}
+
+impl Work {
+    fn statement_ns(self, statement: &Statement) -> f64 {
+        match statement {
+            Statement::Expression(expression) => self.expression_ns(expression),
+            Statement::Aggregate {
+                keys, value, weight, ..
+            } => {
+                let elements: f64 = keys.iter().map(|key| self.key_ns(key)).sum();
+                let computed = if keys.iter().all(is_known) { 0.0 } else { KEY_NS };
+                let value = value.as_ref().map_or(0.0, |value| VALUE_NS + self.expression_ns(value));
+                elements + computed + value + weight.as_ref().map_or(0.0, |weight| self.expression_ns(weight))
+            }
+            Statement::Record(action) => match &action.kind {
+                RecordKind::UserStack { .. } => STACK_NS,
+                RecordKind::Printa { .. }
+                | RecordKind::Clear(_)
+                | RecordKind::Truncate { .. }
+                | RecordKind::Normalize { .. }
+                | RecordKind::Denormalize(_) => 0.0,
+                kind => recorded_values(kind)
+                    .iter()
+                    .map(|value| FIELD_NS + self.expression_ns(value))
+                    .sum(),
+            },
         }
-        Statement::Record(action) => match &action.kind {
-            RecordKind::UserStack { .. } => STACK_NS,
-            RecordKind::Printa { .. }
-            | RecordKind::Clear(_)
-            | RecordKind::Truncate { .. }
-            | RecordKind::Normalize { .. }
-            | RecordKind::Denormalize(_) => 0.0,
-            kind => recorded_values(kind)
-                .iter()
-                .map(|value| FIELD_NS + expression_ns(value))
-                .sum(),
-        },
+    }
+
+    fn key_ns(self, key: &KeyExpression) -> f64 {
+        match key {
+            KeyExpression::UserStack { .. } => STACK_NS,
+            KeyExpression::Value(_) if is_known(key) => 0.0,
+            KeyExpression::Value(value) => self.expression_ns(value),
+        }
+    }
+
+    fn expression_ns(self, expression: &Expression) -> f64 {
+        let sum = |parts: &[&Expression]| -> f64 { parts.iter().map(|part| self.expression_ns(part)).sum() };
+        match &expression.kind {
+            ExpressionKind::Integer(_) | ExpressionKind::String(_) => 0.0,
+            ExpressionKind::Builtin(Builtin::Timestamp | Builtin::VirtualTimestamp | Builtin::WallTimestamp) => {
+                self.clock_ns
+            }
+            ExpressionKind::Builtin(Builtin::Cpu | Builtin::UserCaller) => MEMORY_NS,
+            ExpressionKind::Builtin(_) => OPERATION_NS,
+            ExpressionKind::Variable(place) => self.place_ns(place),
+            ExpressionKind::Register(operand)
+            | ExpressionKind::Unary { operand, .. }
+            | ExpressionKind::Cast(operand)
+            | ExpressionKind::Narrow(operand) => OPERATION_NS + self.expression_ns(operand),
+            ExpressionKind::Load(address) => MEMORY_NS + self.expression_ns(address),
+            ExpressionKind::Binary { left, right, .. } | ExpressionKind::Logical { left, right, .. } => {
+                OPERATION_NS + sum(&[left, right])
+            }
+            // One of the two is carried out; the dearer one is counted.
+            ExpressionKind::Conditional {
+                condition,
+                then,
+                otherwise,
+            } => self.expression_ns(condition) + self.expression_ns(then).max(self.expression_ns(otherwise)),
+            ExpressionKind::Assign { place, value } | ExpressionKind::AssignOperator { place, value, .. } => {
+                self.place_ns(place) + self.expression_ns(value)
+            }
+            ExpressionKind::Increment { place, .. } => OPERATION_NS + self.place_ns(place),
+            ExpressionKind::Comma { first, second } => sum(&[first, second]),
+            ExpressionKind::Call { function, arguments } => {
+                let arguments: f64 = arguments.iter().map(|part| self.expression_ns(part)).sum();
+                arguments
+                    + match function {
+                        Function::CopyInString => STRING_NS,
+                        Function::CopyIn | Function::CopyInTo | Function::Allocate => MEMORY_NS,
+                        Function::Swap16 | Function::Swap32 | Function::Swap64 | Function::Random => OPERATION_NS,
+                        _ => TEXT_NS,
+                    }
+            }
+        }
+    }
+
+    fn place_ns(self, place: &Place) -> f64 {
+        match place {
+            Place::Scalar {
+                scope: Scope::Global | Scope::ThreadLocal | Scope::ClauseLocal,
+                ..
+            } => OPERATION_NS,
+            Place::Element { keys, .. } => ELEMENT_NS + keys.iter().map(|part| self.expression_ns(part)).sum::<f64>(),
+            Place::Field { offset, .. } => OPERATION_NS + self.expression_ns(offset),
+            Place::Memory { address, .. } => MEMORY_NS + self.expression_ns(address),
+        }
     }
 }
 
@@ -105,66 +194,6 @@ fn is_known(key: &KeyExpression) -> bool {
                     | Builtin::EnabledProbeId
             )
     )
-}
-
-fn key_ns(key: &KeyExpression) -> f64 {
-    match key {
-        KeyExpression::UserStack { .. } => STACK_NS,
-        KeyExpression::Value(_) if is_known(key) => 0.0,
-        KeyExpression::Value(value) => expression_ns(value),
-    }
-}
-
-fn expression_ns(expression: &Expression) -> f64 {
-    let sum = |parts: &[&Expression]| -> f64 { parts.iter().map(|part| expression_ns(part)).sum() };
-    match &expression.kind {
-        ExpressionKind::Integer(_) | ExpressionKind::String(_) => 0.0,
-        ExpressionKind::Builtin(Builtin::Timestamp | Builtin::VirtualTimestamp | Builtin::WallTimestamp) => CLOCK_NS,
-        ExpressionKind::Builtin(Builtin::Cpu | Builtin::UserCaller) => MEMORY_NS,
-        ExpressionKind::Builtin(_) => OPERATION_NS,
-        ExpressionKind::Variable(place) => place_ns(place),
-        ExpressionKind::Register(operand)
-        | ExpressionKind::Unary { operand, .. }
-        | ExpressionKind::Cast(operand)
-        | ExpressionKind::Narrow(operand) => OPERATION_NS + expression_ns(operand),
-        ExpressionKind::Load(address) => MEMORY_NS + expression_ns(address),
-        ExpressionKind::Binary { left, right, .. } | ExpressionKind::Logical { left, right, .. } => {
-            OPERATION_NS + sum(&[left, right])
-        }
-        // One of the two is carried out; the dearer one is counted.
-        ExpressionKind::Conditional {
-            condition,
-            then,
-            otherwise,
-        } => expression_ns(condition) + expression_ns(then).max(expression_ns(otherwise)),
-        ExpressionKind::Assign { place, value } | ExpressionKind::AssignOperator { place, value, .. } => {
-            place_ns(place) + expression_ns(value)
-        }
-        ExpressionKind::Increment { place, .. } => OPERATION_NS + place_ns(place),
-        ExpressionKind::Comma { first, second } => sum(&[first, second]),
-        ExpressionKind::Call { function, arguments } => {
-            let arguments: f64 = arguments.iter().map(expression_ns).sum();
-            arguments
-                + match function {
-                    Function::CopyInString => STRING_NS,
-                    Function::CopyIn | Function::CopyInTo | Function::Allocate => MEMORY_NS,
-                    Function::Swap16 | Function::Swap32 | Function::Swap64 | Function::Random => OPERATION_NS,
-                    _ => TEXT_NS,
-                }
-        }
-    }
-}
-
-fn place_ns(place: &Place) -> f64 {
-    match place {
-        Place::Scalar {
-            scope: Scope::Global | Scope::ThreadLocal | Scope::ClauseLocal,
-            ..
-        } => OPERATION_NS,
-        Place::Element { keys, .. } => ELEMENT_NS + keys.iter().map(expression_ns).sum::<f64>(),
-        Place::Field { offset, .. } => OPERATION_NS + expression_ns(offset),
-        Place::Memory { address, .. } => MEMORY_NS + expression_ns(address),
-    }
 }
 
 #[cfg(test)]
@@ -191,25 +220,32 @@ mod tests {
             ns("pid$target:::entry { @[ustack()] = count(); }"),
         );
         assert!(0.0 < string && 3.0 * string < stack, "{string} {stack}");
-        assert!(ns("pid$target:::entry { trace(timestamp); }") > ns("pid$target:::entry { trace(arg0); }") + 7.0);
+        assert!(ns("pid$target:::entry { trace(timestamp); }") > ns("pid$target:::entry { trace(arg0); }") + 0.5);
+        // The record has been stamped already; elsewhere the clock is read.
+        assert!(ns("pid$target:::entry { self->t = timestamp; }") > ns("pid$target:::entry { self->t = arg0; }") + 7.0);
     }
 
-    /// docs/benchmarks.md's figures, less the site: within a factor of two.
+    /// docs/benchmarks.md's figures: within 30 %.
     #[test]
     fn the_estimates_are_near_what_was_measured() {
         for (text, measured) in [
             ("pid$target:::entry { @[copyinstr(arg0)] = count(); }", 16.4),
             ("pid$target:::entry { @ = quantize(arg1); }", 3.5),
             ("pid$target:::entry { @[ustack()] = count(); }", 77.9),
-            ("pid$target:::entry { trace(timestamp); }", 20.1),
+            ("pid$target:::entry { trace(arg0); trace(arg1); }", 16.7),
+            (
+                "pid$target:::entry { trace(timestamp); trace(arg0); trace(arg1); }",
+                17.7,
+            ),
             (
                 "pid$target:::entry { self->t = timestamp; } \
                  pid$target:::return /self->t/ { @ = quantize(timestamp - self->t); self->t = 0; }",
                 25.9,
             ),
         ] {
-            let ratio = (ns(text) + JUMP_NS) / measured;
-            assert!((0.5..2.0).contains(&ratio), "{text}: {ratio} of {measured} ns");
+            let hits = text.matches("pid$target").count() as f64;
+            let ratio = (ns(text) + hits * JUMP_NS) / measured;
+            assert!((0.7..1.3).contains(&ratio), "{text}: {ratio} of {measured} ns");
         }
     }
 }
