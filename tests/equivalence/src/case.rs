@@ -103,7 +103,7 @@ impl Bench {
         with_padding.show_padding(map.padding());
         let mut without_padding = map.clone();
         without_padding.show_padding([]);
-        for row in &ROWS {
+        for (number, row) in ROWS.iter().enumerate() {
             if !random.once_in(row.once_in) {
                 continue;
             }
@@ -150,7 +150,7 @@ impl Bench {
                         }
                         continue;
                     };
-                    totals.begin_patched();
+                    totals.begin_patched(number, entry);
                     let found = self.patched(which, &patching, &laid, &states[state], entry, known);
                     totals.end_patched();
                     totals.count(row.name, &native.result.outcome.end);

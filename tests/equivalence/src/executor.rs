@@ -20,6 +20,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crate::agent::Agent;
+use crate::last_words;
 use crate::state::{Registers, XLayout, XSTATE_BYTES};
 
 global_asm!(
@@ -298,6 +299,17 @@ extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, context:
         return 0;
     }
     let rip = registers[libc::REG_RIP as usize] as u64;
+    let word = |register: i32| registers[register as usize] as u64;
+    last_words::note([
+        signal as u64,
+        u64::from(information.si_code as u32),
+        word(libc::REG_TRAPNO),
+        word(libc::REG_ERR),
+        rip,
+        word(libc::REG_RSP),
+        word(libc::REG_EFL),
+        word(libc::REG_CR2),
+    ]);
     if !RUNNING.load(Relaxed) {
         say_own_fault(
             signal,
@@ -481,9 +493,11 @@ impl Executor {
             np_eq_registers = start.registers;
             np_eq_target = start.target;
             std::ptr::copy_nonoverlapping(start.image.as_ptr(), (&raw mut np_eq_in).cast(), start.image.len());
+            last_words::begin(start.target);
             RUNNING.store(true, Relaxed);
             np_eq_run();
             RUNNING.store(false, Relaxed);
+            last_words::end();
             let mut image = std::slice::from_raw_parts((&raw const np_eq_out).cast::<u8>(), self.layout.bytes).to_vec();
             self.layout.normalize(&mut image);
             let mut registers = np_eq_registers;

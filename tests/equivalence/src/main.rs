@@ -26,6 +26,7 @@ mod case;
 mod confine;
 mod executor;
 mod generate;
+mod last_words;
 mod memory;
 mod minimise;
 mod random;
@@ -43,6 +44,7 @@ use case::Bench;
 use clap::Parser;
 use executor::End;
 use generate::{Generator, KINDS, Opcodes, RealCode};
+use last_words::end_of;
 use random::Random;
 use report::{Shared, Totals};
 use sequence::{Sequence, Terminator};
@@ -104,8 +106,12 @@ fn main() -> ExitCode {
         .collect();
     while !workers.is_empty() {
         let mut status = 0;
-        // SAFETY: `status` is ours.
-        let pid = unsafe { libc::wait(&mut status) };
+        // SAFETY: both are ours, and zeros are a siginfo. First what it was, then it may go.
+        let (pid, information) = unsafe {
+            let mut information: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_ALL, 0, &mut information, libc::WEXITED | libc::WNOWAIT);
+            (libc::waitpid(information.si_pid(), &mut status, 0), information)
+        };
         let Some(at) = workers.iter().position(|(worker, _)| *worker == pid) else {
             continue;
         };
@@ -121,8 +127,10 @@ fn main() -> ExitCode {
         if libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL && killed < KILLED_MAX {
             killed += 1;
             println!(
-                "seed {}, sequence {index}: the executor was killed from outside; once more",
-                arguments.seed
+                "seed {}, sequence {index}: the executor was killed from outside; once more: {}\n{}",
+                arguments.seed,
+                end_of(&information, status),
+                shared[worker].last_words
             );
             workers.push((start(&arguments, index, jobs, shared[worker]), worker));
             continue;
@@ -130,12 +138,19 @@ fn main() -> ExitCode {
         if patched == 1 {
             died += 1;
             println!(
-                "seed {}, sequence {index}: the executor died while patched: {}",
+                "seed {}, sequence {index}: the executor died while patched: {}\n{}",
                 arguments.seed,
-                end_of(status)
+                end_of(&information, status),
+                shared[worker].last_words
             );
         } else {
             wild += 1;
+            println!(
+                "seed {}, sequence {index}: the executor died natively: {}\n{}",
+                arguments.seed,
+                end_of(&information, status),
+                shared[worker].last_words
+            );
         }
         if arguments.only.is_none() && died < FAILURES_MAX && wild < 100 {
             let next = index + jobs;
@@ -143,15 +158,6 @@ fn main() -> ExitCode {
         }
     }
     summary(&shared, died, wild)
-}
-
-/// In words, what wait(2) says of an end.
-fn end_of(status: i32) -> String {
-    if libc::WIFEXITED(status) {
-        format!("exit status {}", libc::WEXITSTATUS(status))
-    } else {
-        format!("signal {}", libc::WTERMSIG(status))
-    }
 }
 
 fn summary(shared: &[&Shared], died: u64, wild: u64) -> ExitCode {
@@ -214,6 +220,7 @@ fn start(arguments: &Arguments, from: u64, jobs: u64, shared: &'static Shared) -
 
 fn work(arguments: &Arguments, from: u64, jobs: u64, shared: &'static Shared) {
     let started = std::time::Instant::now();
+    last_words::speak_into(&shared.last_words);
     let mut bench = Bench::new();
     let mut generator = Generator {
         opcodes: Opcodes::new(),

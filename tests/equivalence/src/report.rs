@@ -10,6 +10,7 @@ use nanoprobe_patch::{Fire, FireCondition, Point};
 use crate::case::Found;
 use crate::executor::{End, Fault};
 use crate::generate::KINDS;
+use crate::last_words::LastWords;
 use crate::sequence::Laid;
 use crate::state::{NAMES, Registers, XLayout};
 use crate::tactics::{Patching, ROWS};
@@ -39,7 +40,11 @@ pub struct Shared {
     /// Points that were refused though no tactic was forced, or by `trap`.
     pub refused: AtomicU64,
     pub failures: AtomicU64,
+    pub last_words: LastWords,
 }
+
+/// The parent maps one page.
+const _: () = assert!(size_of::<Shared>() <= 4096);
 
 /// What one worker counts.
 pub struct Totals<'a> {
@@ -62,12 +67,16 @@ impl<'a> Totals<'a> {
         }
     }
 
-    pub fn begin_patched(&self) {
+    /// A run begins, of patched code.
+    pub fn begin_patched(&self, row: usize, entry: u64) {
+        self.shared.last_words.row.store(row as u64 + 1, Relaxed);
+        self.shared.last_words.entry.store(entry, Relaxed);
         self.shared.patched.store(1, Relaxed);
     }
 
     pub fn end_patched(&self) {
         self.shared.patched.store(0, Relaxed);
+        self.shared.last_words.row.store(0, Relaxed);
     }
 
     pub fn count(&self, tactic: &str, end: &End) {
