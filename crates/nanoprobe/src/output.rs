@@ -201,6 +201,9 @@ pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
     let text = |count| drops(count, "speculative", "increase specsize");
     let (since, until) = (before.speculation_drops, now.speculation_drops);
     add("speculative", "DTRACEDROP_SPEC", until, since, &text);
+    let text = |count| format!("{count} error{} in ERROR probe enabling", plural(count));
+    let (since, until) = (before.errors_in_error, now.errors_in_error);
+    add("error in ERROR", "DTRACEDROP_DBLERROR", until, since, &text);
     let text = |count| format!("{count} hits missed: a probe was hit while a handler ran in the same thread");
     add("missed", "", now.missed, before.missed, &text);
     let text = |count| format!("{count} hits missed: more threads at once than there is room for");

@@ -166,6 +166,21 @@ fn drops_are_told_by_kind_and_by_tag() {
 }
 
 #[test]
+fn an_error_of_an_error_clause_is_counted() {
+    let program = "BEGIN { trace(*(int *)0); } ERROR { printf(\"%d\\n\", arg4); trace(*(int *)1); } \
+                   BEGIN { printf(\"on\\n\"); exit(0); }";
+    let output = nanoprobe(&["-q", "-x", "droptags", "-n", program]);
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(stdout, "on\n");
+    assert_eq!(
+        stderr,
+        "nanoprobe: error on enabled probe ID 1 (ID 1: dtrace:::BEGIN): invalid address (0x0) in action #1\n\
+         nanoprobe: [DTRACEDROP_DBLERROR] 1 error in ERROR probe enabling\n"
+    );
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
 fn destructive_actions_need_permission() {
     let program = "BEGIN { system(\"echo done %d\", 1 + 1); exit(0); }";
     let refused = nanoprobe(&["-q", "-n", program]);

@@ -35,6 +35,8 @@ pub struct Losses {
     pub speculation_drops: u64,
     /// Calls of `speculation()` that found none free.
     pub failed_speculations: u64,
+    /// Faults of ERROR clauses.
+    pub errors_in_error: u64,
     /// Rings that were found damaged.
     pub damaged: u64,
 }

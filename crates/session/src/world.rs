@@ -26,6 +26,8 @@ pub struct TracerState {
     pub dynamic_drops: u64,
     /// Calls of `speculation()` that found none free.
     pub failed_speculations: u64,
+    /// Faults of ERROR clauses.
+    pub errors_in_error: u64,
     /// This process and its ancestors, once somebody has asked.
     ancestors: Vec<u32>,
 }

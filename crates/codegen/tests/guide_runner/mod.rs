@@ -209,19 +209,21 @@ impl<'a> Run<'a> {
     }
 
     fn fault(&mut self, event: &str, fault: ClauseFault) {
+        if event == "ERROR" {
+            self.out.extend_from_slice(b"! 1 error in ERROR probe enabling\n");
+            return;
+        }
         let mut shown = fault;
         // Addresses of the test's own memory differ from run to run.
         shown.fault.value = world::relative(fault.fault.value);
         let message = error_message(self.world.epid, &self.name(event), &shown);
         self.out.extend_from_slice(format!("! {message}\n").as_bytes());
-        if event != "ERROR" {
-            let epid = u64::from(self.world.epid);
-            let kind = fault.fault.kind.dtrace_code().into();
-            self.fire(
-                "ERROR",
-                [0, epid, fault.action.into(), u64::MAX, kind, shown.fault.value],
-            );
-        }
+        let epid = u64::from(self.world.epid);
+        let kind = fault.fault.kind.dtrace_code().into();
+        self.fire(
+            "ERROR",
+            [0, epid, fault.action.into(), u64::MAX, kind, shown.fault.value],
+        );
     }
 }
 

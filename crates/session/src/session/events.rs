@@ -87,8 +87,13 @@ impl Session {
                 .get(enabling.probe)
                 .is_some_and(|probe| probe.place == Place::Error)
         });
+        if is_error_clause {
+            // As in DTrace: what goes wrong while something wrong is told is only counted.
+            self.tracer.errors_in_error += 1;
+            return Ok(());
+        }
         self.outputs.push_back(Output::Fault { epid, fault });
-        if !has_error_clause || is_error_clause {
+        if !has_error_clause {
             return Ok(());
         }
         self.fire_all(|place| *place == Place::Error, arguments)

@@ -51,6 +51,7 @@ impl Session {
         losses.dynamic_drops += self.tracer.dynamic_drops;
         losses.speculation_drops = self.speculations.drops();
         losses.failed_speculations += self.tracer.failed_speculations;
+        losses.errors_in_error = self.tracer.errors_in_error;
         losses.missed_returns += self.abandoned_calls;
         Ok(losses)
     }
