@@ -43,6 +43,30 @@ fn kill(mut tracing: nanoprobe_tests::tracer::Tracing) {
 }
 
 #[test]
+fn args_that_cannot_be_read_or_are_not_there_are_refused() {
+    for (clause, tag) in [
+        ("test$target:::unreadable { trace(args[1]); }", "D_ARGS_TYPE"),
+        ("test$target:::guarded { trace(args[1]); }", "D_ARGS_IDX"),
+        ("test$target:::nobody { trace(args[0]); }", "D_ARGS_TYPE"),
+        ("*t$target:::guarded { trace(args[1]); }", "D_ARGS_IDX"),
+        // It means functions, too.
+        ("*$target:::guarded { trace(args[0]); }", "D_ARGS_NONE"),
+        // Of one site it has a sign, of the other none.
+        ("test$target:::counted-here { trace(args[0]); }", "D_ARGS_TYPE"),
+    ] {
+        let finished = run(Command::new(nanoprobe())
+            .args(["-n", clause, "-c"])
+            .arg(program("statics.c")));
+        assert_ne!(finished.status.code(), Some(0), "{clause}");
+        assert!(
+            finished.stderr.contains(&format!("[{tag}]")),
+            "{clause}: {}",
+            finished.stderr
+        );
+    }
+}
+
+#[test]
 fn they_are_listed_as_dtrace_names_them() {
     let finished = run(Command::new(nanoprobe())
         .args(["-l", "-n", "test$target:::", "-c"])
@@ -81,6 +105,15 @@ fn a_provider_without_the_process_s_number_is_told() {
 }
 
 live_tests! {
+    /// By the size and the sign of each operand, as far as all sites of the probe agree.
+    fn args_are_typed_by_the_notes(form) {
+        let clause = r#"test$target:::kinds { printf("%u %d %u %u %d; %d %d %d\n", args[1], args[2], args[3], args[5], args[7],
+            sizeof (args[0]), sizeof (args[5]), sizeof (args[2])); }"#;
+        assert_eq!(distinct(&printed(form, clause, "3")), ["222 -34 188 4294967293 -292; 8 4 1"]);
+        let clause = r#"test$target:::counted-here /args[1] < -10/ { printf("%d %d\n", args[1], arg0); }"#;
+        assert_eq!(distinct(&printed(form, clause, "8")), ["-12 6", "-14 7"]);
+    }
+
     /// Two sites with other operands, one of them in the red zone.
     fn arguments_have_their_values_at_every_site(form) {
         let clause = "test$target:::counted-here { printf(\"%d %d %s\\n\", arg0, arg1, copyinstr(arg2)); }";
