@@ -66,6 +66,61 @@ fn probes_come_and_go_under_four_threads() {
     assert_eq!(built.run_with(&program, &["100"]), "0 idle, 0 left, 0 changed\n");
 }
 
+const FORBIDDEN: &str = "\
+the library: refused, 0 others
+signals: -5 -5 -5 -5 -5 -5 -5 -5 -5 -5
+detour: -5
+signal calls: refused, the rest taken, 0 others
+restorer: 10 hits, 10 signals
+first hits: 1100, seen
+variable -3, stack -3, heap -3, constant -3, own page -3
+first page -3, vsyscall -3, kernel -3, wrapped -3
+inside of instructions: refused
+symbols: -2 -2 -2
+unloaded: address -3, enable -8, unregister -8, twice -7
+";
+
+/// The black list, each with its error; and what a hit calls of others, which may be probed.
+#[test]
+fn what_a_hit_runs_through_is_refused_and_so_is_what_is_no_code() {
+    let built = Built::new();
+    let library = built.compile_with("cc", "loaded.c", "loaded.so", &["-shared", "-fPIC"]);
+    let program = built.compile("cc", "forbidden.c");
+    let output = built.run_with(&program, &[library.to_str().unwrap()]);
+    assert_eq!(output, FORBIDDEN);
+}
+
+/// Thread-local storage by a call would be a call of the dynamic linker's in the midst of a hit, before it is known to be one.
+#[test]
+fn no_hit_asks_the_dynamic_linker_for_thread_local_storage() {
+    let built = Built::new();
+    let library = built.folder.path().join("libnanoprobe.so");
+    let code = Command::new("objdump")
+        .args(["-d", "--no-show-raw-insn"])
+        .arg(&library)
+        .output()
+        .unwrap();
+    let code = text(&code);
+    let mut path = false;
+    let mut functions = 0;
+    for line in code.lines() {
+        if line.ends_with(">:") {
+            path = [
+                "<np_hit",
+                "<np_retprobe_e",
+                "<np_jprobe_h",
+                "<np_watched",
+                "<np_unwinder",
+            ]
+            .iter()
+            .any(|name| line.contains(name));
+            functions += usize::from(path);
+        }
+        assert!(!(path && line.contains("__tls_get_addr")), "{line}");
+    }
+    assert!(functions > 10, "{functions}");
+}
+
 /// Each registration publishes tables anew, whose memory must be used again: more of them than there is room for.
 #[test]
 fn many_probes_one_by_one() {

@@ -88,7 +88,9 @@ impl Engine {
         if self.is_forbidden(address.0) {
             return Err(Error::Forbidden(address));
         }
-        let (module, found) = self.own.modules().find(address).ok_or(Error::NotCode(address))?;
+        let modules = self.own.modules();
+        let found = modules.find(address).filter(|(module, _)| modules.is_loaded(*module));
+        let (module, found) = found.ok_or(Error::NotCode(address))?;
         let image = found.bias().to_image(address);
         let (extent, _) = extent_around(found, image).ok_or(Error::NotCode(address))?;
         let start = extent.start;

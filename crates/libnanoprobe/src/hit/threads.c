@@ -11,7 +11,8 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
-__thread struct np_hit_thread *np_hit_self;
+/* The model once more: that of the declaration says nothing for the file that has the definition. */
+__thread struct np_hit_thread *np_hit_self __attribute__((tls_model("initial-exec")));
 static struct np_hit_thread *first;
 static uint64_t lives;
 static uint32_t blocks;
@@ -70,10 +71,15 @@ NP_PATH struct np_hit_thread *np_hit_join(void)
 		while (!__atomic_compare_exchange_n(&first, &block->next, block, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 			;
 	}
-	/* The C library's function that yields errno's address may be probed: whoever is hit in it finds a block. */
+	/* The C library's function that yields errno's address may be probed: whoever is hit in it finds a block, whole. To the
+	 * compiler it is a constant, which may be asked for earlier, and behind which nobody looks at the block: so it is not
+	 * told which function this is. */
+	int *(*volatile location)(void) = __errno_location;
 	block->error = &block->fallback;
+	__asm__ volatile("" ::: "memory");
 	np_hit_self = block;
-	block->error = &errno;
+	__asm__ volatile("" ::: "memory");
+	block->error = location();
 	if (key < KEYS_IN_PLACE)
 		pthread_setspecific(key, block);
 	return block;
