@@ -74,7 +74,8 @@ fn they_are_listed_as_dtrace_names_them() {
     let lines: Vec<Vec<&str>> = finished
         .stdout
         .lines()
-        .skip(1)
+        // The program may come to print something, too, before it is ended.
+        .filter(|line| line.contains(" test"))
         .map(|line| line.split_whitespace().collect())
         .collect();
     let found: Vec<String> = lines.iter().map(|fields| fields[2..].join(" ")).collect();
