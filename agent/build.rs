@@ -51,6 +51,7 @@ const HEADERS: &[&str] = &[
     "ranges.h",
     "returns.h",
     "ring.h",
+    "sandbox.h",
     "scratch.h",
     "strings.h",
     "syscalls.h",

@@ -1,4 +1,5 @@
-/* In front of the program's rt_sigprocmask and rt_sigaction: nothing may block SIGTRAP, SIGILL, SIGSEGV or SIGBUS.
+/* In front of the program's system calls: of rt_sigprocmask and rt_sigaction, and of those whose number only the program
+ * knows. Nothing may block SIGTRAP, SIGILL, SIGSEGV or SIGBUS.
  *
  * The kernel kills a process that blocks a signal which one of its instructions raises. Our traps and guarded loads raise
  * such signals anywhere, and libraries block all signals as a matter of course, around the creation of a thread for one.
@@ -23,6 +24,7 @@
  * the masks of a signal frame, they are not blocked; a mask that a handler leaves to sigreturn stays recorded.
  */
 #include "chain.h"
+#include "sandbox.h"
 #include "syscalls.h"
 #include "threads.h"
 
@@ -58,11 +60,11 @@ static int is_mask(u64 address)
 	return np_syscall4(NP_SYS_RT_SIGPROCMASK, (u64)-1, address, 0, 8) != -NP_EFAULT;
 }
 
-NP_SIGNAL u64 np_shim_sigprocmask(struct np_registers *registers)
+static u64 shim_sigprocmask(struct np_registers *registers)
 {
 	u32 how = (u32)registers->rdi;
 	u64 set_address = registers->rsi, old_address = registers->rdx, set = 0;
-	if (registers->rax != NP_SYS_RT_SIGPROCMASK || registers->r10 != 8)
+	if (registers->r10 != 8)
 		return 0;
 	if (set_address) {
 		if (how > NP_SIG_SETMASK || !is_mask(set_address))
@@ -138,12 +140,12 @@ NP_INLINE int slot_of(u64 signal)
 	       signal == NP_SIGFPE ? NP_SLOT_FPE : -1;
 }
 
-NP_SIGNAL u64 np_shim_sigaction(struct np_registers *registers)
+static u64 shim_sigaction(struct np_registers *registers)
 {
 	const struct np_control *control = (const struct np_control *)np_header.control;
 	u64 signal = (u32)registers->rdi, new_address = registers->rsi, old_address = registers->rdx;
 	struct np_sigaction new = { 0, 0, 0, 0 };
-	if (registers->rax != NP_SYS_RT_SIGACTION || registers->r10 != 8 || signal - 1 >= NP_SIGNALS)
+	if (registers->r10 != 8 || signal - 1 >= NP_SIGNALS)
 		return 0;
 	if (new_address) {
 		/* Signal 0 has no action, which the kernel finds after it has read what was to be one. */
@@ -166,4 +168,23 @@ NP_SIGNAL u64 np_shim_sigaction(struct np_registers *registers)
 		((volatile struct np_sigaction *)old_address)->mask |= before;
 	registers->rax = (u64)result;
 	return 1;
+}
+
+NP_SIGNAL u64 np_shim_syscall(struct np_registers *registers)
+{
+	/* The kernel looks at 32 bits of it. */
+	switch ((u32)registers->rax) {
+	case NP_SYS_RT_SIGACTION:
+		return shim_sigaction(registers);
+	case NP_SYS_RT_SIGPROCMASK:
+		return shim_sigprocmask(registers);
+	case NP_SYS_PRCTL:
+		if ((u32)registers->rdi == NP_PR_SET_SECCOMP)
+			np_note_sandbox();
+		return 0;
+	case NP_SYS_SECCOMP:
+		np_note_sandbox();
+		return 0;
+	}
+	return 0;
 }

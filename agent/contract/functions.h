@@ -110,9 +110,6 @@ void np_return_leave_bare(void);
 void np_return_put_back(void);
 /* Puts all of them back, on all stacks; nothing is taken until the tracer answers. */
 void np_return_suspend(void);
-/* At the entries of prctl(3) and syscall(3), whose arguments these are. No context is needed, nor the parent process. */
-void np_watch_prctl(u64 option);
-void np_watch_syscall(u64 number, u64 option);
 /* Signal handlers (SA_SIGINFO), and their restorer. */
 void np_on_trap(i32 signal, void *information, void *ucontext);
 void np_on_fault(i32 signal, void *information, void *ucontext);
@@ -128,9 +125,9 @@ typedef int (*np_fault_hook)(i32 signal, void *ucontext, u64 original, u64 pushe
  * thread goes on, as the program knows it, where that is known. Not 0: the event was the library's, and the thread goes on
  * as `ucontext` says now. */
 typedef int (*np_event_hook)(const void *siginfo, void *ucontext, u64 original, u64 pushed);
-/* In front of the program's own system calls rt_sigprocmask and rt_sigaction; ordinary calling convention, any thread, any
- * process. 0: make the system call, which is none of our business. 1: it was made, rax is its result. */
-u64 np_shim_sigprocmask(struct np_registers *registers);
-u64 np_shim_sigaction(struct np_registers *registers);
+/* In front of a system call of the program's that is, or may be, rt_sigprocmask, rt_sigaction, prctl or seccomp; ordinary
+ * calling convention, any thread, any process. 0: make the system call, which is none of our business. 1: it was made, rax
+ * is its result. */
+u64 np_shim_syscall(struct np_registers *registers);
 
 #endif

@@ -175,14 +175,8 @@ functions! {
     ReturnPutBack = np_return_put_back,
     /// `np_return_suspend()`: no context needed.
     ReturnSuspend = np_return_suspend,
-    /// `np_watch_prctl(option)`: no context needed.
-    WatchPrctl = np_watch_prctl,
-    /// `np_watch_syscall(number, option)`: no context needed.
-    WatchSyscall = np_watch_syscall,
-    /// `u64 np_shim_sigprocmask(registers)`, called by a replacement.
-    ShimSigprocmask = np_shim_sigprocmask,
-    /// `u64 np_shim_sigaction(registers)`, called by a replacement.
-    ShimSigaction = np_shim_sigaction,
+    /// `u64 np_shim_syscall(registers)`, called by a replacement.
+    ShimSyscall = np_shim_syscall,
 }
 
 /// `struct np_image` without its magic: what the tracer tells the agent. Addresses are the target's.

@@ -34,12 +34,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 /// What the agent says (`None`: it is none of its business), and the registers' rax.
-fn shim(target: &Target, function: Function, arguments: [u64; 4]) -> Option<i64> {
-    let number = if function == Function::ShimSigprocmask {
-        SIGPROCMASK
-    } else {
-        SIGACTION
-    };
+fn shim(target: &Target, number: u64, arguments: [u64; 4]) -> Option<i64> {
     let before = Registers {
         rax: number,
         rdi: arguments[0],
@@ -51,7 +46,8 @@ fn shim(target: &Target, function: Function, arguments: [u64; 4]) -> Option<i64>
     };
     let mut registers = before;
     // SAFETY: the function lies in the image, which is mapped r-x, and has this signature.
-    let entry: extern "C" fn(*mut Registers) -> u64 = unsafe { core::mem::transmute(target.address(function)) };
+    let entry: extern "C" fn(*mut Registers) -> u64 =
+        unsafe { core::mem::transmute(target.address(Function::ShimSyscall)) };
     let handled = entry(&raw mut registers);
     let rax = registers.rax;
     registers.rax = number;
@@ -71,7 +67,7 @@ fn mask(target: &Target, how: u64, set: Option<u64>) -> (i64, u64) {
     let set = set.as_ref().map_or(0, |set| core::ptr::from_ref(set) as u64);
     let mut old = 0_u64;
     let arguments = [how, set, core::ptr::from_mut(&mut old) as u64, 8];
-    let result = shim(target, Function::ShimSigprocmask, arguments).unwrap_or_else(|| raw_mask(arguments));
+    let result = shim(target, SIGPROCMASK, arguments).unwrap_or_else(|| raw_mask(arguments));
     (result, old)
 }
 
@@ -150,7 +146,7 @@ fn every_thread_believes_for_itself() {
 fn what_is_not_about_the_four_is_left_to_the_program() {
     let target = Target::new(&Options::default());
     in_thread(|| {
-        let shim = |arguments| shim(&target, Function::ShimSigprocmask, arguments);
+        let shim = |arguments| shim(&target, SIGPROCMASK, arguments);
         let (usr1, all) = (USR1, !0_u64);
         let (usr1, all) = (core::ptr::from_ref(&usr1) as u64, core::ptr::from_ref(&all) as u64);
         for how in [BLOCK, UNBLOCK, SETMASK] {
@@ -198,10 +194,10 @@ extern "C" fn child_with_our_memory(target: *mut c_void) -> i32 {
     let target = unsafe { &*target.cast::<Target>() };
     let ignore = action(1, 0);
     let new = core::ptr::from_ref(&ignore) as u64;
-    let trap = shim(target, Function::ShimSigaction, [libc::SIGTRAP as u64, new, 0, 8]);
+    let trap = shim(target, SIGACTION, [libc::SIGTRAP as u64, new, 0, 8]);
     let all = action(1, !0);
     let new = core::ptr::from_ref(&all) as u64;
-    let other = shim(target, Function::ShimSigaction, [libc::SIGUSR2 as u64, new, 0, 8]);
+    let other = shim(target, SIGACTION, [libc::SIGUSR2 as u64, new, 0, 8]);
     let (result, _) = mask(target, SETMASK, Some(!0));
     i32::from(trap != Some(0)) + 2 * i32::from(other != Some(0)) + 4 * i32::from(result != 0)
 }
@@ -268,7 +264,7 @@ fn exchange(target: &Target, signal: i32, new: Option<SignalAction>) -> (i64, Si
     let mut old = SignalAction::default();
     let new = new.as_ref().map_or(0, |new| core::ptr::from_ref(new) as u64);
     let arguments = [signal as u64, new, core::ptr::from_mut(&mut old) as u64, 8];
-    let result = shim(target, Function::ShimSigaction, arguments).unwrap_or_else(|| {
+    let result = shim(target, SIGACTION, arguments).unwrap_or_else(|| {
         // SAFETY: the pointers are to structures of the kernel's, or null.
         unsafe { libc::syscall(libc::SYS_rt_sigaction, arguments[0], arguments[1], arguments[2], 8) }
     });
@@ -305,7 +301,7 @@ fn the_programs_own_action_is_exchanged_in_our_record() {
         exchange_action(signal, Some(ours));
         // Bad pointers: the kernel's answer, and as the kernel, a bad one for the old action comes too late.
         let good = core::ptr::from_ref(&second) as u64;
-        let shim = |new, old| shim(&target, Function::ShimSigaction, [signal as u64, new, old, 8]);
+        let shim = |new, old| shim(&target, SIGACTION, [signal as u64, new, old, 8]);
         assert_eq!(shim(1, 0), None);
         assert_eq!(exchange(&target, signal, None), (0, elsewhere));
         assert_eq!(shim(good, 1), Some(-i64::from(libc::EFAULT)));
@@ -315,7 +311,7 @@ fn the_programs_own_action_is_exchanged_in_our_record() {
     let theirs = action(1, 0);
     let ours = exchange_action(libc::SIGTRAP, Some(theirs));
     let null = [libc::SIGTRAP as u64, 0, 0, 8];
-    assert_eq!(shim(&target, Function::ShimSigaction, null), None);
+    assert_eq!(shim(&target, SIGACTION, null), None);
     exchange_action(libc::SIGTRAP, Some(ours));
 }
 
@@ -357,7 +353,7 @@ fn masks_of_other_actions_block_none_of_the_four() {
     assert!(recorded(&target).is_empty());
     // None of our business, or nothing that the kernel would do.
     let new = core::ptr::from_ref(&all) as u64;
-    let shim = |arguments| shim(&target, Function::ShimSigaction, arguments);
+    let shim = |arguments| shim(&target, SIGACTION, arguments);
     for arguments in [
         [signal as u64, 0, 0, 8],
         [signal as u64, new, 0, 16],

@@ -5,7 +5,9 @@
  * shared        tasks by clone(CLONE_VM): another process in the same memory with the same thread pointer
  * seccomp       a filter that kills the process at any system call but a few
  * container     a filter that permits what is usual, and kills at some calls
- * late          as seccomp, but only after it was told to go on; late-by-syscall: likewise
+ * late          as seccomp, but only after it was told to go on; late-by-syscall: by syscall(3); late-by-itself: by an
+ *               instruction of its own
+ * masks         blocks all signals by instructions of its own, of which nobody can tell which call they make
  * undumpable    prctl(PR_SET_DUMPABLE, 0)
  * errno         probed calls between system calls whose errno is looked at
  * fs-base       a thread that changes its thread pointer
@@ -129,7 +131,38 @@ static void shared(void)
 	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_##verdict)
 #define OTHERWISE(verdict) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_##verdict)
 
-static void seccomp(int by_syscall)
+/* Any system call: its number and its arguments come from elsewhere, and no instruction here has five bytes. */
+__attribute__((noinline)) static long any_call(long number, long first, long second, long third, long fourth)
+{
+	long result;
+	register long r10 __asm__("r10") = fourth;
+	__asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(first), "S"(second), "d"(third), "r"(r10)
+			 : "rcx", "r11", "memory");
+	return result;
+}
+
+/* As sanitizers do around the creation of a thread: the number stays in a register, across calls. */
+static void masks(void)
+{
+	volatile long set_mask = SYS_rt_sigprocmask;
+	long number = set_mask;
+	uint64_t all = ~0UL, before = 0, seen = 0;
+	for (int i = 0; i < 200; i++) {
+		CHECK(any_call(number, SIG_SETMASK, (long)&all, (long)&before, 8) == 0);
+		work(10);
+		CHECK(any_call(number, SIG_BLOCK, 0, (long)&seen, 8) == 0);
+		/* What no mask blocks is SIGKILL and SIGSTOP. */
+		CHECK(seen == (all & ~(1UL << (SIGKILL - 1) | 1UL << (SIGSTOP - 1))));
+		CHECK(syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, &seen, 8) == 0);
+		CHECK(seen == (all & ~(1UL << (SIGKILL - 1) | 1UL << (SIGSTOP - 1))));
+		CHECK(syscall(number, SIG_SETMASK, &all, NULL, 8) == 0);
+		work(10);
+		CHECK(any_call(number, SIG_SETMASK, (long)&before, 0, 8) == 0);
+		work(10);
+	}
+}
+
+static void seccomp(const char *way)
 {
 	struct sock_filter filter[] = {
 		NUMBER, WHEN(SYS_read, ALLOW), WHEN(SYS_write, ALLOW), WHEN(SYS_exit_group, ALLOW),
@@ -137,7 +170,9 @@ static void seccomp(int by_syscall)
 	};
 	struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
 	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-	if (by_syscall)
+	if (strcmp(way, "late-by-itself") == 0)
+		CHECK(any_call(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, (long)&program, 0) == 0);
+	else if (strcmp(way, "late-by-syscall") == 0)
 		CHECK(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0);
 	else
 		CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
@@ -251,7 +286,7 @@ int main(int argc, char **argv)
 	const char *mode = argc > 1 ? argv[1] : "contexts";
 	if (strcmp(mode, "seccomp") == 0) {
 		printf("filtered\n"); /* stdio has its buffers by now */
-		seccomp(0);
+		seccomp(mode);
 	}
 	if (strcmp(mode, "container") == 0) {
 		printf("filtered\n");
@@ -291,8 +326,10 @@ int main(int argc, char **argv)
 		locked(locked_before);
 	else if (strcmp(mode, "limited") == 0)
 		limited();
-	else if (strcmp(mode, "late") == 0 || strcmp(mode, "late-by-syscall") == 0) {
-		seccomp(strcmp(mode, "late") != 0);
+	else if (strcmp(mode, "masks") == 0)
+		masks();
+	else if (strncmp(mode, "late", 4) == 0) {
+		seccomp(mode);
 		sandboxed_work();
 	}
 	else

@@ -169,8 +169,6 @@ pub struct Session {
     allow_unmatched: bool,
     ranges: crate::ranges::Publisher,
     next_status: Instant,
-    /// Modules, by index, where it is seen when the program puts itself under seccomp.
-    watched: usize,
     /// Where unwinders, and the linker, are hooked.
     return_hooks: HashSet<u64>,
     warned_of_returns: bool,
@@ -294,7 +292,6 @@ impl Session {
             allow_unmatched,
             ranges: crate::ranges::Publisher::default(),
             next_status: Instant::now(),
-            watched: 0,
             return_hooks: HashSet::new(),
             warned_of_returns: false,
             abandoned_calls: 0,

@@ -31,8 +31,18 @@ pub(crate) const RSP: Register = Register(7);
 pub(crate) struct Frame {
     pub start: u64,
     pub end: u64,
+    /// It describes the code that returns from a signal, and begins one byte before it: so unwinders that look a return
+    /// address up by the byte before it find it, too.
+    pub is_signal_trampoline: bool,
     /// Of the FDE in its section.
     offset: usize,
+}
+
+impl Frame {
+    /// Where the first instruction is.
+    pub fn code_start(&self) -> u64 {
+        self.start.saturating_add(u64::from(self.is_signal_trampoline))
+    }
 }
 
 /// All FDEs' code, sorted by start, no two with the same one.
@@ -197,6 +207,7 @@ impl<'s, 'a, S: UnwindSection<Slice<'a>>> Walk<'s, 'a, S> {
                         list.push(Frame {
                             start,
                             end,
+                            is_signal_trampoline: description.is_signal_trampoline(),
                             offset: description.offset(),
                         });
                     }

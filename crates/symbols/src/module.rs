@@ -396,7 +396,7 @@ impl Module {
         let frame = || {
             self.frames
                 .at(address.0)
-                .map(|frame| AddressRange::new(frame.start, frame.end))
+                .map(|frame| AddressRange::new(frame.code_start(), frame.end))
         };
         named.or_else(frame).or_else(|| self.index.span_at(address))
     }

@@ -12,7 +12,7 @@ const WORK: &str = "pid$target:a.out:odd_work:entry { @ = count(); }";
 
 live_tests! {
     fn exact_counts(form) {
-        for mode in ["small-stacks", "contexts", "errno", "fs-base", "locked", "limited", "headless"] {
+        for mode in ["small-stacks", "contexts", "errno", "fs-base", "locked", "limited", "headless", "masks"] {
             let (target, traced) = traced_when_attached(form, WORK, &program("odd.c"), mode);
             assert_eq!(value(&traced.results), said(&target.stdout, "calls"), "{mode}: {}", traced.finished.stderr);
         }
@@ -75,7 +75,7 @@ live_tests! {
     fn a_program_that_enters_a_sandbox(form) {
         let clause = "pid$target:a.out:odd_work:entry { @ = count(); @s[ustack(3)] = count(); }
                       pid$target:a.out:odd_work:return { @v[vtimestamp] = count(); }";
-        for (mode, to_its_end) in [("late", true), ("late", false), ("late-by-syscall", false)] {
+        for (mode, to_its_end) in [("late", true), ("late", false), ("late-by-syscall", false), ("late-by-itself", false)] {
             let mut target = start_waiting(&program("odd.c"), mode);
             let tracing = Tracer::new(form).clause(clause).attach(target.pid());
             target.go();

@@ -1,4 +1,4 @@
-//! The agent in front of the program's own calls of rt_sigaction and rt_sigprocmask, as `session::shims` finds them.
+//! The agent in front of the program's own calls of rt_sigaction and rt_sigprocmask (and those that may be), as `session::shims` finds them.
 //!
 //! Our traps and the agent's guarded loads raise signals anywhere, and the kernel kills a process that blocks a signal
 //! which its own instruction raises. And a program that sets its own SIGSEGV handler later than us must not take ours
@@ -6,7 +6,9 @@
 //! go through the agent, in whatever module makes them. Each place is a patch of its own, for good; what a probe would
 //! displace there is refused to it.
 
-use nanoprobe_session::shims::{Shim, find};
+use nanoprobe_agent::Function as AgentFunction;
+use nanoprobe_patch::Replacement;
+use nanoprobe_session::shims::find;
 
 use super::text::ranges;
 use super::*;
@@ -17,12 +19,12 @@ impl Engine {
         let modules = self.own.modules();
         let loaded = modules.list().iter().enumerate().skip(first);
         let loaded = loaded.filter(|(index, module)| modules.is_loaded(*index) && !is_library(module));
-        let found: Vec<Shim> = loaded.flat_map(|(_, module)| find(module)).collect();
+        let found: Vec<Replacement> = loaded.flat_map(|(_, module)| find(module)).collect();
         let mut patches = Vec::new();
         for shim in found {
-            let run = shim.replacement.run();
+            let run = shim.run();
             let built = self.near.place(run, run.detour_length).and_then(|detour| {
-                let built = shim.replacement.build(self.agent.address(shim.function), detour);
+                let built = shim.build(self.agent.address(AgentFunction::ShimSyscall), detour);
                 Some((detour, built.ok()?))
             });
             patches.extend(built.map(|(detour, built)| Patch {

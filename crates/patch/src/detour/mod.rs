@@ -281,14 +281,14 @@ pub fn build(run: &RunPlan, detour: TargetAddress, runtime: &Runtime) -> Result<
 }
 
 /// Replaces bytes from `at` on, as far as there are any.
-fn overwrite(bytes: &mut [u8], at: usize, new: &[u8]) {
+pub(crate) fn overwrite(bytes: &mut [u8], at: usize, new: &[u8]) {
     for (to, from) in bytes.iter_mut().skip(at).zip(new) {
         *to = *from;
     }
 }
 
 /// `jmp rel32` at `from`.
-fn jump(from: TargetAddress, constraint: JumpConstraint, detour: TargetAddress) -> Result<[u8; 5], Refusal> {
+pub(crate) fn jump(from: TargetAddress, constraint: JumpConstraint, detour: TargetAddress) -> Result<[u8; 5], Refusal> {
     let displacement = from
         .checked_add(5)
         .and_then(|end| detour.displacement_from(end))
@@ -371,7 +371,7 @@ fn carry(run: &RunPlan, guest: Guest, detour: TargetAddress, patched: &mut [u8])
 }
 
 /// Redirects the instructions that begin in the jump's bytes, and the sites behind them, which get an `int3`.
-fn redirect_boundaries(
+pub(crate) fn redirect_boundaries(
     run: &RunPlan,
     jump: usize,
     patched: &mut [u8],

@@ -117,12 +117,7 @@ impl Session {
         hooks: &[Hook],
         stopped: Option<Stopped>,
     ) -> Result<Armed, SessionError> {
-        let shimmed = |attachment: &Attachment| attachment.shimmed.is_some();
-        let mut hooks = hooks.to_vec();
-        if first < self.enablings.list().len() || !hooks.is_empty() || self.attachment.as_ref().is_some_and(shimmed) {
-            hooks.extend(self.sandbox_hooks());
-        }
-        let mut placement = self.planned(first, &hooks)?;
+        let mut placement = self.planned(first, hooks)?;
         let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
         if !placement.patches.is_empty() || attachment.shimmed.is_some() {
             let first = attachment.shimmed.replace(self.modules.list().len()).unwrap_or(0);
