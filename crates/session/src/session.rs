@@ -437,8 +437,8 @@ impl Session {
         placement
     }
 
-    /// Lets a command that was started run until its libraries are mapped, so that their probes can be listed.
-    /// [`Session::abandon`] ends it.
+    /// Lets a command that was started run until its libraries are mapped, so that their probes can be listed, and then
+    /// stops it (SIGSTOP). [`Session::abandon`] ends it.
     ///
     /// # Errors
     /// As [`Session::begin`].
@@ -450,6 +450,10 @@ impl Session {
         self.begin()?;
         while !self.loaded && !self.is_finished() {
             self.step()?;
+        }
+        // It is to be listed, not to be run.
+        if let Some(process) = self.process.as_ref().filter(|process| process.is_child()) {
+            process.suspend();
         }
         Ok(())
     }

@@ -160,6 +160,12 @@ impl Process {
         let _ = pidfd_send_signal(&self.shared.pidfd, Signal::KILL);
     }
 
+    /// Sends SIGSTOP. Harmless when it has ended.
+    pub fn suspend(&self) {
+        // As for kill.
+        let _ = pidfd_send_signal(&self.shared.pidfd, Signal::STOP);
+    }
+
     pub(crate) fn locks_new_memory(&self) -> &AtomicBool {
         &self.shared.locks_new_memory
     }

@@ -87,8 +87,23 @@ impl Limit {
             })
             .cloned()
             .collect();
+        let stays: BTreeSet<u64> = session
+            .patches()
+            .iter()
+            .filter(|patch| patch.stays())
+            .map(address_of)
+            .collect();
+        let is_kept = |name: &&Name| !patches(&|other| other == *name).is_disjoint(&stays);
+        let kept: BTreeSet<Name> = dear.iter().filter(is_kept).cloned().collect();
         session.set_armed(false, &mut |patch| chosen.contains(&address_of(patch)))?;
         for cost in over {
+            if kept.contains(&cost.probe) {
+                message(format_args!(
+                    "maxcost: {} stays on: the jump of another probe lies inside of its patch",
+                    text_of(&cost.probe)
+                ));
+                continue;
+            }
             message(format_args!(
                 "maxcost: {} is off: {} hits/s x {:.1} ns = {:.1} % of a processor, all may take {} %",
                 text_of(&cost.probe),
