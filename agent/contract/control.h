@@ -102,7 +102,7 @@ enum np_signal_slot { NP_SLOT_TRAP = 0, NP_SLOT_SEGV = 1, NP_SLOT_BUS = 2, NP_SL
 struct np_site {
 	u64 address;
 	u32 length;
-	u32 tactic;             /* arena::TACTIC_*: springboards are put back last, hosts before them */
+	u32 tactic;             /* arena::TACTIC_*: springboards are put back last, hosts before them; with a shim gone, masks are the program's */
 	u8 original[16];
 	u8 patched[16];
 };

@@ -1,11 +1,12 @@
 //! Attach and detach, again and again, on a busy program of several threads: after each the text is that of the file,
 //! the map is the same, and in the end nothing has grown.
 
+use std::process::Command;
 use std::time::Duration;
 
 use nanoprobe_tests::command::Running;
-use nanoprobe_tests::program::program;
-use nanoprobe_tests::results::{said, table};
+use nanoprobe_tests::program::{Build, need_program, program};
+use nanoprobe_tests::results::{said, table, value};
 use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{Form, Tracer, start_waiting};
 use nanoprobe_tests::{live_tests, number_from_environment};
@@ -82,4 +83,25 @@ fn every_cycle_counts() {
     }
     busy.write("stop\n");
     busy.finish().success();
+}
+
+/// Go blocks signals by system calls of its own, and its handlers run with all of them blocked. A thread that is in one when
+/// we come must not be left with what only the handler blocked: the next nil dereference would kill the process.
+#[test]
+fn a_go_program_full_of_signals_and_faults() {
+    let Some(path) = need_program("gosignals.go", Build::Go) else {
+        return;
+    };
+    let mut busy = Running::start(&mut Command::new(path));
+    busy.wait_for("working\n");
+    for cycle in 0..25 {
+        let clause = "pid$target:::entry { @ = count(); }";
+        let tracing = Tracer::new(Form::Default).clause(clause).attach(busy.pid());
+        std::thread::sleep(Duration::from_millis(20 + cycle * 7));
+        let traced = tracing.interrupt();
+        assert!(value(&traced.results) > 1000, "{}", traced.results);
+    }
+    busy.close_input();
+    let finished = busy.finish().success();
+    assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
 }

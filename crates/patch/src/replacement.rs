@@ -19,11 +19,11 @@
 
 use std::collections::HashMap;
 
-use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, OpKind, Register};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, OpAccess, OpKind, Register};
 
 use crate::assemble::{Assembled, Assembler, Label};
 use crate::detour::{jump, overwrite, redirect_boundaries};
-use crate::function::Kind;
+use crate::function::{Instruction, Kind};
 use crate::relocate::{Original, relocate};
 use crate::{
     Built, FireCondition, FunctionMap, Move, PlanOptions, Point, Position, Refusal, RunPlan, Tactic, TargetAddress,
@@ -34,6 +34,8 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const JUMP_BYTES: usize = 5;
 /// Instructions in front of the `syscall` that are looked at, at most.
 const BEFORE_MAX: usize = 12;
+/// And for the number.
+const WAY_MAX: usize = 40;
 /// The red zone (System V ABI 3.2.2).
 const RED_ZONE: u32 = 128;
 
@@ -79,14 +81,16 @@ impl Replacement {
             behind = before;
         }
         let straight = code.get(first..index)?;
-        // A branch that leads to between brings another number.
-        let joined = code
-            .get(first..=index)?
-            .iter()
-            .rposition(|at| map.is_branch_target(map.address(at.offset)));
-        let certain = straight.get(joined.unwrap_or(0)..).unwrap_or_default();
-        let number = number(certain.iter().map(|instruction| map.bytes_of(*instruction)));
-        if number.is_some_and(|number| !numbers.contains(&number)) {
+        let number = number(
+            known_way(map, index)?
+                .iter()
+                .map(|instruction| map.bytes_of(*instruction)),
+        );
+        let is_other = match number {
+            Some(number) => !numbers.contains(&number),
+            None => kept_numbers(map, straight).is_some_and(|kept| kept.iter().all(|number| !numbers.contains(number))),
+        };
+        if is_other {
             return None;
         }
         let room = |tactic: Tactic| {
@@ -107,32 +111,31 @@ impl Replacement {
         .measured()
     }
 
-    /// Whether bytes that end in front of a `syscall` load, for all to see, the number of none of these: so that not every
-    /// function that makes a system call need be decoded. False where that takes a closer look.
-    pub fn is_other(before: &[u8], numbers: &[u32]) -> bool {
+    /// Where bytes that end in front of a `syscall` load its number, for all to see, and the number: so that not every
+    /// function that makes a system call need be decoded, and code of which nobody knows where it begins need not be. `None`
+    /// where that takes a closer look.
+    pub fn load_in_front(before: &[u8]) -> Option<(usize, u32)> {
         const REX: std::ops::Range<u8> = 0x40..0x50;
-        let loads = before.windows(6).rposition(|window| {
+        let load = before.windows(6).rposition(|window| {
             match window {
                 [0x48, 0xc7, 0xc0, _, _, 0] => true,                 // mov rax, imm32
                 [prefix, 0xb8, _, _, 0, 0] => !REX.contains(prefix), // mov eax, imm32
                 _ => false,
             }
-        });
-        let line = loads.and_then(|at| before.get(if before.get(at) == Some(&0x48) { at } else { at + 1 }..));
-        let Some(line) = line else {
-            return false;
-        };
+        })?;
+        let load = load + usize::from(before.get(load) != Some(&0x48));
+        let line = before.get(load..)?;
         let mut decoder = Decoder::new(64, line, DecoderOptions::NONE);
         let mut pieces = Vec::new();
         while decoder.can_decode() {
             let start = decoder.position();
             let instruction = decoder.decode();
-            if instruction.is_invalid() || instruction.flow_control() != iced_x86::FlowControl::Next {
-                return false;
+            if instruction.is_invalid() || instruction.flow_control() != FlowControl::Next {
+                return None;
             }
             pieces.extend(line.get(start..decoder.position()));
         }
-        number(pieces.into_iter()).is_some_and(|number| !numbers.contains(&number))
+        Some((load, number(pieces.into_iter())?))
     }
 
     /// The run, for [`crate::NearSpace::place`].
@@ -285,6 +288,9 @@ fn number<'a>(instructions: impl Iterator<Item = &'a [u8]>) -> Option<u32> {
             }
             _ => None,
         };
+        if bytes == SYSCALL {
+            known.remove(&Register::RAX);
+        }
         for used in factory.info(&instruction).used_registers() {
             if !matches!(
                 used.access(),
@@ -298,6 +304,65 @@ fn number<'a>(instructions: impl Iterator<Item = &'a [u8]>) -> Option<u32> {
         }
     }
     known.get(&Register::RAX).copied()
+}
+
+/// The instructions in front of this one that are executed before it whatever happens: back to where a branch leads, or a
+/// call returns. What a branch between them leaves is not on the way.
+fn known_way(map: &FunctionMap, index: usize) -> Option<&[Instruction]> {
+    let code = map.code();
+    let mut first = index;
+    let mut behind = code.get(index)?;
+    while let Some(before) = first.checked_sub(1).and_then(|before| code.get(before)) {
+        let decoded = Decoder::new(64, map.bytes_of(*before), DecoderOptions::NONE).decode();
+        let goes_on = matches!(
+            decoded.flow_control(),
+            FlowControl::Next | FlowControl::ConditionalBranch
+        ) || map.bytes_of(*before) == SYSCALL;
+        let is_joined = map.is_branch_target(map.address(behind.offset));
+        if !goes_on || is_joined || before.end() != behind.offset || index - first == WAY_MAX {
+            break;
+        }
+        first -= 1;
+        behind = before;
+    }
+    code.get(first..index)
+}
+
+/// What a register may hold that the straight way loads rax from, where the function loads nothing but constants into it: a
+/// loop of `exit_group` keeps its number in one.
+fn kept_numbers(map: &FunctionMap, straight: &[Instruction]) -> Option<Vec<u32>> {
+    let decoded = |bytes: &[u8]| Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+    let mut factory = InstructionInfoFactory::new();
+    let mut writes = |instruction: &iced_x86::Instruction, register: Register| {
+        let info = factory.info(instruction);
+        let is_write = |access| !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
+        let mut used = info.used_registers().iter();
+        used.any(|used| used.register().full_register() == register && is_write(used.access()))
+    };
+    let load = straight
+        .iter()
+        .rev()
+        .map(|instruction| decoded(map.bytes_of(*instruction)));
+    let load = load
+        .into_iter()
+        .find(|instruction| writes(instruction, Register::RAX))?;
+    let is_move = matches!(
+        load.code(),
+        Code::Mov_r32_rm32 | Code::Mov_rm32_r32 | Code::Mov_r64_rm64 | Code::Mov_rm64_r64
+    );
+    if !is_move || load.op1_kind() != OpKind::Register || load.op0_kind() != OpKind::Register {
+        return None;
+    }
+    let kept = load.op1_register().full_register();
+    let mut numbers = Vec::new();
+    for instruction in map.code() {
+        let instruction = decoded(map.bytes_of(*instruction));
+        if writes(&instruction, kept) {
+            let is_constant = instruction.code() == Code::Mov_r32_imm32;
+            numbers.push(is_constant.then(|| instruction.immediate32())?);
+        }
+    }
+    (!numbers.is_empty()).then_some(numbers)
 }
 
 /// The run that starts at an instruction and displaces whole ones, by this tactic.
@@ -402,6 +467,21 @@ mod tests {
         assert_eq!(places(&any, &[13]), [(3, 8)]);
         // xor eax, eax; mov edi, 2; syscall: read.
         assert_eq!(places(&[0x31, 0xc0, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xc3], &[13]), []);
+        // The same kept in a register, as in a loop: mov edx, 60; L: mov eax, edx; mov edi, 2; syscall; jmp L
+        let mut looped = [0xba, 60, 0, 0, 0, 0x89, 0xd0, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xeb, 0xf5];
+        assert_eq!(places(&looped, &[13]), []);
+        looped[1] = 13;
+        assert_eq!(places(&looped, &[13]), [(7, 12)]);
+        // Twice, as brk is: mov esi, 12; mov eax, esi; syscall; mov edi, 2; mov eax, esi; syscall; mov esi, eax; ret
+        let mut twice = [
+            0xbe, 12, 0, 0, 0, 0x89, 0xf0, 0x0f, 5, 0xbf, 2, 0, 0, 0, 0x89, 0xf0, 0x0f, 5, 0x89, 0xc6, 0xc3,
+        ];
+        assert_eq!(places(&twice, &[13]), []);
+        twice[1] = 13;
+        assert_eq!(places(&twice, &[13]), [(0, 7), (9, 16)]);
+        // What the call yields is no number that is known: syscall; mov edi, 2; syscall.
+        let yielded = [0xb8, 12, 0, 0, 0, 0x0f, 5, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xc3];
+        assert_eq!(places(&yielded, &[13]), [(7, 12)]);
         // A branch to behind the load: je +5; mov eax, 12; mov edi, 2; syscall.
         let joined = [0x74, 5, 0xb8, 12, 0, 0, 0, 0xbf, 2, 0, 0, 0, 0x0f, 5, 0xc3];
         assert_eq!(places(&joined, &[13]), [(7, 12)]);
@@ -432,7 +512,12 @@ mod tests {
     #[test]
     fn the_quick_look_is_right_or_unsure() {
         let numbers = [13, 14];
-        let is_other = |before: &[u8]| Replacement::is_other(before, &numbers);
+        let is_other =
+            |before: &[u8]| Replacement::load_in_front(before).is_some_and(|(_, number)| !numbers.contains(&number));
+        assert_eq!(
+            Replacement::load_in_front(&[0x90, 0x90, 0xb8, 14, 0, 0, 0, 0x90]),
+            Some((2, 14))
+        );
         assert!(is_other(&[0x90, 0xb8, 12, 0, 0, 0, 0xbf, 2, 0, 0, 0]));
         assert!(!is_other(&[0x90, 0xb8, 14, 0, 0, 0, 0xbf, 2, 0, 0, 0]));
         // mov rax, 15: rt_sigreturn.
@@ -454,8 +539,9 @@ mod tests {
         }
         assert!(Replacement::find(&map(&[0xb8, 14, 0, 0, 0, 0x90, 0x90]), &[14]).is_empty());
         let far = [&[0xb8, 14, 0, 0, 0][..], &[0x90; 12], &[0x0f, 5, 0xc3]].concat();
-        // Too far: it may be any.
-        assert_eq!(places(&far, &[13]).len(), 1);
+        // Too far to be displaced together: the nops are.
+        assert_eq!(places(&far, &[14]).len(), 1);
+        assert_eq!(places(&far, &[13]), []);
     }
 
     #[test]

@@ -52,28 +52,31 @@
 //! of an instruction is right or traps. A write that crosses pages may be torn by the kill: within a step each byte may
 //! come alone. `nanoprobe restore` accepts each byte by itself.
 
+mod moves;
+mod text;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::offset_of;
 
-use nanoprobe_arena::layout::{
-    Control, STATE_ARMED, STATE_COMPLETE, Site, TACTIC_EVICT, TACTIC_HOST, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN,
-    TACTIC_SPRINGBOARD, TACTIC_TRAP,
-};
+use nanoprobe_arena::layout::{Control, STATE_ARMED, STATE_COMPLETE, Site};
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
-use nanoprobe_patch::{Tactic, TargetAddress, TextRange, transition};
-use nanoprobe_target::{Pauses, Registers, Stopped};
+use nanoprobe_patch::{TargetAddress, TextRange, transition};
+use nanoprobe_target::{Pauses, Stopped};
 
+use self::moves::{Moves, Writes};
+use self::text::{borrowed, bytes_of, expected, pages, pieces, springboards};
 use crate::attachment::Attachment;
 use crate::error::SessionError;
-use crate::layout::{PAGE_BYTES, SITES_MAX};
+use crate::layout::SITES_MAX;
 use crate::placement::{Patch, Placement, Refused, RefusedBecause};
 use crate::signals;
 use crate::together::Links;
 
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// Up to how many pages of text are written while all threads stand, where they stand anyway.
 const PAGES_IN_STOP: usize = 8;
+
+pub use self::text::{ranges, redirects, sites, springboard_sites};
 
 /// How an arming went.
 #[derive(Debug, Default)]
@@ -354,224 +357,5 @@ impl Attachment {
         ControlBlock::open(memory)?.set_state(STATE_ARMED)?;
         self.sites_published = count;
         Ok(())
-    }
-}
-
-/// The text that a patch changes, its head first.
-pub fn ranges(patch: &Patch) -> Vec<TextRange> {
-    patch.built.ranges()
-}
-
-/// The padding that patches change.
-fn springboards(patches: &[Patch]) -> Vec<TextRange> {
-    let parts = patches.iter().flat_map(|patch| &patch.built.springboard);
-    parts.cloned().collect()
-}
-
-/// A patch as the arena's site table has it, and as it is taken back: without its springboard.
-pub fn sites(patch: &Patch) -> Vec<Site> {
-    let number = match patch.built.carries {
-        Some(_) => TACTIC_HOST,
-        None => tactic_number(patch.tactic),
-    };
-    ranges(patch).iter().map(|range| site(range, number)).collect()
-}
-
-/// The springboard of a patch, as the arena's site table has it.
-pub fn springboard_sites(patch: &Patch) -> Vec<Site> {
-    patch
-        .built
-        .springboard
-        .iter()
-        .map(|range| site(range, TACTIC_SPRINGBOARD))
-        .collect()
-}
-
-fn site(range: &TextRange, tactic: u32) -> Site {
-    let mut site = Site {
-        address: range.address.0,
-        length: range.original.len() as u32,
-        tactic,
-        ..Site::default()
-    };
-    for (to, from) in site.original.iter_mut().zip(&range.original) {
-        *to = *from;
-    }
-    for (to, from) in site.patched.iter_mut().zip(&range.patched) {
-        *to = *from;
-    }
-    site
-}
-
-/// Where every trapping byte leads that these patches need, the passing ones of the protocol included. Of two patches at
-/// one place the later counts: it took the place of the earlier.
-pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> BTreeMap<u64, u64> {
-    let mut redirects = BTreeMap::new();
-    for patch in patches {
-        // The head traps while the jump behind it is not whole.
-        redirects.insert(patch.built.address.0, patch.detour.0);
-        redirects.extend(
-            patch
-                .built
-                .redirects
-                .iter()
-                .map(|redirect| (redirect.from.0, redirect.to.0)),
-        );
-    }
-    redirects
-}
-
-/// What is written while all threads stand.
-struct Writes {
-    /// Before the rest.
-    springboards: Vec<Piece>,
-    text: Vec<Piece>,
-    moves: Moves,
-}
-
-impl Writes {
-    /// `new` in place of `old`.
-    fn new(old: &[TextRange], new: Vec<Patch>) -> Writes {
-        let springboards = springboards(&new);
-        Writes {
-            springboards: pieces(&bytes_of(&springboards, |range| &range.patched).collect()),
-            ..Writes::without_springboards(old, &new)
-        }
-    }
-
-    fn without_springboards(old: &[TextRange], new: &[Patch]) -> Writes {
-        let ranges: Vec<TextRange> = new.iter().flat_map(ranges).collect();
-        let mut text: BTreeMap<u64, u8> = bytes_of(old, |range| &range.original).collect();
-        text.extend(bytes_of(&ranges, |range| &range.patched));
-        Writes {
-            springboards: Vec::new(),
-            text: pieces(&text),
-            moves: Moves::new(new),
-        }
-    }
-}
-
-/// Where threads are moved that stand inside of a run which is being patched.
-struct Moves {
-    /// Original address to relocated one; without the heads, which lead to the detour by themselves.
-    plain: HashMap<u64, u64>,
-    /// The same for a thread that is about to make a system call again: both stand behind a `syscall`.
-    restarted: HashMap<u64, u64>,
-}
-
-impl Moves {
-    fn new(patches: &[Patch]) -> Moves {
-        let heads: HashSet<u64> = patches.iter().map(|patch| patch.built.address.0).collect();
-        let mut moves = Moves {
-            plain: HashMap::new(),
-            restarted: HashMap::new(),
-        };
-        for patch in patches {
-            let built = &patch.built;
-            for entry in built.moves.iter().chain(&built.departures) {
-                let offset = entry.relocated.0.wrapping_sub(patch.detour.0) as usize;
-                let before = built.detour.get(offset.wrapping_sub(SYSCALL.len())..offset);
-                if before == Some(&SYSCALL) {
-                    moves.restarted.insert(entry.original.0, entry.relocated.0);
-                }
-            }
-            let plain = built.moves.iter().filter(|entry| !heads.contains(&entry.original.0));
-            moves
-                .plain
-                .extend(plain.map(|entry| (entry.original.0, entry.relocated.0)));
-        }
-        moves
-    }
-
-    fn displaces_calls(&self) -> bool {
-        !self.restarted.is_empty()
-    }
-
-    fn place_of(&self, registers: &Registers) -> Option<u64> {
-        let moves = if Stopped::in_restart(registers) {
-            &self.restarted
-        } else {
-            &self.plain
-        };
-        moves.get(&registers.rip).copied()
-    }
-
-    /// Moves those threads that stand.
-    fn apply(&self, stopped: &mut Stopped) -> Result<(), SessionError> {
-        if self.plain.is_empty() && self.restarted.is_empty() {
-            return Ok(());
-        }
-        let threads: Vec<i32> = stopped.threads().collect();
-        for tid in threads {
-            let mut registers = stopped.registers(tid)?;
-            if let Some(place) = self.place_of(&registers) {
-                registers.rip = place;
-                stopped.set_registers(tid, &registers)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What a range holds now, where `now` tells of patches that are in it.
-fn expected(range: &TextRange, now: &HashMap<u64, u8>) -> Vec<u8> {
-    let original = (range.address.0..).zip(&range.original);
-    original
-        .map(|(address, byte)| now.get(&address).copied().unwrap_or(*byte))
-        .collect()
-}
-
-/// How many pages these touch.
-fn pages(old: &[TextRange], new: &[Patch]) -> usize {
-    let ranges = new.iter().flat_map(ranges);
-    let touched = old.iter().cloned().chain(ranges).flat_map(|range| {
-        let last = range
-            .address
-            .0
-            .saturating_add(range.original.len() as u64)
-            .saturating_sub(1);
-        [range.address.0 / PAGE_BYTES, last / PAGE_BYTES]
-    });
-    touched.collect::<HashSet<u64>>().len()
-}
-
-fn bytes_of<'a>(
-    ranges: &'a [TextRange],
-    which: impl Fn(&'a TextRange) -> &'a Vec<u8> + 'a,
-) -> impl Iterator<Item = (u64, u8)> + 'a {
-    ranges
-        .iter()
-        .flat_map(move |range| (range.address.0..).zip(which(range).iter().copied()))
-}
-
-/// Where, and the bytes.
-type Piece = (TargetAddress, Vec<u8>);
-
-/// Bytes that follow each other, in one piece.
-fn pieces(text: &BTreeMap<u64, u8>) -> Vec<Piece> {
-    let mut pieces: Vec<Piece> = Vec::new();
-    for (address, byte) in text {
-        match pieces.last_mut() {
-            Some((start, bytes)) if start.0 + bytes.len() as u64 == *address => bytes.push(*byte),
-            _ => pieces.push((TargetAddress(*address), vec![*byte])),
-        }
-    }
-    pieces
-}
-
-fn borrowed(pieces: &[Piece]) -> Vec<(TargetAddress, &[u8])> {
-    pieces
-        .iter()
-        .map(|(address, bytes)| (*address, bytes.as_slice()))
-        .collect()
-}
-
-fn tactic_number(tactic: Tactic) -> u32 {
-    match tactic {
-        Tactic::Jump => TACTIC_JUMP,
-        Tactic::Run => TACTIC_RUN,
-        Tactic::Pun => TACTIC_PUN,
-        Tactic::Evict => TACTIC_EVICT,
-        _ => TACTIC_TRAP,
     }
 }

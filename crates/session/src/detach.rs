@@ -41,7 +41,7 @@ use crate::{semaphores, signals};
 pub use restore::restore;
 
 mod restore;
-mod stacks;
+pub(crate) mod stacks;
 
 use stacks::OurCode;
 

@@ -21,6 +21,7 @@ use crate::placement::{Patch, Placement, Refused, RefusedBecause, without};
 const CALLS: [u32; 4] = [13, 14, 157, 317];
 /// Functions larger than this are not analysed.
 const FUNCTION_BYTES_MAX: u64 = 1 << 20;
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// How far in front of a `syscall` the load of its number is looked for.
 const DISTANCE_MAX: usize = 64;
 
@@ -36,9 +37,13 @@ pub fn find(module: &Module) -> Vec<Replacement> {
             continue;
         };
         let places = candidates(text).into_iter();
-        let extents = places.filter_map(|offset| {
-            let extent = module.extent_at(ImageAddress(range.start.0.saturating_add(offset as u64)))?;
-            Some((extent.start.0, extent.end.0))
+        let extents = places.filter_map(|(call, load)| {
+            let address = |offset: usize| range.start.0.saturating_add(offset as u64);
+            let extent = module.extent_at(ImageAddress(address(call)));
+            // A stripped library without call frame information says nothing of its inner functions (musl's).
+            extent
+                .map(|extent| (extent.start.0, extent.end.0))
+                .or_else(|| Some((address(load?), address(call + SYSCALL.len()))))
         });
         for (start, end) in extents.collect::<BTreeMap<u64, u64>>() {
             let map = decoded(module, ImageAddress(start), ImageAddress(end));
@@ -48,14 +53,18 @@ pub fn find(module: &Module) -> Vec<Replacement> {
     shims
 }
 
-/// Where the bytes look like a `syscall`, and not like one that is of no interest.
-fn candidates(text: &[u8]) -> Vec<usize> {
-    let pairs = text.windows(2).enumerate();
-    let calls = pairs.filter_map(|(offset, pair)| (pair == [0x0f, 0x05]).then_some(offset));
+/// Where the bytes look like a `syscall`, and not like one that is of no interest; and the load of its number, if that is
+/// to be seen.
+fn candidates(text: &[u8]) -> Vec<(usize, Option<usize>)> {
+    let pairs = text.windows(SYSCALL.len()).enumerate();
+    let calls = pairs.filter_map(|(offset, pair)| (pair == SYSCALL).then_some(offset));
     calls
-        .filter(|offset| {
-            let before = text.get(offset.saturating_sub(DISTANCE_MAX)..*offset);
-            !before.is_some_and(|before| Replacement::is_other(before, &CALLS))
+        .filter_map(|call| {
+            let from = call.saturating_sub(DISTANCE_MAX);
+            match Replacement::load_in_front(text.get(from..call)?) {
+                Some((_, number)) if !CALLS.contains(&number) => None,
+                load => Some((call, load.map(|(load, _)| from + load))),
+            }
         })
         .collect()
 }
@@ -167,6 +176,8 @@ mod tests {
         .unwrap()
     }
 
+    const MUSL: &str = "/usr/lib/x86_64-linux-musl/libc.so";
+
     fn disassembled(module: &Module) -> String {
         let output = std::process::Command::new("objdump")
             .args(["-d", "--no-show-raw-insn", "-w"])
@@ -184,7 +195,7 @@ mod tests {
         let mut paths: Vec<String> = mapped.map(str::to_owned).collect();
         let sanitizers = ["libtsan.so.2", "libasan.so.8", "libubsan.so.1"];
         paths.extend(sanitizers.map(|name| format!("/lib/x86_64-linux-gnu/{name}")));
-        paths.push("/usr/lib/x86_64-linux-musl/libc.so".to_owned());
+        paths.push(MUSL.to_owned());
         paths.sort_unstable();
         paths.dedup();
         let mut places = 0;
@@ -227,12 +238,18 @@ mod tests {
     }
 
     /// Every load of one of the numbers that is followed by a system call, as the disassembler sees it, has its shim; so has
-    /// syscall(3).
+    /// syscall(3). Of musl, too, whose inner functions have neither symbols nor call frame information.
     #[test]
     fn all_of_the_c_librarys_calls_are_found() {
-        let module = libc();
-        let found: Vec<u64> = find(&module).iter().map(|shim| shim.syscall().0).collect();
-        let text = disassembled(&module);
+        check_calls(&libc());
+        if let Ok(bytes) = files::read(std::path::Path::new(MUSL)) {
+            check_calls(&Module::parse(std::sync::Arc::new(bytes), MUSL).unwrap());
+        }
+    }
+
+    fn check_calls(module: &Module) {
+        let found: Vec<u64> = find(module).iter().map(|shim| shim.syscall().0).collect();
+        let text = disassembled(module);
         let lines: Vec<&str> = text.lines().collect();
         let mut expected = Vec::new();
         for (index, line) in lines.iter().enumerate() {
@@ -255,8 +272,8 @@ mod tests {
             "{expected:x?}, {found:x?}"
         );
         let any = module.symbol("syscall").unwrap().address.0;
-        assert!(found.iter().any(|call| (any..any + 64).contains(call)));
+        assert!(found.iter().any(|call| (any..any + 128).contains(call)));
         // And of the hundreds of others few are stood in front of.
-        assert!(found.len() < 60, "{}", found.len());
+        assert!(found.len() < 100, "{}", found.len());
     }
 }

@@ -13,6 +13,7 @@
 //! tracing begins, the agent (`shims.c`) to what the program does later. Both record, in the thread table, what the
 //! program believes, which is what [`restore_masks`] makes true again when the text is as it was.
 
+use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use nanoprobe_agent::Function as AgentFunction;
@@ -25,6 +26,7 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{MemoryError, SignalAction, Stopped};
 
 use crate::attachment::Attachment;
+use crate::detach::stacks::mask_after_handlers;
 use crate::error::SessionError;
 
 const SIGILL: i32 = 4;
@@ -119,7 +121,6 @@ pub(crate) fn restore(attachment: &mut Attachment, stopped: &mut Stopped) -> Res
         return Ok(());
     }
     let control: Control = attachment.memory()?.structure(0)?;
-    restore_masks(&control, attachment.addresses.table.0, stopped, |_| false)?;
     put_back(&control, stopped)?;
     attachment.actions = Actions::default();
     Ok(())
@@ -148,16 +149,31 @@ pub(crate) fn put_back(control: &Control, stopped: &mut Stopped) -> Result<(), S
 /// Takes the four signals out of all masks, and records what they were.
 fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionError> {
     let threads: Vec<i32> = stopped.threads().collect();
+    // A thread that is just being created may have its creator's thread pointer still (Go's do), and blocks what that one
+    // blocked meanwhile. What only one of the two blocks is recorded for neither.
+    let mut believed: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut masks = Vec::new();
+    let map = stopped.process().map().ok();
     for tid in threads {
         let mask = stopped.signal_mask(tid)?;
         let bits = mask & SYNCHRONOUS;
-        if bits == 0 {
-            continue;
-        }
-        let key = stopped.registers(tid)?.fs_base;
+        let registers = stopped.registers(tid)?;
+        let key = registers.fs_base;
+        // What a handler blocks ends with it, and nobody tells us when.
+        let lasting = match &map {
+            Some(map) if bits != 0 => bits & mask_after_handlers(stopped.process().memory(), map, registers.rsp),
+            _ => bits,
+        };
+        *believed.entry(key).or_insert(lasting) &= lasting;
+        masks.extend((bits != 0).then_some((tid, mask)));
+    }
+    for (key, bits) in believed.into_iter().filter(|(_, bits)| *bits != 0) {
         if let Some(place) = blocked_place(table, stopped, key, true)? {
             stopped.process().memory().write(place, &(bits as u16).to_le_bytes())?;
         }
+    }
+    // After the records: a tracer that is killed in between leaves what can be undone.
+    for (tid, mask) in masks {
         stopped.set_signal_mask(tid, mask & !SYNCHRONOUS)?;
     }
     let caught = caught_signals(stopped.process().pid());
@@ -183,8 +199,10 @@ fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionErr
     Ok(remote.finish()?)
 }
 
-/// Makes true what the program believes of its masks, as soon as its text is its own again: later it would change them
-/// without us. A thread that is still in our code keeps our signals, and its record, for a later call.
+/// Makes true what the program believes of its masks, in the moment in which the shims leave its text: from then on it
+/// changes them without us, and a record tells what was. A thread that is still in our code needs the signals there. When
+/// it has left, it may have unblocked them itself: so its record is not carried out later, either. What is not blocked and
+/// should be does no harm until somebody sends one of the four; what is blocked and should not be kills.
 pub(crate) fn restore_masks(
     control: &Control,
     table: u64,
@@ -197,9 +215,15 @@ pub(crate) fn restore_masks(
     }
     let table = TargetAddress(table);
     let threads: Vec<i32> = stopped.threads().collect();
+    let mut keys: BTreeMap<u64, usize> = BTreeMap::new();
+    for tid in &threads {
+        *keys.entry(stopped.registers(*tid)?.fs_base).or_default() += 1;
+    }
     for tid in threads {
         let registers = stopped.registers(tid)?;
-        if is_ours(registers.rip) {
+        // Of two threads with one thread pointer one is just being created: nobody can tell whose record it is. Both set
+        // their masks next, and what is not blocked meanwhile harms less than what is.
+        if is_ours(registers.rip) || keys.get(&registers.fs_base).is_some_and(|threads| *threads > 1) {
             continue;
         }
         let Ok(Some(place)) = blocked_place(table, stopped, registers.fs_base, false) else {

@@ -75,7 +75,8 @@ live_tests! {
 /// A program that executes another takes its probes with it, which is said; the process is followed to its end.
 #[test]
 fn an_exec_is_told() {
-    let mut target = Running::start(Command::new("/bin/sh").args(["-c", "read line; exec cat"]));
+    let mut target = Running::start(Command::new("/bin/sh").args(["-c", "echo ready; read line; exec cat"]));
+    target.wait_for("ready\n");
     let clause = "pid$target:libc:read:entry,pid$target:libc:execve:entry { @ = count(); }";
     let mut tracing = Tracer::new(Form::Default).clause(clause).attach(target.pid());
     target.write("go\n");

@@ -60,6 +60,9 @@ pub const TACTIC_TRAP: u32 = 5;
 pub const TACTIC_SPRINGBOARD: u32 = 6;
 /// [`Site::tactic`]: a patch whose last five bytes are the springboard of another: it is put back when nobody is on that.
 pub const TACTIC_HOST: u32 = 7;
+/// [`Site::tactic`]: no probe's, but the agent in front of a system call: while these are in the text, what is recorded of
+/// the program's signal masks is true.
+pub const TACTIC_SHIM: u32 = 8;
 
 /// Where the head of an empty [`AggregateTable`] is, behind the example of a context.
 pub const EXAMPLE_AGGREGATES: u64 = 1024;

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include "kernel.h"
 
 __attribute__((noinline, noclone, noipa)) int plain(int value)
 {
@@ -47,20 +48,6 @@ static int try_symbol(const char *symbol, size_t offset)
 	if (!error && np_unregister_probe(&probe))
 		abort();
 	return error;
-}
-
-/* The kernel's rt_sigaction: the library answers the C library's. */
-static void kernel_action(int signal, void *action)
-{
-	register long r10 __asm__("r10") = 8;
-	volatile long number = SYS_rt_sigaction;
-	long result;
-	__asm__ volatile("syscall"
-			 : "=a"(result)
-			 : "a"(number), "D"((long)signal), "S"(NULL), "d"(action), "r"(r10)
-			 : "rcx", "r11", "memory");
-	if (result)
-		abort();
 }
 
 /* What a hit runs through: the library's text, from end to end; the handlers of the signals that hits raise, and what they

@@ -13,14 +13,14 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use nanoprobe_arena::layout::{
-    Control, MAGIC, REGION_ARENA, REGION_TABLE, Region, Semaphore, Site, TABLE_BYTES, TABLE_LENT,
+    Control, MAGIC, REGION_ARENA, REGION_TABLE, Region, Semaphore, Site, TABLE_BYTES, TABLE_LENT, TACTIC_SHIM,
 };
 use nanoprobe_arena::{Bytes, ControlBlock, Structure as _};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Process, Stopped, WayHome};
+use nanoprobe_target::{Map, Memory, Process, Stopped, WayHome};
 
 use super::{
-    Detached, PATIENCE, Presence, is_arena, is_code, is_host, is_springboard, leave, mapped_parts, our_code,
+    Detached, PATIENCE, Presence, bytes_of, is_arena, is_code, is_host, is_springboard, leave, mapped_parts, our_code,
     restore_sites,
 };
 use crate::error::SessionError;
@@ -102,6 +102,10 @@ fn take_back(
     let (hosts, sites): (Vec<Site>, Vec<Site>) = sites.into_iter().partition(is_host);
     let map = process.map()?;
     lower_semaphores(process, &map, head, semaphores)?;
+    let shimmed = sites
+        .iter()
+        .filter(|site| site.tactic == TACTIC_SHIM)
+        .all(|site| is_in_place(process.memory(), site));
     restore_sites(process.memory(), &sites, detached)?;
     let whole = |region: &&Region| {
         let parts = mapped_parts(&map, region);
@@ -111,11 +115,11 @@ fn take_back(
     let lent = table.map_or(0, |table| table.address.saturating_add(TABLE_LENT as u64));
     // It goes after all code, when nothing is recorded in it any more.
     let table = table.filter(whole).map_or(0, |table| table.address);
-    signals::restore_masks(head, table, &mut stopped, |rip| is_code(regions, rip))?;
-    let put_back = |stopped: &mut Stopped| {
-        signals::restore_masks(head, table, stopped, |_| false)?;
-        signals::put_back(head, stopped)
-    };
+    // Without the shims the program has been changing its masks itself.
+    if shimmed {
+        signals::restore_masks(head, table, &mut stopped, |rip| is_code(regions, rip))?;
+    }
+    let put_back = |stopped: &mut Stopped| signals::put_back(head, stopped);
     // Without the tracer's tables nobody can be moved out of a detour; everybody gets out by running on.
     let installed = head.installed.iter().map(|action| action.restorer);
     let restorer = installed.max().unwrap_or(0);
@@ -282,4 +286,11 @@ fn is_tracer(pid: u32) -> bool {
         .next()
         .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']));
     !zombie && name(&pid.to_string()).is_some_and(|other| Some(other) == name("self"))
+}
+
+/// Whether a patch is in the text as it was written.
+fn is_in_place(memory: &Memory, site: &Site) -> bool {
+    let (_, patched) = bytes_of(site);
+    let mut now = vec![0; patched.len()];
+    memory.read(TargetAddress(site.address), &mut now).is_ok() && now == patched
 }

@@ -12,14 +12,18 @@
 //!
 //! Stacks are full of what was there before. A frame of ours that has done its work looks like one that still waits; but
 //! it was a trap, and leads into a detour, which a trap that was handed on does not. Other addresses of ours, those of
-//! detours that have called handlers for one, are nothing that anybody returns to.
+//! detours that have called handlers for one, are nothing that anybody returns to. A frame on an alternate stack is none of a
+//! thread that stands on another: Go's stacks lie side by side in its heap, and a search goes from one into the next.
 //!
 //! ```text
 //!   frame + 0    where the handler returns to (the restorer)
-//!         + 8    struct ucontext: flags, link, stack; + 48 registers
+//!         + 8    struct ucontext: flags, link
+//!         + 24   the alternate stack: start, flags, size
+//!         + 48   registers
 //!         + 176  rip, flags
 //!         + 192  cs, gs, fs, ss
 //!         + 200  error code, trap number
+//!         + 304  the mask that is put back
 //! ```
 
 use std::ops::Range;
@@ -35,11 +39,16 @@ const LINK: usize = 2;
 const RIP: usize = 22;
 const SEGMENTS: usize = 24;
 const TRAP_NUMBER: usize = 26;
+/// Of the alternate stack.
+const ALTERNATE: usize = 3;
+const ALTERNATE_BYTES: usize = 5;
 /// The highest of the flags of struct ucontext: UC_STRICT_RESTORE_SS and below.
 const FLAGS_MAX: u64 = 7;
 const USER_CS: u64 = 0x33;
 /// How the thunk of a replaced return address begins: [`nanoprobe_agent::thunks`].
 const THUNK: [u8; 7] = [0x48, 0x8d, 0x64, 0x24, 0xe8, 0x50, 0xb8];
+/// The mask that the handler's return puts back.
+const MASK: usize = 38;
 /// Processor exceptions: #BP and #UD.
 const TRAPS: [u64; 2] = [3, 6];
 
@@ -67,29 +76,20 @@ impl OurCode {
 
     /// Whether a thread with this stack pointer will come back.
     pub fn is_awaited_on(&self, memory: &Memory, map: &Map, rsp: u64) -> bool {
-        let start = rsp & !7;
-        // A stack ends with its mapping; what lies behind is another's.
-        let end = map.find(TargetAddress(rsp)).map_or(u64::MAX, |mapping| mapping.end.0);
-        let bytes = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
-        let mut stack = vec![0; bytes.min(STACK_BYTES_MAX)];
-        let read = memory.read_some(TargetAddress(start), &mut stack).unwrap_or(0);
-        let words = stack.get(..read).unwrap_or_default().chunks_exact(8);
-        let words: Vec<u64> = words
-            .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
-            .collect();
-        self.is_awaited_in(&words, |address| memory.read_array(TargetAddress(address)).ok())
+        let words = words_from(memory, map, rsp);
+        self.is_awaited_in(&words, rsp, |address| memory.read_array(TargetAddress(address)).ok())
     }
 
-    /// `code_at`: eight bytes of our code.
-    fn is_awaited_in(&self, words: &[u64], code_at: impl Fn(u64) -> Option<[u8; 8]>) -> bool {
+    /// `words`: those from the stack pointer on; `code_at`: eight bytes of our code.
+    fn is_awaited_in(&self, words: &[u64], rsp: u64, code_at: impl Fn(u64) -> Option<[u8; 8]>) -> bool {
         let ours = words.iter().enumerate().filter(|(_, word)| self.holds(**word));
         ours.into_iter().any(|(index, word)| {
-            if *word == self.restorer && is_frame(words, index) {
+            if *word == self.restorer && is_frame(words, index, rsp) {
                 let field = |offset: usize| words.get(index + offset).copied().unwrap_or(0);
                 return !(self.holds(field(RIP)) && TRAPS.contains(&field(TRAP_NUMBER)));
             }
             match index.checked_sub(RIP) {
-                Some(frame) if is_frame(words, frame) => words.get(frame).is_none_or(|back| !self.holds(*back)),
+                Some(frame) if is_frame(words, frame, rsp) => words.get(frame).is_none_or(|back| !self.holds(*back)),
                 _ => self.is_returned_to(*word, &code_at),
             }
         })
@@ -102,9 +102,44 @@ impl OurCode {
     }
 }
 
-/// Whether a signal frame may start at this word.
-fn is_frame(words: &[u64], start: usize) -> bool {
+/// The stack's words, from the stack pointer on.
+fn words_from(memory: &Memory, map: &Map, rsp: u64) -> Vec<u64> {
+    let start = rsp & !7;
+    // A stack ends with its mapping; what lies behind is another's.
+    let end = map.find(TargetAddress(rsp)).map_or(u64::MAX, |mapping| mapping.end.0);
+    let bytes = usize::try_from(end.saturating_sub(start)).unwrap_or(usize::MAX);
+    let mut stack = vec![0; bytes.min(STACK_BYTES_MAX)];
+    let read = memory.read_some(TargetAddress(start), &mut stack).unwrap_or(0);
+    let words = stack.get(..read).unwrap_or_default().chunks_exact(8);
+    words
+        .filter_map(|word| Some(u64::from_le_bytes(word.try_into().ok()?)))
+        .collect()
+}
+
+/// What a thread with this stack pointer will block at the latest when the handlers have returned that it may be in: all
+/// bits, where it is in none.
+pub(crate) fn mask_after_handlers(memory: &Memory, map: &Map, rsp: u64) -> u64 {
+    mask_behind(&words_from(memory, map, rsp), rsp)
+}
+
+fn mask_behind(words: &[u64], rsp: u64) -> u64 {
+    let frames = (0..words.len()).filter(|start| is_frame(words, *start, rsp));
+    let masks = frames.filter_map(|start| words.get(start + MASK));
+    masks.fold(u64::MAX, |all, mask| all & mask)
+}
+
+/// Whether a signal frame may start at this word, that the thread has not left.
+fn is_frame(words: &[u64], start: usize, rsp: u64) -> bool {
     let field = |offset: usize| words.get(start + offset).copied();
+    let address = (rsp & !7).saturating_add(8 * start as u64);
+    let alternate = field(ALTERNATE).zip(field(ALTERNATE_BYTES));
+    let is_on_another = alternate.is_some_and(|(stack, bytes)| {
+        let holds = |address: u64| address.wrapping_sub(stack) < bytes;
+        holds(address) && !holds(rsp)
+    });
+    if is_on_another {
+        return false;
+    }
     field(FLAGS).is_some_and(|flags| flags <= FLAGS_MAX)
         && field(LINK) == Some(0)
         && field(SEGMENTS).is_some_and(|segments| segments & 0xffff == USER_CS)
@@ -131,6 +166,7 @@ mod tests {
     const RESTORER: u64 = 0x1100;
     const DETOUR: u64 = 0x5010;
     const PROGRAM: u64 = 0x9000;
+    const STACK: u64 = 0x70_0000;
 
     fn code() -> OurCode {
         OurCode {
@@ -150,7 +186,7 @@ mod tests {
     }
 
     fn is_awaited(words: &[u64]) -> bool {
-        code().is_awaited_in(words, |_| Some([0x90; 8]))
+        code().is_awaited_in(words, STACK, |_| Some([0x90; 8]))
     }
 
     #[test]
@@ -172,6 +208,34 @@ mod tests {
         }
     }
 
+    /// A handler's frame on an alternate stack that the thread has left is over.
+    #[test]
+    fn frames_on_a_stack_that_was_left_are_not() {
+        let on_alternate = |start: u64, bytes: u64| {
+            let mut frame = frame(PROGRAM, DETOUR, 0);
+            (frame[ALTERNATE], frame[ALTERNATE_BYTES]) = (start, bytes);
+            is_awaited(&[vec![1; 32], frame].concat())
+        };
+        assert!(
+            !on_alternate(STACK + 128, 4096),
+            "the frame is on it, the thread is not"
+        );
+        assert!(on_alternate(STACK - 128, 4096), "both are");
+        assert!(on_alternate(STACK + 0x10_0000, 4096), "the frame is not on it");
+        assert!(on_alternate(0, 0), "there is none");
+    }
+
+    #[test]
+    fn a_handlers_frame_tells_what_is_blocked_behind_it() {
+        let mut words = frame(PROGRAM, PROGRAM, 0);
+        assert_eq!(mask_behind(&[1; 80], STACK), u64::MAX);
+        words[MASK] = 0x10;
+        assert_eq!(mask_behind(&[vec![1; 7], words.clone()].concat(), STACK), 0x10);
+        let mut outer = frame(PROGRAM, PROGRAM, 0);
+        outer[MASK] = 0x410;
+        assert_eq!(mask_behind(&[words, outer].concat(), STACK), 0x10);
+    }
+
     #[test]
     fn calls_out_of_the_agent_are() {
         let calls: [[u8; 8]; 4] = [
@@ -181,17 +245,17 @@ mod tests {
             [0, 0, 0xff, 0x15, 1, 2, 3, 4],
         ];
         for bytes in calls {
-            assert!(code().is_awaited_in(&[1, 0x1500], |_| Some(bytes)), "{bytes:x?}");
+            assert!(code().is_awaited_in(&[1, 0x1500], STACK, |_| Some(bytes)), "{bytes:x?}");
             assert!(
-                !code().is_awaited_in(&[1, DETOUR], |_| Some(bytes)),
+                !code().is_awaited_in(&[1, DETOUR], STACK, |_| Some(bytes)),
                 "detours call handlers, which are ours"
             );
         }
         assert!(
-            !code().is_awaited_in(&[0x1500], |_| Some([0, 0, 0, 0xe8, 0, 0, 0, 0])),
+            !code().is_awaited_in(&[0x1500], STACK, |_| Some([0, 0, 0, 0xe8, 0, 0, 0, 0])),
             "a call within the agent"
         );
-        assert!(!code().is_awaited_in(&[0x1500], |_| None));
+        assert!(!code().is_awaited_in(&[0x1500], STACK, |_| None));
     }
     #[test]
     fn a_replaced_return_address_is() {
@@ -200,7 +264,7 @@ mod tests {
             let offset = usize::try_from(address.checked_sub(0x2500)?).ok()?;
             thunks.get(offset..offset + 8)?.try_into().ok()
         };
-        assert!(code().is_awaited_in(&[1, 0x2510], at));
-        assert!(!code().is_awaited_in(&[1, 0x2518], at));
+        assert!(code().is_awaited_in(&[1, 0x2510], STACK, at));
+        assert!(!code().is_awaited_in(&[1, 0x2518], STACK, at));
     }
 }

@@ -1,5 +1,6 @@
 /* Sections 3, 3.1 and 3.3: what a probe is, registering and unregistering it. */
 #define _GNU_SOURCE
+#include "../kernel.h"
 #include "check.h"
 
 #include <pthread.h>
@@ -112,14 +113,7 @@ static void *trap_handler(void)
 		void *restorer;
 		uint64_t mask;
 	} action;
-	register long r10 __asm__("r10") = 8;
-	/* Nor does it see that this is that call. */
-	volatile long number = SYS_rt_sigaction;
-	long result;
-	__asm__ volatile("syscall"
-			 : "=a"(result)
-			 : "a"(number), "D"((long)SIGTRAP), "S"(NULL), "d"(&action), "r"(r10)
-			 : "rcx", "r11", "memory");
+	long result = kernel_action(SIGTRAP, &action);
 	CHECK(result == 0 && action.handler != NULL);
 	return action.handler;
 }
