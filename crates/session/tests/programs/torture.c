@@ -5,17 +5,22 @@
  *                          `arrival ADDRESS TID` for each instruction; `ready`. Then obeys lines:
  *     frames               each parked thread takes a signal whose frame leads to its arrival; `parked` when all sleep
  *     release              they return from it; `released` when all results were right
+ *     pause                `paused` when every spinner rests between two rounds, each of which arrives three times everywhere
+ *     resume               `resumed` when they go on
  *     arrived N            `arrived` when parked threads have come back N times in all
  *     stop                 ends: `calls N`, `OK`
  *
  * A thread is parked in a system call; who moves it to its arrival (a debugger, a signal frame) leaves the stack as it is
- * there and sets eax to 1000, edi to 0, the carry flag to 0. A wrong result ends the program with FAILED. */
+ * there and sets eax to 1000, ecx and edi to 0, the carry flag to 0. A wrong result ends the program with FAILED.
+ *
+ * Compiled with NEIGHBOURS it has other functions, in which nothing but a displaced neighbour makes room for a patch. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -23,6 +28,15 @@
 /* clang-format off */
 #define FUNCTION(name) ".p2align 4\n.globl " name "\n.type " name ", @function\n" name ":\n"
 #define END(name) ".size " name ", . - " name "\n"
+#define SYMBOL(name) ".globl " name "\n.type " name ", @function\n" name ":\n"
+/* More than a short jump reaches, with no long instruction and no padding. */
+#define FAR(name) SYMBOL(name) " .rept 40\n leal 1(%rdi), %eax\n .endr\n ret\n" END(name)
+/* The site is the four bytes at 8, the neighbour what is behind it at 12. No run covers two: a jump leads to the site, and
+ * branches to the neighbour and to what is behind that. The neighbour's first byte as the highest of a displacement leads
+ * below address 0, and so does that of a jump, or to what take_the_place() takes: no pun, no successor. */
+#define NEIGHBOUR(name, instruction)                                                                          \
+	SYMBOL(name) " testl %edi, %edi\n js 2f\n js 3f\n jmp 1f\n 1: leaq 5(%rax), %rax\n 2: " instruction "\n" \
+	" 3: addl %ecx, %eax\n ret\n" END(name)
 __asm__(".text\n"
 	/* Boundaries at 2 and 4 of a jump. */
 	FUNCTION("t_twos") " incl %eax\n incl %eax\n incl %eax\n incl %eax\n incl %eax\n incl %eax\n ret\n" END("t_twos")
@@ -41,13 +55,23 @@ __asm__(".text\n"
 	/* What the trap's handler does itself: branches taken and not, a jump, markers. */
 	FUNCTION("t_forms") " endbr64\n nop\n testl %edi, %edi\n jz 1f\n ud2\n 1: incl %eax\n jc 2f\n jmp 3f\n ud2\n"
 	" 2: nop\n 3: incl %eax\n ret\n" END("t_forms")
+#ifdef NEIGHBOURS
+	FAR("far_0") NEIGHBOUR("n_six", "addl $0x11111, %ecx")
+	FAR("far_1") NEIGHBOUR("n_seven", "leaq 0x22222(%rcx), %rcx")
+	FAR("far_2") NEIGHBOUR("n_ten", "movabsq $0x33333, %rcx")
+	/* The same, for probes at the neighbours, too. */
+	FAR("far_3") NEIGHBOUR("n_own_six", "addl $0x11111, %ecx")
+	FAR("far_4") NEIGHBOUR("n_own_seven", "leaq 0x22222(%rcx), %rcx")
+	FAR("far_5") NEIGHBOUR("n_own_ten", "movabsq $0x33333, %rcx")
+	FAR("far_6")
+#endif
 	".skip 4096, 0xcc\n"
 	FUNCTION("go_add") " addl $100, %eax\n ret\n" END("go_add")
 	/* int go_call(void *where, int eax, int carry), by a call, a jump and a return. */
-	FUNCTION("go_call") " pushq %rbx\n movq %rdi, %rbx\n xorl %edi, %edi\n movl %esi, %eax\n shrl $1, %edx\n"
+	FUNCTION("go_call") " pushq %rbx\n movq %rdi, %rbx\n xorl %edi, %edi\n xorl %ecx, %ecx\n movl %esi, %eax\n shrl $1, %edx\n"
 	" call *%rbx\n popq %rbx\n ret\n" END("go_call")
-	FUNCTION("go_jump") " movq %rdi, %r11\n xorl %edi, %edi\n movl %esi, %eax\n shrl $1, %edx\n jmp *%r11\n" END("go_jump")
-	FUNCTION("go_return") " pushq %rdi\n movl $0, %edi\n movl %esi, %eax\n shrl $1, %edx\n ret\n" END("go_return")
+	FUNCTION("go_jump") " movq %rdi, %r11\n xorl %edi, %edi\n xorl %ecx, %ecx\n movl %esi, %eax\n shrl $1, %edx\n jmp *%r11\n" END("go_jump")
+	FUNCTION("go_return") " pushq %rdi\n xorl %edi, %edi\n xorl %ecx, %ecx\n movl %esi, %eax\n shrl $1, %edx\n ret\n" END("go_return")
 	/* Sleeps for ever; who is moved on returns with what is in eax then. */
 	FUNCTION("go_park") "1: movl $34, %eax\n syscall\n jmp 1b\n" END("go_park")
 	FUNCTION("go_leave") " movl $-1, %eax\n ret\n" END("go_leave")
@@ -68,6 +92,16 @@ struct arrival {
 
 #define TWO(k) { t_twos + 2 * (k), 6 - (k), 0 }
 #define ONE(k) { t_ones + (k), -1, 6 - (k) }
+#ifdef NEIGHBOURS
+extern char n_six[], n_seven[], n_ten[], n_own_six[], n_own_seven[], n_own_ten[];
+/* In front of the site, there, at the neighbour, behind it. */
+#define ALL_OF(name, bytes, adds)                                                                             \
+	{ name, 5 + (adds), 0 }, { name + 8, 5 + (adds), 0 }, { name + 12, adds, 0 }, { name + 12 + (bytes), 0, 0 }
+static const struct arrival arrivals[] = {
+	ALL_OF(n_six, 6, 0x11111), ALL_OF(n_seven, 7, 0x22222), ALL_OF(n_ten, 10, 0x33333),
+	ALL_OF(n_own_six, 6, 0x11111), ALL_OF(n_own_seven, 7, 0x22222), ALL_OF(n_own_ten, 10, 0x33333),
+};
+#else
 static const struct arrival arrivals[] = {
 	TWO(0), TWO(1), TWO(2), TWO(3), TWO(4), TWO(5), TWO(6),
 	ONE(0), ONE(1), ONE(2), ONE(3), ONE(4), ONE(5), ONE(6),
@@ -78,9 +112,10 @@ static const struct arrival arrivals[] = {
 	{ t_forms, 2, 0 }, { t_forms + 4, 2, 0 }, { t_forms + 5, 2, 0 }, { t_forms + 11, 2, 0 }, { t_forms + 13, 1, 0 },
 	{ t_forms + 15, 1, 0 }, { t_forms + 19, 1, 0 }, { t_forms + 20, 1, 0 }, { t_forms + 22, 0, 0 },
 };
+#endif
 enum { ARRIVALS = sizeof(arrivals) / sizeof(arrivals[0]) };
 
-static volatile int stopping, releases, in_handler, came_back;
+static volatile int stopping, releases, in_handler, came_back, pausing, paused;
 enum { SPINNERS_MAX = 64 };
 /* Of each spinner, how often it has called, jumped and returned to an arrival. */
 static volatile long counts[SPINNERS_MAX];
@@ -96,7 +131,7 @@ static void check(const struct arrival *arrival, const char *way, int found, int
 {
 	if (found == right)
 		return;
-	printf("FAILED: %s to t_twos%+ld: %d instead of %d\n", way, (long)(arrival->where - t_twos), found, right);
+	printf("FAILED: %s to the first arrival%+ld: %d instead of %d\n", way, (long)(arrival->where - arrivals[0].where), found, right);
 	fflush(stdout);
 	_exit(1);
 }
@@ -121,6 +156,12 @@ static void *spin(void *argument)
 {
 	volatile long *count = argument;
 	for (unsigned round = 0; !stopping; round++) {
+		if (pausing) {
+			__atomic_fetch_add(&paused, 1, __ATOMIC_SEQ_CST);
+			while (pausing)
+				usleep(100);
+			__atomic_fetch_sub(&paused, 1, __ATOMIC_SEQ_CST);
+		}
 		for (int i = 0; i < ARRIVALS; i++) {
 			const struct arrival *arrival = &arrivals[i];
 			int carry = round & 1, eax = (int)(round & 0xffff);
@@ -160,6 +201,7 @@ static void on_signal(int signal, siginfo_t *information, void *context)
 		if (pthread_equal(parked[i], pthread_self()))
 			registers[REG_RIP] = (greg_t)arrivals[i].where;
 	registers[REG_RAX] = 1000;
+	registers[REG_RCX] = 0;
 	registers[REG_RDI] = 0;
 	registers[REG_EFL] &= ~1L;
 	int release = releases;
@@ -175,11 +217,26 @@ static void wait_until(const volatile int *value, int wanted)
 		usleep(100);
 }
 
+#ifdef NEIGHBOURS
+/* Where a jump over a site leads when its last byte is 0x48, that of the instructions with a REX prefix. */
+static void take_the_place(void)
+{
+	void *wanted = (void *)0x48000000;
+	if (mmap(wanted, 0x2000000, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0) != wanted)
+		_exit(3);
+}
+#endif
+
 int main(int argc, char **argv)
 {
 	int spinners = argc > 1 ? atoi(argv[1]) : 2, expected = 0;
+	if (spinners > SPINNERS_MAX)
+		spinners = SPINNERS_MAX;
 	int parkers = argc > 2 && atoi(argv[2]) ? ARRIVALS : 0;
 	pthread_t threads[SPINNERS_MAX];
+#ifdef NEIGHBOURS
+	take_the_place();
+#endif
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	struct sigaction action = { .sa_sigaction = on_signal, .sa_flags = SA_SIGINFO };
 	sigaction(SIGUSR1, &action, NULL);
@@ -192,7 +249,7 @@ int main(int argc, char **argv)
 			usleep(100);
 		printf("arrival %lx %d\n", (long)arrivals[i].where, tids[i]);
 	}
-	for (int i = 0; i < spinners && i < SPINNERS_MAX; i++)
+	for (int i = 0; i < spinners; i++)
 		if (pthread_create(&threads[i], NULL, spin, (void *)&counts[i]))
 			return 2;
 	printf("ready\n");
@@ -212,12 +269,21 @@ int main(int argc, char **argv)
 			expected += atoi(line + 8);
 			wait_until(&came_back, expected);
 			printf("arrived\n");
+		} else if (strcmp(line, "pause\n") == 0) {
+			pausing = 1;
+			wait_until(&paused, spinners);
+			printf("paused\n");
+		} else if (strcmp(line, "resume\n") == 0) {
+			pausing = 0;
+			/* Who rests has gone on before the next pause. */
+			wait_until(&paused, 0);
+			printf("resumed\n");
 		} else {
 			break;
 		}
 	}
 	stopping = 1;
-	for (int i = 0; i < spinners && i < SPINNERS_MAX; i++)
+	for (int i = 0; i < spinners; i++)
 		pthread_join(threads[i], NULL);
 	for (int i = 0; i < parkers; i++) {
 		pthread_kill(parked[i], SIGUSR2);
