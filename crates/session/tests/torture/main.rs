@@ -21,7 +21,7 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use target::{Target, hits};
+use target::{TURN, Target, hits};
 
 const ENTRIES: &str = "pid$target:a.out:t_*:entry { @ = count(); }";
 const EVERYTHING: &str = "pid$target:a.out:t_*: { @ = count(); }";
@@ -161,9 +161,12 @@ fn come_and_go(spinners: u32, cycles: u64) {
 fn counts_are_exact(target: &mut Target, session: &mut Session, attached: u64) {
     target.ask("pause", "paused");
     toggle(session, true);
-    let (calls, at_sites) = (target.counted().iter().sum::<u64>(), hits(session, 0));
+    let before = target.counted();
+    let (calls, at_sites) = (before.iter().sum::<u64>(), hits(session, 0));
     target.ask("resume", "resumed");
-    while !target.executes() {}
+    while !target.called_since(&before) {
+        std::thread::sleep(TURN);
+    }
     target.ask("pause", "paused");
     let now = target.counted().iter().sum::<u64>();
     assert_eq!(2 * (hits(session, 0) - at_sites), now - calls, "at the sites");

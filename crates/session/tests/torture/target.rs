@@ -18,7 +18,7 @@ use nanoprobe_target::Process;
 use crate::{Functions, Way};
 
 /// How long the spinners are waited for between two changes.
-const TURN: Duration = Duration::from_micros(400);
+pub const TURN: Duration = Duration::from_micros(400);
 
 fn program(functions: Functions) -> &'static Path {
     static PROGRAMS: [OnceLock<(tempfile::TempDir, PathBuf)>; 2] = [const { OnceLock::new() }; 2];
@@ -135,11 +135,16 @@ impl Target {
         let begun = Instant::now();
         while begun.elapsed() < TURN {
             std::thread::sleep(TURN / 8);
-            if self.counted().iter().zip(&before).all(|(now, then)| now > then) {
+            if self.called_since(&before) {
                 return true;
             }
         }
         false
+    }
+
+    /// Whether every spinner has counted more than then.
+    pub fn called_since(&self, before: &[u64]) -> bool {
+        self.counted().iter().zip(before).all(|(now, then)| now > then)
     }
 
     pub fn until(&mut self, last: &str) -> Vec<String> {
