@@ -31,6 +31,7 @@ struct request {
     unsigned kind : 3;
     int level : 7;
     unsigned long wide : 40;
+    enum color hue : 11;
     struct address server;
     struct {
         int first;
@@ -117,6 +118,7 @@ int main(int argc, char **argv) {
     request->kind = 5;
     request->level = -9;
     request->wide = 0xabcdef1234;
+    request->hue = GREEN;
     request->server = (struct address){{10, 0, 0, 7}, 8080};
     request->first = 11;
     request->second = 22;

@@ -11,7 +11,7 @@ use std::io::Result;
 use nanoprobe_arena::buckets::{LogLinear, QUANTIZE_BUCKETS, quantize_value};
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::layout::{FieldKind, RecordField};
-use nanoprobe_lang::program::{AggregatingFunction, AggregationId, KeyType, Program, RecordKind, SymbolKind};
+use nanoprobe_lang::program::{AggregatingFunction, AggregationId, Foreign, KeyType, Program, RecordKind, SymbolKind};
 
 use crate::Error;
 use crate::aggregate::{average, standard_deviation, word};
@@ -73,6 +73,10 @@ pub(crate) fn datum(
             let values = values().into_iter();
             values.map(|value| action("trace", vec![("value", value)])).collect()
         }
+        RecordKind::TraceName { of, .. } => {
+            let names = recorded.iter().map(|(_, found)| named(of, found));
+            names.map(|name| action("trace", vec![("value", name)])).collect()
+        }
         RecordKind::TraceMemory(_) => {
             let bytes = bytes::traced(recorded.iter().map(|(_, value)| value));
             vec![action("tracemem", vec![("hex", json::hex(bytes))])]
@@ -90,7 +94,12 @@ pub(crate) fn datum(
             )]
         }
         RecordKind::Printf { format, .. } => {
-            let values = values();
+            let mut values = values();
+            for ((value, (_, found)), of) in values.iter_mut().zip(recorded).zip(&format.names) {
+                if let Some(of) = of {
+                    *value = named(of, found);
+                }
+            }
             let mut text = Vec::new();
             formatted(&mut text, context, format, &mut recorded.iter().copied())?;
             vec![action(
@@ -155,6 +164,7 @@ fn row(symbolizer: &mut dyn Symbolizer, program: &Program, row: &Row) -> Option<
         .map(|(element, key_type)| match key_type {
             KeyType::Symbol(kind) => name_of(symbolizer, element.as_integer() as u64, *kind).into(),
             KeyType::Integer(integer) => value(element, integer.signed, symbolizer),
+            KeyType::Enumeration(of) => named(of, element),
             KeyType::String | KeyType::UserStack { .. } => value(element, true, symbolizer),
         });
     let key = key.collect();
@@ -175,6 +185,12 @@ fn is_signed(field: &RecordField) -> bool {
         FieldKind::Integer(integer) => integer.signed,
         _ => true,
     }
+}
+
+/// A value of an enumeration: its name, or a number where it has none.
+fn named(of: &Foreign, value: &Value) -> Json {
+    let value = value.as_integer();
+    of.enumerator(value).map_or_else(|| value.into(), Json::from)
 }
 
 fn value(value: &Value, signed: bool, symbolizer: &mut dyn Symbolizer) -> Json {

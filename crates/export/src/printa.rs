@@ -15,7 +15,7 @@ use crate::histogram::{self, Scale};
 use crate::number::{self, Shape};
 use crate::order::{Order, compare_keys, function, sort};
 use crate::packed::{Chart, key_text};
-use crate::printf::{self, Context, Item};
+use crate::printf::{self, Context, Item, of_enumeration};
 use crate::stack::name_of;
 use crate::table::{AggregateTable, Row, zeros};
 
@@ -181,6 +181,7 @@ fn formatted(
         .zip(types)
         .map(|(value, key_type)| match (value, key_type) {
             (Value::Integer(address), KeyType::Symbol(kind)) => Item::Symbol(*address as u64, *kind),
+            (_, KeyType::Enumeration(of)) => Item::named(value, integer_type(key_type), Some(of)),
             _ => Item::of(value, integer_type(key_type)),
         });
     let mut values = line.values.iter();
@@ -224,6 +225,14 @@ fn key(
 ) -> Result<()> {
     const STRING_WIDTH: i64 = -50;
     for (value, key_type) in elements.iter().zip(types) {
+        let named;
+        let value = match key_type {
+            KeyType::Enumeration(of) => {
+                named = of_enumeration(of, value);
+                &named
+            }
+            _ => value,
+        };
         match value {
             Value::Integer(value) => match key_type {
                 KeyType::Symbol(kind) => symbol(out, context, *value as u64, *kind)?,

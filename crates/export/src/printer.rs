@@ -165,6 +165,11 @@ impl<'a> Printer<'a> {
                         trace(out, &mut context, field, value)?;
                     }
                 }
+                RecordKind::TraceName { of, .. } => {
+                    for (field, value) in recorded {
+                        trace(out, &mut context, field, &printf::of_enumeration(of, value))?;
+                    }
+                }
                 RecordKind::Symbol { kind, .. } => {
                     printa::symbol(out, &mut context, integer().unwrap_or(0) as u64, *kind)?;
                 }
@@ -303,9 +308,11 @@ pub(crate) fn formatted<'v>(
     format: &Format,
     recorded: &mut dyn Iterator<Item = &'v (&'v RecordField, Value)>,
 ) -> Result<(), Error> {
+    let mut names = format.names.iter();
     Ok(printf::format(out, context, format, &mut |_| {
         let (field, value) = recorded.next()?;
-        Some(Item::of(value, integer_type(field)))
+        let of = names.next().and_then(Option::as_ref);
+        Some(Item::named(value, integer_type(field), of))
     })?)
 }
 

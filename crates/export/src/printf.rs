@@ -1,11 +1,12 @@
 //! Conversions: a format and values make text.
 
+use std::borrow::Cow;
 use std::io::{Result, Write};
 
 use nanoprobe_lang::format::{Conversion, Dimension, Directive, Format, Piece, Size};
 use nanoprobe_lang::interpret::{Value, normalise};
 use nanoprobe_lang::options::Options;
-use nanoprobe_lang::program::{AggregatingFunction, IntegerType, SymbolKind};
+use nanoprobe_lang::program::{AggregatingFunction, Foreign, IntegerType, SymbolKind};
 
 use crate::aggregate::{average, standard_deviation, word};
 use crate::bytes;
@@ -51,6 +52,8 @@ impl Context<'_> {
 #[derive(Clone, Copy)]
 pub(crate) enum Item<'a> {
     Integer(i64, IntegerType),
+    /// A value of an enumeration, which may have a name.
+    Enumeration(i64, &'a Foreign),
     Text(&'a [u8]),
     Stack(&'a [u64]),
     /// An address in a key that is printed as a name.
@@ -63,6 +66,14 @@ pub(crate) enum Item<'a> {
 }
 
 impl<'a> Item<'a> {
+    /// The same of a value that may have a name.
+    pub(crate) fn named(value: &'a Value, integer: IntegerType, names: Option<&'a Foreign>) -> Item<'a> {
+        match (value, names) {
+            (Value::Integer(value), Some(of)) => Item::Enumeration(*value, of),
+            _ => Item::of(value, integer),
+        }
+    }
+
     pub(crate) fn of(value: &'a Value, integer: IntegerType) -> Item<'a> {
         match value {
             Value::Integer(value) => Item::Integer(*value, integer),
@@ -97,7 +108,7 @@ pub(crate) fn format<'v>(
             Dimension::Unset => 0,
             Dimension::Fixed(value) => i64::from(value),
             Dimension::Argument => match next(false) {
-                Some(Item::Integer(value, _)) => i64::from(value as i32),
+                Some(Item::Integer(value, _) | Item::Enumeration(value, _)) => i64::from(value as i32),
                 _ => 0,
             },
         };
@@ -119,6 +130,15 @@ fn convert(
 ) -> Result<()> {
     match item {
         Item::Integer(value, integer) => out.write_all(&integral(context, directive, shape, value, integer, 1)),
+        Item::Enumeration(value, of)
+            if matches!(directive.conversion, Conversion::String | Conversion::EscapedString) =>
+        {
+            out.write_all(&textual(directive, shape, name_of_value(of, value).as_bytes()))
+        }
+        Item::Enumeration(value, of) => {
+            let integer = of.integer().unwrap_or(SIGNED);
+            out.write_all(&integral(context, directive, shape, value, integer, 1))
+        }
         Item::Symbol(address, kind) if directive.conversion == Conversion::Address => {
             let name = stack::name_of(context.symbolizer, address, kind);
             out.write_all(&number::text(name.as_bytes(), shape))
@@ -219,6 +239,18 @@ fn integral(
         | Conversion::EscapedString
         | Conversion::WideString => Vec::new(),
     }
+}
+
+/// The name of a value of an enumeration, else the value.
+pub(crate) fn name_of_value(of: &Foreign, value: i64) -> Cow<'_, str> {
+    of.enumerator(value)
+        .map_or_else(|| value.to_string().into(), Cow::Borrowed)
+}
+
+/// The same as a string, for a column.
+pub(crate) fn of_enumeration(of: &Foreign, value: &Value) -> Value {
+    let name = name_of_value(of, value.as_integer());
+    Value::String(name.into_owned().into_bytes())
 }
 
 fn textual(directive: &Directive, shape: Shape, text: &[u8]) -> Vec<u8> {

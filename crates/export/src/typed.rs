@@ -8,14 +8,16 @@
 //!                      }
 //! ```
 //!
-//! An enumeration's value is shown by name, where it has one. A structure's members stand four columns deeper than its name; the elements of an array stand in one line, unless they
-//! are structures.
+//! An enumeration's value is shown by name, where it has one, in a bit-field, too. A structure's members stand four columns
+//! deeper than its name; the elements of an array stand in one line, unless they are structures.
 
 use std::io::{ErrorKind, Result, Write};
 
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::program::{Foreign, ForeignKind, IntegerType, Member, Structure, Type, size_of};
 use nanoprobe_lang::types;
+
+use crate::printf::name_of_value;
 
 /// The most bytes that one value is shown in: the types of a damaged program may nest without an end.
 const SHOWN_BYTES_MAX: usize = 1 << 20;
@@ -164,10 +166,7 @@ fn of_foreign(out: &mut dyn Write, of: &Foreign, bytes: &[u8]) -> Result<()> {
 
 /// The name of a value, else the value.
 fn enumeration(out: &mut dyn Write, of: &Foreign, value: i64) -> Result<()> {
-    match of.enumerator(value) {
-        Some(name) => write!(out, "{name}"),
-        None => write!(out, "{value}"),
-    }
+    write!(out, "{}", name_of_value(of, value))
 }
 
 /// As C's `%+.7e`.
@@ -214,7 +213,15 @@ fn members(out: &mut dyn Write, structure: &Structure, bytes: &[u8], depth: usiz
             Some(bits) => {
                 let value = word(here) >> bits.shift & (u64::MAX >> (64 - bits.width.clamp(1, 64)));
                 write!(out, " :{} = ", bits.width)?;
-                hexadecimal(out, value)?;
+                match member_type {
+                    Type::Foreign(foreign) => {
+                        let unused = 64 - bits.width.clamp(1, 64);
+                        let is_signed = foreign.integer().is_some_and(|integer| integer.signed);
+                        let extended = ((value << unused) as i64) >> unused;
+                        enumeration(out, foreign, if is_signed { extended } else { value as i64 })?;
+                    }
+                    _ => hexadecimal(out, value)?,
+                }
             }
             None => {
                 write!(out, "{}", if member_name.is_empty() { " " } else { " = " })?;

@@ -3,7 +3,10 @@
 
 mod support;
 
-use nanoprobe_lang::program::{AggregatingFunction as Function, AggregationId, KeyType, RecordKind, Type};
+use nanoprobe_lang::format::Format;
+use nanoprobe_lang::program::{
+    AggregatingFunction as Function, AggregationId, Foreign, ForeignKind, IntegerType, KeyType, RecordKind, Type,
+};
 use support::*;
 
 const STACK_KEY: KeyType = KeyType::UserStack { frames: 0 };
@@ -515,4 +518,41 @@ fn what_is_printed_is_not_printed_again() {
     session.aggregate(second, &[], 0, 5);
     session.record((1, "", "END"), vec![printa(Some("first %@d\n"), &[first])]);
     assert_eq!(session.output(), "first 1\n                1\n");
+}
+
+// ---- enumerations of the program's ------------------------------------------------------------------------------------
+
+fn color() -> Foreign {
+    let integer = IntegerType { bytes: 4, signed: true };
+    let names = vec![("RED".to_owned(), 3), ("GREEN".to_owned(), -2)];
+    Foreign::new("enum color".to_owned(), ForeignKind::Enumeration { integer, names })
+}
+
+/// A session with a value that has a name and one that has none: traced, formatted, and as keys.
+fn of_colors(options: &[&str]) -> Session {
+    let mut session = Session::new(options);
+    let count = session.aggregation(Function::Count, &[KeyType::Enumeration(color()), INT_KEY]);
+    session.aggregate(count, &[integer(-2), integer(7)], 0, 5);
+    session.aggregate(count, &[integer(1), integer(7)], 0, 2);
+    let int = Type::Integer(IntegerType { bytes: 4, signed: true });
+    for value in [3, 4] {
+        session.record((1, "paint", "entry"), vec![trace_name(&color(), value)]);
+    }
+    let (mut kind, values) = printf("<%6d|%d>", vec![(int.clone(), integer(-2)), (int, integer(-2))]);
+    if let RecordKind::Printf { format, .. } = &mut kind {
+        *format = Format::parse("<%6s|%d>").unwrap();
+        format.names = vec![Some(color()), Some(color())];
+    }
+    session.record((1, "paint", "entry"), vec![(kind, values)]);
+    session.record((1, "paint", "entry"), vec![printa(Some("%-6s %d %@d\n"), &[0])]);
+    session.record((1, "paint", "entry"), vec![printa(None, &[0])]);
+    session
+}
+
+#[test]
+fn values_of_enumerations_have_names() {
+    golden("enumerations", &of_colors(&[]).output());
+    golden("enumerations-quiet", &of_colors(&["quiet"]).output());
+    golden("enumerations-charts", &of_colors(&["quiet", "agghist"]).output());
+    golden("enumerations-json", &of_colors(&[]).json());
 }

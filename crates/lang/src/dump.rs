@@ -112,6 +112,7 @@ impl Dump<'_> {
     fn record(&self, kind: &RecordKind) -> String {
         match kind {
             RecordKind::Trace(value) => format!("trace {}", self.typed(value)),
+            RecordKind::TraceName { value, of } => format!("trace {} {}", of.name(), self.typed(value)),
             RecordKind::TraceMemory(values) => {
                 let values: Vec<String> = values.iter().map(|value| self.typed(value)).collect();
                 format!("tracemem {}", values.join(", "))
@@ -296,6 +297,7 @@ fn declared(variable: &Variable) -> String {
 fn key_type(of: &KeyType) -> String {
     match of {
         KeyType::Integer(integer) => types::integer_name(*integer).to_owned(),
+        KeyType::Enumeration(of) => of.name().to_owned(),
         KeyType::String => "string".to_owned(),
         KeyType::UserStack { frames } => format!("ustack({frames})"),
         KeyType::Symbol(kind) => symbol_name(*kind).to_owned(),

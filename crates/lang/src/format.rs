@@ -17,6 +17,8 @@
 
 mod check;
 
+use crate::program::Foreign;
+
 pub use check::check_joined;
 
 /// The widest field: more is a mistake, not a wish.
@@ -29,6 +31,8 @@ pub struct Format {
     pub text: String,
     /// Literal text and conversions, in order; adjacent literals are joined, so that two never follow each other.
     pub pieces: Vec<Piece>,
+    /// Of each argument that is a value of an enumeration of the program's, what has its names: `%s` prints them.
+    pub names: Vec<Option<Foreign>>,
 }
 
 /// Part of a format.
@@ -230,6 +234,7 @@ impl Format {
         let mut format = Format {
             text: text.to_owned(),
             pieces: Vec::new(),
+            names: Vec::new(),
         };
         let mut number = 0;
         let mut rest = text;

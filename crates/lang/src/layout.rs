@@ -193,6 +193,7 @@ pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
 pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
     match kind {
         RecordKind::Trace(value)
+        | RecordKind::TraceName { value, .. }
         | RecordKind::Exit(value)
         | RecordKind::Symbol { address: value, .. }
         | RecordKind::Truncate { count: Some(value), .. }

@@ -156,12 +156,17 @@ impl<'a> Reader<'a> {
                 (bytes, first / 8)
             }
         };
+        let unit = IntegerType {
+            bytes: bytes as u8,
+            signed: integer.signed,
+        };
+        let named = match of {
+            Type::Foreign(foreign) => foreign.held_in(unit),
+            _ => None,
+        };
         Some(Member {
             name,
-            member_type: Type::Integer(IntegerType {
-                bytes: bytes as u8,
-                signed: integer.signed,
-            }),
+            member_type: named.map_or(Type::Integer(unit), Type::Foreign),
             offset: start,
             bits: Some(Bits {
                 shift: (first - 8 * start) as u32,

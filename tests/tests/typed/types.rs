@@ -40,6 +40,28 @@ live_tests! {
         assert_eq!(found, [round, round].concat());
     }
 
+    fn enumerations_are_printed_by_name_wherever_they_occur(form) {
+        let found = printed(form, &program("typed.c"), "3", &[
+            r#"pid$target:a.out:paint:entry { printf("%s %d %6s|\n", args[0], args[0], args[0]); trace(args[0]); self->color = args[0]; }"#,
+            r#"pid$target:a.out:paint:return { trace((int)args[1]); @[self->color, args[1], args[1]] = count(); @same[args[1]] = sum(args[1]); }"#,
+            // A value without a name, a bit-field, and a variable of the program's.
+            r#"pid$target:a.out:serve:entry { trace((enum color)1); trace(args[0]->hue); print(args[0]->hue); trace(`shade); }"#,
+            r#"END { printa("%s to %s, %d: %@d\n", @); printa(@same); }"#,
+        ]);
+        // With -q nothing separates what is traced.
+        let wanted = [
+            "1GREENenum color GREEN",
+            "BLUERED 3    RED|",
+            "RED7001GREENenum color GREEN",
+            "BLUERED 3    RED|",
+            "RED7001GREENenum color GREEN",
+            "BLUERED 3    RED|",
+            "RED700RED to BLUE, 700: 3",
+            "  BLUE                                                           2100",
+        ];
+        assert_eq!(found, wanted);
+    }
+
     fn variables_are_read_where_they_are(form) {
         for build in [Build::Usual, Build::FixedAddress] {
             let Some(path) = need_program("typed.c", build) else { continue };

@@ -10,8 +10,8 @@ use nanoprobe_lang::interpret::{Value, key};
 use nanoprobe_lang::layout::{Limits, RecordLayout, record_layout, recorded_values};
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::{
-    AggregatingFunction, Aggregation, AggregationId, Clause, Expression, ExpressionKind, IntegerType, KeyType, Program,
-    RecordAction, RecordKind, Statement, SymbolKind, Type,
+    AggregatingFunction, Aggregation, AggregationId, Clause, Expression, ExpressionKind, Foreign, IntegerType, KeyType,
+    Program, RecordAction, RecordKind, Statement, SymbolKind, Type,
 };
 use nanoprobe_lang::source::Span;
 
@@ -57,6 +57,15 @@ pub type Typed = (Type, Value);
 
 pub fn trace(value: Typed) -> (RecordKind, Vec<Value>) {
     (RecordKind::Trace(expression(value.0)), vec![value.1])
+}
+
+/// `trace()` of a value of an enumeration.
+pub fn trace_name(of: &Foreign, value: i64) -> (RecordKind, Vec<Value>) {
+    let kind = RecordKind::TraceName {
+        value: expression(Type::I32),
+        of: of.clone(),
+    };
+    (kind, vec![integer(value)])
 }
 
 pub fn printf(format: &str, values: Vec<Typed>) -> (RecordKind, Vec<Value>) {
@@ -253,9 +262,18 @@ impl Session {
 
     /// What is printed for the records (all from one thread), and at the end for the aggregations.
     pub fn output(&mut self) -> String {
+        self.written(false)
+    }
+
+    /// The same as JSON lines.
+    pub fn json(&mut self) -> String {
+        self.written(true)
+    }
+
+    fn written(&mut self, json: bool) -> String {
         self.table.load(&self.program, self.snapshot.clone());
         let mut out = Vec::new();
-        let mut printer = Printer::new(&self.program, &self.options);
+        let mut printer = Printer::new(&self.program, &self.options).with_json(json);
         let identities: Vec<(u32, u32)> = self.events.iter().map(|(probe, ..)| (probe.id, probe.id)).collect();
         for (index, (probe, clause, layout, record)) in self.events.iter().enumerate() {
             let next = identities.get(index + 1).copied();

@@ -65,7 +65,7 @@ impl Format {
                     return Err(FormatError::new("D_PRINTF_DYN_PROTO", message));
                 };
                 next += 1;
-                if !matches!(argument, Argument::Integer(_)) {
+                if !matches!(argument, Argument::Integer(_) | Argument::Enumeration(_)) {
                     let message = format!(
                         "{function}( ) argument #{} is incompatible with conversion #{number} prototype:\n\
                          \tconversion: % {text} {name}\n\t prototype: int\n\t  argument: {}",
@@ -130,7 +130,7 @@ pub fn check_joined(aggregations: &[&Aggregation]) -> Result<(), FormatError> {
         }
         for (index, (left, right)) in first.keys.iter().zip(&other.keys).enumerate() {
             let (left, right) = (Argument::of_key(left), Argument::of_key(right));
-            if std::mem::discriminant(&left) != std::mem::discriminant(&right) {
+            if std::mem::discriminant(&left.kind()) != std::mem::discriminant(&right.kind()) {
                 let message = format!(
                     "printa( ): {1}[ ] key #{number} is incompatible with {0}:\n\
                      {0:>9} key #{number}: {2}\n{1:>9} key #{number}: {3}",
@@ -151,6 +151,8 @@ pub fn check_joined(aggregations: &[&Aggregation]) -> Result<(), FormatError> {
 #[derive(Clone, Copy)]
 enum Argument {
     Integer(IntegerType),
+    /// An integer that may have a name.
+    Enumeration(IntegerType),
     Pointer,
     String,
     Bytes,
@@ -166,20 +168,37 @@ impl Argument {
             Type::String => Argument::String,
             Type::Bytes { size: Some(_) } => Argument::Bytes,
             Type::Pointer(_) | Type::Bytes { size: None } => Argument::Pointer,
-            Type::Void | Type::Structure(_) | Type::Array { .. } | Type::Foreign(_) => Argument::Other,
+            Type::Foreign(foreign) => foreign.integer().map_or(Argument::Other, Argument::Enumeration),
+            Type::Void | Type::Structure(_) | Type::Array { .. } => Argument::Other,
         }
     }
 
     fn of_key(key: &KeyType) -> Argument {
         match key {
             KeyType::Integer(integer) => Argument::Integer(*integer),
+            KeyType::Enumeration(of) => of.integer().map_or(Argument::Other, Argument::Enumeration),
             KeyType::String => Argument::String,
             KeyType::UserStack { .. } => Argument::Stack,
             KeyType::Symbol(_) => Argument::Pointer,
         }
     }
 
+    /// What it is beside its names.
+    fn kind(self) -> Argument {
+        match self {
+            Argument::Enumeration(integer) => Argument::Integer(integer),
+            other => other,
+        }
+    }
+
     fn fits(self, directive: &Directive) -> bool {
+        match (self, directive.conversion) {
+            (Argument::Enumeration(_), Conversion::String | Conversion::EscapedString) => true,
+            _ => self.kind().is_converted(directive),
+        }
+    }
+
+    fn is_converted(self, directive: &Directive) -> bool {
         match directive.conversion {
             Conversion::Address | Conversion::Pointer => matches!(self, Argument::Integer(_) | Argument::Pointer),
             Conversion::Character | Conversion::EscapedCharacter | Conversion::WideCharacter => {
@@ -204,7 +223,7 @@ impl Argument {
     }
 
     fn name(self) -> &'static str {
-        match self {
+        match self.kind() {
             Argument::Integer(IntegerType { bytes: 1, signed: true }) => "int8_t",
             Argument::Integer(IntegerType {
                 bytes: 1,
@@ -226,7 +245,7 @@ impl Argument {
             Argument::String => "string",
             Argument::Bytes => "char []",
             Argument::Stack => "stack",
-            Argument::Other => "void",
+            Argument::Enumeration(_) | Argument::Other => "void",
         }
     }
 }

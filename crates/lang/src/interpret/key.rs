@@ -56,6 +56,10 @@ pub fn read_key(types: &[KeyType], key: &[u8]) -> Option<Vec<Value>> {
                 let value = words(rest).next()? as i64;
                 (Value::Integer(super::arithmetic::normalise(value, *integer)), 8)
             }
+            KeyType::Enumeration(of) => {
+                let value = words(rest).next()? as i64;
+                (Value::Integer(of.normalised(value)), 8)
+            }
             KeyType::Symbol(_) => (Value::Integer(words(rest).next()? as i64), 8),
             KeyType::String => {
                 let end = rest.iter().position(|byte| *byte == 0)?;

@@ -1,6 +1,6 @@
 //! Statements: what a clause does.
 
-use super::{AggregationId, Expression, SymbolKind, Type};
+use super::{AggregationId, Expression, Foreign, SymbolKind, Type};
 use crate::source::Span;
 
 /// A statement of a clause. There is no `if`: the front end takes it apart into clauses.
@@ -51,6 +51,13 @@ pub struct RecordAction {
 pub enum RecordKind {
     /// `trace(e)`.
     Trace(Expression),
+    /// `trace(e)` of a value of an enumeration of the program's: printed by name.
+    TraceName {
+        /// An integer.
+        value: Expression,
+        /// What has the names.
+        of: Foreign,
+    },
     /// `tracemem(address, size[, shown])`: bytes, always printed as a dump; and, when there is a third argument, how many of
     /// them: all, when it is negative or more than there are.
     TraceMemory(Vec<Expression>),

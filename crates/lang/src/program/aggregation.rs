@@ -1,6 +1,6 @@
 //! Aggregations: their functions, and what their keys are made of.
 
-use super::IntegerType;
+use super::{Foreign, IntegerType};
 
 /// An aggregation: its function and what its keys are made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +89,8 @@ impl AggregatingFunction {
 pub enum KeyType {
     /// An integer.
     Integer(IntegerType),
+    /// A value of an enumeration of the program's, printed by name.
+    Enumeration(Foreign),
     /// A string.
     String,
     /// `ustack(frames)`; frames 0: the option `ustackframes`.

@@ -1,8 +1,9 @@
 //! Types of the traced program that D's own do not tell: enumerations with their names, floating point, and what is known
 //! by its size only.
 //!
-//! An enumeration is an integer as soon as a value of it is computed with; its names are there for `print()`. The others
-//! are no values: they have a place in structures, and bytes that can be printed.
+//! An enumeration is an integer as soon as a value of it is computed with; its names are there for what prints it: `trace()`,
+//! `print()`, `%s`, keys of aggregations. The others are no values: they have a place in structures, and bytes that can be
+//! printed.
 
 use std::sync::Arc;
 
@@ -60,6 +61,29 @@ impl Foreign {
             ForeignKind::Enumeration { integer, .. } => Some(integer),
             _ => None,
         }
+    }
+
+    /// The same enumeration, held in integers of another size: a bit-field's.
+    #[must_use]
+    pub fn held_in(&self, integer: IntegerType) -> Option<Foreign> {
+        match &self.0.kind {
+            ForeignKind::Enumeration { integer: own, .. } if *own == integer => Some(self.clone()),
+            ForeignKind::Enumeration { names, .. } => {
+                let names = names.clone();
+                Some(Foreign::new(
+                    self.0.name.clone(),
+                    ForeignKind::Enumeration { integer, names },
+                ))
+            }
+            _ => None,
+        }
+    }
+
+    /// A value of it as its 64 bits.
+    #[must_use]
+    pub fn normalised(&self, value: i64) -> i64 {
+        self.integer()
+            .map_or(value, |integer| crate::types::normalise(value, integer))
     }
 
     /// The first enumerator with this value.

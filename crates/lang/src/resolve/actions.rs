@@ -6,7 +6,7 @@ use super::{Resolve, Resolver, aggregations, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::format::{Format, FormatError, check_joined};
 use crate::program::{
-    AggregationId, Expression, ExpressionKind, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
+    AggregationId, Expression, ExpressionKind, Foreign, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
 };
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
@@ -77,7 +77,12 @@ impl Resolver {
             let message = "trace( ) may not be applied to a void expression";
             return Err(Diagnostic::new("D_TRACE_VOID", node.span, message));
         }
-        let value = self.bytes(node)?;
+        let whole = super::memory::placed(self.operand(node)?)?;
+        let names = names_of(&whole.value_type);
+        let value = super::memory::bytes_of(whole);
+        if let Some(of) = names {
+            return Ok(RecordKind::TraceName { value, of });
+        }
         match value.value_type {
             Type::Void => Err(Diagnostic::new(
                 "D_TRACE_VOID",
@@ -173,15 +178,17 @@ impl Resolver {
         let [first, rest @ ..] = arguments else {
             return Err(super::subroutines::count_mismatch(name, 0, "at least 1", span));
         };
-        let format = match &first.kind {
+        let mut format = match &first.kind {
             // The one empty format that means something: standard output.
             NodeKind::String(text) if text.is_empty() && name == "freopen" => Format {
                 text: String::new(),
                 pieces: Vec::new(),
+                names: Vec::new(),
             },
             _ => constant_format(name, first)?,
         };
         let mut resolved = Vec::with_capacity(rest.len());
+        let mut types: Vec<Type> = Vec::with_capacity(rest.len());
         for node in rest {
             let refused = |what: &str| Err(Diagnostic::new("D_PRINTF_ARG_TYPE", node.span, what));
             if is_action(node) {
@@ -194,10 +201,17 @@ impl Resolver {
             match value.value_type {
                 Type::Void => return refused("a void expression has no value to print"),
                 Type::Structure(_) => return refused("a structure has no conversion: print( ) prints structures"),
-                _ => resolved.push(super::memory::bytes_of(value)),
+                _ => {
+                    format.names.push(names_of(&value.value_type));
+                    let converted = super::memory::bytes_of(value.clone());
+                    types.push(match format.names.last() {
+                        Some(Some(_)) => value.value_type,
+                        _ => converted.value_type.clone(),
+                    });
+                    resolved.push(converted);
+                }
             }
         }
-        let types: Vec<Type> = resolved.iter().map(|value| value.value_type.clone()).collect();
         format.check(name, &types).map_err(|error| format_error(error, span))?;
         Ok((format, resolved))
     }
@@ -482,6 +496,14 @@ pub(super) fn ustack_arguments(node: &Node) -> Option<&[Node]> {
             }
             _ => None,
         },
+        _ => None,
+    }
+}
+
+/// The names of a value's type, where it is an enumeration of the program's.
+fn names_of(of: &Type) -> Option<Foreign> {
+    match of {
+        Type::Foreign(foreign) => foreign.integer().map(|_| foreign.clone()),
         _ => None,
     }
 }

@@ -7,7 +7,7 @@ use super::variables::{key_mismatch, length_mismatch};
 use super::{KnownAggregation, Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::program::{
-    AggregatingFunction, Aggregation, AggregationId, Expression, KeyExpression, KeyType, Statement, Type,
+    AggregatingFunction, Aggregation, AggregationId, Expression, IntegerType, KeyExpression, KeyType, Statement, Type,
 };
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
@@ -97,6 +97,12 @@ impl Resolver {
             return Ok((KeyExpression::Value(address), KeyType::Symbol(kind), node.span));
         }
         let found = super::memory::placed(self.operand(node)?)?;
+        if let Type::Foreign(of) = &found.value_type
+            && of.integer().is_some()
+        {
+            let key_type = KeyType::Enumeration(of.clone());
+            return Ok((KeyExpression::Value(super::memory::decayed(found)), key_type, node.span));
+        }
         // An array of characters is its text; the address of another would be none of the program's data.
         let value = match &found.value_type {
             Type::Array { of, .. } if types::size_of(of) == Some(1) && !matches!(of.as_ref(), Type::Structure(_)) => {
@@ -158,11 +164,15 @@ impl Resolver {
             return Err(length_mismatch(name, keys.len(), aggregation.keys.len(), span).with_related(first, here));
         }
         for (index, (known_key, (_, key, key_span))) in aggregation.keys.iter_mut().zip(keys).enumerate() {
-            match (&mut *known_key, key) {
-                // The key holds 64 bits: the type only says how they are printed, and must print all values.
-                (KeyType::Integer(known), KeyType::Integer(key)) => *known = types::union_of_keys(*known, *key),
+            match (known_key, key) {
                 (known, key) if *known == *key => {}
                 (known, key) => {
+                    // The key holds 64 bits: the type only says how they are printed, and must print all values; by
+                    // name only where all assignments have the same names.
+                    if let Some((left, right)) = integer_of(known).zip(integer_of(key)) {
+                        *known = KeyType::Integer(types::union_of_keys(left, right));
+                        continue;
+                    }
                     let what = match (&*known, key) {
                         (KeyType::UserStack { .. }, _) | (_, KeyType::UserStack { .. }) => "stack",
                         _ => "symbol",
@@ -391,9 +401,19 @@ impl Resolver {
     }
 }
 
+/// The integers that a key is made of.
+fn integer_of(of: &KeyType) -> Option<IntegerType> {
+    match of {
+        KeyType::Integer(integer) => Some(*integer),
+        KeyType::Enumeration(of) => of.integer(),
+        KeyType::String | KeyType::UserStack { .. } | KeyType::Symbol(_) => None,
+    }
+}
+
 fn type_of_key(of: &KeyType) -> Option<Type> {
     match of {
         KeyType::Integer(integer) => Some(Type::Integer(*integer)),
+        KeyType::Enumeration(of) => Some(Type::Foreign(of.clone())),
         KeyType::String => Some(Type::String),
         KeyType::UserStack { .. } | KeyType::Symbol(_) => None,
     }

@@ -27,9 +27,14 @@ impl Resolver {
         let (value, (place, to)) = match target {
             Some(target) => {
                 self.check_assignable(&target)?;
-                let value =
-                    super::memory::readable(super::memory::decayed(super::memory::placed(self.operand(right)?)?))?;
+                let found = super::memory::placed(self.operand(right)?)?;
+                let of = found.value_type.clone();
+                let value = super::memory::readable(super::memory::decayed(found))?;
+                let is_new = self.known(target.scope, target.name).is_none();
                 let place = self.place_or_new(&target, &value.value_type)?;
+                if is_new && let Some(known) = self.known(target.scope, target.name) {
+                    self.names_values(target.scope, known.id, &of);
+                }
                 if matches!(place.1, Type::Bytes { .. }) {
                     return self.assign_whole(place.0, value, span);
                 }
@@ -270,6 +275,7 @@ impl Resolver {
         let found = match &left.kind {
             NodeKind::Member { base, name, arrow } => match self.member_in_unit(base, name, *arrow, left.span)? {
                 (unit, Some(bits)) => {
+                    let unit = super::memory::decayed(unit);
                     return Ok(Assignable::Bits(Box::new(BitField::new(unit, bits, left.span)?)));
                 }
                 (part, None) => super::memory::decayed(part),

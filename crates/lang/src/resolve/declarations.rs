@@ -129,7 +129,7 @@ impl Resolver {
         let aggregate = self.aggregate_of(&value_type, keys.is_some(), span)?;
         let variable = Variable {
             name: declarator.name.clone(),
-            value_type: aggregate.clone().unwrap_or_else(|| value_type.clone()),
+            value_type: aggregate.clone().unwrap_or_else(|| as_integer(&value_type)),
             keys,
         };
         if let Some(known) = self.known(scope, &declarator.name) {
@@ -143,6 +143,7 @@ impl Resolver {
             self.check_new_name(&declarator.name, span)?;
         }
         let id = self.define(scope, variable, span);
+        self.names_values(scope, id, &value_type);
         if aggregate.is_some() {
             self.aggregates.insert((scope, id), value_type);
         }
@@ -150,7 +151,7 @@ impl Resolver {
     }
 
     fn key_type(&mut self, key: &TypeName) -> Resolve<Type> {
-        match self.type_of(key)? {
+        match as_integer(&self.type_of(key)?) {
             found @ (Type::Integer(_) | Type::String) => Ok(found),
             Type::Pointer(_) => Ok(Type::U64),
             other => Err(Diagnostic::new(
@@ -460,5 +461,13 @@ fn placeholder(of: &Type, span: Span) -> Expression {
         kind: ExpressionKind::Builtin(builtin),
         value_type: of.clone(),
         span,
+    }
+}
+
+/// A value of an enumeration of the program's as the integer that it is.
+fn as_integer(of: &Type) -> Type {
+    match of {
+        Type::Foreign(foreign) => foreign.integer().map_or_else(|| of.clone(), Type::Integer),
+        _ => of.clone(),
     }
 }

@@ -45,7 +45,14 @@ impl Resolver {
     pub(super) fn member(&mut self, base: &Node, name: &str, arrow: bool, span: Span) -> Resolve<Expression> {
         Ok(match self.member_in_unit(base, name, arrow, span)? {
             (part, None) => part,
-            (unit, Some(bits)) => extract(decayed(unit), bits, span),
+            (unit, Some(bits)) => {
+                let names = unit.value_type.clone();
+                let value = extract(decayed(unit), bits, span);
+                match &names {
+                    Type::Foreign(foreign) => super::foreign::of_enumeration(value, foreign),
+                    _ => value,
+                }
+            }
         })
     }
 

@@ -45,7 +45,7 @@ mod variables;
 use crate::diagnostic::Diagnostic;
 use crate::options::Options;
 use crate::program::{
-    AggregationId, Expression, Pragma, ProbeDescription, Program, Scope, Structure, Type, VariableId,
+    AggregationId, Expression, Foreign, Pragma, ProbeDescription, Program, Scope, Structure, Type, VariableId,
 };
 use crate::source::Span;
 use crate::syntax::{Item, Node, TypeName};
@@ -140,6 +140,8 @@ struct Resolver {
     structures: HashMap<String, Structure>,
     /// Variables that hold a structure or an array: their program form is bytes.
     aggregates: HashMap<(Scope, VariableId), Type>,
+    /// Variables that hold values of an enumeration of the program's: their program form is integers.
+    enumerations: HashMap<(Scope, VariableId), Foreign>,
     enumerators: HashMap<String, i64>,
     inlines: HashMap<String, Expression>,
     inline_functions: HashMap<String, declarations::InlineFunction>,

@@ -181,6 +181,15 @@ impl Resolver {
         Ok((place, value_type))
     }
 
+    /// Remembers that a variable holds values of a type, where that is an enumeration of the program's.
+    pub(super) fn names_values(&mut self, scope: Scope, variable: VariableId, of: &Type) {
+        if let Type::Foreign(foreign) = of
+            && foreign.integer().is_some()
+        {
+            self.enumerations.insert((scope, variable), foreign.clone());
+        }
+    }
+
     /// Refuses to assign what the tracer provides.
     pub(super) fn check_assignable(&self, designator: &Designator<'_>) -> Resolve<()> {
         let name = designator.name;
@@ -293,9 +302,11 @@ impl Resolver {
                     span,
                 });
             }
+            let known = self.known(designator.scope, designator.name);
+            let names = known.and_then(|known| self.enumerations.get(&(designator.scope, known.id)));
             return Ok(Expression {
                 kind: ExpressionKind::Variable(place),
-                value_type,
+                value_type: names.map_or(value_type, |of| Type::Foreign(of.clone())),
                 span,
             });
         }

@@ -36,6 +36,9 @@ fn statement(program: &Program, of: &Statement) {
                         expression(program, value);
                         match (&value.value_type, key_type) {
                             (Type::Integer(integer), KeyType::Integer(known)) => assert!(known.bytes >= integer.bytes),
+                            (Type::Integer(integer), KeyType::Enumeration(of)) => {
+                                assert_eq!(Some(*integer), of.integer())
+                            }
                             (Type::String, KeyType::String) => {}
                             other => panic!("key {other:?}"),
                         }
@@ -56,6 +59,10 @@ fn record(program: &Program, of: &RecordKind) {
     match of {
         RecordKind::Trace(value) => {
             assert!(!matches!(value.value_type, Type::Void | Type::Bytes { size: None }));
+            expression(program, value);
+        }
+        RecordKind::TraceName { value, of } => {
+            assert_eq!(of.integer().map(Type::Integer), Some(value.value_type.clone()));
             expression(program, value);
         }
         RecordKind::TraceMemory(values) => {
