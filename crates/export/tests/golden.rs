@@ -228,7 +228,7 @@ fn conversions() {
     line(
         "%hd",
         vec![(
-            Type::Integer(nanoprobe_lang::program::IntegerType {
+            Type::Integer(IntegerType {
                 bytes: 2,
                 signed: false,
             }),

@@ -50,6 +50,11 @@ impl<'a> Reader<'a> {
         let mut alias = None;
         for left in (0..steps).rev() {
             let entry = self.entry(id)?;
+            // It stands for a type that has a unit of its own, and says nothing of it.
+            if let Some(whole) = self.reference(&entry, dw::DW_AT_signature)? {
+                id = whole;
+                continue;
+            }
             match entry.die.tag() {
                 dw::DW_TAG_typedef => alias = self.name(&entry).or(alias),
                 dw::DW_TAG_const_type

@@ -19,8 +19,9 @@ const REQUEST: &[&str] = &[
     "20 uint8_t kind:0+3",
     "20 int level:3+7",
     "24 uint64_t wide:0+40",
-    "30 struct address server",
-    "36 struct ",
+    "28 enum color hue:8+11",
+    "32 struct address server",
+    "40 struct ",
     "48 union value value",
     "56 double ratio",
     "64 void * compare",
@@ -84,7 +85,7 @@ fn check(info: &DebugInfo) {
         here = next;
     }
     assert_eq!(here, request);
-    assert_eq!(request.member("second").unwrap().offset, 40);
+    assert_eq!(request.member("second").unwrap().offset, 44);
 }
 
 #[test]
