@@ -220,6 +220,11 @@ impl FunctionMap {
         !self.computed || self.unreached().is_empty()
     }
 
+    /// Whether it has no other part: no `.cold` one, and is none.
+    pub(crate) fn is_of_one_piece(&self) -> bool {
+        self.fragments.is_empty()
+    }
+
     /// Whether control flow was followed.
     pub(crate) fn is_followed(&self) -> bool {
         self.followed

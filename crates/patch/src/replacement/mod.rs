@@ -1,0 +1,314 @@
+//! Replacements: a function of ours in front of a system call of the program's.
+//!
+//! ```text
+//!   mov eax, 14        (unchanged)          detour: lea rsi, [..]                  relocated
+//!   lea rsi, [..]      jump detour                  mov r10, r8
+//!   mov r10, r8        (dead)                       all registers pushed           struct np_registers
+//!   syscall            (unchanged)                  call the function
+//!   ...                                             0: registers popped, jmp to the syscall
+//!                                                   1: registers popped, rax new, rcx and r11 as after a system call,
+//!                                                      jmp behind the syscall
+//! ```
+//!
+//! The jump takes the place of one instruction of five bytes or more, so it has no boundary: the last such one on the
+//! straight way to the `syscall`. Where there is none, it takes the place of two or three, as a run does, whose boundaries
+//! trap. Nothing but the way through these is changed: whoever comes to the `syscall` by another one makes it as before.
+//!
+//! Which call it is, is known where the straight way loads a constant; where it takes the number from elsewhere (as
+//! syscall(3) does, or a function that keeps it in a register), it may be any, and the function looks at rax.
+
+mod number;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+use number::{kept_numbers, known_way, number};
+
+use crate::assemble::{Assembled, Assembler, Label};
+use crate::detour::{jump, overwrite, redirect_boundaries};
+use crate::function::Kind;
+use crate::relocate::{Original, relocate};
+use crate::{
+    Built, FireCondition, FunctionMap, Move, PlanOptions, Point, Position, Refusal, RunPlan, Tactic, TargetAddress,
+    plan,
+};
+
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+const JUMP_BYTES: usize = 5;
+/// Instructions in front of the `syscall` that are looked at, at most.
+const BEFORE_MAX: usize = 12;
+/// The red zone (System V ABI 3.2.2).
+const RED_ZONE: u32 = 128;
+
+/// A system call in front of which a function can be called.
+#[derive(Clone, Debug)]
+pub struct Replacement {
+    run: RunPlan,
+    /// From the one that is displaced up to the `syscall`, which is not among them.
+    instructions: Vec<(TargetAddress, Vec<u8>)>,
+    syscall: TargetAddress,
+}
+
+/// A detour, still movable.
+struct Composed {
+    code: Assembled,
+    relocated: Vec<Label>,
+    /// Where the registers are saved: the same as being in front of the `syscall`.
+    entry: Label,
+    leaving: [(Label, TargetAddress); 2],
+}
+
+impl Replacement {
+    /// All places of a function that make one of these system calls, or one that cannot be told.
+    pub fn find(map: &FunctionMap, numbers: &[u32]) -> Vec<Replacement> {
+        let indices = 0..map.code().len();
+        indices
+            .filter_map(|index| Replacement::at(map, index, numbers))
+            .collect()
+    }
+
+    /// In front of the instruction of this index, if it is a `syscall`.
+    fn at(map: &FunctionMap, index: usize, numbers: &[u32]) -> Option<Replacement> {
+        let code = map.code();
+        let call = code.get(index).filter(|call| map.bytes_of(**call) == SYSCALL)?;
+        let mut first = index;
+        let mut behind = call;
+        while let Some(before) = first.checked_sub(1).and_then(|before| code.get(before)) {
+            let is_straight = matches!(before.kind, Kind::Plain | Kind::Nop) && before.end() == behind.offset;
+            if !is_straight || index - first == BEFORE_MAX {
+                break;
+            }
+            first -= 1;
+            behind = before;
+        }
+        let straight = code.get(first..index)?;
+        let number = number(
+            known_way(map, index)?
+                .iter()
+                .map(|instruction| map.bytes_of(*instruction)),
+        );
+        let is_other = match number {
+            Some(number) => !numbers.contains(&number),
+            None => kept_numbers(map, straight).is_some_and(|kept| kept.iter().all(|number| !numbers.contains(number))),
+        };
+        if is_other {
+            return None;
+        }
+        let room = |tactic: Tactic| {
+            straight.iter().enumerate().rev().find_map(|(at, instruction)| {
+                let run = single_run(map, map.address(instruction.offset), tactic)?;
+                (run.end() <= map.address(call.offset)).then_some((at, run))
+            })
+        };
+        let (at, run) = room(Tactic::Jump).or_else(|| room(Tactic::Run))?;
+        let instructions = straight.get(at..)?.iter();
+        Replacement {
+            run,
+            instructions: instructions
+                .map(|instruction| (map.address(instruction.offset), map.bytes_of(*instruction).to_vec()))
+                .collect(),
+            syscall: map.address(call.offset),
+        }
+        .measured()
+    }
+
+    /// Where bytes that end in front of a `syscall` load its number, for all to see, and the number: so that not every
+    /// function that makes a system call need be decoded, and code of which nobody knows where it begins need not be. `None`
+    /// where that takes a closer look.
+    pub fn load_in_front(before: &[u8]) -> Option<(usize, u32)> {
+        const REX: std::ops::Range<u8> = 0x40..0x50;
+        let load = before.windows(6).rposition(|window| {
+            match window {
+                [0x48, 0xc7, 0xc0, _, _, 0] => true,                 // mov rax, imm32
+                [prefix, 0xb8, _, _, 0, 0] => !REX.contains(prefix), // mov eax, imm32
+                _ => false,
+            }
+        })?;
+        let load = load + usize::from(before.get(load) != Some(&0x48));
+        let line = before.get(load..)?;
+        let mut decoder = Decoder::new(64, line, DecoderOptions::NONE);
+        let mut pieces = Vec::new();
+        while decoder.can_decode() {
+            let start = decoder.position();
+            let instruction = decoder.decode();
+            if instruction.is_invalid() || instruction.flow_control() != FlowControl::Next {
+                return None;
+            }
+            pieces.extend(line.get(start..decoder.position()));
+        }
+        Some((load, number(pieces.into_iter())?))
+    }
+
+    /// The run, for [`crate::NearSpace::place`].
+    pub fn run(&self) -> &RunPlan {
+        &self.run
+    }
+
+    /// The `syscall` instruction.
+    pub fn syscall(&self) -> TargetAddress {
+        self.syscall
+    }
+
+    /// Builds the patch and the detour. `function`: `u64 function(struct np_registers *)`, with the ordinary calling
+    /// convention, that leaves SIMD and x87 state alone and needs no aligned stack.
+    ///
+    /// # Errors
+    /// [`Refusal::OutOfReach`] where the address does not satisfy [`Replacement::run`].
+    pub fn build(&self, function: TargetAddress, detour: TargetAddress) -> Result<Built, Refusal> {
+        let composed = self.compose(function)?;
+        let at = |label: Label| TargetAddress(detour.0.saturating_add(composed.code.position(label)));
+        let start = self.run.start;
+        let mut patched = self.run.original.clone();
+        overwrite(&mut patched, 0, &jump(start, self.run.constraint, detour)?);
+        let mut redirects = Vec::new();
+        let entry = |index: usize| composed.relocated.get(index).map(|label| at(*label));
+        redirect_boundaries(&self.run, JUMP_BYTES, &mut patched, entry, &mut redirects);
+        let addresses = self
+            .instructions
+            .iter()
+            .map(|(address, _)| *address)
+            .chain([self.syscall]);
+        let relocated = composed.relocated.iter().copied().chain([composed.entry]);
+        let moves = addresses
+            .zip(relocated)
+            .map(|(original, label)| Move {
+                original,
+                relocated: at(label),
+            })
+            .collect();
+        let mut departures = vec![Move {
+            original: self.syscall,
+            relocated: at(composed.entry),
+        }];
+        departures.extend(composed.leaving.iter().map(|(label, to)| Move {
+            original: *to,
+            relocated: at(*label),
+        }));
+        Ok(Built {
+            address: start,
+            original: self.run.original.clone(),
+            patched,
+            springboard: Vec::new(),
+            successor: None,
+            host: None,
+            carries: None,
+            detour: composed.code.link(detour)?,
+            literals: composed.code.literals(),
+            form: None,
+            redirects,
+            moves,
+            departures,
+            partial: Vec::new(),
+        })
+    }
+
+    /// Composes once: how long the detour is, and from where it reaches all that it refers to.
+    fn measured(mut self) -> Option<Replacement> {
+        let composed = self.compose(TargetAddress(0)).ok()?;
+        let length = composed.code.len();
+        let distance = (1_u64 << 31) - 64 - length as u64;
+        let mut reach = self.run.reach.start.0..self.run.reach.end.0;
+        for target in composed.code.targets() {
+            reach.start = reach.start.max(target.0.saturating_sub(distance));
+            reach.end = reach.end.min(target.0.saturating_add(distance));
+        }
+        self.run.detour_length = length;
+        self.run.reach = TargetAddress(reach.start)..TargetAddress(reach.end);
+        (!reach.is_empty()).then_some(self)
+    }
+
+    fn compose(&self, function: TargetAddress) -> Result<Composed, Refusal> {
+        let too_far = Refusal::TooLarge {
+            what: "address of a system call",
+        };
+        let behind = self.syscall.checked_add(2).ok_or(too_far)?;
+        let mut code = Assembler::default();
+        let mut relocated = Vec::new();
+        for (address, bytes) in &self.instructions {
+            relocated.push(code.here());
+            let instruction = Decoder::with_ip(64, bytes, address.0, DecoderOptions::NONE).decode();
+            relocate(
+                &mut code,
+                Original {
+                    instruction: &instruction,
+                    bytes,
+                },
+                None,
+            )?;
+        }
+        let entry = code.here();
+        let done = code.label();
+        code.bytes(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
+        code.bytes(&[0x50, 0x53, 0x51, 0x52, 0x56, 0x57, 0x55]); // push rax, rbx, rcx, rdx, rsi, rdi, rbp
+        for register in 0..8 {
+            code.bytes(&[0x41, 0x50 + register]); // push r8 .. r15
+        }
+        code.bytes(&[0x9f, 0x0f, 0x90, 0xc0, 0x50]); // lahf; seto al; push rax
+        code.bytes(&[0x48, 0x89, 0xe7]); // mov rdi, rsp
+        code.bytes_u64(&[0x48, 0xb8], function.0); // mov rax, function
+        code.bytes(&[0xff, 0xd0]); // call rax
+        code.bytes(&[0x85, 0xc0]); // test eax, eax
+        code.jump_if(5, done); // jne done
+        emit_pops(&mut code);
+        let to_syscall = code.here();
+        code.external(&[0xe9], self.syscall);
+        code.bind(done);
+        emit_pops_of_done(&mut code, behind);
+        let to_behind = code.here();
+        code.external(&[0xe9], behind);
+        let leaving = [(to_syscall, self.syscall), (to_behind, behind)];
+        Ok(Composed {
+            code: code.finish()?,
+            relocated,
+            entry,
+            leaving,
+        })
+    }
+}
+
+/// The run that starts at an instruction and displaces whole ones, by this tactic.
+fn single_run(map: &FunctionMap, site: TargetAddress, tactic: Tactic) -> Option<RunPlan> {
+    let point = Point {
+        site,
+        condition: FireCondition::Always,
+        position: Position::Inside,
+        full_frame: false,
+        fires: Vec::new(),
+    };
+    let planned = plan(map, &[point], &PlanOptions { force: Some(tactic) });
+    let mut runs = planned.runs.into_iter();
+    runs.find(|run| run.start == site && run.tactic == tactic && run.kept == 0 && run.padding_boundaries.is_empty())
+}
+
+fn emit_flags(code: &mut Assembler) {
+    code.bytes(&[0x58, 0x04, 0x7f, 0x9e]); // pop rax; add al, 0x7f; sahf
+}
+
+fn emit_registers(code: &mut Assembler) {
+    for register in (0..8).rev() {
+        code.bytes(&[0x41, 0x58 + register]); // pop r15 .. r8
+    }
+    code.bytes(&[0x5d, 0x5f, 0x5e, 0x5a, 0x59, 0x5b]); // pop rbp, rdi, rsi, rdx, rcx, rbx
+}
+
+fn emit_rest(code: &mut Assembler) {
+    code.bytes(&[0x58]); // pop rax
+    code.bytes_u32(&[0x48, 0x8d, 0xa4, 0x24], RED_ZONE); // lea rsp, [rsp + 128]
+}
+
+fn emit_pops(code: &mut Assembler) {
+    emit_flags(code);
+    emit_registers(code);
+    emit_rest(code);
+}
+
+/// As `syscall` leaves them: rcx is the address behind it, r11 the flags.
+fn emit_pops_of_done(code: &mut Assembler, behind: TargetAddress) {
+    emit_flags(code);
+    emit_registers(code);
+    code.bytes(&[0x9c, 0x41, 0x5b]); // pushfq; pop r11
+    code.external(&[0x48, 0x8d, 0x0d], behind); // lea rcx, [behind]
+    emit_rest(code);
+}
+
+#[cfg(test)]
+mod tests;
