@@ -37,6 +37,6 @@ NP_ENTRY void np_vtimestamp(struct np_context *context)
 NP_ENTRY void np_cpu(struct np_context *context)
 {
 	u32 cpu;
-	np_tsc_and_cpu(&cpu);
+	np_tsc_and_cpu(&cpu, 1);
 	context->result = cpu;
 }

@@ -56,6 +56,7 @@ static void initialise(struct np_control *control, struct np_context *context, u
 	context->ring = example->ring ? base + example->ring : 0;
 	context->ring_bytes = example->ring_bytes;
 	context->ring_policy = example->ring_policy;
+	context->ring_untimed = example->ring_untimed;
 	context->aggregates = example->aggregates ? base + example->aggregates : 0;
 	if (context->aggregates) {
 		const struct np_aggregate_table *head =

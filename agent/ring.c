@@ -60,7 +60,7 @@ NP_INLINE struct np_record *begin(struct np_context *context, struct np_record *
 	np_store(record->epid, epid);
 	np_store(record->bytes, (u32)bytes);
 	np_store(record->tid, context->tid);
-	record->tsc = np_tsc_and_cpu(&cpu);
+	record->tsc = np_tsc_and_cpu(&cpu, context->ring_untimed != 0);
 	record->cpu = cpu;
 	return record;
 }

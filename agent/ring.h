@@ -14,19 +14,20 @@ NP_INLINE u64 np_tsc(void)
 	return (u64)high << 32 | low;
 }
 
-/* Time stamp counter and CPU; Linux keeps the CPU's number in the low 12 bits of TSC_AUX. */
-NP_INLINE u64 np_tsc_and_cpu(u32 *cpu)
+/* Time stamp counter and CPU; Linux keeps the CPU's number in the low 12 bits of TSC_AUX. Untimed: 0 for the counter, which
+ * is the dearer one to read. */
+NP_INLINE u64 np_tsc_and_cpu(u32 *cpu, int untimed)
 {
 	u32 low, high;
 	u64 auxiliary;
 	if (np_likely(np_header.use_rdpid)) {
 		__asm__ volatile("rdpid %0" : "=r"(auxiliary));
 		*cpu = (u32)auxiliary & 0xfff;
-		return np_tsc();
+		return np_unlikely(untimed) ? 0 : np_tsc();
 	}
 	__asm__ volatile("rdtscp" : "=a"(low), "=d"(high), "=c"(auxiliary));
 	*cpu = (u32)auxiliary & 0xfff;
-	return (u64)high << 32 | low;
+	return untimed ? 0 : (u64)high << 32 | low;
 }
 
 NP_INLINE void np_ring_commit(struct np_context *context)

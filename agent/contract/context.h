@@ -39,7 +39,8 @@ struct np_context {
 	u64 ring_bytes;         /* a power of two */
 	u64 ring_head;          /* bytes written since the beginning; the owner's */
 	u64 ring_drops;         /* records that found no room */
-	u64 ring_policy;        /* enum np_ring_policy */
+	u32 ring_policy;        /* enum np_ring_policy */
+	u32 ring_untimed;       /* 1: records carry no time, and the clock is not read for them */
 	u64 ring_overwritten;   /* NP_RING_OVERWRITE: bytes given up at the tail; the owner's */
 	u64 errors;             /* faults of handlers */
 	u64 ring_pending;       /* what ring_head becomes at np_commit; 0: nothing is reserved */
@@ -97,7 +98,7 @@ struct np_enabling {
 struct np_record {
 	u32 epid;               /* 0: filler up to the end of the ring; bit 31 set: struct np_error follows */
 	u32 bytes;              /* header included, a multiple of 8 */
-	u64 tsc;
+	u64 tsc;                /* 0: the ring is untimed */
 	u32 cpu;
 	u32 tid;
 	/* payload: laid out by lang::layout */

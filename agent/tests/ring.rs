@@ -14,7 +14,7 @@ use nanoprobe_arena::layout::{
 };
 use nanoprobe_arena::{ContextPlan, Memory, Record, RingReader, Structure};
 
-fn target(policy: u64) -> Target {
+fn target(policy: u32) -> Target {
     let plan = ContextPlan::new(0, 0, 0, 64, 64, 0, 4096).unwrap();
     Target::new(&Options {
         plan,
@@ -55,6 +55,26 @@ fn check(record: &Record) -> u64 {
     assert_eq!(words, vec![sequence; size(sequence) as usize]);
     assert_eq!(record.epid, 5);
     sequence
+}
+
+/// Nobody reads the clock for a record that carries no time.
+#[test]
+fn untimed_headers_say_who_and_where() {
+    let plan = ContextPlan::new(0, 0, 0, 64, 64, 0, 4096).unwrap();
+    let target = Target::new(&Options {
+        plan: ContextPlan { untimed: true, ..plan },
+        policy: RING_SWITCH,
+        ..Options::default()
+    });
+    let context = target.enter();
+    assert!(write(&target, context, 1));
+    let mut reader = RingReader::new(context - target.arena, &target.plan, RING_SWITCH);
+    let record = reader.next(&target.memory).unwrap().unwrap();
+    assert_eq!(record.tsc, 0);
+    // SAFETY: asks for nothing but a number.
+    assert_eq!(record.tid, unsafe { libc::gettid() } as u32);
+    // SAFETY: asks for nothing but a number.
+    assert!(i64::from(record.cpu) < unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) });
 }
 
 #[test]

@@ -190,6 +190,42 @@ live_tests! {
         assert_eq!(traced.finished.stderr, "", "what was overwritten is no drop");
     }
 
+    /// In the order of time whichever thread it was; untimed, thread by thread, each in its own order.
+    fn records_are_in_the_order_of_time_or_of_threads(form) {
+        for temporal in ["yes", "no"] {
+            let mut threads = start_waiting(&program("threads.c"), "3 2000");
+            let clause = "pid$target:a.out:thread_work:entry { printf(\"%d\\n%d\\n\", tid, timestamp); }";
+            let tracer = Tracer::new(form).argument("-q").argument("-x").argument("bufpolicy=ring");
+            let tracer = tracer.argument("-x").argument(&format!("temporal={temporal}"));
+            let tracing = tracer.clause(clause).attach(threads.pid());
+            threads.go();
+            threads.finish().success();
+            let found = values(&tracing.finish().success().results);
+            let of_threads: Vec<i64> = found.iter().step_by(2).copied().collect();
+            let times: Vec<i64> = found.iter().skip(1).step_by(2).copied().collect();
+            assert_eq!(of_threads.len(), 4 * 2000);
+            if temporal == "yes" {
+                assert!(times.is_sorted());
+                continue;
+            }
+            let pieces: Vec<&[i64]> = of_threads.chunk_by(|one, next| one == next).collect();
+            assert_eq!(pieces.iter().map(|piece| piece.len()).collect::<Vec<_>>(), [2000; 4]);
+            assert!(times.chunks(2000).all(|of_thread| of_thread.is_sorted()));
+        }
+    }
+
+    /// A speculation needs the times of its records, whatever the option says.
+    fn a_program_that_speculates_is_timed_anyway(form) {
+        let clause = "pid$target:a.out:numbered:entry { self->id = speculation(); } \
+            pid$target:a.out:numbered:entry /self->id/ { speculate(self->id); printf(\"%d\\n\", (int)arg0); } \
+            pid$target:a.out:numbered:return /self->id/ { commit(self->id); self->id = 0; }";
+        let tracer = Tracer::new(form).argument("-q").argument("-x").argument("temporal=no");
+        let tracer = tracer.argument("-x").argument("nspec=100").argument("-x").argument("cleanrate=1000hz");
+        let traced = tracer.clause(clause).command(&program("numbers.c"), "").run().complete();
+        let found = values(&traced.results);
+        assert!(found.iter().copied().eq(-4..=64), "{found:?}: {}", traced.finished.stderr);
+    }
+
     /// The tracing ends by itself when the buffer is full, long before the program does.
     fn the_buffer_policy_fill_keeps_what_came_first(form) {
         let mut looper = start_waiting(&program("looper.c"), "100000000");

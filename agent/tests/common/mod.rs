@@ -54,7 +54,7 @@ unsafe extern "C" {
 /// Sizes of a target in miniature.
 pub struct Options {
     pub plan: ContextPlan,
-    pub policy: u64,
+    pub policy: u32,
     pub contexts: u32,
     pub strsize: u32,
     pub dynamic_bytes: u64,

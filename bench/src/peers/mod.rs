@@ -28,12 +28,13 @@ const RECORD_CLOCK: &str = "pid$target:a.out:FUNCTION:entry { trace(timestamp); 
 /// Measures all that are here.
 pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Result<()> {
     let ring: &[&str] = &["-x", "bufpolicy=ring", "-o", "/dev/null"];
+    let untimed: &[&str] = &["-x", "bufpolicy=ring", "-x", "temporal=no", "-o", "/dev/null"];
     let mut methods = vec![
         Method::nanoprobe("count: nanoprobe", COUNT, &[]),
         Method::nanoprobe("entry and return, latency: nanoprobe", LATENCY, &[]),
         Method::nanoprobe("string key: nanoprobe", STRING, &[]),
         Method::nanoprobe("stack: nanoprobe", STACK, &[]),
-        Method::nanoprobe("record without clock: nanoprobe", RECORD, ring),
+        Method::nanoprobe("record without clock: nanoprobe", RECORD, untimed),
         Method::nanoprobe("record with clock: nanoprobe", RECORD_CLOCK, ring),
         Method::kernel("count: kernel uprobe (perf_event_open)", Kind::Counted),
         Method::kernel("count at return: kernel uretprobe", Kind::ReturnCounted),

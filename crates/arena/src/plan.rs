@@ -67,6 +67,8 @@ pub struct ContextPlan {
     pub ring: u64,
     /// Its size, a power of two.
     pub ring_bytes: u64,
+    /// Whether its records carry no time: then nobody reads the clock for them, and those of different threads are in no order.
+    pub untimed: bool,
     /// Bytes from one context to the next, a multiple of 4096.
     pub stride: u64,
 }
@@ -135,6 +137,7 @@ impl ContextPlan {
             aggregate_buckets: Self::buckets(aggregate_bytes),
             ring,
             ring_bytes,
+            untimed: false,
             stride: end,
         })
     }
@@ -164,7 +167,7 @@ impl ContextPlan {
 
     /// The fixed part of the context at target address `address`, as the tracer writes it before the target sees it.
     /// `control` is the target's address of the control block; `policy` is one of `RING_*`.
-    pub fn initial_context(&self, address: u64, index: u32, control: u64, policy: u64) -> Context {
+    pub fn initial_context(&self, address: u64, index: u32, control: u64, policy: u32) -> Context {
         let absolute = |offset: u64| if offset == 0 { 0 } else { address.wrapping_add(offset) };
         Context {
             control,
@@ -178,6 +181,7 @@ impl ContextPlan {
             ring: absolute(self.ring),
             ring_bytes: self.ring_bytes,
             ring_policy: policy,
+            ring_untimed: u32::from(self.untimed),
             locals: absolute(self.locals),
             locals_bytes: self.locals_bytes,
             clause_locals: absolute(self.clause_locals),
@@ -196,7 +200,7 @@ impl ContextPlan {
     }
 
     /// Writes the example from which the agent makes contexts, [`Self::EXAMPLE_BYTES`] at `offset`.
-    pub fn write_example<M: Memory>(&self, memory: &M, offset: u64, policy: u64) -> Result<(), OutOfBounds> {
+    pub fn write_example<M: Memory>(&self, memory: &M, offset: u64, policy: u32) -> Result<(), OutOfBounds> {
         memory.write_structure(offset, &self.initial_context(0, 0, 0, policy))?;
         memory.write_structure(offset.wrapping_add(EXAMPLE_AGGREGATES), &self.initial_aggregates())
     }
@@ -212,7 +216,7 @@ impl ContextPlan {
         arena_address: u64,
         offset: u64,
         index: u32,
-        policy: u64,
+        policy: u32,
     ) -> Result<(), OutOfBounds> {
         let context = self.initial_context(arena_address.wrapping_add(offset), index, arena_address, policy);
         memory.write_structure(offset, &context)?;

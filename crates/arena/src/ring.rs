@@ -46,7 +46,7 @@ pub struct RingReader {
     context: u64,
     ring: u64,
     bytes: u64,
-    policy: u64,
+    policy: u32,
     tail: u64,
     /// The tail that the writer knows.
     published: u64,
@@ -63,7 +63,7 @@ enum Look {
 impl RingReader {
     /// A reader of the ring of the context at offset `context`; `policy` is one of `RING_*`. The plan's ring must not be
     /// empty (a reader of none finds no record).
-    pub fn new(context: u64, plan: &ContextPlan, policy: u64) -> Self {
+    pub fn new(context: u64, plan: &ContextPlan, policy: u32) -> Self {
         Self {
             context,
             ring: context.wrapping_add(plan.ring),

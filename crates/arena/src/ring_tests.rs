@@ -56,7 +56,7 @@ impl Ring {
         self.set(offset_of!(Context, ring_head), head + bytes);
     }
 
-    fn reader(&self, policy: u64) -> RingReader {
+    fn reader(&self, policy: u32) -> RingReader {
         RingReader::new(0, &self.plan, policy)
     }
 }

@@ -86,7 +86,7 @@ struct Found {
     variables: usize,
 }
 
-fn read_everything(memory: &Bytes, policy: u64) -> Found {
+fn read_everything(memory: &Bytes, policy: u32) -> Found {
     let block = ControlBlock::open(memory);
     let sites = block
         .as_ref()

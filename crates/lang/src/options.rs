@@ -128,6 +128,8 @@ pub struct Options {
     pub buffer_bytes: u64,
     /// What to do when it is full.
     pub buffer_policy: BufferPolicy,
+    /// Records are put into the order of their time, whichever thread they are from; else none carries a time.
+    pub temporal: bool,
     /// Bytes of a thread's table of aggregations.
     pub aggregation_bytes: u64,
     /// Bytes for associative arrays.
@@ -195,6 +197,7 @@ impl Default for Options {
             sort_key_position: 0,
             buffer_bytes: 1 << 20,
             buffer_policy: BufferPolicy::Switch,
+            temporal: true,
             aggregation_bytes: 1 << 20,
             dynamic_bytes: 1 << 20,
             string_bytes: 256,

@@ -76,7 +76,7 @@ pub struct Parameters {
     /// Offset of a thread's id from its thread pointer; 0: unknown.
     pub tid_offset: u32,
     /// One of `RING_*`.
-    pub ring_policy: u64,
+    pub ring_policy: u32,
     /// Bytes of a string.
     pub strsize: u32,
     /// Frames of a stack.

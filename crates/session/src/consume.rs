@@ -52,7 +52,7 @@ pub struct Consumer {
 const RECORDS_MAX: usize = 1 << 18;
 
 impl Consumer {
-    /// The records there are now, in the order of their time.
+    /// The records there are now, in the order of their time. Untimed ones come thread by thread, those of each in order.
     ///
     /// # Errors
     /// The control block is damaged. Damage in a ring is counted, and what can be read is returned.
@@ -60,7 +60,7 @@ impl Consumer {
         &mut self,
         memory: &Mapping,
         layout: &ArenaLayout,
-        policy: u64,
+        policy: u32,
     ) -> Result<Vec<Record>, SessionError> {
         let contexts = ControlBlock::open(memory)?.contexts_in_use()?;
         while self.rings.len() < contexts as usize {

@@ -15,6 +15,7 @@
 
 use nanoprobe_arena::layout::{Control, Region, Semaphore, Site};
 use nanoprobe_arena::{ContextPlan, PlanError};
+use nanoprobe_export::is_speculative;
 use nanoprobe_lang::glob;
 use nanoprobe_lang::layout::Storage;
 use nanoprobe_lang::options::Options;
@@ -184,7 +185,7 @@ fn context_plan(program: &Program, storage: &Storage, options: &Options) -> Resu
     } else {
         SLOT_BYTES
     };
-    ContextPlan::new(
+    let plan = ContextPlan::new(
         slots,
         u64::from(storage.thread_locals_bytes),
         u64::from(storage.clause_locals_bytes),
@@ -192,5 +193,11 @@ fn context_plan(program: &Program, storage: &Storage, options: &Options) -> Resu
         KEY_BYTES,
         aggregates,
         ring,
-    )
+    )?;
+    // What is speculated and when it was committed is told apart by time.
+    let speculates = program.clauses.iter().any(is_speculative);
+    Ok(ContextPlan {
+        untimed: !options.temporal && !speculates,
+        ..plan
+    })
 }

@@ -9,11 +9,11 @@ pub const OFFSET_RETURNED: u64 = u64::MAX;
 pub const CONTEXT_SLOTS: u64 = 4096;
 
 /// [`Context::ring_policy`]: drop when full; the tracer drains.
-pub const RING_SWITCH: u64 = 0;
+pub const RING_SWITCH: u32 = 0;
 /// [`Context::ring_policy`]: drop when full, for good.
-pub const RING_FILL: u64 = 1;
+pub const RING_FILL: u32 = 1;
 /// [`Context::ring_policy`]: the oldest records are given up.
-pub const RING_OVERWRITE: u64 = 2;
+pub const RING_OVERWRITE: u32 = 2;
 
 /// Set in [`RecordHeader::epid`] when an [`ErrorRecord`] follows.
 pub const RECORD_ERROR: u32 = 0x8000_0000;
@@ -87,7 +87,9 @@ structure! {
         /// Records that found no room.
         ring_drops: u64,
         /// `RING_*`.
-        ring_policy: u64,
+        ring_policy: u32,
+        /// 1: records carry no time.
+        ring_untimed: u32,
         /// [`RING_OVERWRITE`]: where the oldest record that is left begins.
         ring_overwritten: u64,
         /// Faults of handlers.

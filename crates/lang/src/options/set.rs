@@ -145,7 +145,8 @@ impl Options {
             "maxcost" => self.max_cost = Some(given.percent()?),
             "trap" => self.trap = Some(given.required("emulate, boost or step")?.to_owned()),
             "tactic" => self.tactic = Some(given.required("the name of a tactic")?.to_owned()),
-            // Stacks of kernels and of interpreters are never taken; records always come in the order of their time.
+            "temporal" => self.temporal = given.switch()?,
+            // Stacks of kernels and of interpreters are never taken.
             "stackframes" | "jstackframes" => {
                 given.number(0, u64::from(u32::MAX))?;
             }
@@ -157,7 +158,7 @@ impl Options {
                 given.switch()?;
             }
             "version" => given.version()?,
-            "temporal" | "nolibs" | "unodefs" | "stdc" => {
+            "nolibs" | "unodefs" | "stdc" => {
                 if value.is_some() && name != "stdc" {
                     given.switch()?;
                 }
