@@ -9,6 +9,7 @@ use std::process::Command;
 const PROGRAMS: &[(&str, &[&str])] = &[
     ("loop", &["-O2"]),
     ("floor", &["-O2"]),
+    ("neighbour", &["-O2", "-no-pie"]),
     ("seeds", &["-O2"]),
     ("traced", &["-O2"]),
     // As the seed's: a small function that is really called, and really calls strlen.

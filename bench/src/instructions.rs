@@ -10,19 +10,33 @@ use crate::statistics::{self, Measured};
 use crate::tracer::Tracer;
 use crate::{interrupt, programs};
 
-/// An instruction, and the function that begins with it.
-struct Instruction {
-    name: &'static str,
-    /// What the program is told to loop on.
-    number: usize,
-    function: &'static str,
+/// What is probed.
+pub struct Instruction {
+    pub name: &'static str,
+    /// The measured program, and what it is told to loop on.
+    pub program: &'static str,
+    pub number: usize,
+    /// The function that it calls, and the probes in it, by name: all are hit once in a call.
+    pub function: &'static str,
+    pub probes: &'static [&'static str],
+    /// The symbol at the instruction, for the kernel.
+    pub symbol: &'static str,
 }
 
+/// The first one of a function of `loop`.
 const fn instruction(name: &'static str, number: usize, function: &'static str) -> Instruction {
-    Instruction { name, number, function }
+    Instruction {
+        name,
+        program: "loop",
+        number,
+        function,
+        probes: &["entry"],
+        symbol: function,
+    }
 }
 
-const INSTRUCTIONS: [Instruction; 7] = [
+/// Those that the kernel's uprobes are compared on.
+pub const INSTRUCTIONS: [Instruction; 7] = [
     instruction("push", 0, "bench_function"),
     instruction("nop", 3, "bench_nop1"),
     instruction("5-byte nop", 1, "bench_nop"),
@@ -49,9 +63,9 @@ pub struct Way {
 }
 
 /// A row for each instruction and way that it can be probed in; the rounds go through the ways of an instruction in turn.
-pub fn measure(ways: &[Way], rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
+pub fn measure(instructions: &[Instruction], ways: &[Way], rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for instruction in &INSTRUCTIONS {
+    for instruction in instructions {
         let mut figures: Vec<Result<Vec<f64>>> = ways.iter().map(|_| Ok(Vec::new())).collect();
         for round in 0..statistics::most(rounds) {
             for (way, figures) in ways.iter().zip(&mut figures) {
@@ -87,11 +101,13 @@ pub fn row(name: &str, figures: Result<Vec<f64>>) -> Row {
 
 /// Samples of the overhead in ns a call, of one attaching.
 fn once(how: How, instruction: &Instruction) -> Result<Vec<f64>> {
-    let running = Looping::start(1, instruction.number)?;
+    let running = Looping::start_program(instruction.program, 1, instruction.number)?;
     let before = running.samples_from_now()?;
     let with = match how {
         How::Forced(options) => {
-            let clause = format!("pid$target:a.out:{}:entry {{ @ = count(); }}", instruction.function);
+            let probe = |name: &&str| format!("pid$target:a.out:{}:{name}", instruction.function);
+            let probes: Vec<String> = instruction.probes.iter().map(probe).collect();
+            let clause = format!("{} {{ @ = count(); }}", probes.join(","));
             let tracer = Tracer::attach(running.pid(), &clause, options)?;
             let with = running.samples_from_now()?;
             let ended = tracer.detach()?;
@@ -101,8 +117,8 @@ fn once(how: How, instruction: &Instruction) -> Result<Vec<f64>> {
             with
         }
         How::Kernel => {
-            let program = programs::compile("loop")?;
-            let offset = programs::file_offset(&program, instruction.function)?;
+            let program = programs::compile(instruction.program)?;
+            let offset = programs::file_offset(&program, instruction.symbol)?;
             let probe = kernel::attach(Kind::Counted, running.pid(), &program, offset)?;
             let with = running.samples_from_now()?;
             ensure!(probe.hits()? > 0, "the kernel's probe did not fire");

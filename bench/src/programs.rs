@@ -12,6 +12,7 @@ use tempfile::TempDir;
 const PROGRAMS: &[(&str, &[u8])] = &[
     ("loop", include_bytes!(concat!(env!("OUT_DIR"), "/loop"))),
     ("floor", include_bytes!(concat!(env!("OUT_DIR"), "/floor"))),
+    ("neighbour", include_bytes!(concat!(env!("OUT_DIR"), "/neighbour"))),
     ("seeds", include_bytes!(concat!(env!("OUT_DIR"), "/seeds"))),
     ("traced", include_bytes!(concat!(env!("OUT_DIR"), "/traced"))),
     ("looper", include_bytes!(concat!(env!("OUT_DIR"), "/looper"))),

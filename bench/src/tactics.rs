@@ -1,8 +1,9 @@
-//! Each tactic that jumps, on each instruction that it can be had on.
+//! Each tactic that jumps, on each instruction that it can be had on; and what is had where there is no room of one's own,
+//! beside the kernel's uprobe on the same instruction.
 
 use anyhow::Result;
 
-use crate::instructions::{self, How, Way};
+use crate::instructions::{self, How, INSTRUCTIONS, Instruction, Way};
 use crate::report::Row;
 
 /// What a count by a jump is to cost at most, in ns.
@@ -23,7 +24,52 @@ const WAYS: [Way; 4] = [
     way("evict", &["-x", "tactic=evict"]),
 ];
 
+/// The springboard lies in the next instruction, which is displaced for its sake: each call executes both detours.
+const NEIGHBOUR: Instruction = Instruction {
+    name: "lea, by way of a neighbour",
+    program: "neighbour",
+    number: 0,
+    function: "bench_neighbour",
+    probes: &["8"],
+    symbol: "bench_neighbour_site",
+};
+
+/// The same where the neighbour's jump and the springboard share bytes: the predictor takes one for the other.
+const SHARED: Instruction = Instruction {
+    name: "lea, by way of a neighbour of six bytes",
+    number: 2,
+    function: "bench_shared",
+    symbol: "bench_shared_site",
+    ..NEIGHBOUR
+};
+
+/// Two probes share a run into which a branch leads: who falls in, as here, comes by a jump and hits both.
+const LAST_RESORT: Instruction = Instruction {
+    name: "mov and dec, two probes, the last resort",
+    program: "neighbour",
+    number: 1,
+    function: "bench_last_resort",
+    probes: &["f", "12"],
+    symbol: "bench_last_resort_site",
+};
+
+const KERNEL: Way = Way {
+    name: "kernel uprobe",
+    how: How::Kernel,
+    reach: None,
+};
+
 /// One row for each instruction and tactic; what a tactic does not fit says so.
 pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
-    instructions::measure(&WAYS, rounds, say)
+    let mut rows = instructions::measure(&INSTRUCTIONS, &WAYS, rounds, say)?;
+    let evict = way("evict", &["-x", "tactic=evict"]);
+    rows.extend(instructions::measure(
+        &[NEIGHBOUR, SHARED],
+        &[evict, KERNEL],
+        rounds,
+        say,
+    )?);
+    let run = way("run", &[]);
+    rows.extend(instructions::measure(&[LAST_RESORT], &[run], rounds, say)?);
+    Ok(rows)
 }

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use crate::instructions::{self, How, Way};
+use crate::instructions::{self, How, INSTRUCTIONS, Way};
 use crate::looping::Looping;
 use crate::report::Row;
 
@@ -30,7 +30,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
         "a trap's floor: int3, handler, return",
         floor(rounds),
     )];
-    rows.extend(instructions::measure(&WAYS, rounds, say)?);
+    rows.extend(instructions::measure(&INSTRUCTIONS, &WAYS, rounds, say)?);
     Ok(rows)
 }
 

@@ -8,6 +8,7 @@
 #include <openssl/provider.h>
 #include <openssl/rsa.h>
 #include "check.h"
+#include "certificates.h"
 
 static unsigned char data[20000];
 
@@ -278,6 +279,9 @@ int main(int argc, char **argv)
 	sign(EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256"), "SHA256");
 	sign(EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-384"), "SHA384");
 	sign(EVP_PKEY_Q_keygen(NULL, NULL, "ED25519"), NULL);
+	certify(EVP_PKEY_Q_keygen(NULL, NULL, "RSA", (size_t)1024), EVP_PKEY_Q_keygen(NULL, NULL, "ED25519"), data, 1000);
+	certify(EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256"), EVP_PKEY_Q_keygen(NULL, NULL, "EC", "P-256"), data, 1000);
+	certify(EVP_PKEY_Q_keygen(NULL, NULL, "ED25519"), EVP_PKEY_Q_keygen(NULL, NULL, "ED25519"), data, 1000);
 	agree("X25519");
 	agree("X448");
 	return finish(sum);

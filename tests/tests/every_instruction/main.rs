@@ -2,5 +2,8 @@
 //!
 //! `NANOPROBE_EVERY_INSTRUCTION=all` adds what takes minutes.
 
+mod openssl;
 mod oracle;
 mod programs;
+mod round_trips;
+mod subject;
