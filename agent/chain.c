@@ -30,11 +30,8 @@ u64 np_original_address(u64 address, u64 *pushed)
 	return entry && entry->to ? entry->to & ((1UL << NP_ORIGIN_PUSHED_SHIFT) - 1) : address;
 }
 
-const struct np_redirect *np_entry_before(u64 table_address, u64 address)
+static const struct np_redirect *entry_before(const struct np_redirect_table *table, u64 address)
 {
-	const struct np_redirect_table *table = (const struct np_redirect_table *)table_address;
-	if (!table)
-		return 0;
 	const struct np_redirect *entries = (const struct np_redirect *)(table + 1);
 	u64 low = 0, high = table->count;
 	while (low < high) { /* the first entry behind `address` */
@@ -45,6 +42,18 @@ const struct np_redirect *np_entry_before(u64 table_address, u64 address)
 			high = middle;
 	}
 	return low ? &entries[low - 1] : 0;
+}
+
+const struct np_redirect *np_entry_before(u64 table_address, u64 address)
+{
+	const struct np_redirect_table *table = (const struct np_redirect_table *)table_address;
+	if (!table)
+		return 0;
+	const struct np_redirect *entry = entry_before(table, address);
+	if (!table->older)
+		return entry;
+	const struct np_redirect *older = entry_before((const struct np_redirect_table *)table->older, address);
+	return older && (!entry || older->from > entry->from) ? older : entry;
 }
 
 /* Yields whether the kernel will deliver the signal anew. */

@@ -27,7 +27,7 @@ _Static_assert(__builtin_offsetof(struct np_ucontext, mask) == 296, "uc_sigmask"
 
 #define NP_FLAG_TRAP 0x100UL
 
-/* The last entry of a struct np_redirect_table that is not behind `address`; 0: there is none. */
+/* The last entry of a struct np_redirect_table, and of its older one, that is not behind `address`; 0: there is none. */
 const struct np_redirect *np_entry_before(u64 table, u64 address);
 
 /* The original address of the instruction whose relocated copy is at `address`; `address` itself when unknown. `pushed`:

@@ -43,7 +43,8 @@ struct np_redirect {
 #define NP_ORIGIN_PUSHED_SHIFT 56
 struct np_redirect_table {
 	u64 count;
-	u64 reserved;
+	u64 older;              /* address of another one, whose entries hold where none of these does; 0: there is none. That
+	                         * one has none behind it */
 	/* struct np_redirect entries[count], sorted by `from` */
 };
 

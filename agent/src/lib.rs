@@ -217,9 +217,19 @@ pub const EVENT_HOOK_OFFSET: u32 = 104;
 /// The bytes of a `struct np_redirect_table`: pairs of `from` and `to`, which must be sorted by `from`. To be written at
 /// a multiple of 8.
 pub fn redirect_table(entries: impl ExactSizeIterator<Item = (u64, u64)>) -> Vec<u8> {
-    let head = [entries.len() as u64, 0];
-    let words = head.into_iter().chain(entries.flat_map(|(from, to)| [from, to]));
-    words.flat_map(u64::to_le_bytes).collect()
+    redirect_table_over(0, entries)
+}
+
+/// The same, in front of the table at `older`, which has none behind it: what that says holds where this says nothing.
+pub fn redirect_table_over(older: u64, entries: impl ExactSizeIterator<Item = (u64, u64)>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(16 * (entries.len() + 1));
+    bytes.extend((entries.len() as u64).to_le_bytes());
+    bytes.extend(older.to_le_bytes());
+    for (from, to) in entries {
+        bytes.extend(from.to_le_bytes());
+        bytes.extend(to.to_le_bytes());
+    }
+    bytes
 }
 
 /// Whether this machine, which is the target's too, has `rdpid`.

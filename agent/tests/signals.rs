@@ -107,6 +107,36 @@ fn traps_go_where_the_table_says() {
 }
 
 #[test]
+fn an_older_table_holds_where_the_newer_one_says_nothing() {
+    let _alone = alone();
+    let (target, code) = target(false);
+    let entry = |from, to| Redirect { from, to };
+    let right = code + SEVENTY_SEVEN;
+    // Whichever has the nearer neighbour before the address, and whichever has none.
+    for (older, newer) in [
+        (
+            vec![entry(code + INT3, 3), entry(code + UD2, right)],
+            vec![entry(code + INT3, right)],
+        ),
+        (vec![entry(code + INT3, right)], vec![entry(code + UD2, right)]),
+        (
+            vec![entry(code + INT3, right), entry(code + 8, 3)],
+            vec![entry(1, 2), entry(code + UD2, right), entry(!0, 4)],
+        ),
+        (vec![], vec![entry(code + INT3, right), entry(code + UD2, right)]),
+        (vec![entry(code + INT3, right), entry(code + UD2, right)], vec![]),
+        (
+            vec![entry(code + INT3, right), entry(code + UD2, right)],
+            vec![entry(code + 1, 2), entry(code + 15, 2)],
+        ),
+    ] {
+        target.redirect_over(&older, &newer);
+        assert_eq!(execute(code + INT3), 77, "{older:?} {newer:?}");
+        assert_eq!(execute(code + UD2), 77, "{older:?} {newer:?}");
+    }
+}
+
+#[test]
 fn in_a_forked_child_too() {
     let _alone = alone();
     let (_target, code) = target(true);

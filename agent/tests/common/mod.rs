@@ -11,7 +11,7 @@ use core::mem::offset_of;
 use core::ptr;
 use std::sync::Mutex;
 
-use nanoprobe_agent::{Function, ImageHeader, image_with, redirect_table};
+use nanoprobe_agent::{Function, ImageHeader, image_with, redirect_table, redirect_table_over};
 use nanoprobe_arena::layout::{
     Context, Control, Enabling, FrameBelow, KEY_TLS_SELF, MAGIC, Range, Redirect, SLOT_BUS, SLOT_ILL, SLOT_SEGV,
     SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC, VERSION,
@@ -330,6 +330,18 @@ impl Target {
     /// Replaces the table of redirects.
     pub fn redirect(&self, entries: &[Redirect]) {
         let table = redirect_table(entries.iter().map(|entry| (entry.from, entry.to)));
+        self.memory.write(ROOM, &table).unwrap();
+    }
+
+    /// The same, in front of another table.
+    pub fn redirect_over(&self, older: &[Redirect], entries: &[Redirect]) {
+        let pairs =
+            |entries: &[Redirect]| -> Vec<(u64, u64)> { entries.iter().map(|entry| (entry.from, entry.to)).collect() };
+        self.memory
+            .write(ROOM + 512, &redirect_table(pairs(older).into_iter()))
+            .unwrap();
+        let table = redirect_table_over(self.arena + ROOM + 512, pairs(entries).into_iter());
+        assert!(table.len() <= 512);
         self.memory.write(ROOM, &table).unwrap();
     }
 

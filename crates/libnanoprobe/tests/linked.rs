@@ -121,6 +121,24 @@ fn no_hit_asks_the_dynamic_linker_for_thread_local_storage() {
     assert!(functions > 10, "{functions}");
 }
 
+/// What is known of the program's modules is neither read again for each probe nor believed for too long.
+#[test]
+fn code_comes_and_goes() {
+    let built = Built::new();
+    let library = |name| built.compile_with("cc", "loaded.c", name, &["-shared", "-fPIC"]);
+    let libraries = [library("one.so"), library("two.so")];
+    let program = built.compile("cc", "modules.c");
+    let expected = "\
+by address: 100 right, few
+by symbol: 100 right, few
+libraries: 0 wrong, at one place
+by hand: 0 wrong
+in use: 0 wrong
+";
+    let paths = libraries.each_ref().map(|path| path.to_str().unwrap());
+    assert_eq!(built.run_with(&program, &paths), expected);
+}
+
 /// Each registration publishes tables anew, whose memory must be used again: more of them than there is room for.
 #[test]
 fn many_probes_one_by_one() {

@@ -164,8 +164,8 @@ structure! {
     RedirectTable = "np_redirect_table" {
         /// Entries.
         count: u64,
-        /// Zero.
-        reserved: u64,
+        /// Address of another table, whose entries hold where none of these does; 0: there is none.
+        older: u64,
     }
 }
 structure! {

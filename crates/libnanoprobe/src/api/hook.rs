@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nanoprobe_patch::TargetAddress;
 
-use crate::engine::{Demand, Kind, Member, Spot, engine};
+use crate::engine::{Demand, Kind, Member, Spot, engine, engine_to_register};
 use crate::error::{Error, answer};
 use crate::hit::np_hook_hit;
 
@@ -25,7 +25,7 @@ fn hook(function: u64, replacement: *mut c_void) -> Result<TargetAddress, Error>
     if hooks.contains_key(&function) {
         return Err(Error::Busy(TargetAddress(function)));
     }
-    let mut engine = engine()?;
+    let mut engine = engine_to_register()?;
     let address = engine.resolve(function, None, 0)?;
     let member = Member::new(Kind::Hook, null_mut(), Some(np_hook_hit), replacement);
     let spots = engine.register(vec![(address, member, Demand::Any)])?;

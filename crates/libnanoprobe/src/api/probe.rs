@@ -13,7 +13,7 @@ use crate::c::{FaultHandler, PostHandler, PreHandler, Probe};
 use crate::c::{
     PROBE_DISABLED as DISABLED, PROBE_JUMP_ONLY as JUMP_ONLY, PROBE_NO_SIMD as NO_SIMD, PROBE_TRAP as TRAP,
 };
-use crate::engine::{Demand, Engine, Kind, Member, Spot, Withdrawn, engine};
+use crate::engine::{Demand, Engine, Kind, Member, Spot, Withdrawn, engine, engine_to_register};
 use crate::error::{Error, answer};
 use crate::{hit, tsan};
 
@@ -104,7 +104,7 @@ pub(super) unsafe fn register_as(
     probes: &[*mut Probe],
     adapt: &mut dyn FnMut(*mut Probe, &mut Member) -> Result<(), Error>,
 ) -> Result<(), Error> {
-    let mut engine = engine()?;
+    let mut engine = engine_to_register()?;
     let mut seen = HashSet::new();
     let mut members = Vec::with_capacity(probes.len());
     for probe in probes {

@@ -13,7 +13,7 @@ use crate::c::{RETPROBE_ADDRESS as ADDRESS, RETPROBE_AUTO as AUTO, RETPROBE_EXIT
 use crate::c::{
     RETPROBE_DATA_MAX as DATA_MAX, RETPROBE_MAXACTIVE as MAXACTIVE, RETPROBE_MAXACTIVE_MAX as MAXACTIVE_MAX,
 };
-use crate::engine::{Demand, Engine, Kind, Member, Spot, Ways, engine};
+use crate::engine::{Demand, Engine, Kind, Member, Spot, Ways, engine, engine_to_register};
 use crate::error::{Error, answer};
 use crate::hit::{self, CallPlan, Calls, np_retprobe_entry, np_retprobe_exit};
 use crate::tsan;
@@ -175,7 +175,7 @@ unsafe fn place(
 /// As `np_register_retprobe`, each.
 unsafe fn register(probes: &[*mut ReturnProbe]) -> Result<(), Error> {
     let mut done = Vec::with_capacity(probes.len());
-    let mut engine = engine()?;
+    let mut engine = engine_to_register()?;
     for probe in probes {
         // SAFETY: the caller's word.
         match unsafe { register_one(&mut engine, *probe) } {

@@ -58,9 +58,6 @@ pub struct Engine {
     near: NearSpace,
     mapped: Vec<std::ops::Range<TargetAddress>>,
     functions: BTreeMap<u64, Function>,
-    /// Every redirect and origin that a thread may still need.
-    redirects: BTreeMap<u64, u64>,
-    origins: BTreeMap<u64, u64>,
     has_actions: bool,
     free: Vec<u32>,
     next: u32,
@@ -101,6 +98,20 @@ pub fn engine() -> Result<MutexGuard<'static, Engine>, Error> {
     }
 }
 
+/// The same, to register something: what the dynamic linker has loaded is asked before.
+///
+/// # Errors
+/// As above.
+pub fn engine_to_register() -> Result<MutexGuard<'static, Engine>, Error> {
+    if hit::in_handler() {
+        return Err(Error::InHandler);
+    }
+    let loaded = own::Loaded::now();
+    let mut engine = engine()?;
+    engine.own.begin(loaded);
+    Ok(engine)
+}
+
 /// The engine, if there is one already.
 pub fn made() -> Option<&'static Mutex<Engine>> {
     ENGINE.get()?.as_ref().ok()
@@ -122,8 +133,6 @@ impl Engine {
             near: NearSpace::new(holes, 4096),
             mapped: Vec::new(),
             functions: BTreeMap::new(),
-            redirects: BTreeMap::new(),
-            origins: BTreeMap::new(),
             has_actions: false,
             free: Vec::new(),
             // 0 is everybody's who needs no counters.

@@ -4,31 +4,47 @@
 use std::collections::btree_map::Entry;
 
 use nanoprobe_session::code::{extent_around, parts};
-use nanoprobe_session::returns::has_shadow_stack;
 use nanoprobe_target::Map;
 
 use super::*;
 
 impl Engine {
-    /// Where an address or a symbol is, with the offset added.
+    /// Where an address or a symbol is, with the offset added. What is known of the modules is brought up to date where it
+    /// may not be: when the dynamic linker has loaded something or let it go, and for what it has not loaded.
     ///
     /// # Errors
-    /// No such symbol, or no code there.
+    /// No such symbol, or the map cannot be read.
     pub fn resolve(&mut self, addr: u64, symbol: Option<&str>, offset: u64) -> Result<TargetAddress, Error> {
-        self.refresh()?;
-        let base = match symbol {
-            Some(symbol) => self.own.resolve(symbol)?.0,
-            None => addr,
+        let find = |own: &mut Own| match symbol {
+            Some(symbol) => own.resolve(symbol),
+            None => Ok(TargetAddress(addr)),
         };
-        Ok(TargetAddress(base.wrapping_add(offset)))
+        if let Ok(base) = find(&mut self.own)
+            && self.own.is_sure_of(base)
+        {
+            return Ok(TargetAddress(base.0.wrapping_add(offset)));
+        }
+        self.refresh()?;
+        Ok(TargetAddress(find(&mut self.own)?.0.wrapping_add(offset)))
     }
 
     /// What the program has mapped and unmapped meanwhile is known again.
     pub(super) fn refresh(&mut self) -> Result<(), Error> {
         let map = self.update_modules()?;
+        self.set_holes(&map);
+        Ok(())
+    }
+
+    fn set_holes(&mut self, map: &Map) {
         let holes = map.holes(&self.own.hole_rules());
         self.near
             .set_holes(holes.iter().map(|hole| hole.start.0..hole.end.0).collect());
+    }
+
+    /// Where near memory may lie is known again.
+    pub(super) fn refresh_holes(&mut self) -> Result<(), Error> {
+        let map = self.own.map()?;
+        self.set_holes(&map);
         Ok(())
     }
 
@@ -40,6 +56,7 @@ impl Engine {
             self.unload(module)?;
         }
         if self.has_actions && changes.first_new < self.own.modules().list().len() {
+            self.set_holes(&map);
             self.place_shims(changes.first_new)?;
         }
         Ok(map)
@@ -72,7 +89,7 @@ impl Engine {
             self.retired.insert(function.extent.start, retired);
         }
         // Another module may come to lie there, whose breakpoints are not ours.
-        self.redirects.retain(|from, _| !range.contains(from));
+        self.agent.redirects.retain(|from| !range.contains(&from));
         self.returns.forget(&range);
         self.shims.retain(|shim| !range.contains(&shim.built.address.0));
         own::synchronise_memory()?;
@@ -98,7 +115,7 @@ impl Engine {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(vacant) => {
                 let mut parts = parts(found, &extent).ok_or(Error::NotCode(address))?;
-                if has_shadow_stack(std::process::id() as i32) {
+                if self.own.has_shadow_stack() {
                     parts.iter_mut().for_each(|part| part.show_shadow_stack());
                 }
                 let retired = self.retired.remove(&start).unwrap_or_default();

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use nanoprobe_agent::Function as AgentFunction;
-use nanoprobe_session::returns::{ReturnRefusal, check_module, has_shadow_stack, needs_its_return_address, unwinders};
+use nanoprobe_session::returns::{ReturnRefusal, check_module, needs_its_return_address, unwinders};
 use nanoprobe_symbols::Linking;
 
 use super::*;
@@ -37,6 +37,12 @@ pub struct Returns {
     watched: bool,
     /// Unwinders' entries, and the linker's.
     hooked: Vec<u64>,
+    /// The linker's alone.
+    linker: Option<u64>,
+    /// How many modules were known when none was found, and whether the program needs none.
+    without_linker: Option<(usize, bool)>,
+    /// The last event that was answered, and how many modules were known then.
+    answered: Option<(u32, usize)>,
     /// By site.
     stubs: HashMap<u64, u64>,
 }
@@ -45,6 +51,7 @@ impl Returns {
     /// A module is gone.
     pub fn forget(&mut self, range: &std::ops::Range<u64>) {
         self.hooked.retain(|address| !range.contains(address));
+        self.linker = self.linker.filter(|address| !range.contains(address));
     }
 }
 
@@ -120,7 +127,7 @@ impl Engine {
     }
 
     fn check_return_address(&mut self, entry: TargetAddress) -> Result<(), ReturnRefusal> {
-        if has_shadow_stack(std::process::id() as i32) {
+        if self.own.has_shadow_stack() {
             return Err(ReturnRefusal::ShadowStack);
         }
         let Some((_, module)) = self.own.modules().find(entry) else {
@@ -145,6 +152,13 @@ impl Engine {
 
     /// The linker calls us in place of its debugger hook, which does nothing. Yields whether it does, or need not.
     fn hook_linker(&mut self) -> Result<bool, Error> {
+        if self.returns.linker.is_some() {
+            return Ok(true);
+        }
+        let count = self.own.modules().list().len();
+        if let Some((_, answer)) = self.returns.without_linker.filter(|(known, _)| *known == count) {
+            return Ok(answer);
+        }
         let modules = || self.own.modules().list().iter();
         let address = modules().find_map(|module| {
             let names = ["_dl_debug_state", "dl_debug_state"];
@@ -153,13 +167,13 @@ impl Engine {
         });
         let Some(address) = address else {
             let mut executable = modules().filter(|module| module.path() == self.own.executable());
-            return Ok(executable.any(|module| module.linkage().linking != Linking::Dynamic));
+            let needs_none = executable.any(|module| module.linkage().linking != Linking::Dynamic);
+            self.returns.without_linker = Some((count, needs_none));
+            return Ok(needs_none);
         };
-        if self.returns.hooked.contains(&address.0) {
-            return Ok(true);
-        }
         // First: what is registered below comes here again.
         self.returns.hooked.push(address.0);
+        self.returns.linker = Some(address.0);
         let mut member = Member::new(
             Kind::Own,
             std::ptr::null_mut(),
@@ -170,6 +184,7 @@ impl Engine {
         let hooked = self.register(vec![(address, member, Demand::Any)]);
         if hooked.is_err() {
             self.returns.hooked.retain(|hooked| *hooked != address.0);
+            self.returns.linker = None;
         }
         Ok(hooked.is_ok())
     }
@@ -188,6 +203,7 @@ impl Engine {
 
     /// The linker's list has changed.
     fn libraries_changed(&mut self) -> Result<(), Error> {
+        self.own.begin(own::Loaded::default());
         if self.returns.prepared {
             self.serve_returns(TargetAddress(0))
         } else {
@@ -197,6 +213,10 @@ impl Engine {
 
     /// Hooks the unwinders that have come; return addresses are replaced from then on.
     fn serve_returns(&mut self, entry: TargetAddress) -> Result<(), Error> {
+        let served = (self.agent.return_events(), self.own.modules().list().len());
+        if self.own.is_current() && self.returns.answered == Some(served) {
+            return Ok(());
+        }
         for _ in 0..ROUNDS_MAX {
             let event = self.agent.return_events();
             self.update_modules()?;
@@ -226,6 +246,7 @@ impl Engine {
             self.returns.hooked.extend(missing.iter().map(|address| address.0));
             if self.agent.return_events() == event {
                 self.agent.answer_returns(event);
+                self.returns.answered = Some((event, self.own.modules().list().len()));
                 return Ok(());
             }
         }

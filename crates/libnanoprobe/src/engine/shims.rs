@@ -35,7 +35,9 @@ impl Engine {
         }
         // Somebody's breakpoint, or a probe that was there before: the call stays as it is.
         patches.retain(|patch| self.is_untouched(patch));
-        self.map_near()?;
+        if !self.map_near()? {
+            patches.retain(|patch| self.mapped.iter().any(|region| region.contains(&patch.detour)));
+        }
         self.write_detours(&patches)?;
         self.write_text(&[], &ranges(&patches))?;
         self.shims.extend(patches);

@@ -5,42 +5,31 @@ use nanoprobe_patch::{BREAKPOINT, Runtime, TextRange, ThreadKey, transition};
 
 use super::*;
 
+/// What [`Engine::plan_text`] says.
+#[derive(Default)]
+struct TextChanges {
+    old: Vec<Patch>,
+    new: Vec<Patch>,
+    /// All of each function, by its start.
+    planned: Vec<(u64, Vec<Patch>)>,
+}
+
 impl Engine {
     /// Brings the text of the spots' functions to what is active in them.
     pub(super) fn repatch(&mut self, spots: &[Spot]) -> Result<(), Error> {
         let mut functions: Vec<u64> = spots.iter().map(|spot| spot.function).collect();
         functions.sort_unstable();
         functions.dedup();
-        let runtime = self.runtime();
-        let (mut old, mut new) = (Vec::new(), Vec::new());
-        let mut planned: Vec<(u64, Vec<Patch>)> = Vec::new();
-        for start in functions {
-            let Some(function) = self.functions.get_mut(&start) else {
-                continue;
-            };
-            let runs = function.runs()?;
-            let patches = function.patches_for(runs, &mut self.near, &runtime)?;
-            let differs = |patch: &&Patch, others: &[Patch]| {
-                !others
-                    .iter()
-                    .any(|other| other.detour == patch.detour && other.run == patch.run)
-            };
-            old.extend(
-                function
-                    .patches
-                    .iter()
-                    .filter(|patch| differs(patch, &patches))
-                    .cloned(),
-            );
-            new.extend(
-                patches
-                    .iter()
-                    .filter(|patch| differs(patch, &function.patches))
-                    .cloned(),
-            );
-            planned.push((start, patches));
+        let mut changes = self.plan_text(&functions)?;
+        if !self.map_near()? {
+            // Somebody has mapped something there meanwhile.
+            self.refresh_holes()?;
+            changes = self.plan_text(&functions)?;
+            if !self.map_near()? {
+                return Err(Error::Limit("near memory is taken by others as fast as it is found"));
+            }
         }
-        self.map_near()?;
+        let TextChanges { old, new, planned } = changes;
         self.write_detours(&new)?;
         if !new.is_empty() {
             self.take_signals()?;
@@ -54,6 +43,30 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// What is to stand in the text of some functions, and what of it is not there, or is there and to go.
+    fn plan_text(&mut self, functions: &[u64]) -> Result<TextChanges, Error> {
+        let runtime = self.runtime();
+        let mut changes = TextChanges::default();
+        for start in functions {
+            let Some(function) = self.functions.get_mut(start) else {
+                continue;
+            };
+            let runs = function.runs()?;
+            let patches = function.patches_for(runs, &mut self.near, &runtime)?;
+            let differs = |patch: &&Patch, others: &[Patch]| {
+                !others
+                    .iter()
+                    .any(|other| other.detour == patch.detour && other.run == patch.run)
+            };
+            let gone = function.patches.iter().filter(|patch| differs(patch, &patches));
+            changes.old.extend(gone.cloned());
+            let come = patches.iter().filter(|patch| differs(patch, &function.patches));
+            changes.new.extend(come.cloned());
+            changes.planned.push((*start, patches));
+        }
+        Ok(changes)
     }
 
     /// From now on the signals that probes raise are the agent's.
@@ -70,8 +83,14 @@ impl Engine {
     pub(super) fn write_text(&self, old: &[TextRange], new: &[TextRange]) -> Result<(), Error> {
         self.check_text(old, new)?;
         for step in transition(old, new) {
-            for (address, byte) in step {
-                own::write(self.own.memory(), address.0, &[byte])?;
+            // Of what adjoins every byte is still the old one or the new one, and within a step nothing comes first.
+            let mut step = step.into_iter().peekable();
+            while let Some((address, byte)) = step.next() {
+                let mut bytes = vec![byte];
+                while let Some((_, byte)) = step.next_if(|next| next.0.0 == address.0 + bytes.len() as u64) {
+                    bytes.push(byte);
+                }
+                own::write(self.own.memory(), address.0, &bytes)?;
             }
             own::synchronise_cores()?;
         }
@@ -113,8 +132,9 @@ impl Engine {
         }
     }
 
-    /// Maps what near memory has grown by.
-    pub(super) fn map_near(&mut self) -> Result<(), Error> {
+    /// Maps what near memory has grown by. False: something is there already, and what was placed there has no place.
+    pub(super) fn map_near(&mut self) -> Result<bool, Error> {
+        let mut is_mapped = true;
         for region in self.near.regions() {
             for part in nanoprobe_session::without(region, &self.mapped) {
                 let bytes = (part.end.0 - part.start.0) as usize;
@@ -122,13 +142,28 @@ impl Engine {
                 let wanted = part.start.0 as *mut libc::c_void;
                 // SAFETY: a new mapping at an address that must be free, or the call fails.
                 let found = unsafe { libc::mmap(wanted, bytes, libc::PROT_READ | libc::PROT_EXEC, flags, -1, 0) };
-                if found == libc::MAP_FAILED {
-                    return Err(Error::last_os("mmap of near memory"));
+                if found == wanted {
+                    self.mapped.push(part);
+                    continue;
                 }
-                self.mapped.push(part);
+                let error = std::io::Error::last_os_error();
+                if found != libc::MAP_FAILED {
+                    // A kernel before 4.17, to which the address is a hint. SAFETY: what it has just mapped for us.
+                    unsafe { libc::munmap(found, bytes) };
+                }
+                self.near.forget(&part);
+                let functions = self.functions.values_mut();
+                functions.for_each(|function| function.known.retain(|patch| !part.contains(&patch.detour)));
+                if found == libc::MAP_FAILED && error.raw_os_error() != Some(libc::EEXIST) {
+                    return Err(Error::System {
+                        call: "mmap of near memory",
+                        error,
+                    });
+                }
+                is_mapped = false;
             }
         }
-        Ok(())
+        Ok(is_mapped)
     }
 
     /// Writes detours and publishes their tables; nothing leads there yet.
@@ -138,31 +173,27 @@ impl Engine {
             own::write(self.own.memory(), patch.detour.0, &built.detour)?;
             // An instruction that the text will execute again in place still traps while the text changes: it goes on in
             // the detour that it had last.
-            for entry in &built.moves {
-                self.redirects.insert(entry.original.0, entry.relocated.0);
-            }
-            for redirect in &built.redirects {
-                self.redirects.insert(redirect.from.0, redirect.to.0);
-            }
-            if let Some(first) = built
-                .departures
+            let mut redirects: BTreeMap<u64, u64> = built
+                .moves
                 .iter()
-                .find(|departure| departure.original == built.address)
-            {
-                self.redirects.insert(built.address.0, first.relocated.0);
+                .map(|entry| (entry.original.0, entry.relocated.0))
+                .collect();
+            redirects.extend(built.redirects.iter().map(|redirect| (redirect.from.0, redirect.to.0)));
+            let mut departures = built.departures.iter();
+            if let Some(first) = departures.find(|departure| departure.original == built.address) {
+                redirects.insert(built.address.0, first.relocated.0);
+            }
+            for (from, to) in redirects {
+                self.agent.redirects.insert(from, to);
             }
             for (relocated, original) in nanoprobe_session::origins_of(patch.detour, built) {
                 // The end of one detour may be the start of another one.
-                let entry = self.origins.entry(relocated).or_insert(0);
-                if original != 0 {
-                    *entry = original;
+                if original != 0 || self.agent.origins.get(relocated).is_none() {
+                    self.agent.origins.insert(relocated, original);
                 }
             }
         }
-        let pairs =
-            |table: &BTreeMap<u64, u64>| -> Vec<(u64, u64)> { table.iter().map(|(from, to)| (*from, *to)).collect() };
-        let (redirects, origins) = (pairs(&self.redirects), pairs(&self.origins));
-        self.agent.publish(self.own.memory(), &redirects, &origins)
+        self.agent.publish(self.own.memory())
     }
 }
 

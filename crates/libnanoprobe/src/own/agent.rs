@@ -11,7 +11,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nanoprobe_agent::{
-    EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with, redirect_table,
+    EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with,
 };
 use nanoprobe_arena::layout::{
     Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_POOL_INSTANCES, RETURN_THUNK_BYTES,
@@ -22,6 +22,7 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
 
 use super::room::Room;
+use super::tables::Table;
 use crate::error::Error;
 use crate::hit;
 
@@ -49,8 +50,10 @@ pub struct Agent {
     /// `struct np_return_pool`, and the thunks, of which nothing is written until a return address is to be replaced.
     returns: u64,
     thunks: u64,
-    /// The tables in force, of redirects and of origins, and where they are: an equal one is not written again.
-    tables: [(Vec<u8>, u64); 2],
+    /// Every redirect that a thread may still need.
+    pub redirects: Table,
+    /// The same of relocated addresses.
+    pub origins: Table,
 }
 
 // SAFETY: the pointers are to memory of this process's own that lives for ever; the engine's lock orders all uses.
@@ -90,24 +93,22 @@ impl Agent {
             (*control).target_pid = std::process::id();
             *((table + TABLE_MAGIC as u64) as *mut u64) = MAGIC;
         }
-        let mut agent = Agent {
+        let agent = Agent {
             control,
             table,
             code,
             room: Room::new(code + (IMAGE.len().next_multiple_of(64) + THUNKS_BYTES) as u64..code + CODE_BYTES as u64),
             returns,
             thunks: code + IMAGE.len().next_multiple_of(64) as u64,
-            tables: Default::default(),
+            redirects: Table::default(),
+            origins: Table::default(),
         };
-        let empty = redirect_table([].into_iter());
-        let redirects = agent.put(memory, &empty)?;
-        let origins = agent.put(memory, &empty)?;
-        agent.tables = [(empty.clone(), redirects), (empty, origins)];
         let mut image = image_with(ImageHeader {
             control: data,
             table,
-            redirects,
-            origins,
+            // Until the first publication: none.
+            redirects: 0,
+            origins: 0,
             thread_key_mode: KEY_TLS_SELF,
             code_start: code,
             code_end: code + CODE_BYTES as u64,
@@ -144,30 +145,25 @@ impl Agent {
         TargetAddress(self.table)
     }
 
-    /// Publishes new tables, each sorted by its first address. Who is reading an older one goes on with it.
+    /// Publishes what has changed in the two tables. Who is reading an older one goes on with it.
     ///
     /// # Errors
     /// No room is left, or the memory cannot be written.
-    pub fn publish(&mut self, memory: &Memory, redirects: &[(u64, u64)], origins: &[(u64, u64)]) -> Result<(), Error> {
-        let redirects = redirect_table(redirects.iter().copied());
-        let origins = redirect_table(origins.iter().copied());
+    pub fn publish(&mut self, memory: &Memory) -> Result<(), Error> {
         // The header has their addresses side by side.
         let fields = [REDIRECTS_OFFSET, REDIRECTS_OFFSET + size_of::<u64>() as u32];
-        let mut tables = std::mem::take(&mut self.tables);
-        let write_all = || {
-            for ((kept, table), field) in tables.iter_mut().zip([redirects, origins]).zip(fields) {
-                if kept.0 != table {
-                    let address = self.put(memory, &table)?;
-                    write(memory, self.code + u64::from(field), &address.to_le_bytes())?;
-                    let (old, at) = std::mem::replace(kept, (table, address));
-                    self.room.retire(at, old.len());
-                }
+        for (table, field) in [&mut self.redirects, &mut self.origins].into_iter().zip(fields) {
+            let room = &mut self.room;
+            let Some(written) = table.write(|bytes| put(room, memory, bytes))? else {
+                continue;
+            };
+            let published = write(memory, self.code + u64::from(field), &written.address.to_le_bytes());
+            published.inspect_err(|_| table.was_not_published())?;
+            for part in written.replaced {
+                room.retire(part.address, part.bytes);
             }
-            Ok(())
-        };
-        let written = write_all();
-        self.tables = tables;
-        written
+        }
+        Ok(())
     }
 
     /// Writes what replaced return addresses need: the head of their pool, the thunks.
@@ -216,10 +212,7 @@ impl Agent {
     /// # Errors
     /// No room is left, or the memory cannot be written.
     pub fn put(&mut self, memory: &Memory, bytes: &[u8]) -> Result<u64, Error> {
-        let no_room = Error::Limit("no room for the table of redirects");
-        let address = self.room.take(bytes.len()).ok_or(no_room)?;
-        write(memory, address, bytes)?;
-        Ok(address)
+        put(&mut self.room, memory, bytes)
     }
 
     /// Takes the five signals; the program's own actions are kept, and handed what is theirs.
@@ -264,6 +257,13 @@ impl Agent {
         // SAFETY: the child has one thread, this one.
         unsafe { (*self.control).target_pid = std::process::id() };
     }
+}
+
+fn put(room: &mut Room, memory: &Memory, bytes: &[u8]) -> Result<u64, Error> {
+    let no_room = Error::Limit("no room for the table of redirects");
+    let address = room.take(bytes.len()).ok_or(no_room)?;
+    write(memory, address, bytes)?;
+    Ok(address)
 }
 
 /// rt_sigaction as the kernel has it: libc's would hide the restorer, and may be probed.

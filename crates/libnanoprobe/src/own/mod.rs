@@ -3,12 +3,16 @@
 mod agent;
 mod barrier;
 mod breakpoint;
+mod loaded;
+mod names;
 mod room;
+mod tables;
 
 use std::path::PathBuf;
 
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_session::modules::{Changes, Modules};
+use nanoprobe_session::returns::has_shadow_stack;
 use nanoprobe_symbols::{FunctionKind, Module};
 use nanoprobe_target::{HoleRules, Map, Memory};
 
@@ -16,6 +20,8 @@ pub use agent::Agent;
 pub(crate) use agent::write;
 pub use barrier::{register, synchronise_cores, synchronise_memory};
 pub use breakpoint::{Breakpoint, EXECUTE, Place, try_out};
+pub use loaded::Loaded;
+use names::Names;
 
 use crate::error::Error;
 
@@ -23,7 +29,15 @@ use crate::error::Error;
 pub struct Own {
     memory: Memory,
     modules: Modules,
+    names: Names,
     executable: PathBuf,
+    has_shadow_stack: bool,
+    /// What the dynamic linker said when the engine was taken.
+    loaded: Loaded,
+    /// The map was read since.
+    is_fresh: bool,
+    /// Where the linker's modules began, in whole pages, when the map was last read.
+    starts: Vec<u64>,
 }
 
 impl Own {
@@ -36,6 +50,11 @@ impl Own {
         Ok(Own {
             memory: Memory::of_self().map_err(refused("opening /proc/self/mem"))?,
             modules: Modules::default(),
+            names: Names::default(),
+            has_shadow_stack: has_shadow_stack(std::process::id() as i32),
+            loaded: Loaded::default(),
+            is_fresh: false,
+            starts: Vec::new(),
             executable: std::fs::read_link("/proc/self/exe").map_err(refused("reading /proc/self/exe"))?,
         })
     }
@@ -64,10 +83,43 @@ impl Own {
         Ok(Map::parse(&text))
     }
 
+    /// The engine was taken. `loaded` was asked before.
+    pub fn begin(&mut self, loaded: Loaded) {
+        self.loaded = loaded;
+        self.is_fresh = false;
+    }
+
     /// Brings the modules up to date.
     pub fn update(&mut self, map: &Map) -> Changes {
         let pid = std::process::id() as i32;
-        self.modules.update(pid, map, &self.memory, &self.executable)
+        let changes = self.modules.update(pid, map, &self.memory, &self.executable);
+        changes.gone.iter().for_each(|module| self.names.forget(*module));
+        self.is_fresh = true;
+        if let Some(starts) = std::mem::take(&mut self.loaded).is_known() {
+            self.starts = starts;
+        }
+        changes
+    }
+
+    /// Whether what is known of an address needs no look at the map: that was read in this turn; or the linker has loaded
+    /// the module, and neither loaded nor let go anything since.
+    pub fn is_sure_of(&self, address: TargetAddress) -> bool {
+        let is_the_linkers = || {
+            let (module, _) = self.modules.find(address)?;
+            let range = self.modules.range(module).filter(|_| self.modules.is_loaded(module))?;
+            Some(self.starts.contains(&range.start))
+        };
+        self.is_fresh || (self.is_current() && is_the_linkers() == Some(true))
+    }
+
+    /// Whether the linker has neither loaded nor let go anything since the map was read.
+    pub fn is_current(&self) -> bool {
+        self.loaded.is_same()
+    }
+
+    /// Whether return addresses are kept on a shadow stack, too.
+    pub fn has_shadow_stack(&self) -> bool {
+        self.has_shadow_stack
     }
 
     /// The modules.
@@ -94,7 +146,7 @@ impl Own {
     ///
     /// # Errors
     /// Nobody defines it.
-    pub fn resolve(&self, name: &str) -> Result<TargetAddress, Error> {
+    pub fn resolve(&mut self, name: &str) -> Result<TargetAddress, Error> {
         let (wanted, symbol) = match name.split_once(':') {
             Some((module, symbol)) => (Some(module), symbol),
             None => (None, name),
@@ -102,15 +154,13 @@ impl Own {
         let unknown = || Error::Symbol(name.to_owned());
         let loaded = self.modules.list().iter().enumerate();
         let loaded = loaded.filter(|(index, _)| self.modules.is_loaded(*index));
-        for (_, module) in loaded {
+        for (index, module) in loaded {
             if wanted.is_some_and(|wanted| !module.module_matches(|name| name == wanted)) {
                 continue;
             }
-            let found = module
-                .functions()
-                .iter()
-                .find(|function| function.names().any(|name| name == symbol));
-            let Some(function) = found else { continue };
+            let Some(function) = self.names.find(index, module, symbol) else {
+                continue;
+            };
             return match function.kind {
                 FunctionKind::Ifunc { resolver } => chosen(module, resolver).ok_or_else(unknown),
                 FunctionKind::Code => Ok(module.bias().to_target(function.extent().start)),

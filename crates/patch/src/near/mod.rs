@@ -117,6 +117,13 @@ impl NearSpace {
         self.holes = free;
     }
 
+    /// Regions that lie there could not be mapped: they are not ours, and nothing may have been written there.
+    pub fn forget(&mut self, range: &Range<TargetAddress>) {
+        let (start, end) = (range.start.0, range.end.0);
+        self.regions
+            .retain(|region| region.range.end <= start || end <= region.range.start);
+    }
+
     /// Takes `length` bytes for the detour of `run`, so that its constraint and its reach are satisfied; opens a new
     /// region when none of the open ones serves. `None` when there is no such place.
     pub fn place(&mut self, run: &RunPlan, length: usize) -> Option<TargetAddress> {

@@ -1,0 +1,43 @@
+//! Functions by name: an index for each module in which somebody has looked for one. It holds no names, only hashes of them:
+//! sixteen bytes a name.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use nanoprobe_symbols::{Function, Module};
+
+/// The indices, by the module's number, which is never used again.
+#[derive(Default)]
+pub struct Names(HashMap<usize, Vec<(u64, u32)>>);
+
+impl Names {
+    /// The first function of a module that has this name.
+    pub fn find<'module>(&mut self, number: usize, module: &'module Module, name: &str) -> Option<&'module Function> {
+        let index = self.0.entry(number).or_insert_with(|| index_of(module));
+        let wanted = hash(name);
+        let first = index.partition_point(|(hash, _)| *hash < wanted);
+        let same = index.get(first..)?.iter().take_while(|(hash, _)| *hash == wanted);
+        let mut functions = same.filter_map(|(_, function)| module.functions().get(*function as usize));
+        functions.find(|function| function.names().any(|other| other == name))
+    }
+
+    /// A module is gone.
+    pub fn forget(&mut self, number: usize) {
+        self.0.remove(&number);
+    }
+}
+
+/// By hash, then in the module's order.
+fn index_of(module: &Module) -> Vec<(u64, u32)> {
+    let functions = (0_u32..).zip(module.functions());
+    let names = functions.flat_map(|(number, function)| function.names().map(move |name| (hash(name), number)));
+    let mut index: Vec<(u64, u32)> = names.collect();
+    index.sort_unstable();
+    index
+}
+
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,245 @@
+//! A table that hits look addresses up in, in two parts: what came last, which is short and written anew at each
+//! registration, and what came before, which is long and stays where it is.
+//!
+//! ```text
+//!   recent | older = . | from to | from to |           at most RECENT_MAX entries
+//!                    \
+//!                     older | 0 | from to | from to | from to | ...
+//! ```
+//!
+//! What the recent part says precedes what the older one says of the same address. When it is full both become one. So a
+//! registration writes some kilobytes, however many there were before.
+
+use std::collections::BTreeMap;
+
+use nanoprobe_agent::redirect_table_over;
+
+/// Of 16 bytes each.
+const RECENT_MAX: usize = 256;
+
+/// What is to hold, and where what of it has been written is.
+#[derive(Default)]
+pub struct Table {
+    recent: BTreeMap<u64, u64>,
+    /// Ascending by its first address.
+    older: Vec<(u64, u64)>,
+    recent_part: Part,
+    older_part: Part,
+    is_older_written: bool,
+    is_current: bool,
+}
+
+/// A part in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Where it lies; 0: it was never written.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: usize,
+}
+
+/// What [`Table::write`] has written.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Written {
+    /// What is to be published.
+    pub address: u64,
+    /// What nobody finds any more once it is.
+    pub replaced: Vec<Part>,
+}
+
+impl Table {
+    /// What is said of an address.
+    pub fn get(&self, from: u64) -> Option<u64> {
+        let older = || {
+            let found = self.older.binary_search_by_key(&from, |entry| entry.0).ok()?;
+            self.older.get(found).map(|entry| entry.1)
+        };
+        self.recent.get(&from).copied().or_else(older)
+    }
+
+    /// From the next publication on `from` leads to `to`.
+    pub fn insert(&mut self, from: u64, to: u64) {
+        if self.get(from) != Some(to) {
+            self.recent.insert(from, to);
+            self.is_current = false;
+        }
+    }
+
+    /// From the next publication on nothing is said of what `keeps` denies.
+    pub fn retain(&mut self, keeps: impl Fn(u64) -> bool) {
+        let before = self.recent.len() + self.older.len();
+        self.recent.retain(|from, _| keeps(*from));
+        let recent = self.recent.len();
+        self.older.retain(|(from, _)| keeps(*from));
+        if recent + self.older.len() != before {
+            self.is_older_written = false;
+            self.is_current = false;
+        }
+    }
+
+    /// What was written last could not be published.
+    pub fn was_not_published(&mut self) {
+        self.is_current = false;
+    }
+
+    /// Writes what has changed, by `put`, which yields where. `None`: nothing has.
+    ///
+    /// # Errors
+    /// Those of `put`: what was published before holds on.
+    pub fn write<E>(&mut self, mut put: impl FnMut(&[u8]) -> Result<u64, E>) -> Result<Option<Written>, E> {
+        if self.is_current {
+            return Ok(None);
+        }
+        let mut write = |older, entries: &mut dyn ExactSizeIterator<Item = (u64, u64)>| {
+            let bytes = redirect_table_over(older, entries);
+            let address = put(&bytes)?;
+            Ok(Part {
+                address,
+                bytes: bytes.len(),
+            })
+        };
+        let mut replaced = Vec::new();
+        if self.recent.len() > RECENT_MAX {
+            self.merge();
+        }
+        if !self.is_older_written && !self.older.is_empty() {
+            let part = write(0, &mut self.older.iter().copied())?;
+            replaced.push(std::mem::replace(&mut self.older_part, part));
+        }
+        self.is_older_written = true;
+        let older = if self.older.is_empty() {
+            0
+        } else {
+            self.older_part.address
+        };
+        let part = write(older, &mut self.recent.iter().map(|(from, to)| (*from, *to)))?;
+        replaced.push(std::mem::replace(&mut self.recent_part, part));
+        replaced.retain(|part| part.address != 0);
+        self.is_current = true;
+        Ok(Some(Written {
+            address: part.address,
+            replaced,
+        }))
+    }
+
+    /// All is older from now on.
+    fn merge(&mut self) {
+        let recent = std::mem::take(&mut self.recent);
+        let mut merged = Vec::with_capacity(self.older.len() + recent.len());
+        let mut older = std::mem::take(&mut self.older).into_iter().peekable();
+        for (from, to) in recent {
+            while let Some(entry) = older.next_if(|entry| entry.0 < from) {
+                merged.push(entry);
+            }
+            older.next_if(|entry| entry.0 == from);
+            merged.push((from, to));
+        }
+        merged.extend(older);
+        self.older = merged;
+        self.is_older_written = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// Memory in which tables are put, and what the agent would find there.
+    #[derive(Default)]
+    struct Put {
+        parts: HashMap<u64, Vec<u8>>,
+        next: u64,
+        bytes: usize,
+        published: u64,
+    }
+
+    impl Put {
+        fn publish(&mut self, table: &mut Table) -> bool {
+            let (parts, next, bytes) = (&mut self.parts, &mut self.next, &mut self.bytes);
+            let written = table.write(|table| {
+                *next += 0x1000;
+                *bytes += table.len();
+                parts.insert(*next, table.to_vec());
+                Ok::<u64, ()>(*next)
+            });
+            let Some(written) = written.unwrap() else { return false };
+            self.published = written.address;
+            for part in written.replaced {
+                assert_eq!(self.parts.remove(&part.address).unwrap().len(), part.bytes);
+            }
+            true
+        }
+
+        fn entries(&self) -> BTreeMap<u64, u64> {
+            let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            let read = |address: u64| -> (u64, BTreeMap<u64, u64>) {
+                let bytes = &self.parts[&address];
+                let pairs: Vec<(u64, u64)> = bytes[16..]
+                    .chunks_exact(16)
+                    .map(|pair| (word(pair, 0), word(pair, 8)))
+                    .collect();
+                assert_eq!(word(bytes, 0) as usize, pairs.len());
+                assert!(pairs.is_sorted_by(|left, right| left.0 < right.0));
+                (word(bytes, 8), pairs.into_iter().collect())
+            };
+            let (older, recent) = read(self.published);
+            let mut all = match older {
+                0 => BTreeMap::new(),
+                older => read(older).1,
+            };
+            all.extend(recent);
+            all
+        }
+    }
+
+    #[test]
+    fn both_parts_say_what_was_inserted() {
+        let (mut table, mut put, mut model) = (Table::default(), Put::default(), BTreeMap::new());
+        assert!(put.publish(&mut table) && !put.publish(&mut table));
+        assert_eq!(put.entries(), model);
+        let mut number = 1_u64;
+        for step in 0..2000 {
+            // A generator of its own: the same numbers every time.
+            number = number
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let from = (number >> 33) % 1500;
+            table.insert(from, step);
+            model.insert(from, step);
+            if step % 500 == 499 {
+                table.retain(|from| from % 7 != 3);
+                model.retain(|from, _| from % 7 != 3);
+            }
+            assert!(put.publish(&mut table));
+            assert_eq!(put.entries(), model);
+            assert!(model.iter().all(|(from, to)| table.get(*from) == Some(*to)));
+            assert_eq!(table.get(from ^ 1), model.get(&(from ^ 1)).copied());
+            // Nothing else is kept.
+            assert!(put.parts.len() <= 2);
+        }
+        table.insert(0, 7);
+        put.publish(&mut table);
+        table.insert(0, 7);
+        table.retain(|_| true);
+        assert!(!put.publish(&mut table), "nothing has changed");
+        table.retain(|_| false);
+        assert!(put.publish(&mut table));
+        assert_eq!(put.entries(), BTreeMap::new());
+    }
+
+    #[test]
+    fn what_is_written_does_not_grow_with_what_is_there() {
+        let (mut table, mut put) = (Table::default(), Put::default());
+        for from in 0..10_000 {
+            table.insert(from, from + 1);
+            put.publish(&mut table);
+        }
+        // 2 KiB for the recent ones as a mean, and the whole every 256th time.
+        assert!(put.bytes < 10_000 * (16 * (RECENT_MAX / 2 + 2) + 160_000 / RECENT_MAX));
+        assert_eq!(put.entries().len(), 10_000);
+    }
+}
