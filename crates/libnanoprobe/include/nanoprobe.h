@@ -18,8 +18,11 @@
  * Rules for handlers. They run in the thread that hit the probe, in parallel with all other threads and without any
  * lock held, so they must be reentrant. Whatever they call may be probed, too: such a hit is counted in `nmissed` and
  * its handlers are left out, the instruction is executed. A handler may use the FPU and SIMD registers, unless its probe
- * says NP_PROBE_NO_SIMD. It must not throw, longjmp out, or call any function of this header but those marked "handlers
- * may".
+ * says NP_PROBE_NO_SIMD. It may fork, start processes and end its thread. It must not throw or longjmp out: the thread then
+ * counts as being in the handler for ever, so that all it meets is missed, and who unregisters the probe waits until it has
+ * ended. (The same where a stack ends in a handler, and the program's SIGSEGV handler leaves by siglongjmp.) Of the functions
+ * of this header it may call those marked "handlers may"; all others say NP_ERROR_IN_HANDLER, in whatever kind of handler, and
+ * in signal handlers that interrupt one. A replacement (np_hook) is no handler.
  *
  * Rules for the structures. They belong to the caller, must stay where they are while registered, begin with their size
  * (NP_SIZE), and are zero in every field that the caller does not set: a program built against an older header goes on

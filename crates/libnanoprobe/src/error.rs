@@ -1,6 +1,6 @@
 //! What can go wrong, typed; the codes of `enum np_error`, and the details for `np_last_error`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char, c_int};
 
 use nanoprobe_patch::{Refusal, TargetAddress};
@@ -155,6 +155,9 @@ const SENTENCES: [&std::ffi::CStr; 21] = [
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
+    /// The last error was a call from a handler. It has no destructor, and no text that needs memory: the handler may have
+    /// interrupted malloc.
+    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// `np_strerror`.
@@ -167,13 +170,20 @@ pub extern "C" fn np_strerror(error: c_int) -> *const c_char {
 /// `np_last_error`.
 #[unsafe(no_mangle)]
 pub extern "C" fn np_last_error() -> *const c_char {
+    if IN_HANDLER.get() {
+        return c"called from a handler, which may not wait for others".as_ptr();
+    }
     LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()))
 }
 
 /// A result as C wants it; the details are kept for this thread.
 pub(crate) fn answer(result: Result<(), Error>) -> c_int {
+    if !matches!(result, Ok(())) {
+        IN_HANDLER.set(matches!(result, Err(Error::InHandler)));
+    }
     match result {
         Ok(()) => 0,
+        Err(Error::InHandler) => Error::InHandler.code(),
         Err(error) => {
             let code = error.code();
             let text = CString::new(error.to_string()).unwrap_or_default();

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nanoprobe_patch::TargetAddress;
 
 use crate::engine::{Demand, Kind, Member, Spot, engine, engine_to_register};
 use crate::error::{Error, answer};
-use crate::hit::np_hook_hit;
+use crate::hit::{self, np_hook_hit};
 
 /// By function.
 pub(crate) static HOOKS: Mutex<Hooks> = Mutex::new(None);
@@ -20,7 +20,7 @@ fn hook(function: u64, replacement: *mut c_void) -> Result<TargetAddress, Error>
     if replacement.is_null() {
         return Err(Error::Argument("no replacement"));
     }
-    let mut hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut hooks = lock()?;
     let hooks = hooks.get_or_insert_default();
     if hooks.contains_key(&function) {
         return Err(Error::Busy(TargetAddress(function)));
@@ -34,8 +34,16 @@ fn hook(function: u64, replacement: *mut c_void) -> Result<TargetAddress, Error>
     engine.original(&spot).ok_or(Error::NotRegistered)
 }
 
+/// A handler may have interrupted this very thread with the lock held.
+fn lock() -> Result<MutexGuard<'static, Hooks>, Error> {
+    if hit::in_handler() {
+        return Err(Error::InHandler);
+    }
+    Ok(HOOKS.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
 fn unhook(function: u64) -> Result<(), Error> {
-    let mut hooks = HOOKS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut hooks = lock()?;
     let spot = hooks.as_mut().and_then(|hooks| hooks.remove(&function));
     let spot = spot.ok_or(Error::NotRegistered)?;
     let withdrawn = engine()?.withdraw(&[spot], true)?;

@@ -1,0 +1,44 @@
+//! What programs do inside of probed functions and of handlers: ask the library for more, end threads, begin processes, leave
+//! stacks. Each C program is a list of statements that hold.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod common;
+
+use common::Built;
+
+fn all_hold(source: &str, count: usize) {
+    let built = Built::new();
+    let program = built.compile("cc", source);
+    let names = built.run(&program);
+    assert_eq!(names.lines().count(), count, "{names}");
+    for name in names.lines() {
+        // Whatever fits, without SIMD registers, and breakpoints.
+        for flags in ["0", "2", "4"] {
+            assert_eq!(built.run_with(&program, &[name, flags]), "holds\n", "{name} {flags}");
+        }
+    }
+}
+
+#[test]
+fn handlers_that_ask_the_library_are_refused_and_nothing_waits() {
+    all_hold("within.c", 11);
+}
+
+#[test]
+fn threads_processes_and_stacks_begin_and_end_inside() {
+    all_hold("threads.c", 11);
+}
+
+/// What a handler throws it must catch itself; what is thrown through a probed function while handlers throw is the program's.
+/// (By exits the 50 returns are seen; by address none is, since an unwinder has run during each of the calls.)
+#[test]
+fn handlers_catch_what_they_throw() {
+    let built = Built::new();
+    let program = built.compile("c++", "thrown.cpp");
+    for flags in ["0", "4"] {
+        assert_eq!(
+            built.run_with(&program, &[flags]),
+            "600 before, 600 behind, 200 entered, 50 left, 100 through, sum 19900\n"
+        );
+    }
+}
