@@ -418,3 +418,35 @@ fn verbose_names_the_tactics() {
         );
     }
 }
+
+/// Attaching and detaching say for how long the program stood: the thread that stood longest, and all of them at once.
+#[test]
+fn how_long_the_program_stood_is_told() {
+    for policy in ["auto", "always"] {
+        let mut busy = start_waiting(&program("busy.c"), "2");
+        let clause = "pid$target:a.out:busy_work:entry { @ = count(); }";
+        let tracer = Tracer::new(Form::Default).argument("-v").clause(clause);
+        let tracing = tracer
+            .argument("-x")
+            .argument(format!("stop={policy}"))
+            .attach(busy.pid());
+        busy.go();
+        busy.wait_for("working\n");
+        let said = tracing.interrupt().finished.stderr;
+        for word in ["attach", "detach"] {
+            let line = said
+                .lines()
+                .find(|line| line.starts_with(&format!("nanoprobe: {word} ")));
+            let line = line.unwrap_or_else(|| panic!("{word} is not in:\n{said}"));
+            let number = |before: &str| -> f64 {
+                let rest = line.split_once(before).map_or("", |(_, rest)| rest);
+                let number = rest.split(' ').next().unwrap_or_default();
+                number.parse().unwrap_or_else(|_| panic!("{before:?} in {line}"))
+            };
+            let (took, longest, whole) = (number(&format!("{word} ")), number("stopped "), number("all threads "));
+            assert!(0.0 < whole && whole <= longest && longest <= took, "{policy}: {line}");
+        }
+        busy.write("stop\n");
+        busy.finish().success();
+    }
+}

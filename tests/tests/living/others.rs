@@ -202,3 +202,46 @@ fn gdb_comes_and_goes() {
         said(&target.stdout, "calls")
     );
 }
+
+/// Its breakpoints are no business of ours, neither at an instruction that is not probed, nor on our jump.
+#[test]
+fn gdb_has_breakpoints_of_its_own() {
+    let Some(gdb) = need_command("gdb's breakpoints in a traced program", "gdb") else {
+        return;
+    };
+    let mut busy = start_waiting(&program("busy.c"), "2");
+    let tracing = Tracer::new(Form::Default).clause(WORK).attach(busy.pid());
+    busy.go();
+    busy.wait_for("working\n");
+    let mut command = Command::new(&gdb);
+    command.args(["-nx", "-batch", "-p", &busy.pid().to_string()]);
+    for order in [
+        "break *busy_recursion",
+        "continue",
+        "delete",
+        "break *busy_work",
+        "continue",
+        "delete",
+        "detach",
+    ] {
+        command.args(["-ex", order]);
+    }
+    command.env_remove("DEBUGINFOD_URLS");
+    let finished = run(&mut command);
+    for (number, function) in [(1, "busy_recursion"), (2, "busy_work")] {
+        let hit = format!("Breakpoint {number}, ");
+        let line = finished.stdout.lines().find(|line| line.contains(&hit));
+        assert!(
+            line.is_some_and(|line| line.contains(function)),
+            "{function}:\n{}\n{}",
+            finished.stdout,
+            finished.stderr
+        );
+    }
+    busy.write("stop\n");
+    let target = busy.finish().success();
+    assert_eq!(
+        value(&tracing.finish().success().results),
+        said(&target.stdout, "calls")
+    );
+}
