@@ -11,6 +11,7 @@ enum { EMULATED = -0x7fffffff };
 int (*np_hit_emulate)(const void *emulation, void *ucontext) NP_HIDDEN;
 uint32_t np_simd_features NP_HIDDEN;
 uint32_t np_simd_live NP_HIDDEN;
+uint32_t np_simd_initial NP_HIDDEN;
 
 /* dispatch.S */
 _Static_assert(offsetof(struct np_hit_site, list) == 8, "SITE_LIST");

@@ -157,6 +157,7 @@ unsafe extern "C" {
     static __stop_np_hit_path: u8;
     static mut np_simd_features: u32;
     static mut np_simd_live: u32;
+    static mut np_simd_initial: u32;
     static mut np_hit_emulate: u64;
     static np_hit_sites_with_fault: AtomicPtr<Site>;
     fn np_hit_fault(signal: i32, context: *mut c_void, original: u64, pushed: u64) -> i32;
@@ -240,19 +241,21 @@ pub fn initialise() {
     const AVX512F: u32 = 1 << 16;
     const XGETBV1: u32 = 1 << 2;
     let basic = __cpuid(1);
-    let (mut features, mut live) = (0, 0);
+    let (mut features, mut live, mut initial) = (0, 1, 0);
     if basic.ecx & OSXSAVE != 0 && __cpuid(0).eax >= 13 {
         // SAFETY: the processor has xgetbv, and the system allows it.
         let enabled = unsafe { std::arch::x86_64::_xgetbv(0) } as u32;
-        live = enabled & 0xe6;
+        live = enabled & 0xe7;
         features |= u32::from(__cpuid_count(13, 1).eax & XGETBV1 != 0);
         features |= u32::from(enabled & 4 != 0) << 1;
         features |= u32::from(enabled & 0xe0 == 0xe0 && __cpuid_count(7, 0).ebx & AVX512F != 0) << 2;
+        initial = features & 1 | if features & 4 != 0 { 0xa0 } else { 0 };
     }
     // SAFETY: the first registration holds the engine's lock, and no detour leads to np_hit yet.
     unsafe {
         np_simd_features = features;
         np_simd_live = live;
+        np_simd_initial = initial;
     }
 }
 

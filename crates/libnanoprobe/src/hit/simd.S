@@ -12,8 +12,12 @@
  *          2112   k0-k7, up to 2176                                               bit 5
  *          2176   x87 (fxsave, with xmm0-15 and mxcsr), up to 2688                bit 0
  *
- * What was in its initial state before the handlers must be so behind them: the upper halves by vzeroupper, zmm16-31
- * and k0-k7 one by one, when they are in use now. AMX tiles are not saved: a handler that uses them keeps them.
+ * What was in its initial state before the handlers must be so behind them: the upper halves by vzeroupper, the other parts
+ * by xrstor from an area where all is initial, when they are in use now: only those of np_simd_initial. Nor are they in use
+ * any more then. AMX tiles are not saved: a handler that uses them keeps them.
+ *
+ * x87 is in use in every thread that ever took a signal, since the kernel loads it from the frame: all initial. Who is found
+ * so is treated as if it were not in use, hence it is not any more at the next hit.
  *
  * x87 by fxsave and fxrstor takes 42 ns where fnsave and frstor take 96, and xsavec and xrstor of this part alone 69. What
  * fnsave does besides, fninit, takes another 20, and is done only where a handler would notice: where a register is in use,
@@ -65,12 +69,28 @@ np_simd_save:
 	jnz	8f
 	ret
 8:	fxsave64 2176(%rdi)
-	cmpb	$0, (2176 + 4)(%rdi)    /* no register in use */
-	jne	9f
-	cmpw	$0x37f, 2176(%rdi)      /* control word: as at the start of any program */
-	jne	9f
+	testb	$1, %sil
+	jz	9f
+	/* Control word 0x37f; status, tags, opcode, addresses and all registers 0: initial. */
+	movq	2176(%rdi), %rax
+	xorq	$0x37f, %rax
+	orq	(2176 + 8)(%rdi), %rax
+	orq	(2176 + 16)(%rdi), %rax
+	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7
+	orq	(2176 + 32 + 16 * \n)(%rdi), %rax
+	movzwl	(2176 + 40 + 16 * \n)(%rdi), %ecx
+	orq	%rcx, %rax
+	.endr
+	testq	%rax, %rax
+	jnz	9f
+	andl	$~1, (%rdi)
 	ret
-9:	fninit
+9:	cmpb	$0, (2176 + 4)(%rdi)    /* no register in use */
+	jne	10f
+	cmpw	$0x37f, 2176(%rdi)      /* control word: as at the start of any program */
+	jne	10f
+	ret
+10:	fninit
 	ret
 	.size	np_simd_save, . - np_simd_save
 
@@ -98,12 +118,10 @@ np_simd_restore:
 3:	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 	vmovups	64 + 64 * \n(%rdi), %zmm\n
 	.endr
-4:	testb	$4, %sil
-	jz	7f
 	/* What was not in use, and may be now. */
-	movl	%r8d, %r9d
+4:	movl	%r8d, %r9d
 	notl	%r9d
-	andl	$0xa0, %r9d
+	andl	np_simd_initial(%rip), %r9d
 	jnz	9f
 5:	testb	$0x80, %r8b
 	jz	6f
@@ -127,16 +145,11 @@ np_simd_restore:
 	movl	$1, %ecx
 	xgetbv
 	andl	%eax, %r9d
-10:	testb	$0x80, %r9b
-	jz	1f
-	.irp	n, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
-	vpxord	%zmm\n, %zmm\n, %zmm\n
-	.endr
-1:	testb	$0x20, %r9b
+10:	testl	%r9d, %r9d
 	jz	5b
-	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7
-	kxorq	%k\n, %k\n, %k\n
-	.endr
+	movl	%r9d, %eax
+	xorl	%edx, %edx
+	xrstor64	initial(%rip)
 	jmp	5b
 11:	ldmxcsr	4(%rdi)
 	jmp	8b
@@ -144,5 +157,11 @@ np_simd_restore:
 12:	fxrstor64 2176(%rdi)
 	ret
 	.size	np_simd_restore, . - np_simd_restore
+
+	.section .rodata.np_simd, "a", @progbits
+	.p2align 6
+	/* For xrstor: whatever is asked for is initial. */
+initial:
+	.fill	576
 
 	.section .note.GNU-stack, "", @progbits

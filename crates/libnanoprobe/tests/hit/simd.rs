@@ -1,0 +1,315 @@
+//! SIMD registers, the x87 unit and MXCSR around handlers that use them.
+
+use std::arch::{asm, global_asm};
+use std::ffi::c_int;
+
+use nanoprobe::c::{Probe, Registers};
+
+use super::*;
+
+/// What [`State`] has no room for: zmm0-31 whole, k0-k7, mxcsr.
+#[repr(C, align(64))]
+#[derive(Clone, Debug, PartialEq)]
+struct Wide {
+    vectors: [[u64; 8]; 32],
+    masks: [u64; 8],
+    mxcsr: u32,
+}
+
+/// An area of xsave's standard form in which every part is initial: 4096 bytes, mxcsr at 24.
+#[repr(C, align(64))]
+struct Initial([u8; 4096]);
+
+// run_wide(state: rdi, target: rsi, live: edx, initial: rcx): all parts initial, those that are live loaded, the call, all
+// stored. Bits of `live` are XINUSE's.
+global_asm!(
+    ".globl np_test_run_wide",
+    "np_test_run_wide:",
+    "push rbx; push r12; push r13; push r14; push r15",
+    "mov r12, rdi; mov r13, rsi; mov r14d, edx",
+    "mov eax, 0xe6; xor edx, edx; xrstor [rcx]",
+    "ldmxcsr [r12 + 2112]",
+    "test r14d, 0x40; jz 1f",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "vmovups zmm\\n, [r12 + 64 * \\n]",
+    ".endr",
+    "jmp 3f",
+    "1: test r14d, 4; jz 2f",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "vmovups ymm\\n, [r12 + 64 * \\n]",
+    ".endr",
+    "jmp 3f",
+    "2:",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "movups xmm\\n, [r12 + 64 * \\n]",
+    ".endr",
+    "3: test r14d, 0x80; jz 4f",
+    ".irp n, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31",
+    "vmovups zmm\\n, [r12 + 64 * \\n]",
+    ".endr",
+    "4: test r14d, 0x20; jz 5f",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7",
+    "kmovq k\\n, [r12 + 2048 + 8 * \\n]",
+    ".endr",
+    "5: call r13",
+    "stmxcsr [r12 + 2112]",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31",
+    "vmovups [r12 + 64 * \\n], zmm\\n",
+    ".endr",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7",
+    "kmovq [r12 + 2048 + 8 * \\n], k\\n",
+    ".endr",
+    "vzeroupper",
+    "pop r15; pop r14; pop r13; pop r12; pop rbx",
+    "ret",
+    // int spoil(probe, regs): every bit of it all becomes another.
+    ".globl np_test_spoil",
+    "np_test_spoil:",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31",
+    "vpternlogd zmm\\n, zmm\\n, zmm\\n, 0x55",
+    ".endr",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7",
+    "knotq k\\n, k\\n",
+    ".endr",
+    "push 0x1fbf; ldmxcsr [rsp]; pop rax",
+    "xor eax, eax",
+    "ret",
+);
+
+unsafe extern "C" {
+    fn np_test_run_wide(state: *mut Wide, target: u64, live: u32, initial: *const Initial);
+    fn np_test_spoil(probe: *mut Probe, registers: *mut Registers) -> c_int;
+}
+
+/// Whatever part of the SIMD state is live, and whatever is initial, is so behind a handler that spoils all of it.
+#[test]
+fn every_part_of_the_simd_state_stays() {
+    if !std::arch::is_x86_feature_detected!("avx512bw") {
+        return;
+    }
+    let _turn = TURN.lock().unwrap();
+    hit::initialise();
+    let mut entry = entry(7, np_test_spoil);
+    let mut list = List {
+        header: ListHeader::new(1, true, false),
+        entries: [&mut *entry, null_mut()],
+    };
+    let mut site = site(&mut list);
+    let code = Code::new(&site, 0, Position::Entry);
+    site.address = code.text;
+    let mut initial = Box::new(Initial([0; 4096]));
+    initial.0[24..28].copy_from_slice(&0x1f80_u32.to_le_bytes());
+    let before = hit::counts(7).0;
+    for short in [true, false] {
+        // SAFETY: the list above, which nobody reads at the moment.
+        unsafe { set_way(&site, &entry, short) };
+        for combination in 0..16 {
+            let live = [4, 0x40, 0x80, 0x20]
+                .into_iter()
+                .enumerate()
+                .filter(|(bit, _)| combination & 1 << bit != 0)
+                .fold(2, |live, (_, part)| live | part);
+            let mut state = Box::new(Wide {
+                vectors: std::array::from_fn(|row| std::array::from_fn(|word| (row * 8 + word + 1) as u64 * 0x1_0001)),
+                masks: std::array::from_fn(|mask| mask as u64 + 0x77),
+                mxcsr: 0x5f80,
+            });
+            let mut expected = state.clone();
+            let words = if live & 0x40 != 0 {
+                8
+            } else if live & 4 != 0 {
+                4
+            } else {
+                2
+            };
+            for vector in &mut expected.vectors[..16] {
+                vector[words..].fill(0);
+            }
+            if live & 0x80 == 0 {
+                expected.vectors[16..].fill([0; 8]);
+            }
+            if live & 0x20 == 0 {
+                expected.masks.fill(0);
+            }
+            // SAFETY: the target is the function under test, which touches no SIMD register.
+            unsafe { np_test_run_wide(&mut *state, code.text, live, &*initial) };
+            assert_eq!(state, expected, "live: {live:#x}, the short way: {short}");
+        }
+    }
+    assert_eq!(hit::counts(7).0 - before, 32);
+}
+
+/// What a handler with SIMD registers saved finds of the x87 unit, and what its own sum of eight registers was.
+static FOUND: Mutex<Option<(u16, u32)>> = Mutex::new(None);
+
+unsafe extern "C" fn use_x87(_: *mut Probe, _: *mut Registers) -> c_int {
+    let (mut control, mut sum) = (0_u16, 0_u32);
+    let other = 0x77f_u16;
+    // SAFETY: eight registers are used, and given back; the control word is left another.
+    unsafe {
+        asm!(
+            "fnstcw word ptr [{control}]",
+            "fld1", "fld1", "fld1", "fld1", "fld1", "fld1", "fld1", "fld1",
+            "faddp", "faddp", "faddp", "faddp", "faddp", "faddp", "faddp",
+            "fistp dword ptr [{sum}]",
+            "fldcw word ptr [{other}]",
+            control = in(reg) &raw mut control, sum = in(reg) &raw mut sum, other = in(reg) &raw const other,
+        );
+    }
+    *FOUND.lock().unwrap() = Some((control, sum));
+    0
+}
+
+/// fnsave's area: control, status and tag word in the first three double words, the registers behind 28 bytes.
+#[repr(C, align(16))]
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct X87 {
+    words: [u32; 3],
+    /// Of the last instruction.
+    pointers: [u32; 4],
+    registers: [u8; 80],
+}
+
+/// The x87 unit is as it was behind a handler that uses it, which finds it as the ABI wants it at any function's entry.
+#[test]
+fn the_x87_unit_stays_and_handlers_find_it_empty() {
+    let _turn = TURN.lock().unwrap();
+    hit::initialise();
+    let mut entry = entry(8, use_x87);
+    let mut list = List {
+        header: ListHeader::new(1, true, false),
+        entries: [&mut *entry, null_mut()],
+    };
+    let mut site = site(&mut list);
+    let code = Code::new(&site, 0, Position::Entry);
+    site.address = code.text;
+    let values = [3.25_f64, -7.5];
+    for short in [true, false] {
+        // SAFETY: the list above, which nobody reads at the moment.
+        unsafe { set_way(&site, &entry, short) };
+        for (in_use, control) in [(false, 0x37f_u16), (false, 0x27f), (true, 0x37f), (true, 0xc7f)] {
+            let mut after = X87 {
+                words: [0; 3],
+                pointers: [0; 4],
+                registers: [0; 80],
+            };
+            let mut expected = after;
+            let load = || {
+                // SAFETY: between here and the fnsave nothing of this test's uses the unit.
+                unsafe {
+                    asm!("fninit", "fld qword ptr [{0}]", "fld qword ptr [{0} + 8]", in(reg) &raw const values);
+                    if !in_use {
+                        asm!("fstp st(0)", "fstp st(0)");
+                    }
+                    asm!("fldcw word ptr [{0}]", in(reg) &raw const control);
+                }
+            };
+            load();
+            // SAFETY: 108 bytes; fnsave leaves the unit as at the start.
+            unsafe { asm!("fnsave [{0}]", in(reg) &raw mut expected) };
+            load();
+            run(&state(5), code.text, false);
+            // SAFETY: as above.
+            unsafe { asm!("fnsave [{0}]", in(reg) &raw mut after) };
+            let found = FOUND.lock().unwrap().take().unwrap();
+            let case = format!("in use: {in_use}, control word {control:#x}, the short way: {short}");
+            assert_eq!(found, (0x37f, 8), "{case}");
+            assert_eq!(after.words, expected.words, "{case}");
+            assert_eq!(after.registers, expected.registers, "{case}");
+        }
+    }
+}
+
+/// fxsave's image.
+#[repr(C, align(16))]
+#[derive(Clone)]
+struct Image([u8; 512]);
+
+impl Image {
+    /// The x87 unit as the system makes it for a program, and a signal's end again: in use, and all initial.
+    fn initial() -> Image {
+        let mut image = Image([0; 512]);
+        image.0[..2].copy_from_slice(&0x37f_u16.to_le_bytes());
+        image.0[24..28].copy_from_slice(&0x1f80_u32.to_le_bytes());
+        image
+    }
+
+    /// Of the calling thread: the x87 unit's part.
+    fn now() -> Image {
+        let mut image = Image([0; 512]);
+        // SAFETY: 512 bytes, aligned.
+        unsafe { asm!("fxsave64 [{0}]", in(reg) &raw mut image) };
+        image.0[24..32].fill(0);
+        image.0[160..].fill(0);
+        image
+    }
+}
+
+unsafe extern "C" fn leave_x87_alone(_: *mut Probe, _: *mut Registers) -> c_int {
+    0
+}
+
+/// Whether the processor takes the x87 unit for in use.
+fn x87_is_in_use() -> bool {
+    // SAFETY: the caller has seen that xgetbv knows ecx = 1.
+    unsafe { std::arch::x86_64::_xgetbv(1) & 1 != 0 }
+}
+
+/// Whether a unit that was made initial is not in use: some processors do not tell, or say that it always is.
+fn x87_use_is_known() -> bool {
+    let mut initial = Box::new(Initial([0; 4096]));
+    initial.0[24..28].copy_from_slice(&0x1f80_u32.to_le_bytes());
+    let basic = std::arch::x86_64::__cpuid(1);
+    if basic.ecx & 1 << 27 == 0 || std::arch::x86_64::__cpuid_count(13, 1).eax & 4 == 0 {
+        return false;
+    }
+    // SAFETY: the system allows xrstor; of the area nothing but its header is read.
+    unsafe { asm!("xrstor64 [{0}]", in(reg) &raw const *initial, in("eax") 1, in("edx") 0) };
+    !x87_is_in_use()
+}
+
+/// What is in use and all initial, as behind any signal, is all initial behind a handler, too; and not in use any more, which
+/// is why it is not saved the next time.
+#[test]
+fn an_initial_x87_unit_stays_initial() {
+    let _turn = TURN.lock().unwrap();
+    hit::initialise();
+    let known = x87_use_is_known();
+    for (index, handler) in [(9, use_x87 as nanoprobe::c::PreHandler), (10, leave_x87_alone)] {
+        let mut entry = entry(index, handler);
+        let mut list = List {
+            header: ListHeader::new(1, true, false),
+            entries: [&mut *entry, null_mut()],
+        };
+        let mut site = site(&mut list);
+        let code = Code::new(&site, 0, Position::Entry);
+        site.address = code.text;
+        // An address, the first and last bytes of registers that are empty.
+        for (short, spoiled) in [
+            (true, None),
+            (false, None),
+            (true, Some(8)),
+            (true, Some(32)),
+            (true, Some(153)),
+        ] {
+            // SAFETY: the list above, which nobody reads at the moment.
+            unsafe { set_way(&site, &entry, short) };
+            let mut image = Image::initial();
+            if let Some(byte) = spoiled {
+                image.0[byte] = 1;
+            }
+            // SAFETY: an image without exceptions.
+            unsafe { asm!("fxrstor64 [{0}]", in(reg) &raw const image) };
+            let expected = Image::now();
+            run(&state(5), code.text, false);
+            if known {
+                assert_eq!(
+                    x87_is_in_use(),
+                    spoiled.is_some(),
+                    "handler {index}, spoiled: {spoiled:?}"
+                );
+            }
+            assert!(Image::now().0 == expected.0, "handler {index}, spoiled: {spoiled:?}");
+        }
+    }
+}
