@@ -29,6 +29,8 @@ pub enum Handler {
     CountLocked = 3,
     /// Spends the time that [`set_spin`] says.
     Spin = 4,
+    /// Uses a vector register.
+    Vectors = 5,
 }
 
 /// Which mirror function: indices of `bench_own_jumpers`.
@@ -61,7 +63,7 @@ unsafe extern "C" {
     fn np_unregister_retprobe(probe: *mut ReturnProbe) -> c_int;
     fn np_last_error() -> *const c_char;
 
-    static bench_own_handlers: [PreHandler; 5];
+    static bench_own_handlers: [PreHandler; 6];
     static bench_own_jumpers: [usize; 2];
     fn bench_own_function(text: *const c_char, value: c_long) -> c_long;
     fn bench_own_gettimeofday(text: *const c_char, value: c_long) -> c_long;

@@ -11,24 +11,25 @@ use crate::statistics::paired;
 /// How the small function is probed.
 #[derive(Clone, Copy, Debug)]
 enum How {
-    Probe(c_uint),
+    Probe(Handler, c_uint),
     Return(Form, c_uint),
     Jumper(c_uint),
 }
 
 const QUICK: c_uint = JUMP_ONLY | NO_SIMD;
 
-const METHODS: [(&str, How); 7] = [
-    (super::EMPTY, How::Probe(QUICK)),
-    (super::EMPTY_SIMD, How::Probe(JUMP_ONLY)),
+const METHODS: [(&str, How); 8] = [
+    (super::EMPTY, How::Probe(Handler::NoOp, QUICK)),
+    (super::EMPTY_PROVEN, How::Probe(Handler::NoOp, JUMP_ONLY)),
+    (super::EMPTY_SIMD, How::Probe(Handler::Vectors, JUMP_ONLY)),
     (super::EXITS, How::Return(Form::Exits, QUICK)),
     (
-        "return probe by the exits, SIMD safe",
+        "return probe by the exits, SIMD safe by proof",
         How::Return(Form::Exits, JUMP_ONLY),
     ),
     (super::ADDRESS, How::Return(Form::Address, QUICK)),
     (
-        "return probe by the return address, SIMD safe",
+        "return probe by the return address, SIMD safe by proof",
         How::Return(Form::Address, JUMP_ONLY),
     ),
     ("jumper probe", How::Jumper(QUICK)),
@@ -58,7 +59,7 @@ pub fn run(rounds: usize, out: &mut dyn Write) -> Result<()> {
 fn once(how: How, threads: usize) -> Result<Vec<f64>> {
     let before = together(threads)?;
     let probe = match how {
-        How::Probe(flags) => Registered::probe(Function::Small, Handler::NoOp, flags),
+        How::Probe(handler, flags) => Registered::probe(Function::Small, handler, flags),
         How::Return(form, flags) => Registered::returning(Function::Small, form, flags),
         How::Jumper(flags) => Registered::jumper(Function::Small, Jumper::NoOp, flags),
     }?;

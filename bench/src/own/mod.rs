@@ -43,8 +43,10 @@ pub fn child(name: &str, rounds: usize, out: &mut dyn Write) -> Result<()> {
 
 /// The rows of the experiment `library` for which there is something to reach.
 pub const EMPTY: &str = "empty pre-handler";
-/// The same with SIMD registers saved.
-pub const EMPTY_SIMD: &str = "empty pre-handler, SIMD safe";
+/// The same without a word of its being so: it is proven, and nothing is saved.
+pub const EMPTY_PROVEN: &str = "empty pre-handler, SIMD safe by proof";
+/// One that uses a vector register: what is live is saved.
+pub const EMPTY_SIMD: &str = "pre-handler that uses SIMD, saved";
 /// A return probe.
 pub const EXITS: &str = "return probe by the exits";
 /// The same in the other form.

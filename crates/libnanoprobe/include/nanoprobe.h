@@ -18,7 +18,8 @@
  * Rules for handlers. They run in the thread that hit the probe, in parallel with all other threads and without any
  * lock held, so they must be reentrant. Whatever they call may be probed, too: such a hit is counted in `nmissed` and
  * its handlers are left out, the instruction is executed. A handler may use the FPU and SIMD registers, unless its probe
- * says NP_PROBE_NO_SIMD. It may fork, start processes and end its thread. It must not throw or longjmp out: the thread then
+ * says NP_PROBE_NO_SIMD. (They are saved around it, unless its code, as it is when the probe is registered, provably leaves
+ * them alone: docs/library.md.) It may fork, start processes and end its thread. It must not throw or longjmp out: the thread then
  * counts as being in the handler for ever, so that all it meets is missed, and who unregisters the probe waits until it has
  * ended. (The same where a stack ends in a handler, and the program's SIGSEGV handler leaves by siglongjmp.) Of the functions
  * of this header it may call those marked "handlers may"; all others say NP_ERROR_IN_HANDLER, in whatever kind of handler, and

@@ -42,6 +42,8 @@
 //!    corresponds to which relocated one.
 //! 5. [`transition`]: patches that are there, patches that are to be there -> the order in which the bytes may be written
 //!    while threads execute them.
+//!
+//! Beside these: [`leaves_vectors_alone`], whether a handler may be called without saving SIMD registers.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -58,6 +60,7 @@ mod replacement;
 mod tactic;
 mod transition;
 mod trap;
+mod untouched;
 
 pub use address::{ParseAddressError, TargetAddress};
 pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
@@ -76,3 +79,4 @@ pub use replacement::Replacement;
 pub use tactic::Tactic;
 pub use transition::{BREAKPOINT, Steps, TextRange, instruction_starts, transition};
 pub use trap::{REDIRECT_EMULATION, TrapForm};
+pub use untouched::{PROOF_INSTRUCTIONS_MAX, leaves_vectors_alone};

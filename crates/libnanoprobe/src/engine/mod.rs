@@ -15,6 +15,7 @@
 
 mod function;
 mod modules;
+mod proof;
 mod register;
 mod returns;
 mod shims;
@@ -69,6 +70,7 @@ pub struct Engine {
     /// By their start, what was built for functions whose module is gone: it may come again.
     retired: HashMap<u64, Retired>,
     returns: Returns,
+    proofs: proof::Proofs,
     /// In front of the program's own signal calls.
     shims: Vec<Patch>,
     watches: Watchpoints,
@@ -142,6 +144,7 @@ impl Engine {
             unloaded: HashMap::new(),
             retired: HashMap::new(),
             returns: Returns::default(),
+            proofs: proof::Proofs::default(),
             shims: Vec::new(),
             watches: Watchpoints::default(),
             shown: shown::Shown::new(),

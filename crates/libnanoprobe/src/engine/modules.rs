@@ -88,6 +88,7 @@ impl Engine {
             }
             self.retired.insert(function.extent.start, retired);
         }
+        lists.extend(self.doubt(&range));
         // Another module may come to lie there, whose breakpoints are not ours.
         self.agent.redirects.retain(|from| !range.contains(&from));
         self.returns.forget(&range);

@@ -57,6 +57,7 @@ impl Engine {
         for (address, mut member, demand) in members {
             self.ids += 1;
             member.id = self.ids;
+            self.prove(&mut member);
             let counted = member.is_counted();
             let index = if counted { self.take_index() } else { Ok(0) };
             let added = index.and_then(|index| {

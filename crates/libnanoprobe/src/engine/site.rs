@@ -43,8 +43,10 @@ pub enum Kind {
 pub struct Member {
     /// What hits read.
     pub entry: Box<Entry>,
-    /// Its handlers leave SIMD registers alone.
+    /// Its handlers leave SIMD registers alone: somebody says so, or it was proven.
     pub no_simd: bool,
+    /// The handlers of which it was proven.
+    pub proven: Vec<u64>,
     /// A breakpoint, though a jump may fit.
     pub trap: bool,
     /// As what.
@@ -197,11 +199,25 @@ impl Member {
                 data,
             }),
             no_simd: true,
+            proven: Vec::new(),
             trap: false,
             kind,
             id: 0,
             calls: None,
             otherwise: 0,
+        }
+    }
+
+    /// The caller's functions that a hit calls; `None`: not all of them are known. (A fault handler is called by a signal's.)
+    pub fn handlers(&self) -> Option<Vec<u64>> {
+        match (self.kind, &self.calls) {
+            (Kind::Probe, _) => {
+                let pre = self.entry.pre.map(|handler| handler as *const () as u64);
+                let post = self.entry.post.map(|handler| handler as *const () as u64);
+                Some(pre.into_iter().chain(post).collect())
+            }
+            (Kind::Retprobe | Kind::Exit, Some(calls)) => Some(calls.handlers()),
+            _ => None,
         }
     }
 

@@ -101,6 +101,12 @@ impl Calls {
         self.abandoned.load(Ordering::Relaxed)
     }
 
+    /// Those that are called, of both.
+    pub fn handlers(&self) -> Vec<u64> {
+        let both = [self.handler, self.entry_handler].into_iter().flatten();
+        both.map(|handler| handler as *const () as u64).collect()
+    }
+
     /// Whether the return address is replaced.
     pub fn by_address(&self) -> bool {
         self.by_address != 0

@@ -1,0 +1,80 @@
+//! Handlers that provably leave the SIMD registers alone: nothing is saved around them.
+//!
+//! The proof ([`nanoprobe_patch::leaves_vectors_alone`]) rests on the handler's code, and on that of the functions which it
+//! calls directly, as it is in memory at the registration. It holds whatever is registered there later: a handler's own
+//! probes and hooks are missed hits, which run the original instructions and nothing of anybody's; what traps is a signal,
+//! around which the kernel saves all. Where something stands there already the code leads to a detour, and nothing is proven.
+//!
+//! It is over when the module goes that has the code: another may come in its place.
+
+use nanoprobe_patch::leaves_vectors_alone;
+
+use super::*;
+use crate::tsan;
+
+/// By handler, what was found.
+#[derive(Default)]
+pub struct Proofs(HashMap<u64, bool>);
+
+impl Engine {
+    /// Spares a member the saving of SIMD registers, where that changes nothing.
+    pub(super) fn prove(&mut self, member: &mut Member) {
+        if member.no_simd || tsan::is_there() {
+            return;
+        }
+        let Some(handlers) = member.handlers() else { return };
+        if handlers.iter().all(|handler| self.is_proven(*handler)) {
+            member.no_simd = true;
+            member.proven = handlers;
+        }
+    }
+
+    fn is_proven(&mut self, handler: u64) -> bool {
+        if let Some(known) = self.proofs.0.get(&handler) {
+            return *known;
+        }
+        let own = &self.own;
+        let mut text = |address: TargetAddress| {
+            const LONGEST: u64 = 15;
+            let modules = own.modules();
+            let found = modules.find(address).filter(|(module, _)| modules.is_loaded(*module));
+            let Some((_, module)) = found else { return Vec::new() };
+            let image = module.bias().to_image(address);
+            let mut ranges = module.executable_ranges();
+            let Some(range) = ranges.find(|range| (range.start..range.end).contains(&image)) else {
+                return Vec::new();
+            };
+            let mut bytes = vec![0; LONGEST.min(range.end.0.saturating_sub(image.0)) as usize];
+            match own.memory().read(address, &mut bytes) {
+                Ok(()) => bytes,
+                Err(_) => Vec::new(),
+            }
+        };
+        let proven = leaves_vectors_alone(TargetAddress(handler), &mut text);
+        self.proofs.0.insert(handler, proven);
+        proven
+    }
+
+    /// A module is gone: what was proven of it is not any more. Yields the lists that were replaced.
+    pub(super) fn doubt(&mut self, range: &std::ops::Range<u64>) -> Vec<OldList> {
+        self.proofs.0.clear();
+        let sites = self
+            .functions
+            .values_mut()
+            .flat_map(|function| function.sites.values_mut());
+        let mut lists = Vec::new();
+        for state in sites {
+            let in_doubt = |member: &&mut Member| member.proven.iter().any(|handler| range.contains(handler));
+            let mut changed = false;
+            for member in state.members.iter_mut().filter(in_doubt) {
+                member.no_simd = false;
+                member.proven.clear();
+                changed = true;
+            }
+            if changed {
+                lists.push(state.publish());
+            }
+        }
+        lists
+    }
+}

@@ -1,0 +1,21 @@
+//! SIMD registers are saved around handlers unless these provably leave them alone.
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+mod common;
+
+use common::Built;
+
+/// The probed code finds all of its registers, whatever the handlers do; those that are proven have nothing saved around
+/// them, whatever is hooked later, and as long as their code is there.
+#[test]
+fn proven_handlers_are_called_as_they_are() {
+    let built = Built::new();
+    let library = |name: &str, flags: &[&str]| {
+        let flags = [&["-shared", "-fPIC"], flags].concat();
+        built.compile_with("cc", "proven_library.c", name, &flags)
+    };
+    let (quiet, loud) = (library("quiet.so", &[]), library("loud.so", &["-DLOUD"]));
+    let program = built.compile_with("cc", "proven.c", "program", &["-Wno-pedantic", "-ldl"]);
+    let output = built.run_with(&program, &[quiet.to_str().unwrap(), loud.to_str().unwrap()]);
+    assert_eq!(output, "another library\ndone\n");
+}
