@@ -173,7 +173,8 @@ impl TracedProgram {
             return Vec::new();
         }
         let answers = |name: &str| answers_to(name, &probe.function, Demangle::Auto).map(Cow::into_owned);
-        let found = debug_info(module).and_then(|info| info.inlined(answers));
+        let wanted = glob::literal(&probe.function).unwrap_or_default();
+        let found = debug_info(module).and_then(|info| info.inlined(&wanted, answers));
         found.unwrap_or_default()
     }
 

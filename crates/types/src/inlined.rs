@@ -66,11 +66,12 @@ pub enum Held {
 
 impl DebugInfo {
     /// The inlined copies of all functions that `answers` has a name for, when it is given their names: the linker's, where
-    /// there is one, else the source's.
+    /// there is one, else the source's. It answers to nothing but `wanted`, a name without wildcards, and to names of which
+    /// that is the demangled form or the end.
     ///
     /// # Errors
     /// What is there makes no sense.
-    pub fn inlined(&self, answers: impl Fn(&str) -> Option<String>) -> Result<Vec<Inlined>, Problem> {
+    pub fn inlined(&self, wanted: &str, answers: impl Fn(&str) -> Option<String>) -> Result<Vec<Inlined>, Problem> {
         let reader = self.reader();
         let located = OnceCell::new();
         let mut found: HashMap<EntryId, Option<(Inlined, Numbers)>> = HashMap::new();
@@ -78,7 +79,7 @@ impl DebugInfo {
         let mut order = Vec::new();
         let mut count = 0;
         let mut problem = None;
-        for index in (0..self.units().count()).map(UnitIndex) {
+        for index in self.units_of_copies(&reader, wanted, &answers) {
             let copies = match reader.copies(index) {
                 Ok(copies) => copies,
                 // A damaged unit hides its own only.
@@ -177,7 +178,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A function's name to the linker, where it has one of its own, else to its source.
-    fn linkage_name(&self, function: &Entry<'a>) -> Option<String> {
+    pub(crate) fn linkage_name(&self, function: &Entry<'a>) -> Option<String> {
         let attributes = [dw::DW_AT_linkage_name, dw::DW_AT_MIPS_linkage_name];
         let own = attributes
             .into_iter()

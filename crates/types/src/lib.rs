@@ -23,6 +23,7 @@ mod entry;
 mod function;
 mod inlined;
 mod lines;
+mod mentions;
 mod names;
 mod problem;
 mod sections;
@@ -63,6 +64,8 @@ pub struct DebugInfo {
     sections: DwarfSections<Section>,
     units: OnceLock<Units>,
     names: Mutex<Names>,
+    /// The units that may have copies of the functions of a name.
+    copies_of: Mutex<HashMap<String, Vec<units::UnitIndex>>>,
     /// Structures that were met, so that each is one type however it is reached.
     structures: Mutex<Structures>,
     /// Itself: structures read their members by it, as long as it lives.
@@ -89,6 +92,7 @@ impl DebugInfo {
             sections,
             units: OnceLock::new(),
             names: Mutex::default(),
+            copies_of: Mutex::default(),
             structures: Mutex::default(),
             handle: handle.clone(),
         }))

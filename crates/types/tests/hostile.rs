@@ -99,7 +99,7 @@ fn ask(module: &Module) -> u32 {
         answers += u32::from(info.line("typed.c", line).is_ok());
     }
     // Nobody else's, however damaged: what is asked for by name has it.
-    let copies = info.inlined(|name| (name == "twice").then(|| name.to_owned()));
+    let copies = info.inlined("twice", |name| (name == "twice").then(|| name.to_owned()));
     for function in copies.iter().flatten() {
         let count = function.signature.parameters.len();
         assert!(

@@ -85,7 +85,7 @@ fn copies_are_where_they_are_entered_with_their_parameters() {
     let program = compile_text("cc", "c", TWICE, &["-O2", "-g"]);
     let info = info(&program.path).unwrap();
     let found = info
-        .inlined(|name| (name == "twice").then(|| "shown".to_owned()))
+        .inlined("twice", |name| (name == "twice").then(|| "shown".to_owned()))
         .unwrap();
     let [function] = found.as_slice() else {
         panic!("{found:?}")
@@ -103,5 +103,48 @@ fn copies_are_where_they_are_entered_with_their_parameters() {
     // The line within it begins in each.
     let line = info.line("source.c", 3).unwrap();
     assert_eq!(line.len(), 3, "{line:x?}");
-    assert!(info.inlined(|_| None).unwrap().is_empty());
+    assert!(info.inlined("twice", |_| None).unwrap().is_empty());
+}
+
+/// What is read to find the copies of one function is not all; what is found is.
+#[test]
+fn copies_of_a_name_are_those_that_reading_everything_finds() {
+    let program = std::env::current_exe().unwrap();
+    let info = info(&program).unwrap();
+    let everything = info.inlined("", |name| Some(name.to_owned())).unwrap();
+    assert!(everything.len() > 1000, "{}", everything.len());
+    let is_plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let names: BTreeSet<&str> = everything.iter().map(|function| function.name.as_str()).collect();
+    let names: Vec<&str> = names.into_iter().filter(|name| is_plain(name)).collect();
+    for name in names.iter().step_by((names.len() / 8).max(1)) {
+        let answers = |other: &str| (other == *name).then(|| other.to_owned());
+        let found = info.inlined(name, answers).unwrap();
+        assert!(!found.is_empty(), "{name}");
+        assert_eq!(found, info.inlined("", answers).unwrap(), "{name}");
+    }
+}
+
+/// Link-time optimisation puts copies into units that do not have the function's name.
+#[test]
+fn copies_in_other_units_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other.c");
+    std::fs::write(&other, "int helper(int x) { return x * 3 + 1; }").unwrap();
+    let text = "int helper(int); int main(int count, char **words) { return helper(count) + helper(words[0][0]); }";
+    let program = compile_text("cc", "c", text, &["-O2", "-g", "-flto", other.to_str().unwrap()]);
+    let info = info(&program.path).unwrap();
+    let found = info
+        .inlined("helper", |name| (name == "helper").then(|| name.to_owned()))
+        .unwrap();
+    assert_eq!(
+        found.iter().map(|function| function.copies.len()).sum::<usize>(),
+        2,
+        "{found:?}"
+    );
+    assert_eq!(found[0].signature.parameters[0].name, "x");
+    assert!(
+        info.inlined("help", |name| (name == "help").then(|| name.to_owned()))
+            .unwrap()
+            .is_empty()
+    );
 }

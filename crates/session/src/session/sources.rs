@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use nanoprobe_lang::glob;
 use nanoprobe_types::NoLine;
 
 use super::*;
@@ -88,7 +89,8 @@ impl Session {
             }
             let answers = |name: &str| answers_to(name, &description.function, demangle).map(Cow::into_owned);
             // Without debug information, or with damaged one, there are no copies that anybody knows of.
-            let functions = debug_info(module).and_then(|info| info.inlined(answers));
+            let wanted = glob::literal(&description.function).unwrap_or_default();
+            let functions = debug_info(module).and_then(|info| info.inlined(&wanted, answers));
             let copies = inlined::Copies::of(module);
             let mut by_name: BTreeMap<String, Vec<_>> = BTreeMap::new();
             for function in functions.unwrap_or_default() {
@@ -141,6 +143,5 @@ impl Session {
 
 fn means(description: &ProbeDescription, module: &Module) -> bool {
     module.kind() != ModuleKind::Vdso
-        && (description.module.is_empty()
-            || module.module_matches(|name| nanoprobe_lang::glob::matches(&description.module, name)))
+        && (description.module.is_empty() || module.module_matches(|name| glob::matches(&description.module, name)))
 }
