@@ -29,6 +29,12 @@ fn threads_processes_and_stacks_begin_and_end_inside() {
     all_hold("threads.c", 11);
 }
 
+/// Arguments, places and functions of all kinds: each is refused with its type, or works.
+#[test]
+fn whoever_means_no_good_does_no_harm() {
+    all_hold("hostile.c", 13);
+}
+
 /// What a handler throws it must catch itself; what is thrown through a probed function while handlers throw is the program's.
 /// (By exits the 50 returns are seen; by address none is, since an unwinder has run during each of the calls.)
 #[test]

@@ -3,17 +3,32 @@
 
 mod common;
 
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use common::Built;
 
-/// What a part of `watch.c` prints; nothing, said aloud, where the machine or a sandbox has no debug registers for us.
-fn part(name: &str, expected: &str) {
-    static PROGRAM: OnceLock<(Built, std::path::PathBuf)> = OnceLock::new();
-    let (built, program) = PROGRAM.get_or_init(|| {
+/// A program, compiled once.
+struct Program {
+    source: &'static str,
+    built: OnceLock<(Built, PathBuf)>,
+}
+
+static WATCH: Program = Program {
+    source: "watch.c",
+    built: OnceLock::new(),
+};
+static PROCESS: Program = Program {
+    source: "watch_process.c",
+    built: OnceLock::new(),
+};
+
+/// What a part of a program prints; nothing, said aloud, where the machine or a sandbox has no debug registers for us.
+fn part(program: &Program, name: &str, expected: &str) {
+    let (built, program) = program.built.get_or_init(|| {
         let built = Built::new();
-        let program = built.compile("cc", "watch.c");
-        (built, program)
+        let path = built.compile("cc", program.source);
+        (built, path)
     });
     let output = built.run_with(program, &[name]);
     if output.starts_with("left out: ") {
@@ -32,7 +47,7 @@ reads and writes: 100
 a byte: 2
 only counted: 100000, 0 missed
 ";
-    part("kinds", expected);
+    part(&WATCH, "kinds", expected);
 }
 
 #[test]
@@ -41,12 +56,12 @@ fn an_instruction_is_watched_for_execution_and_skipped() {
 executed: 300, 0 wrong, sums 9900 29900 500
 with a probe: 100 and 100
 ";
-    part("executes", expected);
+    part(&WATCH, "executes", expected);
 }
 
 #[test]
 fn threads_that_are_there_and_threads_that_come_are_watched() {
-    part("threads", "threads: each, 0 missed\nwithout: none\n");
+    part(&WATCH, "threads", "threads: each, 0 missed\nwithout: none\n");
 }
 
 /// I5; and of two watchpoints that one instruction meets none loses an access silently.
@@ -56,12 +71,12 @@ fn a_hit_in_a_handler_is_missed_and_counted() {
 nested: 100 ran, 100 hits, 110 missed; probe 10 hits, 100 missed
 two at once: 100 ran, 100 and 100 seen
 ";
-    part("reentry", expected);
+    part(&WATCH, "reentry", expected);
 }
 
 #[test]
 fn it_comes_and_goes_while_it_is_hit() {
-    part("switches", "switched: 0 bad\n");
+    part(&WATCH, "switches", "switched: 0 bad\n");
 }
 
 #[test]
@@ -70,7 +85,7 @@ fn the_programs_own_perf_events_and_signals_are_its_own() {
 own events: opened, 102 own traps, data -1 and 4711, 100 ran
 lost: 1 hit, 0 missed, 0 own, then 1 own, 1 hit
 ";
-    part("own", expected);
+    part(&PROCESS, "own", expected);
 }
 
 #[test]
@@ -80,7 +95,12 @@ fork: child good, parent 11, 0 missed
 closed: 11 hits, enable the system refuses it
 closed: unregistered
 ";
-    part("forks", expected);
+    part(&PROCESS, "forks", expected);
+}
+
+#[test]
+fn in_a_sandbox_no_hit_makes_a_system_call() {
+    part(&PROCESS, "sandboxed", "sandboxed: ended with 7\n");
 }
 
 #[test]
@@ -94,7 +114,7 @@ Operation not supported: -17
 No such file or directory: -17
 Too many open files: -14
 ";
-    part("refusals", expected);
+    part(&PROCESS, "refusals", expected);
 }
 
 #[test]
@@ -103,5 +123,5 @@ fn it_is_listed() {
 listed: w there, enabled 1, 1 hits
 listed: w there, enabled 0, 1 hits
 ";
-    part("listed", expected);
+    part(&PROCESS, "listed", expected);
 }

@@ -136,8 +136,13 @@ pub(super) unsafe fn offset_of(probe: *const Probe) -> u64 {
     unsafe { (*probe).offset as u64 }
 }
 
+/// Where they stand; one that is named twice is not registered the second time.
 fn spots_of(engine: &Engine, probes: &[*mut Probe]) -> Result<Vec<Spot>, Error> {
-    let spot = |probe: &*mut Probe| engine.spot(*probe as usize).ok_or(Error::NotRegistered);
+    let mut seen = HashSet::with_capacity(probes.len());
+    let spot = |probe: &*mut Probe| {
+        let spot = engine.spot(*probe as usize).filter(|_| seen.insert(*probe));
+        spot.ok_or(Error::NotRegistered)
+    };
     probes.iter().map(spot).collect()
 }
 

@@ -1,6 +1,6 @@
 //! `np_retprobe`: return probes.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -225,7 +225,8 @@ fn unregister(probes: &[*mut ReturnProbe]) -> Result<(), Error> {
     let found: Vec<_> = {
         let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
         let registered = registered.get_or_insert_default();
-        if !probes.iter().all(|probe| registered.contains_key(&(*probe as usize))) {
+        let mut seen = HashSet::with_capacity(probes.len());
+        if !(probes.iter()).all(|probe| registered.contains_key(&(*probe as usize)) && seen.insert(*probe)) {
             return Err(Error::NotRegistered);
         }
         let taken = probes
