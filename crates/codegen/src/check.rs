@@ -168,6 +168,11 @@ fn is_arithmetic(operator: BinaryOperator) -> bool {
 fn is_string(builtin: Builtin) -> bool {
     matches!(
         builtin,
-        Builtin::ExecName | Builtin::ProbeProvider | Builtin::ProbeModule | Builtin::ProbeFunction | Builtin::ProbeName
+        Builtin::ExecName
+            | Builtin::ProcessArguments
+            | Builtin::ProbeProvider
+            | Builtin::ProbeModule
+            | Builtin::ProbeFunction
+            | Builtin::ProbeName
     )
 }

@@ -97,6 +97,8 @@ pub struct SessionConstants {
     pub gid: u32,
     /// `execname`.
     pub execname: String,
+    /// `curpsinfo->pr_psargs`.
+    pub arguments: String,
 }
 
 /// Where a session keeps what handlers use.

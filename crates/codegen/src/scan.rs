@@ -107,6 +107,11 @@ impl Needs {
             }
             ExpressionKind::Builtin(Builtin::Tid) => self.tid_in_body = true,
             ExpressionKind::Builtin(Builtin::UserCaller) => self.full_frame = true,
+            ExpressionKind::Builtin(Builtin::UserStackDepth) => {
+                self.full_frame = true;
+                self.fault = true;
+                self.scratch = true;
+            }
             // Arguments on the stack are read from memory.
             ExpressionKind::Builtin(Builtin::Argument(6..)) => self.fault |= probe.kind != ProbeKind::Return,
             ExpressionKind::Register(_) => {

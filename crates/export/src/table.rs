@@ -45,6 +45,11 @@ impl Snapshot {
         true
     }
 
+    /// Whether an aggregation has a value under a key.
+    pub fn contains(&self, id: AggregationId, key: &[u8]) -> bool {
+        self.words.contains_key(&(id.0, key.to_vec()))
+    }
+
     /// `@aggregation[key] = function(value, weight)`, for clauses that the tracer runs itself. False when there is no
     /// such aggregation.
     pub fn update(&mut self, program: &Program, id: AggregationId, key: &[u8], value: i64, weight: i64) -> bool {

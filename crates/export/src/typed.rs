@@ -92,12 +92,22 @@ fn name(of: &Type, member: &str) -> String {
         (_, Some(rest)) => format!("short{rest}"),
         _ => of,
     };
+    let of = nameless(&of).unwrap_or(of);
     let space = if member.is_empty() || of.ends_with('*') {
         ""
     } else {
         " "
     };
     format!("{of}{space}{member}")
+}
+
+/// Of a structure without a name the space in front of its name stays, as in DTrace: `struct  {`.
+fn nameless(of: &str) -> Option<String> {
+    ["struct", "union", "enum"].into_iter().find_map(|keyword| {
+        let rest = of.strip_prefix(keyword)?;
+        let ends = rest.is_empty() || rest.starts_with(" [") || rest.starts_with(" *");
+        ends.then(|| format!("{keyword} {rest}"))
+    })
 }
 
 /// As C's `%#x`: a zero has no prefix.
@@ -264,5 +274,20 @@ fn array(out: &mut dyn Write, of: &Type, count: u32, bytes: &[u8], depth: usize,
         write!(out, "\n{:indent$}]", "", indent = 4 * depth)
     } else {
         write!(out, " ]")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nameless;
+
+    #[test]
+    fn what_has_no_name_keeps_the_space_in_front_of_it() {
+        assert_eq!(nameless("struct").as_deref(), Some("struct "));
+        assert_eq!(nameless("union [2]").as_deref(), Some("union  [2]"));
+        assert_eq!(nameless("struct *").as_deref(), Some("struct  *"));
+        for named in ["struct s", "structure", "int", "union u *"] {
+            assert_eq!(nameless(named), None, "{named}");
+        }
     }
 }

@@ -27,7 +27,10 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
         "N_NESTING",
         "a limit: expressions, types, statements or inlines nested too deeply",
     ),
-    ("N_PROBE_ID", "naming a probe by its number"),
+    (
+        "N_PROBE_ID",
+        "naming a probe by its number, other than those of BEGIN, END and ERROR",
+    ),
     ("N_PROVIDER", "provider definitions"),
     ("N_SOURCE_LENGTH", "a limit: a text that is too long"),
     ("N_STRING_BYTES", "strings that are not UTF-8"),

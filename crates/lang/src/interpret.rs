@@ -19,6 +19,7 @@ mod arithmetic;
 mod evaluate;
 pub mod json;
 pub mod key;
+mod memory;
 mod subroutines;
 pub mod text;
 mod value;

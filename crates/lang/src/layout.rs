@@ -102,6 +102,15 @@ fn place(variables: &[Variable], limits: Limits) -> (Vec<u32>, u32) {
     (offsets, end)
 }
 
+/// Bytes that a value of this type takes up as an element of an associative array. The agent tells a string from a word by
+/// its size, so a string is never as short as a word.
+pub fn element_bytes(value_type: &Type, limits: Limits) -> u32 {
+    match value_type {
+        Type::String => value_bytes(value_type, limits).max(16),
+        _ => value_bytes(value_type, limits),
+    }
+}
+
 /// Bytes that a value of this type takes up in storage: 8 for an integer, a pointer and bytes of unknown size (held as
 /// their address); `strsize` rounded up for a string; the size rounded up for bytes of a known size; 0 for void.
 /// Always a multiple of 8.

@@ -55,6 +55,24 @@ pub fn parse(text: &str, span: Span) -> Result<ProbeDescription, Diagnostic> {
     })
 }
 
+/// The probe of a number: those of the provider `dtrace` have the same in every session, as in DTrace.
+///
+/// # Errors
+/// `N_PROBE_ID`: any other, which another probe has the next time.
+pub fn numbered(id: u64, span: Span) -> Result<ProbeDescription, Diagnostic> {
+    match id {
+        1 => parse("dtrace:::BEGIN", span),
+        2 => parse("dtrace:::END", span),
+        3 => parse("dtrace:::ERROR", span),
+        _ => {
+            let message =
+                format!("probe description :::{id} does not match any probes: numbers are given anew each time");
+            Err(Diagnostic::new("N_PROBE_ID", span, message)
+                .with_help("write provider:module:function:name; only BEGIN, END and ERROR are always 1, 2 and 3"))
+        }
+    }
+}
+
 /// Whether a text is names with `::` between them.
 fn is_scoped(function: &str) -> bool {
     let is_name = |part: &str| !part.is_empty() && !part.contains(':');

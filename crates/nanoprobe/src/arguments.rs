@@ -39,6 +39,13 @@ pub struct Arguments {
 pub enum ProgramText {
     /// `-n`: the text itself.
     Inline(String),
+    /// `-P`, `-m`, `-f`: a description that ends early, and perhaps a predicate and a body.
+    Short {
+        /// As given.
+        text: String,
+        /// The colons that the description lacks.
+        colons: &'static str,
+    },
     /// `-s`: a file's path.
     Script(String),
     /// A script that the command carries.
@@ -100,9 +107,9 @@ pub struct LowArguments {
     /// The form of the results and of what is said while tracing
     #[arg(long = "format", value_name = "text|json", value_parser = ["text", "json"], default_value = "text")]
     format: String,
-    /// Refused: probes have no numbers that last
-    #[arg(short = 'i', value_name = "id", hide = true)]
-    id: Option<String>,
+    /// Enable the probe of this number; only those of BEGIN, END and ERROR last
+    #[arg(short = 'i', value_name = "id", hide = true, allow_hyphen_values = true, action = ArgAction::Append)]
+    id: Vec<String>,
     /// Refused: no object file is made
     #[arg(short = 'G', hide = true)]
     object: bool,
@@ -274,10 +281,6 @@ fn options(low: &LowArguments) -> Vec<String> {
 fn refusal(low: &LowArguments) -> Option<&'static str> {
     let refusals = [
         (
-            low.id.is_some(),
-            "-i: probes are numbered anew in each session; name them (-n), or list them (-l)",
-        ),
-        (
             low.object,
             "-G: static probes are found by their notes in the program's file; nothing is linked into it",
         ),
@@ -304,24 +307,21 @@ fn preprocessor(low: &LowArguments) -> Option<Vec<String>> {
     Some(given)
 }
 
-/// A probe description that ends early, with the colons that it lacks; what follows it, a predicate or a body, stays.
-fn with_colons(text: &str, colons: &str) -> String {
-    let end = text.find(|character: char| character.is_whitespace() || matches!(character, '/' | '{'));
-    let (description, rest) = text.split_at(end.unwrap_or(text.len()));
-    format!("{description}{colons}{rest}")
-}
-
 fn programs_in_order(matches: &ArgMatches, low: &LowArguments) -> Vec<ProgramText> {
     let positions = |id: &str| matches.indices_of(id).into_iter().flatten();
     let mut programs: Vec<(usize, ProgramText)> = Vec::new();
     programs.extend(positions("name").zip(low.name.iter().cloned().map(ProgramText::Inline)));
+    programs.extend(positions("id").zip(low.id.iter().cloned().map(ProgramText::Inline)));
     programs.extend(positions("script").zip(low.script.iter().cloned().map(ProgramText::Script)));
     for (id, texts, colons) in [
         ("provider", &low.provider, ":::"),
         ("module", &low.module, "::"),
         ("function", &low.function, ":"),
     ] {
-        let texts = texts.iter().map(|text| ProgramText::Inline(with_colons(text, colons)));
+        let texts = texts.iter().map(|text| ProgramText::Short {
+            text: text.clone(),
+            colons,
+        });
         programs.extend(positions(id).zip(texts));
     }
     programs.sort_by_key(|(position, _)| *position);
@@ -366,31 +366,6 @@ mod tests {
     }
 
     #[test]
-    fn providers_modules_and_functions_get_their_colons() {
-        let texts = [
-            "nanoprobe",
-            "-f",
-            "libc:malloc/arg0 > 5/{ trace(arg0); }",
-            "-m",
-            "pid1:libc",
-            "-P",
-            "pid1 { @ = count(); }",
-        ];
-        let Ok(Request::Trace(arguments)) = parse(&texts.map(str::to_owned)) else {
-            panic!("not a trace request");
-        };
-        let expected = [
-            "libc:malloc:/arg0 > 5/{ trace(arg0); }",
-            "pid1:libc::",
-            "pid1::: { @ = count(); }",
-        ];
-        assert_eq!(
-            arguments.programs,
-            expected.map(|text| ProgramText::Inline(text.to_owned()))
-        );
-    }
-
-    #[test]
     fn the_preprocessor_gets_its_flags() {
         let Ok(Request::Trace(arguments)) = parse(&words("nanoprobe -C -DA=1 -D B -U C -I /tmp -H -s a.d")) else {
             panic!("not a trace request");
@@ -412,7 +387,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_had_is_refused_by_name() {
-        for (line, name) in [("-G -s a.d", "-G"), ("-i 5", "-i"), ("-A -n BEGIN", "-A"), ("-a", "-a")] {
+        for (line, name) in [("-G -s a.d", "-G"), ("-A -n BEGIN", "-A"), ("-a", "-a")] {
             let error = parse(&words(&format!("nanoprobe {line}"))).unwrap_err();
             assert!(error.to_string().contains(name), "{line}");
         }

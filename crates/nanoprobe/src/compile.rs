@@ -5,7 +5,8 @@ use std::rc::Rc;
 
 use ariadne::{Config, Label, Report, ReportKind};
 use nanoprobe_lang::options::{Encoding, Options};
-use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source, Target};
+use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source, Span, Target};
+use nanoprobe_session::SessionError;
 
 use crate::arguments::{Arguments, ProgramText};
 use crate::output::message;
@@ -18,6 +19,7 @@ pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
         sources.push(match text {
             ProgramText::Carried { name, text } => Source::new(name.clone(), *text),
             ProgramText::Inline(text) => Source::new(format!("<-n {}>", number + 1), text.clone()),
+            ProgramText::Short { text, colons } => Source::new(format!("<-n {}>", number + 1), full(text, colons)?),
             ProgramText::Script(path) => {
                 let bytes = if path == "-" {
                     let mut bytes = Vec::new();
@@ -35,6 +37,21 @@ pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
         });
     }
     Ok(sources)
+}
+
+/// A probe description that ends early, with the colons that it lacks; what follows it, a predicate or a body, stays.
+fn full(text: &str, colons: &str) -> Result<String, String> {
+    const FIELDS_MAX: usize = 4;
+    let end = text.find(|character: char| character.is_whitespace() || matches!(character, '/' | '{'));
+    let (description, rest) = text.split_at(end.unwrap_or(text.len()));
+    let fields = description.split(':').count() + colons.len();
+    if fields > FIELDS_MAX {
+        return Err(format!(
+            "invalid probe specifier {text}: [D_PDESC_INVAL] invalid probe description \"{description}\": \
+             Overspecified probe description"
+        ));
+    }
+    Ok(format!("{description}{colons}{rest}"))
 }
 
 /// Compiles, or prints what is wrong.
@@ -68,7 +85,9 @@ pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, Stri
             Some((name, value)) => (name, Some(value)),
             None => (option.as_str(), None),
         };
-        options.set(name, value).map_err(|error| error.to_string())?;
+        options
+            .set(name, value)
+            .map_err(|error| format!("failed to set -x {name}: {error}"))?;
     }
     // As in DTrace, by these names only.
     let is_plain = |term: String| matches!(term.as_str(), "dumb" | "sun" | "sun-color");
@@ -114,24 +133,83 @@ pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
     let written = report
         .finish()
         .write((id, ariadne::Source::from(&source.text)), &mut text);
-    let (line, _) = source.line_column(diagnostic.span.start);
     message(format_args!(
-        "{} [{}] {}",
-        place(source, line),
-        diagnostic.tag,
-        diagnostic.message
+        "{}",
+        placed(
+            source,
+            diagnostic.span.start,
+            &format!("[{}]", diagnostic.tag),
+            &diagnostic.message
+        )
     ));
     if written.is_ok() {
         let _ = anstream::stderr().write_all(&text);
     }
 }
 
-/// Where something is wrong, as dtrace says it: of a script by its line, of a text of the command line by the text.
-fn place(source: &Source, line: u32) -> String {
-    let text = source.text.trim_end();
-    match text.lines().count() {
-        _ if !source.name.starts_with("<-n ") => format!("failed to compile script {}: line {line}:", source.name),
-        0 | 1 => format!("invalid probe specifier {text}:"),
-        _ => format!("invalid probe specifier {text}: line {line}:"),
+/// What is wrong with a description, once it is known what there is: the same without the line.
+pub fn show_at(sources: &[Source], span: Span, error: &SessionError) {
+    let error = error.to_string();
+    let (tag, text) = match error.split_once("] ") {
+        Some((tag, text)) if tag.starts_with("[D_") => (format!("{tag}]"), text),
+        _ => (String::new(), error.as_str()),
+    };
+    match sources.get(span.source as usize) {
+        Some(source) => message(placed(source, span.start, &tag, text)),
+        None => message(error),
+    }
+}
+
+/// A message with its place and its tag, as dtrace says it with `-x errtags`: of a script by its line, of a text of the
+/// command line by the text.
+fn placed(source: &Source, start: u32, tag: &str, text: &str) -> String {
+    let (line, _) = source.line_column(start);
+    let program = source.text.trim_end();
+    let (program, has_lines) = match source.name.starts_with("<-n ") {
+        true => (
+            format!("invalid probe specifier {program}:"),
+            program.lines().count() > 1,
+        ),
+        false => (format!("failed to compile script {}:", source.name), true),
+    };
+    let line = if has_lines {
+        format!("line {line}:")
+    } else {
+        String::new()
+    };
+    let words = [program.as_str(), tag, &line, text];
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::full;
+
+    #[test]
+    fn providers_modules_and_functions_get_their_colons() {
+        for (text, colons, expected) in [
+            (
+                "libc:malloc/arg0 > 5/{ trace(arg0); }",
+                ":",
+                "libc:malloc:/arg0 > 5/{ trace(arg0); }",
+            ),
+            ("pid1:libc", "::", "pid1:libc::"),
+            ("pid1 { @ = count(); }", ":::", "pid1::: { @ = count(); }"),
+            ("pid1:a.out:main", ":", "pid1:a.out:main:"),
+        ] {
+            assert_eq!(full(text, colons).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn a_description_that_is_too_long_for_its_flag_is_refused() {
+        for (text, colons) in [("profile:::tick-1s", ":::"), ("a:b:c", "::"), ("a:b:c:d /1/", ":")] {
+            let refused = full(text, colons).unwrap_err();
+            assert!(
+                refused.contains("[D_PDESC_INVAL]") && refused.ends_with("Overspecified probe description"),
+                "{refused}"
+            );
+        }
     }
 }

@@ -13,7 +13,7 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
     let script = arguments.programs.iter().find_map(|program| match program {
         ProgramText::Script(path) => Some(path.clone()),
         ProgramText::Carried { name, .. } => Some(name.clone()),
-        ProgramText::Inline(_) => None,
+        ProgramText::Inline(_) | ProgramText::Short { .. } => None,
     });
     let is_on = |name: &str| arguments.options.iter().any(|option| option == name);
     // What is wrong with the option is said where the options are read.

@@ -36,7 +36,10 @@ impl Sink {
         let first = match path {
             None => Writer::Terminal(BufWriter::with_capacity(BUFFER, io::stdout())),
             Some(path) => {
-                let file = OpenOptions::new().create(true).append(true).open(path)?;
+                let file = OpenOptions::new().create(true).append(true).open(path);
+                let file = file.map_err(|error| {
+                    io::Error::new(error.kind(), format!("failed to open output file '{path}': {error}"))
+                })?;
                 Writer::File(BufWriter::with_capacity(BUFFER, file))
             }
         };

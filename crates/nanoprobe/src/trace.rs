@@ -28,17 +28,26 @@ const LOSSES_PERIOD: Duration = Duration::from_secs(1);
 
 /// Runs the command line.
 pub fn run(arguments: Arguments) -> ExitCode {
-    match try_run(&arguments) {
+    let sources = match compile::sources(&arguments) {
+        Ok(sources) => sources,
+        Err(error) => {
+            message(error);
+            return ExitCode::FAILURE;
+        }
+    };
+    match try_run(&arguments, &sources) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            message(format_args!("{error}"));
+            match error.downcast_ref() {
+                Some(SessionError::AtDescription { span, error }) => compile::show_at(&sources, *span, error),
+                _ => message(format_args!("{error}")),
+            }
             ExitCode::FAILURE
         }
     }
 }
 
-fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
-    let sources = compile::sources(arguments).map_err(anyhow::Error::msg)?;
+fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Error> {
     if let (true, true, Some(pid)) = (sources.is_empty(), arguments.list, arguments.pid) {
         let mut out = Sink::open(arguments.output.as_deref())?;
         let status = own_probes::print(pid, &mut out)?;
@@ -46,8 +55,8 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
         return Ok(status);
     }
     if sources.is_empty() {
-        message("no program: give one by -n or -s (nanoprobe -h tells more)");
-        return Ok(2);
+        message("no probes specified: give a program by -n or -s (nanoprobe -h tells more)");
+        return Ok(if std::env::args_os().len() == 1 { 2 } else { 1 });
     }
     interrupt::install();
     // $target is known only when the command has been started, and a program that does not compile starts nothing: so
@@ -65,7 +74,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     let traced = Rc::new(TracedProgram::new(choice.clone()));
     let target: Rc<dyn Target> = traced.clone();
     let started: OnceCell<Rc<dyn Target>> = OnceCell::new();
-    let Some(mut program) = compile::program(&sources, &macros, &target) else {
+    let Some(mut program) = compile::program(sources, &macros, &target) else {
         return Ok(1);
     };
     if arguments.listing {
@@ -75,9 +84,9 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     let is_limited = options.max_cost.is_some();
     let with_hits = |macros: &MacroValues, target: &Rc<dyn Target>| {
         if is_limited {
-            hits::compile(&sources, macros, target)
+            hits::compile(sources, macros, target)
         } else {
-            nanoprobe_lang::compile_for(&sources, macros, target)
+            nanoprobe_lang::compile_for(sources, macros, target)
         }
     };
     if is_limited {
@@ -94,7 +103,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
         && !options.destructive
         && !arguments.list
     {
-        compile::show(&sources, &nanoprobe_lang::resolve::effects::not_permitted(name, span));
+        compile::show(sources, &nanoprobe_lang::resolve::effects::not_permitted(name, span));
         return Ok(1);
     }
     if arguments.flame_graph.is_some() && !nanoprobe_export::has_stacks(&program) {
@@ -105,7 +114,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
         let mut macros = macros.clone();
         macros.target = Some(i64::from(process.pid()));
         let target = started.get_or_init(|| Rc::new(traced.started(process)));
-        compile::shown(&sources, with_hits(&macros, target)).ok_or(SessionError::Program)
+        compile::shown(sources, with_hits(&macros, target)).ok_or(SessionError::Program)
     };
     let mut session = Session::open(program, options.clone(), choice, &compile)?;
     if arguments.list {
@@ -120,11 +129,17 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
             list::print_plan(&mut session, &mut out)?;
         }
         out.flush()?;
+        let unmatched = session.unmatched();
+        for description in &unmatched {
+            message(format_args!(
+                "failed to match {description}: No probe matches description"
+            ));
+        }
         let found = session.probes().next().is_some();
         session.abandon();
-        return Ok(u8::from(!found));
+        return Ok(u8::from(!found || !unmatched.is_empty()));
     }
-    Trace::new(arguments, &sources, &options)?.run(&mut session)
+    Trace::new(arguments, sources, &options)?.run(&mut session)
 }
 
 /// The state of a run.

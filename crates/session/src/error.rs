@@ -24,6 +24,35 @@ pub enum SessionError {
     /// A probe description that cannot be right.
     #[error(transparent)]
     Description(#[from] crate::probes::DescriptionError),
+    /// What is wrong is wrong with one description of the program's.
+    #[error("{error}")]
+    AtDescription {
+        /// Where it stands in the text.
+        span: nanoprobe_lang::source::Span,
+        /// What is wrong.
+        error: Box<SessionError>,
+    },
+    /// The process that a description names cannot be traced.
+    #[error("[D_PROC_GRAB] failed to grab process {pid}: {error}")]
+    Grab {
+        /// Which.
+        pid: i32,
+        /// Why.
+        error: Box<SessionError>,
+    },
+    /// A function that is named without globs, in a module that is there, and that the module does not have.
+    #[error(
+        "[D_PROC_FUNC] probe description {description} does not match any probes: failed to lookup '{function}' in \
+         module '{module}'"
+    )]
+    NoFunction {
+        /// As written.
+        description: String,
+        /// Likewise.
+        module: String,
+        /// Likewise.
+        function: String,
+    },
     /// A description that matches nothing.
     #[error("[D_PDESC_ZERO] probe description {description} does not match any probes{hint}")]
     NoMatch {
@@ -152,5 +181,15 @@ impl SessionError {
 impl From<nanoprobe_arena::OutOfBounds> for SessionError {
     fn from(error: nanoprobe_arena::OutOfBounds) -> SessionError {
         SessionError::Damaged(error.into())
+    }
+}
+
+impl SessionError {
+    /// The same, with the place of the description that it is about.
+    pub(crate) fn at(self, description: &nanoprobe_lang::program::ProbeDescription) -> SessionError {
+        SessionError::AtDescription {
+            span: description.span,
+            error: Box::new(self),
+        }
     }
 }

@@ -29,6 +29,7 @@ mod debug;
 mod detach;
 mod enable;
 mod error;
+mod identity;
 mod image;
 mod inlined;
 mod layout;

@@ -64,7 +64,7 @@ use crate::probes::{
 use crate::pulse::Pulse;
 use crate::statics::{Statics, may_be_static, provider_of};
 use crate::world::{TracerState, TracerWorld};
-use crate::{semaphores, shims, unwinding};
+use crate::{identity, semaphores, shims, unwinding};
 
 /// What is traced.
 #[derive(Clone, Debug)]
@@ -188,8 +188,6 @@ const STEP: Duration = Duration::from_millis(2);
 const PATIENCE_WITH_TRACERS: Duration = Duration::from_secs(2);
 /// How long the end of a target is waited for that could not be detached from.
 const LAST_WAIT: Duration = Duration::from_millis(200);
-/// How far `progenyof()` looks: a process tree is never so deep.
-const ANCESTORS_MAX: usize = 64;
 /// How often the map of readable memory is refreshed.
 const STATUS_PERIOD: Duration = Duration::from_millis(500);
 
@@ -219,7 +217,18 @@ impl Session {
             }
             Choice::Named => {
                 let descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
-                (named_process(descriptions).map(open_process).transpose()?, None)
+                let process = named_process(descriptions).map(|(pid, description)| {
+                    let failed = |error| SessionError::Grab {
+                        pid,
+                        error: Box::new(error),
+                    };
+                    let opened = match pid {
+                        0 => Err(crate::probes::DescriptionError::no_process(description).into()),
+                        _ => open_process(pid).map_err(failed),
+                    };
+                    opened.map_err(|error| error.at(description))
+                });
+                (process.transpose()?, None)
             }
         };
         let storage = Storage::new(&program, limits);
@@ -228,11 +237,12 @@ impl Session {
             let facts = process.facts();
             SessionConstants {
                 pid: process.pid() as u32,
-                ppid: parent_of(process.pid() as u32),
-                ancestors: ancestors_of(process.pid() as u32),
+                ppid: identity::parent_of(process.pid() as u32),
+                ancestors: identity::ancestors_of(process.pid() as u32),
                 uid: facts.uid,
                 gid: facts.gid,
                 execname: facts.name.clone(),
+                arguments: identity::arguments_of(process.pid() as u32),
             }
         });
         let perf_map = process.as_ref().map_or_else(PerfMap::default, |process| {
@@ -495,19 +505,6 @@ fn tid_offset(libc: Option<Libc>, dynamic: bool) -> u32 {
         Some(Libc::Musl) => 0x30,
         _ => 0,
     }
-}
-
-/// A process and its ancestors; as many as any process tree is deep.
-pub(crate) fn ancestors_of(pid: u32) -> Vec<u32> {
-    std::iter::successors(Some(pid), |pid| Some(parent_of(*pid)).filter(|parent| *parent != 0))
-        .take(ANCESTORS_MAX)
-        .collect()
-}
-
-fn parent_of(pid: u32) -> u32 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-    line.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
 fn output(record: Record, epid: u32) -> Output {

@@ -93,7 +93,7 @@ impl TracedProgram {
             (None, Choice::Process(pid)) => of(*pid),
             (None, Choice::Command(words)) => executable(words).into_iter().collect(),
             (None, Choice::Named) => match named_process(probes.iter()) {
-                Some(pid) => of(pid),
+                Some((pid, _)) => of(pid),
                 // The next question may know it.
                 None => return &[],
             },

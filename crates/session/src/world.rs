@@ -8,12 +8,12 @@ use nanoprobe_export::Snapshot;
 use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{Fault, FaultKind, Value, World};
 use nanoprobe_lang::layout::{Limits, Storage};
-use nanoprobe_lang::program::{AggregationId, Builtin, Scope, Type, Variable, VariableId};
+use nanoprobe_lang::program::{AggregationId, Builtin, KeyType, Scope, Type, Variable, VariableId};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
 
-use crate::clock;
 use crate::layout::{ArenaLayout, SPECULATIONS_OFFSET};
+use crate::{clock, identity};
 
 /// What stays from one firing to the next.
 #[derive(Default)]
@@ -22,6 +22,12 @@ pub struct TracerState {
     locals: HashMap<(Scope, VariableId, Option<Vec<u8>>), Value>,
     /// What the tracer's clauses have aggregated.
     pub aggregates: Snapshot,
+    /// What these take, as if strings were as long as they may be.
+    aggregated_bytes: u64,
+    /// Records that are longer than a buffer.
+    pub drops: u64,
+    /// Aggregations for which there was no room.
+    pub aggregation_drops: u64,
     /// Stores for which there was no room.
     pub dynamic_drops: u64,
     /// Calls of `speculation()` that found none free.
@@ -44,6 +50,8 @@ pub struct TracerWorld<'a> {
     pub storage: &'a Storage,
     /// Sizes.
     pub limits: Limits,
+    /// The option `aggsize`.
+    pub aggregation_bytes: u64,
     /// What stays.
     pub state: &'a mut TracerState,
     /// The target's memory, when there is a target.
@@ -88,6 +96,32 @@ impl TracerWorld<'_> {
         u64::from(nanoprobe_lang::layout::value_bytes(value_type, self.limits))
     }
 
+    /// Whether an aggregation has this key, or room for it. What the tracer aggregates has no table of its own; that it
+    /// is bounded all the same is what `aggsize` promises.
+    fn has_room(&mut self, aggregation: AggregationId, key: &[u8]) -> bool {
+        if self.state.aggregates.contains(aggregation, key) {
+            return true;
+        }
+        let found = self.program.aggregations.get(aggregation.0 as usize);
+        let elements = found.map_or(&[][..], |found| &found.keys);
+        let element = |element: &KeyType| match element {
+            KeyType::String => u64::from(self.limits.string_bytes()),
+            _ => 8,
+        };
+        // One word of value: that of the common functions.
+        let bytes = 8 + elements.iter().map(element).sum::<u64>();
+        let taken = self.state.aggregated_bytes.saturating_add(bytes);
+        let fits = taken <= self.aggregation_bytes;
+        if fits {
+            self.state.aggregated_bytes = taken;
+        }
+        fits
+    }
+
+    fn element_bytes(&self, value_type: &Type) -> u64 {
+        u64::from(nanoprobe_lang::layout::element_bytes(value_type, self.limits))
+    }
+
     fn dynamic(&self) -> DynamicVariables {
         DynamicVariables::new(self.layout.dynamic_offset, self.layout.dynamic_bytes)
     }
@@ -104,6 +138,7 @@ impl World for TracerWorld<'_> {
             Builtin::Uid => number(i64::from(rustix::process::getuid().as_raw())),
             Builtin::Gid => number(i64::from(rustix::process::getgid().as_raw())),
             Builtin::ExecName => text("nanoprobe"),
+            Builtin::ProcessArguments => text(&identity::arguments_of(std::process::id())),
             Builtin::Cpu => number(rustix::thread::sched_getcpu() as i64),
             Builtin::ProbeProvider => text(self.provider),
             Builtin::ProbeModule | Builtin::ProbeFunction => text(""),
@@ -111,7 +146,7 @@ impl World for TracerWorld<'_> {
             Builtin::Timestamp => number(self.timestamp as i64),
             Builtin::VirtualTimestamp => number(0),
             Builtin::WallTimestamp => number(clock::wall_ns() as i64),
-            Builtin::UserCaller => number(0),
+            Builtin::UserCaller | Builtin::UserStackDepth => number(0),
             Builtin::EnabledProbeId => number(i64::from(self.epid)),
             Builtin::ProbeId => number(i64::from(self.probe_id)),
             Builtin::TargetPid => number(self.target_pid),
@@ -144,6 +179,7 @@ impl World for TracerWorld<'_> {
                 }
             }
             Some(key) => {
+                let bytes = self.element_bytes(&value_type);
                 let found = self.dynamic().get(self.memory, id.0, key, bytes).ok()??;
                 Some(match value_type {
                     Type::String => Value::String(found.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()),
@@ -181,6 +217,7 @@ impl World for TracerWorld<'_> {
             };
             return;
         };
+        let bytes = self.element_bytes(&value_type);
         let value = value.map(|value| match value_type {
             Type::String => value.as_bytes().to_vec(),
             _ => value.as_integer().to_le_bytes().to_vec(),
@@ -229,7 +266,7 @@ impl World for TracerWorld<'_> {
 
     fn is_progeny_of(&mut self, pid: i64) -> bool {
         if self.state.ancestors.is_empty() {
-            self.state.ancestors = crate::session::ancestors_of(std::process::id());
+            self.state.ancestors = identity::ancestors_of(std::process::id());
         }
         self.state.ancestors.iter().any(|ancestor| i64::from(*ancestor) == pid)
     }
@@ -261,6 +298,10 @@ impl World for TracerWorld<'_> {
     }
 
     fn aggregate(&mut self, aggregation: AggregationId, key: &[u8], value: i64, weight: i64) {
+        if !self.has_room(aggregation, key) {
+            self.state.aggregation_drops += 1;
+            return;
+        }
         // False only for an aggregation that the program does not have.
         let _ = self
             .state

@@ -12,6 +12,9 @@ use crate::{AgentFunction, ProbeKind};
 /// How many builtins are read at most once in a clause (see [`Cached`]).
 pub(super) const CACHED_COUNT: usize = 4;
 
+/// How deep a stack `ustackdepth` sees: as deep as `ustackframes` may be.
+const FRAMES_MAX: i64 = 2048;
+
 /// A builtin that has one value throughout a clause (DTrace: "timestamp" does not advance within it) and is expensive:
 /// it is read where it is first used.
 #[derive(Clone, Copy)]
@@ -55,6 +58,7 @@ impl Emitter<'_, '_> {
             Builtin::Uid => self.constant(i64::from(constants.uid)),
             Builtin::Gid => self.constant(i64::from(constants.gid)),
             Builtin::ExecName => self.string_constant(&constants.execname),
+            Builtin::ProcessArguments => self.string_constant(&constants.arguments),
             Builtin::Tid => self.load_u32(self.context, context::TID),
             Builtin::Cpu => self.call_for_result(AgentFunction::Cpu, &[]),
             Builtin::ProbeProvider => self.enabling_load(enabling::PROVIDER),
@@ -67,12 +71,22 @@ impl Emitter<'_, '_> {
             }),
             Builtin::WallTimestamp => self.read_clock_once(2, AgentFunction::WallTimestamp),
             Builtin::UserCaller => self.read_once(3, |emitter| emitter.call_for_result(AgentFunction::UserCaller, &[])),
+            Builtin::UserStackDepth => self.user_stack_depth(),
             Builtin::EnabledProbeId => self.epid(),
             Builtin::ProbeId => {
                 let address = self.context_load(context::ENABLING);
                 self.load_u32(address, enabling::PROBE_ID)
             }
         })
+    }
+
+    /// The stack is walked into scratch memory, as into a record: a count, then the frames.
+    fn user_stack_depth(&mut self) -> Value {
+        let frames = self.constant(FRAMES_MAX);
+        let bytes = self.constant(8 * (1 + FRAMES_MAX));
+        let destination = self.call_fallible(AgentFunction::Allocate, &[bytes]);
+        self.call(AgentFunction::UserStack, &[destination, frames]);
+        self.load(destination, 0)
     }
 
     pub(super) fn epid(&mut self) -> Value {

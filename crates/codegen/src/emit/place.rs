@@ -4,7 +4,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, InstBuilder, Value, types};
 use nanoprobe_lang::Span;
 use nanoprobe_lang::interpret::{common_type, promoted, wide};
-use nanoprobe_lang::layout::{NO_OFFSET, value_bytes};
+use nanoprobe_lang::layout::{NO_OFFSET, element_bytes};
 use nanoprobe_lang::program::{
     BinaryOperator, Expression, ExpressionKind, IntegerType, Place, Scope, Type, Variable, VariableId,
 };
@@ -271,7 +271,7 @@ impl<'a> Emitter<'a, '_> {
     }
 
     fn dynamic_identity(&mut self, variable: u32, slot: &Slot<'_>) -> (Value, Value) {
-        let bytes = value_bytes(slot.value_type, self.source.limits);
+        let bytes = element_bytes(slot.value_type, self.source.limits);
         (self.constant(i64::from(variable)), self.constant(i64::from(bytes)))
     }
 

@@ -121,6 +121,7 @@ fn builtins_come_from_session_context_and_enabling() {
         (Builtin::ProbeFunction, "func"),
         (Builtin::ProbeName, "entry"),
         (Builtin::ExecName, "looper"),
+        (Builtin::ProcessArguments, "./looper 7"),
     ] {
         let compared = binary(BinaryOperator::Equal, builtin(which, Type::String), text(name));
         assert_eq!(value(compared), 1, "{name}");

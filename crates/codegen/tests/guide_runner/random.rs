@@ -202,7 +202,7 @@ impl Writer {
             };
         }
         let d = depth - 1;
-        match self.random.below(22) {
+        match self.random.below(24) {
             0..=5 => format!(
                 "({} {} {})",
                 self.integer(d),
@@ -239,6 +239,8 @@ impl Writer {
             19 if self.in_target => format!("((int *)(arg0 + 64))[{} & 15]", self.integer(d)),
             20 if self.in_target => format!("*(long *)(arg0 + ({} & 127))", self.integer(d)),
             21 => format!("progenyof({})", self.random.one(&["100", "99", "5"])),
+            22 => format!("({})[{}]", self.string(d), self.integer(d)),
+            23 => format!("*({})", self.string(d)),
             _ => format!(
                 "({} = {})",
                 self.random.one(&["x", "y", "z", "w", "G.i"]),
@@ -267,7 +269,7 @@ impl Writer {
             };
         }
         let d = depth - 1;
-        match self.random.below(19) {
+        match self.random.below(20) {
             0 | 1 => format!("strjoin({}, {})", self.string(d), self.string(d)),
             2 => format!("substr({}, {})", self.string(d), self.integer(d)),
             3 => format!("substr({}, {}, {})", self.string(d), self.integer(d), self.integer(d)),
@@ -298,6 +300,7 @@ impl Writer {
             15 if self.in_target => format!("copyinstr(arg0 + {})", self.random.below(180)),
             16 if self.in_target => format!("copyinstr(arg0 + {}, {} & 31)", self.random.below(180), self.integer(d)),
             17 if self.in_target => self.random.one(ADDRESSES).to_owned(),
+            19 => format!("({} + {})", self.string(d), self.integer(d)),
             18 if self.in_target => format!("stringof((char *)(arg0 + {}))", self.random.below(180)),
             _ => self.string(d),
         }

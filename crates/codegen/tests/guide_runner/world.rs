@@ -110,6 +110,7 @@ impl World for GuideWorld<'_> {
             Builtin::Uid => number(1000),
             Builtin::Gid => number(1001),
             Builtin::ExecName => text("looper"),
+            Builtin::ProcessArguments => text("./looper 7"),
             Builtin::ProbeProvider => text(names[0]),
             Builtin::ProbeModule => text(names[1]),
             Builtin::ProbeFunction => text(names[2]),
@@ -118,6 +119,8 @@ impl World for GuideWorld<'_> {
             Builtin::VirtualTimestamp => number(1000),
             Builtin::WallTimestamp => number(1_000_000_000_000_000_000),
             Builtin::Cpu | Builtin::UserCaller => number(0),
+            // What made the stack of the machine has no unwinding table.
+            Builtin::UserStackDepth => number(1),
             Builtin::EnabledProbeId => number(i64::from(self.epid)),
             Builtin::ProbeId => number(1),
         }

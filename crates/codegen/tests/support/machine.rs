@@ -48,6 +48,7 @@ pub fn arena_layout() -> ArenaLayout {
             uid: 1000,
             gid: 1001,
             execname: "looper".to_owned(),
+            arguments: "./looper 7".to_owned(),
         },
         ..ArenaLayout::default()
     }

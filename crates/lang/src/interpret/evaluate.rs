@@ -2,7 +2,7 @@
 
 use super::arithmetic::{binary, common_type, holds, integer_type, is_comparison, normalise, promoted, wide};
 use super::value::until_nul;
-use super::{Fault, FaultKind, SCRATCH_ADDRESS, Value, World, key};
+use super::{Fault, FaultKind, Value, World, key};
 use crate::layout::Limits;
 use crate::program::{
     AggregationId, BinaryOperator, Expression, ExpressionKind, IntegerType, KeyExpression, LogicalOperator, Place,
@@ -11,11 +11,11 @@ use crate::program::{
 
 /// One run of a clause.
 pub(super) struct Evaluator<'a, W: ?Sized> {
-    program: &'a Program,
-    limits: Limits,
-    world: &'a mut W,
+    pub(super) program: &'a Program,
+    pub(super) limits: Limits,
+    pub(super) world: &'a mut W,
     /// Scratch memory used so far; it appears at [`SCRATCH_ADDRESS`].
-    scratch: Vec<u8>,
+    pub(super) scratch: Vec<u8>,
 }
 
 /// A place whose parts are evaluated.
@@ -176,7 +176,13 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     fn cast(&mut self, operand: &Expression, to: &Type) -> Result<Value, Fault> {
         let value = self.value(operand)?;
         Ok(match (value, to) {
-            (Value::String(text), _) => Value::String(text),
+            (Value::String(text), Type::String) => Value::String(text),
+            // The address of a string: a copy that is zero behind its end.
+            (Value::String(mut text), _) => {
+                let room = self.room(u64::from(self.limits.string_bytes()))?;
+                text.resize(room, 0);
+                Value::Integer(self.in_scratch(text).as_integer())
+            }
             (Value::Bytes { bytes, .. }, Type::String) => Value::String(self.kept(&bytes).to_vec()),
             (value, Type::String) => {
                 let limit = self.limits.string_bytes() as usize;
@@ -186,93 +192,6 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             (value, Type::Pointer(_)) => Value::Integer(value.as_integer()),
             (value, _) => value,
         })
-    }
-
-    // ---- memory ----------------------------------------------------------------------------------------------------
-
-    /// So many bytes more are to be taken from scratch memory.
-    pub(super) fn room(&self, bytes: u64) -> Result<usize, Fault> {
-        let left = self.world.scratch_bytes().saturating_sub(self.scratch.len());
-        let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= left);
-        fits.ok_or(Fault::new(FaultKind::Scratch))
-    }
-
-    /// Keeps bytes in scratch memory.
-    pub(super) fn in_scratch(&mut self, bytes: Vec<u8>) -> Value {
-        let address = SCRATCH_ADDRESS + self.scratch.len() as u64;
-        self.scratch.extend_from_slice(&bytes);
-        self.scratch.resize(self.scratch.len().next_multiple_of(8), 0);
-        Value::Bytes { address, bytes }
-    }
-
-    /// The scratch memory from an address on, if it lies there.
-    fn scratch_at(&self, address: u64) -> Option<&[u8]> {
-        let offset = usize::try_from(address.checked_sub(SCRATCH_ADDRESS)?).ok()?;
-        (offset < self.world.scratch_bytes()).then(|| self.scratch.get(offset..).unwrap_or_default())
-    }
-
-    /// Where in scratch memory an address lies, which the clause must have taken up to `bytes` behind it.
-    pub(super) fn scratch_place(&self, address: u64, bytes: u64) -> Result<std::ops::Range<usize>, Fault> {
-        let start = address.checked_sub(SCRATCH_ADDRESS);
-        let end = start.and_then(|start| start.checked_add(bytes));
-        match (start, end) {
-            (Some(start), Some(end)) if end <= self.scratch.len() as u64 => Ok(start as usize..end as usize),
-            _ => Err(Fault::bad_address(address)),
-        }
-    }
-
-    pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
-        let place = self.scratch_place(address, bytes.len() as u64)?;
-        if let Some(room) = self.scratch.get_mut(place) {
-            room.copy_from_slice(bytes);
-        }
-        Ok(())
-    }
-
-    fn load(&mut self, address: u64, integer: IntegerType) -> Result<Value, Fault> {
-        let mut word = [0; 8];
-        let bytes = word
-            .get_mut(..usize::from(integer.bytes))
-            .ok_or(Fault::new(FaultKind::Illegal))?;
-        self.read_memory(address, bytes)?;
-        Ok(Value::Integer(normalise(i64::from_le_bytes(word), integer)))
-    }
-
-    pub(super) fn string_bytes(&self) -> usize {
-        self.limits.string_bytes() as usize
-    }
-
-    pub(super) fn random(&mut self) -> i64 {
-        self.world.random()
-    }
-
-    pub(super) fn world(&mut self) -> &mut W {
-        self.world
-    }
-
-    /// `copyout`: of scratch memory the bytes from and to these places.
-    pub(super) fn copy_out(&mut self, place: std::ops::Range<usize>, address: u64) -> Result<Value, Fault> {
-        self.world.write(address, self.scratch.get(place).unwrap_or_default())?;
-        Ok(Value::Integer(0))
-    }
-
-    pub(super) fn read_memory(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
-        match self.scratch_at(address) {
-            None => self.world.read(address, bytes),
-            Some(scratch) => {
-                bytes.copy_from_slice(scratch.get(..bytes.len()).ok_or(Fault::bad_address(address))?);
-                Ok(())
-            }
-        }
-    }
-
-    pub(super) fn read_string(&mut self, address: u64, limit: usize) -> Result<Vec<u8>, Fault> {
-        let mut text = match self.scratch_at(address) {
-            None => self.world.read_string(address, limit)?,
-            Some(scratch) => until_nul(scratch).to_vec(),
-        };
-        text.truncate(limit);
-        Ok(until_nul(&text).to_vec())
     }
 
     // ---- variables -------------------------------------------------------------------------------------------------

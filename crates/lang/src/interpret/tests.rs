@@ -37,7 +37,9 @@ impl World for TestWorld {
         match builtin {
             Builtin::Argument(index) => Ok(Value::Integer(100 + i64::from(index))),
             Builtin::Tid => Ok(Value::Integer(-1)),
+            Builtin::UserStackDepth => Ok(Value::Integer(5)),
             Builtin::ExecName => Ok(Value::String(b"looper".to_vec())),
+            Builtin::ProcessArguments => Ok(Value::String(b"./looper 7".to_vec())),
             _ => Err(Fault::new(FaultKind::Illegal)),
         }
     }

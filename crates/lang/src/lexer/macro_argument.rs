@@ -131,11 +131,11 @@ impl Lexer<'_> {
                         .with_help("name the process with -p PID, or the command to run with -c COMMAND"),
                 )
             }
-            _ => Err(Diagnostic::new(
-                "D_MACRO_UNDEF",
-                span,
-                format!("macro variable ${name} is not defined"),
-            )),
+            _ => Err(
+                Diagnostic::new("D_MACRO_UNDEF", span, format!("macro variable ${name} is not defined")).with_help(
+                    format!("variables have no $ in D: {name}, self->{name} of a thread, this->{name} of a clause"),
+                ),
+            ),
         }
     }
 }

@@ -1,16 +1,16 @@
-//! Why an option was not set, with what would do.
+//! Why an option was not set, in DTrace's words, with what would do. Which option it was, is said by whoever sets it.
 
 /// Why an option was not set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// No such option.
-    #[error("unknown option: {name}")]
+    #[error("Invalid option name")]
     Unknown {
         /// As given.
         name: String,
     },
     /// DTrace has it, and it can mean nothing here.
-    #[error("option {name} is not there: {reason}")]
+    #[error("Option is not there: {reason}")]
     NotHere {
         /// The option.
         name: String,
@@ -18,7 +18,7 @@ pub enum OptionError {
         reason: &'static str,
     },
     /// It needs a value.
-    #[error("option {name} needs a value: {expected}")]
+    #[error("Invalid value for specified option: it needs one: {expected}")]
     Missing {
         /// The option.
         name: String,
@@ -26,7 +26,7 @@ pub enum OptionError {
         expected: &'static str,
     },
     /// The value is not one.
-    #[error("invalid value for option {name}: {value}: expected {expected}")]
+    #[error("Invalid value for specified option: {value}: expected {expected}")]
     Invalid {
         /// The option.
         name: String,
@@ -36,7 +36,7 @@ pub enum OptionError {
         expected: &'static str,
     },
     /// The value is too small or too large.
-    #[error("value for option {name} out of range: {value}: from {minimum} to {maximum} is possible")]
+    #[error("Invalid value for specified option: {value}: from {minimum} to {maximum} is possible")]
     OutOfRange {
         /// The option.
         name: String,

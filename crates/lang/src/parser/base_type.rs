@@ -37,7 +37,7 @@ impl Parser<'_> {
 
     /// Whether the traced program has a type of this name. Asked only where an identifier can be nothing else.
     pub(super) fn is_foreign_type(&self, word: &str) -> bool {
-        self.target.named(word).is_ok()
+        self.target.named(unscoped(word)).is_ok()
     }
 
     /// Whether what follows an opening parenthesis is a cast to a type that only the traced program has. The parentheses
@@ -142,7 +142,7 @@ impl Parser<'_> {
                 _ if found.has_type() => break,
                 _ if found.any => break,
                 TokenKind::Identifier(name) if self.is_foreign_type(&name) => {
-                    found.base = Some(BaseType::Named(name));
+                    found.base = Some(BaseType::Named(unscoped(&name).to_owned()));
                 }
                 TokenKind::Identifier(name) => {
                     return Err(Diagnostic::new(
@@ -310,10 +310,12 @@ impl Specifiers {
     }
 }
 
-/// The name of a type of the text's own, or of C's, which may have ``D` `` or ``C` `` in front, as if these were modules.
+/// The name of a type of the text's own, or of C's, which may have ``D` `` or ``C` `` in front, as if these were modules;
+/// and of the traced program's, ``pid` ``.
 fn unscoped(name: &str) -> &str {
-    name.strip_prefix("D`")
-        .or_else(|| name.strip_prefix("C`"))
+    ["D`", "C`", "pid`"]
+        .into_iter()
+        .find_map(|module| name.strip_prefix(module))
         .unwrap_or(name)
 }
 

@@ -177,14 +177,7 @@ impl Parser<'_> {
             let token = self.take_in(Mode::Outer)?;
             match token.kind {
                 TokenKind::Probe(text) => probes.push(probes::parse(&text, token.span)?),
-                TokenKind::Integer(literal) => {
-                    return Err(Diagnostic::new(
-                        "N_PROBE_ID",
-                        token.span,
-                        format!("probes cannot be named by their id ({}) yet", literal.value),
-                    )
-                    .with_help("write provider:module:function:name"));
-                }
+                TokenKind::Integer(literal) => probes.push(probes::numbered(literal.value, token.span)?),
                 kind => {
                     return Err(Diagnostic::new(
                         "D_SYNTAX",

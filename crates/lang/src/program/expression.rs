@@ -66,7 +66,8 @@ pub enum ExpressionKind {
         otherwise: Box<Expression>,
     },
     /// Integer to integer (truncate, then extend by the new type), pointer to and from integer, or `Bytes`/pointer to
-    /// `String` (`stringof`: for `Bytes` the scratch bytes as they are, for a pointer or integer as `copyinstr`).
+    /// `String` (`stringof`: for `Bytes` the scratch bytes as they are, for a pointer or integer as `copyinstr`). `String` to
+    /// `uint64_t` is the address of its bytes, which lasts as long as the clause.
     Cast(Box<Expression>),
     /// The result of an operation, computed in 64 bits, as a value of its C type: cut and extended as by a cast. Operators
     /// take their operands as they are in front of this.
@@ -185,6 +186,8 @@ pub enum Builtin {
     Gid,
     /// `execname`.
     ExecName,
+    /// `curpsinfo->pr_psargs`: the command line, cut as by DTrace.
+    ProcessArguments,
     /// `cpu`: the number of the CPU.
     Cpu,
     /// `probeprov`.
@@ -203,6 +206,8 @@ pub enum Builtin {
     WallTimestamp,
     /// `ucaller`: the address that the function returns to.
     UserCaller,
+    /// `ustackdepth`: how many frames the thread's stack has.
+    UserStackDepth,
     /// The id of the enabled probe; the id of the probe.
     EnabledProbeId,
     /// `id`.

@@ -19,6 +19,7 @@ pub(super) fn truth(value: bool, span: Span) -> Expression {
     integer(i64::from(value), INT, span)
 }
 
+pub(super) const CHARACTER: IntegerType = IntegerType { bytes: 1, signed: true };
 pub(super) const INT: IntegerType = IntegerType { bytes: 4, signed: true };
 pub(super) const LONG: IntegerType = IntegerType { bytes: 8, signed: true };
 pub(super) const UNSIGNED_LONG: IntegerType = IntegerType {

@@ -143,8 +143,8 @@ impl Resolver {
             return Ok(constant::integer(value, constant::INT, span));
         }
         if let Some((builtin, value_type)) = names::builtin(name) {
-            if builtin == Builtin::UserCaller {
-                self.needs_target("ucaller", span)?;
+            if matches!(builtin, Builtin::UserCaller | Builtin::UserStackDepth) {
+                self.needs_target(name, span)?;
             }
             return Ok(Expression {
                 kind: ExpressionKind::Builtin(builtin),
@@ -259,6 +259,9 @@ impl Resolver {
         let pointer = self.operand(base)?;
         if matches!(pointer.value_type, Type::Array { .. }) {
             return self.element(pointer, indices, span);
+        }
+        if pointer.value_type == Type::String {
+            return self.character(pointer, indices, span);
         }
         if !matches!(pointer.value_type, Type::Pointer(_)) {
             let message = format!(

@@ -11,10 +11,10 @@
 //! or, of an array, the address of its first element ([`Resolver::expression`]).
 
 use super::structures::find_member;
-use super::{Resolve, Resolver, constant, convert};
+use super::{Resolve, Resolver, constant, convert, names};
 use crate::diagnostic::Diagnostic;
 use crate::program::{
-    BinaryOperator, Bits, Builtin, Expression, ExpressionKind, Function, IntegerType, Place, Type, size_of,
+    BinaryOperator, Bits, Builtin, Expression, ExpressionKind, Function, IntegerType, Place, Scope, Type, size_of,
 };
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
@@ -72,6 +72,17 @@ impl Resolver {
         {
             return Ok((self.translated((&to, &operand), name, arrow, span)?, None));
         }
+        if let NodeKind::Identifier(variable) = &base.kind
+            && let Some(found) = names::information(variable, name).filter(|_| arrow && !self.is_declared(variable))
+        {
+            let Some((builtin, value_type)) = found else {
+                let message = format!("translator does not define conversion for member: {name}");
+                let help = names::missing_variable(variable).unwrap_or_default();
+                return Err(Diagnostic::new("D_XLATE_NOCONV", span, message).with_help(help));
+            };
+            let kind = ExpressionKind::Builtin(builtin);
+            return Ok((Expression { kind, value_type, span }, None));
+        }
         let mark = if arrow { "->" } else { "." };
         let base = if arrow {
             self.expression(base)?
@@ -119,6 +130,14 @@ impl Resolver {
         };
         let offset = constant::integer(found.offset as i64, constant::UNSIGNED_LONG, span);
         Ok((part(base, offset, &found.member_type, span)?, found.bits))
+    }
+
+    /// Whether the text has given a name a meaning of its own.
+    fn is_declared(&self, name: &str) -> bool {
+        self.known(Scope::Global, name).is_some()
+            || self.inlines.contains_key(name)
+            || self.externals.contains_key(name)
+            || self.bound.iter().any(|(bound, _)| bound == name)
     }
 
     /// `base[index]` of an array.

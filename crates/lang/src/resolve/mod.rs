@@ -20,15 +20,19 @@
 //! Every function that resolves answers with the first thing wrong; the statements of a clause are resolved
 //! independently of each other, so that each can have its own.
 
+mod action_arguments;
 mod actions;
 mod aggregations;
 mod assignment;
 mod bit_fields;
+mod characters;
 mod conditional;
 mod constant;
 mod convert;
 mod declarations;
+mod distributions;
 pub mod effects;
+mod elsewhere;
 mod expressions;
 mod foreign;
 mod later;
@@ -184,8 +188,14 @@ impl Resolver {
         let mut options = Options::default();
         for pragma in &pragmas {
             if let Err(error) = options.set(&pragma.name, pragma.value.as_deref()) {
+                let value = pragma.value.as_ref().map(|value| format!(" to '{value}'"));
+                let message = format!(
+                    "failed to set option '{}'{}: {error}",
+                    pragma.name,
+                    value.unwrap_or_default()
+                );
                 self.diagnostics
-                    .push(Diagnostic::new(error.tag(), pragma.span, error.to_string()));
+                    .push(Diagnostic::new(error.tag(), pragma.span, message));
             }
         }
         self.string_bytes = options.string_bytes;

@@ -31,20 +31,40 @@ pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
         "vtimestamp" => integer(Builtin::VirtualTimestamp, UNSIGNED_LONG),
         "walltimestamp" => integer(Builtin::WallTimestamp, LONG),
         "ucaller" => integer(Builtin::UserCaller, UNSIGNED_LONG),
+        "ustackdepth" => integer(Builtin::UserStackDepth, UNSIGNED),
         "epid" => integer(Builtin::EnabledProbeId, UNSIGNED),
         "id" => integer(Builtin::ProbeId, UNSIGNED),
         _ => None,
     }
 }
 
+/// What a member of one of DTrace's structures about the process, the thread or the CPU is here: `curpsinfo->pr_fname`.
+/// `None`: there is no such variable.
+pub(super) fn information(variable: &str, member: &str) -> Option<Option<(Builtin, Type)>> {
+    Some(match (variable, member) {
+        ("curpsinfo", "pr_pid") => builtin("pid"),
+        ("curpsinfo", "pr_ppid") => builtin("ppid"),
+        ("curpsinfo", "pr_uid") => builtin("uid"),
+        ("curpsinfo", "pr_gid") => builtin("gid"),
+        ("curpsinfo", "pr_fname") => builtin("execname"),
+        ("curpsinfo", "pr_psargs") => Some((Builtin::ProcessArguments, Type::String)),
+        ("curlwpsinfo", "pr_lwpid") => builtin("tid"),
+        ("curlwpsinfo", "pr_onpro") | ("curcpu", "cpu_id") => builtin("cpu"),
+        ("curpsinfo" | "curlwpsinfo" | "curcpu", _) => None,
+        _ => return None,
+    })
+}
+
 /// Variables of D that are not there yet, with what to use instead.
 pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
     Some(match name {
         "errno" => "at a return probe, arg1 is the value returned",
-        "curthread" | "curpsinfo" | "curlwpsinfo" | "curcpu" => "use pid, tid, execname, uid, gid, cpu",
+        "curthread" => "use pid, tid, execname, uid, gid, cpu",
+        "curpsinfo" => "its members are there: curpsinfo->pr_psargs, pr_fname, pr_pid, pr_ppid, pr_uid, pr_gid",
+        "curlwpsinfo" | "curcpu" => "of its members there are curlwpsinfo->pr_lwpid and pr_onpro, curcpu->cpu_id",
         "caller" => "use ucaller",
-        "stackdepth" | "ustackdepth" | "ipl" | "vmregs" | "fds" | "cwd" | "root" | "zonename" | "execargs"
-        | "usermode" | "vcycles" | "vinstr" | "jid" | "jailname" | "threadname" => "",
+        "stackdepth" | "ipl" | "vmregs" | "fds" | "cwd" | "root" | "zonename" | "execargs" | "usermode" | "vcycles"
+        | "vinstr" | "jid" | "jailname" | "threadname" => "",
         _ => return None,
     })
 }

@@ -1,6 +1,6 @@
 //! Operators without effects: what operands they take, what they yield.
 
-use super::{Resolve, Resolver, constant, convert};
+use super::{Resolve, Resolver, characters, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::program::{BinaryOperator, Expression, ExpressionKind, LogicalOperator, Type, UnaryOperator};
 use crate::source::Span;
@@ -56,6 +56,7 @@ impl Resolver {
     pub(super) fn dereference(&mut self, pointer: Expression, span: Span) -> Resolve<Expression> {
         let to = match &pointer.value_type {
             Type::Pointer(Some(to)) => to.as_ref().clone(),
+            Type::String => return Ok(characters::first_character(pointer, span)),
             Type::Pointer(None) | Type::Bytes { .. } => {
                 return Err(
                     Diagnostic::new("D_DEREF_VOID", span, "cannot dereference pointer to void")
@@ -394,6 +395,8 @@ fn pointer_arithmetic(
             let size = constant::integer(size as i64, constant::LONG, span);
             Ok(operation(BinaryOperator::Divide, difference, size, Type::I64, span))
         }
+        (Type::String, Type::Integer(_)) if !subtract => Ok(characters::from(left, right, span)),
+        (Type::Integer(_), Type::String) if !subtract => Ok(characters::from(right, left, span)),
         (Type::Pointer(None), Type::Integer(_)) | (Type::Integer(_), Type::Pointer(None)) => {
             Err(wrong.with_help("cast the pointer to what it points to, or to uintptr_t"))
         }

@@ -1,7 +1,7 @@
 //! Calls in expressions: the subroutines that yield a value.
 
 use super::names::{self, Callable};
-use super::{Resolve, Resolver, constant, convert};
+use super::{Resolve, Resolver, characters, constant, convert, elsewhere};
 use crate::diagnostic::Diagnostic;
 use crate::program::{Expression, ExpressionKind, Function, IntegerType, Place, Scope, Type, Variable};
 use crate::source::Span;
@@ -121,11 +121,15 @@ impl Resolver {
                 format!("scalar '{name}' may not be referenced as function"),
             )
         } else {
-            Diagnostic::new(
+            let undefined = Diagnostic::new(
                 "D_FUNC_UNDEF",
                 function.span,
                 format!("undefined function name: {name}"),
-            )
+            );
+            match elsewhere::function(name) {
+                Some(help) => undefined.with_help(help),
+                None => undefined,
+            }
         })
     }
 
@@ -204,22 +208,9 @@ impl Resolver {
     /// `strtok(string, separators)`: the string goes to a variable of its own, off which this call and those with NULL
     /// take their tokens. It lives as long as the clause-local ones, as DTrace's position in the string does.
     fn token(&mut self, arguments: Vec<Expression>, span: Span) -> Expression {
-        const STATE: &str = "%strtok";
-        let variable = match self.known(Scope::ClauseLocal, STATE) {
-            Some(known) => known.id,
-            None => {
-                let variable = Variable {
-                    name: STATE.to_owned(),
-                    value_type: Type::String,
-                    keys: None,
-                };
-                self.define(Scope::ClauseLocal, variable, span)
-            }
-        };
-        let place = Place::Scalar {
-            scope: Scope::ClauseLocal,
-            variable,
-        };
+        let place = self.unnamed("%strtok", Type::String, span);
+        // A string was given: without one, NULL is an address that cannot be read.
+        let given = self.unnamed("%strtok given", Type::I64, span);
         let string = |kind| Expression {
             kind,
             value_type: Type::String,
@@ -236,12 +227,54 @@ impl Resolver {
         match text {
             Some(text) if !matches!(text.kind, ExpressionKind::Integer(_)) => {
                 let value = Box::new(text);
-                string(ExpressionKind::Comma {
-                    first: Box::new(string(ExpressionKind::Assign { place, value })),
-                    second: Box::new(call),
-                })
+                let keep = string(ExpressionKind::Assign { place, value });
+                let mark = Expression {
+                    kind: ExpressionKind::Assign {
+                        place: given,
+                        value: Box::new(constant::integer(1, constant::LONG, span)),
+                    },
+                    value_type: Type::I64,
+                    span,
+                };
+                let then = |first, second| {
+                    string(ExpressionKind::Comma {
+                        first: Box::new(first),
+                        second: Box::new(second),
+                    })
+                };
+                then(keep, then(mark, call))
             }
-            _ => call,
+            _ => string(ExpressionKind::Conditional {
+                condition: Box::new(Expression {
+                    kind: ExpressionKind::Variable(given),
+                    value_type: Type::I64,
+                    span,
+                }),
+                then: Box::new(call),
+                otherwise: Box::new(convert::cast(
+                    constant::integer(0, constant::UNSIGNED_LONG, span),
+                    Type::String,
+                )),
+            }),
+        }
+    }
+
+    /// A clause-local variable that no text can name.
+    fn unnamed(&mut self, name: &str, value_type: Type, span: Span) -> Place {
+        let variable = match self.known(Scope::ClauseLocal, name) {
+            Some(known) => known.id,
+            None => {
+                let variable = Variable {
+                    name: name.to_owned(),
+                    value_type,
+                    keys: None,
+                };
+                self.define(Scope::ClauseLocal, variable, span)
+            }
+        };
+        Place::Scalar {
+            scope: Scope::ClauseLocal,
+            variable,
         }
     }
 
@@ -268,6 +301,8 @@ impl Resolver {
                 Some(convert::to_integer(convert::to_integer(argument, to), constant::LONG))
             }
             (Kind::Pointer(None), Type::Pointer(_) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
+            // Only to read from: a string is no memory that could be written.
+            (Kind::Pointer(None), Type::String) if (name, index) == ("bcopy", 0) => Some(characters::address(argument)),
             (Kind::Pointer(Some(_)), Type::Pointer(None) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
             (Kind::Pointer(Some(bytes)), Type::Pointer(Some(to))) if types::size_of(to) == Some(bytes) => {
                 Some(convert::to_address(argument))

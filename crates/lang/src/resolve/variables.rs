@@ -328,7 +328,10 @@ impl Resolver {
     /// What to do, where the variable is assigned somewhere: otherwise it is more likely a misspelt name.
     fn hint(&self, diagnostic: Diagnostic, designator: &Designator<'_>) -> Diagnostic {
         let Some(assigned) = self.later.first(&designator.text) else {
-            return diagnostic;
+            return match super::elsewhere::variable(designator.name).filter(|_| designator.scope == Scope::Global) {
+                Some(help) => diagnostic.with_help(help),
+                None => diagnostic,
+            };
         };
         let scope = match designator.scope {
             Scope::Global => "",

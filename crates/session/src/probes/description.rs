@@ -12,7 +12,9 @@ use crate::names::NO_FUNCTION;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DescriptionError {
     /// Another process than the target, or no target at all.
-    #[error("{description}: the provider {provider} is not there: {remedy}")]
+    #[error(
+        "[D_PDESC_ZERO] probe description {description} does not match any probes: the provider {provider} is not there: {remedy}"
+    )]
     Provider {
         /// As written.
         description: String,
@@ -20,6 +22,12 @@ pub enum DescriptionError {
         provider: String,
         /// What to do.
         remedy: &'static str,
+    },
+    /// The number of no process.
+    #[error("[D_PROC_BADPID] '{provider}' does not contain a valid pid")]
+    NoProcess {
+        /// As written.
+        provider: String,
     },
     /// `profile` and `tick` want an interval.
     #[error(
@@ -32,19 +40,43 @@ pub enum DescriptionError {
     },
 }
 
-/// The description as it was written.
-pub fn describe(description: &ProbeDescription) -> String {
+impl DescriptionError {
+    /// A provider with a number that no process has.
+    pub(crate) fn no_process(description: &ProbeDescription) -> DescriptionError {
+        DescriptionError::NoProcess {
+            provider: description.provider.clone(),
+        }
+    }
+}
+
+/// For who asks for what other tracers have: the kernel's probes, or bpftrace's words for them. Begins with a separator.
+pub fn hint_for_elsewhere(description: &ProbeDescription) -> Option<&'static str> {
     let ProbeDescription {
         provider,
         module,
         function,
-        name,
         ..
     } = description;
-    if provider.is_empty() && module.is_empty() && function.is_empty() {
-        return name.clone();
-    }
-    format!("{provider}:{module}:{function}:{name}")
+    let first = [provider, module, function]
+        .into_iter()
+        .find(|field| !field.is_empty())?;
+    Some(match first.as_str() {
+        "syscall" | "fbt" | "io" | "proc" | "sched" | "sdt" | "lockstat" | "vminfo" | "sysinfo" | "mib" | "ip"
+        | "tcp" | "udp" | "cpc" | "rawtp" | "vfs" => {
+            " (probes of the kernel are not there: user programs are traced; what they call is in their libc, \
+             pid$target:libc:open*:entry)"
+        }
+        "uprobe" | "uretprobe" | "usdt" | "kprobe" | "kretprobe" | "tracepoint" | "kfunc" | "fentry" => {
+            " (that is bpftrace's; D has pid$target:module:function:entry and :return, and provider$target:::name)"
+        }
+        "interval" => " (that is bpftrace's; D has tick-1s)",
+        _ => return None,
+    })
+}
+
+/// The description with all its fields, as DTrace shows it.
+pub fn describe(description: &ProbeDescription) -> String {
+    description.to_string()
 }
 
 /// Whether a description means a process's functions: `pid` and a number.
@@ -102,9 +134,14 @@ pub fn means_inlined(description: &ProbeDescription) -> bool {
 
 /// The process that a program's descriptions name, when they name one: `pid1234:::entry` without `-p`, or a static probe's
 /// `python1234:::line`.
-pub fn named_process<'a>(descriptions: impl Iterator<Item = &'a ProbeDescription> + Clone) -> Option<i32> {
+pub fn named_process<'a>(
+    descriptions: impl Iterator<Item = &'a ProbeDescription> + Clone,
+) -> Option<(i32, &'a ProbeDescription)> {
     let mut named = descriptions.clone();
-    let by_pid = named.find_map(|description| description.provider.strip_prefix("pid")?.parse().ok());
+    let by_pid = named.find_map(|description| {
+        let number = description.provider.strip_prefix("pid")?;
+        Some((number.parse().ok()?, description))
+    });
     by_pid.or_else(|| {
         let mut named = descriptions.filter(|description| glob::is_literal(&description.provider));
         named.find_map(|description| {
@@ -112,7 +149,8 @@ pub fn named_process<'a>(descriptions: impl Iterator<Item = &'a ProbeDescription
                 .provider
                 .trim_end_matches(|last: char| last.is_ascii_digit());
             let number = description.provider.get(name.len()..)?;
-            number.parse().ok().filter(|_| !name.is_empty())
+            let pid = number.parse().ok().filter(|_| !name.is_empty())?;
+            Some((pid, description))
         })
     })
 }

@@ -98,3 +98,19 @@ fn an_offset_that_is_no_instruction_s_is_an_error_with_the_nearest() {
         Some(Reason::Offset(outside))
     );
 }
+
+#[test]
+fn who_asks_for_the_kernel_s_probes_is_told_where_to_look() {
+    for (text, word) in [
+        ("syscall::open:entry", "libc"),
+        ("fbt:::", "libc"),
+        ("uprobe:bash:readline", "bpftrace"),
+        ("interval:s:1", "tick-1s"),
+    ] {
+        let hint = hint_for_elsewhere(&description(text)).unwrap();
+        assert!(hint.contains(word), "{text}: {hint}");
+    }
+    for text in ["pid7:a.out:open:entry", "tick-1s", "postgresql7:::query-start"] {
+        assert_eq!(hint_for_elsewhere(&description(text)), None, "{text}");
+    }
+}

@@ -181,6 +181,7 @@ impl Session {
             program: &self.program,
             storage: &self.storage,
             limits: self.limits,
+            aggregation_bytes: self.options.aggregation_bytes,
             state: &mut self.tracer,
             target: self.process.as_ref().map(Process::memory),
             target_pid: self.process.as_ref().map_or(0, |process| i64::from(process.pid())),
@@ -193,7 +194,13 @@ impl Session {
         };
         match run_clause(clause, &self.program, self.limits, &mut world) {
             Ok(outcome) => {
-                if let Some(payload) = outcome.payload {
+                // What DTrace has no room for in its buffer is lost here, too.
+                const EPID_BYTES: u64 = 8;
+                let room = self.options.buffer_bytes;
+                let fits = |payload: &Vec<u8>| EPID_BYTES + payload.len() as u64 <= room;
+                if outcome.payload.as_ref().is_some_and(|payload| !fits(payload)) {
+                    self.tracer.drops += 1;
+                } else if let Some(payload) = outcome.payload {
                     let mut bytes = vec![0; RECORD_HEADER_BYTES as usize];
                     bytes.extend_from_slice(&payload);
                     let cpu = rustix::thread::sched_getcpu() as u32;
@@ -205,8 +212,9 @@ impl Session {
                     };
                     self.recorded(output, clock::tsc())?;
                 }
-                if self.exit_status.is_none() {
-                    self.exit_status = outcome.exit;
+                // The last word is END's.
+                if self.exit_status.is_none() || is_end {
+                    self.exit_status = outcome.exit.or(self.exit_status);
                 }
                 Ok(())
             }

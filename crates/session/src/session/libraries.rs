@@ -114,7 +114,7 @@ impl Session {
         let pulse = self.pulse();
         let result = self.update_libraries().and_then(|()| self.serve_returns());
         drop(pulse);
-        if let (Err(SessionError::NoMatch { .. } | SessionError::Name(_)), Some(process)) = (&result, &self.process)
+        if let (Err(SessionError::AtDescription { .. }), Some(process)) = (&result, &self.process)
             && process.is_child()
         {
             // The command was started to be traced, and cannot be: it waits for our answer, and gets none.

@@ -5,14 +5,17 @@ use std::collections::BTreeSet;
 use nanoprobe_lang::glob;
 
 use super::*;
-use crate::probes::Line;
+use crate::probes::{Line, hint_for_elsewhere};
 
 impl Session {
     pub(super) fn match_tracer(&mut self) -> Result<(), SessionError> {
         let provider = self.process.as_ref().map(|process| format!("pid{}", process.pid()));
         for clause in 0..self.program.clauses.len() {
             for (number, description) in self.descriptions(clause).into_iter().enumerate() {
-                let found = self.probes.match_tracer(&description, provider.as_deref())?;
+                let found = {
+                    let matched = self.probes.match_tracer(&description, provider.as_deref());
+                    matched.map_err(|error| SessionError::from(error).at(&description))?
+                };
                 self.enable(clause, number, found)?;
             }
         }
@@ -167,25 +170,61 @@ impl Session {
             .unwrap_or_default()
     }
 
+    /// The descriptions that match nothing, with their clauses and their numbers in these.
+    fn without_match(&self) -> impl Iterator<Item = (usize, usize, &ProbeDescription)> {
+        let clauses = self.program.clauses.iter().enumerate();
+        let all = clauses.flat_map(|(clause, found)| {
+            let descriptions = found.probes.iter().enumerate();
+            descriptions.map(move |(number, description)| (clause, number, description))
+        });
+        all.filter(|(clause, number, _)| {
+            let is_it = |(of, which, _): &(usize, usize, Later)| (*of, *which) == (*clause, *number);
+            let count = self.matched.get(&(*clause, *number)).copied().unwrap_or(0);
+            count == 0 && !self.later.iter().any(is_it)
+        })
+    }
+
+    /// The descriptions that match nothing, in the order of the text.
+    pub fn unmatched(&self) -> Vec<String> {
+        self.without_match()
+            .map(|(.., description)| describe(description))
+            .collect()
+    }
+
     pub(super) fn check_matches(&self) -> Result<(), SessionError> {
         if self.allow_unmatched {
             return Ok(());
         }
-        for (clause, found) in self.program.clauses.iter().enumerate() {
-            for (number, description) in found.probes.iter().enumerate() {
-                let is_later = |(of, which, _): &(usize, usize, Later)| (*of, *which) == (clause, number);
-                if self.matched.get(&(clause, number)).copied().unwrap_or(0) == 0 && !self.later.iter().any(is_later) {
-                    if let Some(error) = self.name_errors.get(&(clause, number)) {
-                        return Err(error.clone().into());
-                    }
-                    return Err(SessionError::NoMatch {
-                        description: describe(description),
-                        hint: self.hint(description),
-                    });
-                }
-            }
+        if let Some((clause, number, description)) = self.without_match().next() {
+            let error = match self.name_errors.get(&(clause, number)) {
+                Some(error) => error.clone().into(),
+                None => self.no_match(description),
+            };
+            return Err(error.at(description));
         }
         Ok(())
+    }
+
+    /// Why a description matches nothing.
+    fn no_match(&self, description: &ProbeDescription) -> SessionError {
+        let ProbeDescription { module, function, .. } = description;
+        let literal = |field: &str| !field.is_empty() && glob::is_literal(field);
+        let is_function = literal(function) && function != crate::names::NO_FUNCTION && Line::of(description).is_none();
+        let has_module = |wanted: &str| {
+            let modules = self.modules.list().iter();
+            modules.flat_map(Module::names).any(|name| glob::matches(wanted, &name))
+        };
+        if is_target_provider(description) && literal(module) && is_function && has_module(module) {
+            return SessionError::NoFunction {
+                description: describe(description),
+                module: module.clone(),
+                function: function.clone(),
+            };
+        }
+        SessionError::NoMatch {
+            description: describe(description),
+            hint: self.hint(description),
+        }
     }
 
     /// For who has named a provider of static probes without the process's number.
@@ -203,6 +242,9 @@ impl Session {
         let names = |name: &String| glob::matches(&description.module, name);
         if let Some(hint) = self.static_hint(description) {
             return hint;
+        }
+        if let Some(hint) = hint_for_elsewhere(description) {
+            return hint.to_owned();
         }
         let modules = self.modules.list();
         let known = description.module.is_empty() || modules.iter().any(|module| module.names().iter().any(names));

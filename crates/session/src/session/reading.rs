@@ -48,6 +48,8 @@ impl Session {
             Some(memory) => self.consumer.losses(memory, &self.layout)?,
             None => Losses::default(),
         };
+        losses.drops += self.tracer.drops;
+        losses.aggregation_drops += self.tracer.aggregation_drops;
         losses.dynamic_drops += self.tracer.dynamic_drops;
         losses.speculation_drops = self.speculations.drops();
         losses.failed_speculations += self.tracer.failed_speculations;

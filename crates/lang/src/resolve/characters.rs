@@ -1,0 +1,76 @@
+//! Strings as the arrays of characters that DTrace takes them for: `s[i]`, `*s`, `s + i`.
+//!
+//! A string is a value here, not memory, so both are parts of it, as `substr( )` gives them, and nothing behind its end
+//! can be read:
+//!
+//! ```text
+//! s + i       substr(s, i)                      a string; "" behind the end
+//! s[i], *s    the byte at substr(s, i, 1)       a char; 0 behind the end
+//! ```
+
+use super::{Resolve, Resolver, constant, convert};
+use crate::diagnostic::Diagnostic;
+use crate::interpret::text;
+use crate::program::{Expression, ExpressionKind, Function, Type};
+use crate::source::Span;
+use crate::syntax::Node;
+use crate::types;
+
+impl Resolver {
+    /// `string[index]`.
+    pub(super) fn character(&mut self, string: Expression, indices: &[Node], span: Span) -> Resolve<Expression> {
+        let [index] = indices else {
+            let message = "a string has one index, not several keys";
+            return Err(Diagnostic::new("D_ARR_BADREF", span, message));
+        };
+        let at = index.span;
+        let index = self.expression(index)?;
+        if !matches!(index.value_type, Type::Integer(_)) {
+            let message = format!(
+                "array index must be of integral type, found \"{}\"",
+                types::name(&index.value_type)
+            );
+            return Err(Diagnostic::new("D_ARR_BADREF", at, message));
+        }
+        Ok(character_at(string, index, span))
+    }
+}
+
+/// `*string`.
+pub(super) fn first_character(string: Expression, span: Span) -> Expression {
+    character_at(string, constant::integer(0, constant::LONG, span), span)
+}
+
+/// `string + index`.
+pub(super) fn from(string: Expression, index: Expression, span: Span) -> Expression {
+    let all = constant::integer(text::ALL, constant::LONG, span);
+    part(string, index, all, span)
+}
+
+/// The address of a string's bytes, valid for the clause.
+pub(super) fn address(string: Expression) -> Expression {
+    convert::cast(string, Type::U64)
+}
+
+fn character_at(string: Expression, index: Expression, span: Span) -> Expression {
+    let one = constant::integer(1, constant::LONG, span);
+    let found = address(part(string, index, one, span));
+    Expression {
+        kind: ExpressionKind::Load(Box::new(found)),
+        value_type: Type::Integer(constant::CHARACTER),
+        span,
+    }
+}
+
+fn part(string: Expression, index: Expression, count: Expression, span: Span) -> Expression {
+    // As substr( ) takes it: an int.
+    let index = convert::to_integer(convert::to_integer(index, constant::INT), constant::LONG);
+    Expression {
+        kind: ExpressionKind::Call {
+            function: Function::Substring,
+            arguments: vec![string, index, count],
+        },
+        value_type: Type::String,
+        span,
+    }
+}

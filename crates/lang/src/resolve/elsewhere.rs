@@ -1,0 +1,62 @@
+//! bpftrace's words for what D has by another name: what to write instead.
+
+/// Of a variable that is not known.
+pub(super) fn variable(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "comm" => "that is bpftrace's; in D it is execname",
+        "nsecs" => "that is bpftrace's; in D it is timestamp",
+        "elapsed" => "that is bpftrace's; in D: BEGIN { start = timestamp; } ... timestamp - start",
+        "retval" => "that is bpftrace's; in D it is arg1, at a return probe",
+        "func" => "that is bpftrace's; in D it is probefunc",
+        "probe" => "that is bpftrace's; in D: probeprov, probemod, probefunc, probename",
+        "kstack" | "kaddr" => {
+            "that is bpftrace's; stacks of the program are ustack( ), those of the kernel are not there"
+        }
+        _ => return None,
+    })
+}
+
+/// Of a function that is not known.
+pub(super) fn function(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "hist" => "that is bpftrace's; in D it is quantize(value)",
+        "lhist" => "that is bpftrace's; in D it is lquantize(value, base, limit, step)",
+        "str" => "that is bpftrace's; in D it is copyinstr(address)",
+        "buf" => "that is bpftrace's; in D: tracemem(address, size), or trace(copyin(address, size))",
+        "delete" => "that is bpftrace's; in D an element goes when 0 is assigned to it",
+        "time" | "strftime" => "that is bpftrace's; in D: printf(\"%Y\", walltimestamp)",
+        "reg" => "that is bpftrace's; in D: uregs[R_RAX]",
+        "ntop" => "that is bpftrace's; in D: inet_ntop(family, address)",
+        "strncmp" | "strcontains" => "D has ==, strstr( ) and substr( )",
+        "zero" => "that is bpftrace's; in D it is clear(@aggregation)",
+        "stats" => "that is bpftrace's; in D: count( ), avg( ) and sum( ), an aggregation each",
+        "kstack" | "ksym" | "kaddr" => "that is bpftrace's; the kernel's stacks and symbols are not there",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{MacroValues, Source, compile};
+
+    #[test]
+    fn who_writes_bpftrace_is_told_what_d_has() {
+        for (text, word) in [
+            ("BEGIN { @[comm] = count(); }", "execname"),
+            ("BEGIN { x = nsecs; }", "timestamp"),
+            ("BEGIN { @ = hist(5); }", "quantize"),
+            ("BEGIN { trace(str(arg0)); }", "copyinstr"),
+            ("BEGIN { $x = 5; }", "this->x"),
+        ] {
+            let source = Source::new("script", text);
+            let refused = compile(&[source], &MacroValues::default()).unwrap_err();
+            let help = refused[0].help.clone().unwrap_or_default();
+            assert!(help.contains(word), "{text}: {help}");
+        }
+        let own = Source::new("script", "int comm; BEGIN { trace(comm); }");
+        assert!(
+            compile(&[own], &MacroValues::default()).is_ok(),
+            "a name like any other"
+        );
+    }
+}
