@@ -4,7 +4,8 @@
  * It is told by a counter and a futex, and answers by library_ack. The wait ends with the answer, or when the tracer's
  * heartbeat is older than its limit: a dead tracer costs the target nothing. A tracer that lives is at work: probes on
  * every instruction of a large library take it seconds, and to go on without them would lose hits that nobody counts.
- * The bound of a minute is for one that beats and never answers.
+ * The bound of a minute is for one that beats and never answers. Whenever the program goes on without an answer, that is
+ * counted: what it does then, before the probes are there, nobody records.
  */
 #include "ring.h"
 #include "syscalls.h"
@@ -25,18 +26,20 @@ NP_ENTRY void np_library_event(struct np_context *context)
 		np_syscall6(NP_SYS_FUTEX, (u64)&control->library_event, NP_FUTEX_WAKE, 1, 0, 0, 0);
 	for (u32 look = 0; look < NP_LOOKS; look++) {
 		u32 answered = np_load_once(control->library_ack);
-		u64 now = np_tsc(), heartbeat = np_load_once(control->tracer_heartbeat);
+		u64 now = np_tsc();
+		u64 heartbeat = np_load_once(control->tracer_heartbeat);
 		if ((i32)(answered - event) >= 0 || !heartbeat || np_load_once(control->exit_requested))
 			return;
 		if ((i64)(now - heartbeat) > (i64)control->heartbeat_limit)
-			return;
+			break;
 		if ((u64)((unsigned __int128)(now - start) * control->clock_mult >> 32) > NP_WAIT_NS)
-			return;
+			break;
 		if (may_call)
 			np_syscall6(NP_SYS_FUTEX, (u64)&control->library_ack, NP_FUTEX_WAIT, answered, (u64)nap, 0, 0);
 		else
 			__builtin_ia32_pause();
 	}
+	__atomic_fetch_add(&control->library_timeouts, 1, __ATOMIC_RELAXED);
 }
 
 /* For a detour: as a handler is called, and as it returns. No flag is touched before np_library_event, which as every

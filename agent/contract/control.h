@@ -89,7 +89,7 @@ struct np_control {
 	u64 semaphores_offset;
 	u32 semaphore_count;
 	u32 semaphore_capacity;
-	u64 reserved;
+	u64 library_timeouts;   /* library.c: the program went on before the tracer had answered; atomic */
 };
 #define NP_SPECULATIONS_MAX 256u
 #define NP_EXAMPLE_AGGREGATES 1024

@@ -96,6 +96,8 @@ fn the_linker_waits_for_an_answer() {
                 let (event, answer) = block.library_events().unwrap();
                 // Without system calls it looks a million times, which a very busy machine may make too few.
                 assert!(answer == event || !allow_syscalls, "{event} {answer}");
+                let timeouts = block.read().unwrap().library_timeouts;
+                assert!(answer == event || timeouts > 0, "{event} {answer} {timeouts}");
             }
         });
         assert_eq!(block.library_events(), Ok((20, 20)));
@@ -115,6 +117,8 @@ fn nobody_waits_for_a_dead_tracer() {
     set(&target, offset_of!(Control, heartbeat_limit), 1000);
     target.run(context, Function::LibraryEvent, &[]);
     assert_eq!(block.library_events(), Ok((2, 0)));
+    // Before the first beat there is no tracer to be waited for; the second time there was one.
+    assert_eq!(block.read().unwrap().library_timeouts, 1);
 }
 
 #[test]

@@ -218,6 +218,15 @@ pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
         )
     };
     add("missed return", "", now.missed_returns, before.missed_returns, &text);
+    let text = |count| {
+        format!(
+            "{count} time{} the program went on before its new libraries had their probes: what it did until then is not \
+             recorded",
+            plural(count)
+        )
+    };
+    let (since, until) = (before.unawaited_libraries, now.unawaited_libraries);
+    add("library", "", until, since, &text);
     let text = |count| format!("{count} times a buffer was found damaged: the process writes into it");
     add("damaged", "", now.damaged, before.damaged, &text);
     all

@@ -35,6 +35,8 @@ pub struct Losses {
     pub speculation_drops: u64,
     /// Calls of `speculation()` that found none free.
     pub failed_speculations: u64,
+    /// New libraries that the program went on with before they had their probes.
+    pub unawaited_libraries: u64,
     /// Faults of ERROR clauses.
     pub errors_in_error: u64,
     /// Rings that were found damaged.
@@ -94,6 +96,7 @@ impl Consumer {
             missed_without_context: control.missed_without_context,
             dynamic_drops: control.dynamic_drops,
             failed_speculations: control.speculation_failures,
+            unawaited_libraries: control.library_timeouts,
             damaged: self.damaged,
             ..Losses::default()
         };

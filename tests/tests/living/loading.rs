@@ -5,7 +5,7 @@ use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program, try_program};
 use nanoprobe_tests::results::{said, table, value};
 use nanoprobe_tests::text::Snapshot;
-use nanoprobe_tests::tracer::{Tracer, assert_nothing_lost, start_waiting};
+use nanoprobe_tests::tracer::{Tracer, assert_nothing_lost, start_waiting, wait_until_armed};
 
 use crate::traced_from_start;
 
@@ -22,6 +22,23 @@ live_tests! {
         let rows = table(&traced.results);
         assert_eq!(rows["plugin_function"], said(&right.stdout, "calls"));
         assert_eq!(rows["plugin_constructed"], said(&right.stdout, "constructed"));
+    }
+
+    /// What a stopped tracer has missed, it says.
+    fn a_library_that_the_program_did_not_wait_for_is_told(form) {
+        let plugin = try_program("plugin.c", Build::Library).expect("a shared library");
+        let mut target = start_waiting(&program("dlopen.c"), &format!("{} 3 10", plugin.display()));
+        let clause = "pid$target:plugin.so:plugin_function:entry,pid$target:libc:puts:entry { @[probefunc] = count(); }";
+        let mut tracing = Tracer::new(form).argument("-Z").clause(clause).start_on(target.pid());
+        wait_until_armed(&mut tracing.running, target.pid());
+        tracing.running.signal(nix::sys::signal::Signal::SIGSTOP);
+        target.go();
+        target.finish().success();
+        tracing.running.signal(nix::sys::signal::Signal::SIGCONT);
+        let traced = tracing.finish();
+        assert_eq!(traced.finished.code(), 0, "{}", traced.finished.stderr);
+        let told = "the program went on before its new libraries had their probes";
+        assert!(traced.finished.stderr.contains(told), "{}", traced.finished.stderr);
     }
 
     /// Without -Z a description that matches nothing is an error, and the target is not touched.

@@ -182,8 +182,8 @@ structure! {
         semaphore_count: u32,
         /// How many there is room for.
         semaphore_capacity: u32,
-        /// Zero.
-        reserved: u64,
+        /// How often the program went on before its new libraries had their probes.
+        library_timeouts: u64,
     }
 }
 structure! {
