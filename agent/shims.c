@@ -1,5 +1,5 @@
-/* In front of the program's system calls: of rt_sigprocmask and rt_sigaction, and of those whose number only the program
- * knows. Nothing may block SIGTRAP, SIGILL, SIGSEGV or SIGBUS.
+/* In front of the program's system calls: of rt_sigprocmask and rt_sigaction, of those that wait under a mask of their own,
+ * and of those whose number only the program knows. Nothing may block SIGTRAP, SIGILL, SIGSEGV or SIGBUS.
  *
  * The kernel kills a process that blocks a signal which one of its instructions raises. Our traps and guarded loads raise
  * such signals anywhere, and libraries block all signals as a matter of course, around the creation of a thread for one.
@@ -16,6 +16,12 @@
  * A bad pointer must end in the program's EFAULT, not in a signal. The kernel itself is asked: it looks at the pointer
  * before it finds that the rest of the call is invalid, so such a call changes nothing and says which it is.
  *
+ * Calls that wait under a mask of their own (rt_sigsuspend, ppoll, ...) are made by the program, which sleeps in them; the
+ * handler that ends the wait runs under that mask. So the register that says where the mask is gets the address of a copy
+ * without the four. The kernel reads it when the call begins, and again when it is made again after a stop, which it is
+ * only while no handler has run. A handler that comes in front of the call may make such calls of its own: these take
+ * the next copies.
+ *
  * A child of fork finds a wiped table: its calls are filtered, nothing is recorded. A child of vfork (posix_spawn) has
  * the same memory as its parent, but other masks and actions: only its number tells, so before anything is recorded that
  * is compared.
@@ -24,6 +30,7 @@
  * the masks of a signal frame, they are not blocked; a mask that a handler leaves to sigreturn stays recorded.
  */
 #include "chain.h"
+#include "guard.h"
 #include "sandbox.h"
 #include "syscalls.h"
 #include "threads.h"
@@ -170,7 +177,74 @@ static u64 shim_sigaction(struct np_registers *registers)
 	return 1;
 }
 
-NP_SIGNAL u64 np_shim_syscall(struct np_registers *registers)
+/* One word of the program's; a bad pointer is the kernel's to report. */
+static int read_word(u64 address, u64 *value)
+{
+	if (table_of_process())
+		return np_guarded_u64(address, value);
+	if (!np_may_call() || !is_mask(address)) /* a child's faults are its own */
+		return 0;
+	*value = *(volatile u64 *)address;
+	return 1;
+}
+
+/* The copy of a mask that is lent for what a register of the program's holds; 0: no room. */
+static struct np_lent_mask *lend(u64 original, u64 mask)
+{
+	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
+	u64 key = np_thread_key();
+	struct np_thread_slot *slot = key ? np_own_slot(table, key) : 0;
+	if (!slot)
+		return 0;
+	struct np_lent_masks *lent = &table->lent_masks[slot - table->slots];
+	for (u32 index = 0; index < NP_LENT_MASKS; index++) {
+		if (lent->masks[index].original == original && lent->masks[index].mask == mask)
+			return &lent->masks[index];
+	}
+	u64 next = np_load_once(lent->next);
+	np_store(lent->next, next + 1);
+	struct np_lent_mask *taken = &lent->masks[next % NP_LENT_MASKS];
+	np_store(taken->original, original);
+	np_store(taken->mask, mask);
+	np_store(taken->pair, (u64)&taken->mask);
+	np_store(taken->pair_bytes, 8);
+	return taken;
+}
+
+/* A call that waits under the mask at the address in a register; `paired`: at the address at that address. */
+static void shim_wait(u64 *where, int paired, u64 bytes)
+{
+	u64 at = *where, mask;
+	if (paired && (!at || !read_word(at + 8, &bytes) || !read_word(at, &at)))
+		return;
+	if (bytes != 8 || !at || !read_word(at, &mask) || !(mask & NP_SYNCHRONOUS))
+		return;
+	struct np_lent_mask *lent = lend(*where, mask & ~NP_SYNCHRONOUS);
+	if (lent)
+		*where = paired ? (u64)&lent->pair : (u64)&lent->mask;
+}
+
+static void shim_waits(struct np_registers *registers)
+{
+	switch ((u32)registers->rax) {
+	case NP_SYS_RT_SIGSUSPEND:
+		shim_wait(&registers->rdi, 0, registers->rsi);
+		break;
+	case NP_SYS_PPOLL:
+		shim_wait(&registers->r10, 0, registers->r8);
+		break;
+	case NP_SYS_EPOLL_PWAIT:
+	case NP_SYS_EPOLL_PWAIT2:
+		shim_wait(&registers->r8, 0, registers->r9);
+		break;
+	case NP_SYS_PSELECT6:
+	case NP_SYS_IO_PGETEVENTS:
+		shim_wait(&registers->r9, 1, 0);
+		break;
+	}
+}
+
+NP_SIGNAL u64 np_shim_syscall(struct np_registers *registers, u64 lends)
 {
 	/* The kernel looks at 32 bits of it. */
 	switch ((u32)registers->rax) {
@@ -186,5 +260,7 @@ NP_SIGNAL u64 np_shim_syscall(struct np_registers *registers)
 		np_note_sandbox();
 		return 0;
 	}
+	if (lends)
+		shim_waits(registers);
 	return 0;
 }

@@ -125,9 +125,10 @@ typedef int (*np_fault_hook)(i32 signal, void *ucontext, u64 original, u64 pushe
  * thread goes on, as the program knows it, where that is known. Not 0: the event was the library's, and the thread goes on
  * as `ucontext` says now. */
 typedef int (*np_event_hook)(const void *siginfo, void *ucontext, u64 original, u64 pushed);
-/* In front of a system call of the program's that is, or may be, rt_sigprocmask, rt_sigaction, prctl or seccomp; ordinary
- * calling convention, any thread, any process. 0: make the system call, which is none of our business. 1: it was made, rax
- * is its result. */
-u64 np_shim_syscall(struct np_registers *registers);
+/* In front of a system call of the program's that is, or may be, rt_sigprocmask, rt_sigaction, prctl, seccomp, or one that
+ * waits under a mask of its own; ordinary calling convention, any thread, any process. `lends`: nobody reads the register
+ * that says where such a mask is when the call is done, so it may be changed. 0: make the system call, as the registers say
+ * now. 1: it was made, rax is its result. */
+u64 np_shim_syscall(struct np_registers *registers, u64 lends);
 
 #endif

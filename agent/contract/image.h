@@ -173,6 +173,19 @@ struct np_step {
 	u64 emulation;          /* address of its struct np_emulation; 0: it steps nothing */
 	u64 mask;               /* the program's own */
 };
+/* A mask that the program has passed to a call that waits under it (rt_sigsuspend, ppoll, ...), without NP_SYNCHRONOUS. A
+ * register of the program's holds the address of `mask`, or of `pair`, from in front of the call to when it is overwritten. */
+#define NP_LENT_MASKS 4
+struct np_lent_mask {
+	u64 original;           /* what the register held */
+	u64 mask;
+	u64 pair;               /* address of `mask` ... */
+	u64 pair_bytes;         /* ... and its bytes, as pselect6 has them */
+};
+struct np_lent_masks {
+	struct np_lent_mask masks[NP_LENT_MASKS];
+	u64 next;               /* is taken next */
+};
 struct np_thread_table {
 	struct np_thread_slot slots[NP_TABLE_SLOTS]; /* first, so that a detour indexes it from the table's address */
 	u64 magic;              /* NP_MAGIC; 0 in a forked child: no tracing there */
@@ -182,6 +195,7 @@ struct np_thread_table {
 	u16 blocked[NP_TABLE_SLOTS]; /* of NP_SYNCHRONOUS: what the thread of this slot believes it blocks */
 	u16 action_masks[64];   /* of NP_SYNCHRONOUS: what the program's action for signal k + 1 would block */
 	struct np_step steps[NP_TABLE_SLOTS]; /* what the thread of this slot is stepping */
+	struct np_lent_masks lent_masks[NP_TABLE_SLOTS];
 };
 
 /* SIGILL, SIGTRAP, SIGBUS and SIGSEGV, as bits of a signal mask. While we rely on them no thread may block them: the

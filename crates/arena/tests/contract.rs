@@ -51,6 +51,8 @@ macro_rules! every_structure {
             RedirectTable,
             ThreadSlot,
             Step,
+            LentMask,
+            LentMasks,
             Emulation,
             Context,
             FrameBelow,
@@ -148,6 +150,11 @@ fn layout_is_the_contracts() {
             TABLE_ACTION_MASKS as u64,
         ),
         ("__builtin_offsetof(struct np_thread_table, steps)", TABLE_STEPS as u64),
+        (
+            "__builtin_offsetof(struct np_thread_table, lent_masks)",
+            TABLE_LENT_MASKS as u64,
+        ),
+        ("NP_LENT_MASKS", LENT_MASKS as u64),
         ("NP_REDIRECT_EMULATION", REDIRECT_EMULATION),
         ("NP_SYNCHRONOUS", SYNCHRONOUS),
         (

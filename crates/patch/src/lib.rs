@@ -75,7 +75,7 @@ pub use plan::{
 };
 pub use point::{Fire, FireCondition, Point, Position};
 pub use refusal::Refusal;
-pub use replacement::Replacement;
+pub use replacement::{RESTART, Replacement};
 pub use tactic::Tactic;
 pub use transition::{BREAKPOINT, Steps, TextRange, instruction_starts, transition};
 pub use trap::{REDIRECT_EMULATION, TrapForm};

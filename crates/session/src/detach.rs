@@ -117,7 +117,17 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let process = attachment.process.clone();
     // Where stacks end: asked for while the program still runs.
     let map = process.map()?;
-    let code = our_code(&regions, &springboards, &hosts, attachment.agent(Function::Restorer).0);
+    let mut code = our_code(&regions, &springboards, &hosts, attachment.agent(Function::Restorer).0);
+    // In front of a call that waits a thread may hold a mask of ours: if a handler has come there, until it returns.
+    for call in attachment
+        .patches
+        .iter()
+        .filter(|patch| patch.shim)
+        .flat_map(|patch| patch.built.departures.first())
+    {
+        code.add(call.original.0);
+        departures.insert(call.original.0, call.original.0);
+    }
     let mut stopped = stop(&process)?;
     restore_sites(process.memory(), &left, &mut detached)?;
     if let Ok(control) = attachment
@@ -142,6 +152,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         map: &map,
         departures: &departures,
         lent,
+        table: attachment.addresses.table.0,
     };
     let put_back = |stopped: &mut Stopped| signals::restore(attachment, stopped);
     leave(&process, stopped, &presence, put_back, &mut detached)?;
@@ -287,6 +298,8 @@ struct Presence<'a> {
     departures: &'a BTreeMap<u64, u64>,
     /// The lent thread pointer; 0: none.
     lent: u64,
+    /// The thread table; 0: none.
+    table: u64,
 }
 
 /// Steps 2 and 3.
@@ -397,6 +410,7 @@ fn is_inside(process: &Process, stopped: &mut Stopped, tid: i32, presence: &Pres
         registers.fs_base = 0;
         changed = true;
     }
+    changed |= signals::take_back_mask(presence.table, process.memory(), &mut registers);
     let mut inside = false;
     if code.holds(registers.rip) {
         match presence.departures.get(&registers.rip) {

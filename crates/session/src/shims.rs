@@ -1,5 +1,5 @@
-//! Shims: the agent in front of the program's `rt_sigprocmask` and `rt_sigaction`, in whatever module makes them, and of the
-//! calls by which it puts itself under seccomp.
+//! Shims: the agent in front of the program's `rt_sigprocmask` and `rt_sigaction`, in whatever module makes them, of the calls
+//! that wait under a mask of their own, and of those by which it puts itself under seccomp.
 //!
 //! Needed as soon as a signal action of ours is (see [`crate::signals`]): what `agent/shims.c` tells. Each place is a
 //! patch like a probe's, written, published, and taken back with them. Where the number cannot be told, as in syscall(3),
@@ -62,7 +62,7 @@ fn candidates(text: &[u8]) -> Vec<(usize, Option<usize>)> {
         .filter_map(|call| {
             let from = call.saturating_sub(DISTANCE_MAX);
             match Replacement::load_in_front(text.get(from..call)?) {
-                Some((_, number)) if !CALLS.contains(&number) => None,
+                Some((_, number)) if !CALLS.contains(&number) && !Replacement::is_wait(number) => None,
                 load => Some((call, load.map(|(load, _)| from + load))),
             }
         })

@@ -19,14 +19,15 @@ use std::mem::offset_of;
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::Memory as _;
 use nanoprobe_arena::layout::{
-    Control, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS, SignalAction as StoredAction,
-    TABLE_ACTION_MASKS, TABLE_BITS, TABLE_BLOCKED, TABLE_FACTOR, TABLE_SLOTS, ThreadSlot,
+    Control, LENT_MASKS_BYTES, LentMask, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS,
+    SignalAction as StoredAction, TABLE_ACTION_MASKS, TABLE_BITS, TABLE_BLOCKED, TABLE_FACTOR, TABLE_LENT_MASKS,
+    TABLE_SLOTS, ThreadSlot,
 };
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{MemoryError, SignalAction, Stopped};
+use nanoprobe_target::{Memory, MemoryError, Registers, SignalAction, Stopped};
 
 use crate::attachment::Attachment;
-use crate::detach::stacks::mask_after_handlers;
+use crate::detach::stacks::{block_behind_handlers, mask_after_handlers, unblock_behind_handlers};
 use crate::error::SessionError;
 
 const SIGILL: i32 = 4;
@@ -153,6 +154,7 @@ fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionErr
     // blocked meanwhile. What only one of the two blocks is recorded for neither.
     let mut believed: BTreeMap<u64, u64> = BTreeMap::new();
     let mut masks = Vec::new();
+    let mut stacks = Vec::new();
     let map = stopped.process().map().ok();
     for tid in threads {
         let mask = stopped.signal_mask(tid)?;
@@ -165,7 +167,11 @@ fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionErr
             _ => bits,
         };
         *believed.entry(key).or_insert(lasting) &= lasting;
-        masks.extend((bits != 0).then_some((tid, mask)));
+        // Whoever waits under a mask of his own, as rt_sigsuspend does, would run the handler that ends it under that
+        // mask. He is to wait again, by way of the shims: setting what he blocks otherwise makes the kernel forget it.
+        let waits = Stopped::in_restart(&registers) && bits_of_wait(stopped, tid) != 0;
+        masks.extend((bits != 0 || waits).then_some((tid, mask)));
+        stacks.push(registers.rsp);
     }
     for (key, bits) in believed.into_iter().filter(|(_, bits)| *bits != 0) {
         if let Some(place) = blocked_place(table, stopped, key, true)? {
@@ -175,6 +181,11 @@ fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionErr
     // After the records: a tracer that is killed in between leaves what can be undone.
     for (tid, mask) in masks {
         stopped.set_signal_mask(tid, mask & !SYNCHRONOUS)?;
+    }
+    for rsp in stacks {
+        if let Some(map) = &map {
+            unblock_behind_handlers(stopped.process().memory(), map, rsp, SYNCHRONOUS)?;
+        }
     }
     let caught = caught_signals(stopped.process().pid());
     let tid = stopped.best_thread()?;
@@ -216,8 +227,13 @@ pub(crate) fn restore_masks(
     let table = TargetAddress(table);
     let threads: Vec<i32> = stopped.threads().collect();
     let mut keys: BTreeMap<u64, usize> = BTreeMap::new();
+    let map = stopped.process().map().ok();
     for tid in &threads {
-        *keys.entry(stopped.registers(*tid)?.fs_base).or_default() += 1;
+        let registers = stopped.registers(*tid)?;
+        *keys.entry(registers.fs_base).or_default() += 1;
+        if let Some(map) = &map {
+            block_behind_handlers(stopped.process().memory(), map, registers.rsp, SYNCHRONOUS, &is_ours)?;
+        }
     }
     for tid in threads {
         let registers = stopped.registers(tid)?;
@@ -265,6 +281,35 @@ pub(crate) fn restore_masks(
     Ok(remote.finish()?)
 }
 
+/// Gives a thread back what it holds instead of a mask of ours (`lent_masks` of the thread table); false: it holds none.
+pub(crate) fn take_back_mask(table: u64, memory: &Memory, registers: &mut Registers) -> bool {
+    let held = [
+        &mut registers.rdi,
+        &mut registers.r8,
+        &mut registers.r9,
+        &mut registers.r10,
+    ];
+    let mut changed = false;
+    for register in held {
+        if let Some(original) = lent_for(table, *register).and_then(|place| memory.read_u64(place).ok()) {
+            *register = original;
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Where it is told what a register held before it got this address; `None`: the address is none that is lent.
+fn lent_for(table: u64, address: u64) -> Option<TargetAddress> {
+    const FIELDS: [usize; 2] = [offset_of!(LentMask, mask), offset_of!(LentMask, pair)];
+    let start = table.checked_add(TABLE_LENT_MASKS as u64).filter(|_| table != 0)?;
+    let offset = usize::try_from(address.checked_sub(start)?).ok()?;
+    let (slot, within) = (offset / LENT_MASKS_BYTES, offset % LENT_MASKS_BYTES);
+    let is_one = slot < TABLE_SLOTS && FIELDS.contains(&(within % size_of::<LentMask>()));
+    let entry = address.checked_sub((within % size_of::<LentMask>()) as u64)?;
+    is_one.then_some(TargetAddress(entry + offset_of!(LentMask, original) as u64))
+}
+
 /// Reads a record.
 fn recorded_bits(stopped: &Stopped, place: TargetAddress) -> u64 {
     let bits = stopped.process().memory().read_array(place).map(u16::from_le_bytes);
@@ -305,10 +350,18 @@ fn action_place(table: TargetAddress, signal: i32) -> TargetAddress {
 
 /// Signals for which the program has a handler; all, where the kernel does not say.
 fn caught_signals(pid: i32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    line.and_then(|text| u64::from_str_radix(text.trim(), 16).ok())
-        .unwrap_or(u64::MAX)
+    signals_of(pid, pid, "SigCgt:").unwrap_or(u64::MAX)
+}
+
+/// Which of the four a thread blocks this moment, be it only while it waits.
+fn bits_of_wait(stopped: &Stopped, tid: i32) -> u64 {
+    signals_of(stopped.process().pid(), tid, "SigBlk:").unwrap_or(0) & SYNCHRONOUS
+}
+
+fn signals_of(pid: i32, tid: i32, field: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let text = status.lines().find_map(|line| line.strip_prefix(field))?;
+    u64::from_str_radix(text.trim(), 16).ok()
 }
 
 fn store(attachment: &Attachment, field: usize, slot: usize, action: &SignalAction) -> Result<(), SessionError> {

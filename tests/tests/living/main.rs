@@ -19,6 +19,7 @@ mod statics;
 mod strings;
 mod threads;
 mod users;
+mod waits;
 
 use std::path::Path;
 

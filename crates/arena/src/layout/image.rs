@@ -187,6 +187,28 @@ structure! {
     }
 }
 structure! {
+    /// What a register of the program's points into while it waits under a mask of its own.
+    LentMask = "np_lent_mask" {
+        /// What the register held.
+        original: u64,
+        /// The program's mask without [`SYNCHRONOUS`].
+        mask: u64,
+        /// Address of `mask`.
+        pair: u64,
+        /// Bytes of `mask`.
+        pair_bytes: u64,
+    }
+}
+structure! {
+    /// Those of a thread.
+    LentMasks = "np_lent_masks" {
+        /// In turn, so that a handler in front of a wait has another.
+        masks: [LentMask; LENT_MASKS],
+        /// Is taken next.
+        next: u64,
+    }
+}
+structure! {
     /// What the instruction at a trap site does. Its fields are filled in by `patch::Emulation`.
     Emulation = "np_emulation" {
         /// One of `enum np_operation`.
@@ -243,7 +265,14 @@ structure! {
 pub const REDIRECT_EMULATION: u64 = 1 << 63;
 
 /// Bytes of `struct np_thread_table`.
-pub const TABLE_BYTES: usize = TABLE_STEPS + TABLE_SLOTS * size_of::<Step>();
+pub const TABLE_BYTES: usize = TABLE_LENT_MASKS + TABLE_SLOTS * LENT_MASKS_BYTES;
+/// Offset of `lent_masks` in `struct np_thread_table`: [`LENT_MASKS_BYTES`] for each slot, which begin with as many
+/// [`LentMask`]s as fit.
+pub const TABLE_LENT_MASKS: usize = TABLE_STEPS + TABLE_SLOTS * size_of::<Step>();
+/// Bytes of `struct np_lent_masks`.
+pub const LENT_MASKS_BYTES: usize = LentMasks::BYTES;
+/// Copies of masks that a thread has.
+pub const LENT_MASKS: usize = 4;
 /// Offset of `steps` in `struct np_thread_table`: a [`Step`] for each slot.
 pub const TABLE_STEPS: usize = TABLE_ACTION_MASKS + 64 * size_of::<u16>();
 /// Offset of `blocked` in `struct np_thread_table`: a u16 for each slot, of [`SYNCHRONOUS`] what the thread believes it

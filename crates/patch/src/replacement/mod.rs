@@ -14,10 +14,24 @@
 //! straight way to the `syscall`. Where there is none, it takes the place of two or three, as a run does, whose boundaries
 //! trap. Nothing but the way through these is changed: whoever comes to the `syscall` by another one makes it as before.
 //!
+//! Some calls wait under a signal mask of their own, and the function hands the kernel another one than the program does: it
+//! changes the register that says where the mask is. That must be over before the program reads the register again: the
+//! function is told whether it is ([`waits`]). A thread that already sleeps in such a call, and makes it again because it was
+//! stopped, would pass by the function; so there is a place for it to stand, with a way to the function two bytes in front of
+//! it, where the kernel rewinds it to, and, for a wait that is over, the way behind the `syscall`:
+//!
+//! ```text
+//!             ...                         relocated instructions
+//!             eb 05                       jmp the registers' push
+//!   restart:  jmp behind the syscall
+//!             all registers pushed        ...
+//! ```
+//!
 //! Which call it is, is known where the straight way loads a constant; where it takes the number from elsewhere (as
 //! syscall(3) does, or a function that keeps it in a register), it may be any, and the function looks at rax.
 
 mod number;
+mod waits;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
@@ -34,6 +48,8 @@ use crate::{
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const JUMP_BYTES: usize = 5;
+/// `jmp` over one of five bytes: in front of where a thread stands that makes a call again.
+pub const RESTART: [u8; 2] = [0xeb, 5];
 /// Instructions in front of the `syscall` that are looked at, at most.
 const BEFORE_MAX: usize = 12;
 /// The red zone (System V ABI 3.2.2).
@@ -46,6 +62,8 @@ pub struct Replacement {
     /// From the one that is displaced up to the `syscall`, which is not among them.
     instructions: Vec<(TargetAddress, Vec<u8>)>,
     syscall: TargetAddress,
+    /// Whether the function may change the register that says where a mask is.
+    lends: bool,
 }
 
 /// A detour, still movable.
@@ -55,10 +73,13 @@ struct Composed {
     /// Where the registers are saved: the same as being in front of the `syscall`.
     entry: Label,
     leaving: [(Label, TargetAddress); 2],
+    /// Where a thread can stand that is to make the call again.
+    restart: Option<Label>,
 }
 
 impl Replacement {
-    /// All places of a function that make one of these system calls, or one that cannot be told.
+    /// All places of a function that make one of these system calls, or one that waits under a signal mask of its own, or one
+    /// that cannot be told.
     pub fn find(map: &FunctionMap, numbers: &[u32]) -> Vec<Replacement> {
         let indices = 0..map.code().len();
         indices
@@ -90,7 +111,8 @@ impl Replacement {
             Some(number) => !numbers.contains(&number),
             None => kept_numbers(map, straight).is_some_and(|kept| kept.iter().all(|number| !numbers.contains(number))),
         };
-        if is_other {
+        let lends = waits::can_lend(map, index, number);
+        if is_other && !(lends && number.is_some_and(waits::is_wait)) {
             return None;
         }
         let room = |tactic: Tactic| {
@@ -107,6 +129,7 @@ impl Replacement {
                 .map(|instruction| (map.address(instruction.offset), map.bytes_of(*instruction).to_vec()))
                 .collect(),
             syscall: map.address(call.offset),
+            lends,
         }
         .measured()
     }
@@ -138,6 +161,11 @@ impl Replacement {
         Some((load, number(pieces.into_iter())?))
     }
 
+    /// Whether a system call waits under a signal mask of its own.
+    pub fn is_wait(number: u32) -> bool {
+        waits::is_wait(number)
+    }
+
     /// The run, for [`crate::NearSpace::place`].
     pub fn run(&self) -> &RunPlan {
         &self.run
@@ -148,7 +176,7 @@ impl Replacement {
         self.syscall
     }
 
-    /// Builds the patch and the detour. `function`: `u64 function(struct np_registers *)`, with the ordinary calling
+    /// Builds the patch and the detour. `function`: `u64 function(struct np_registers *, u64 lends)`, with the ordinary calling
     /// convention, that leaves SIMD and x87 state alone and needs no aligned stack.
     ///
     /// # Errors
@@ -182,6 +210,11 @@ impl Replacement {
         departures.extend(composed.leaving.iter().map(|(label, to)| Move {
             original: *to,
             relocated: at(*label),
+        }));
+        let behind = composed.leaving.last().map(|(_, behind)| *behind);
+        departures.extend(composed.restart.zip(behind).map(|(label, original)| Move {
+            original,
+            relocated: at(label),
         }));
         Ok(Built {
             address: start,
@@ -235,6 +268,12 @@ impl Replacement {
                 None,
             )?;
         }
+        let restart = self.lends.then(|| {
+            code.bytes(&RESTART);
+            let restart = code.here();
+            code.external(&[0xe9], behind);
+            restart
+        });
         let entry = code.here();
         let done = code.label();
         code.bytes(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
@@ -244,6 +283,7 @@ impl Replacement {
         }
         code.bytes(&[0x9f, 0x0f, 0x90, 0xc0, 0x50]); // lahf; seto al; push rax
         code.bytes(&[0x48, 0x89, 0xe7]); // mov rdi, rsp
+        code.bytes(&[0xbe, u8::from(self.lends), 0, 0, 0]); // mov esi, lends
         code.bytes_u64(&[0x48, 0xb8], function.0); // mov rax, function
         code.bytes(&[0xff, 0xd0]); // call rax
         code.bytes(&[0x85, 0xc0]); // test eax, eax
@@ -261,6 +301,7 @@ impl Replacement {
             relocated,
             entry,
             leaving,
+            restart,
         })
     }
 }

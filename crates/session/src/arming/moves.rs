@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use nanoprobe_patch::TextRange;
+use nanoprobe_patch::{RESTART, TextRange};
 use nanoprobe_target::{Registers, Stopped};
 
 use super::text::{Piece, bytes_of, pieces, ranges, springboards};
@@ -45,7 +45,8 @@ impl Writes {
 pub(super) struct Moves {
     /// Original address to relocated one; without the heads, which lead to the detour by themselves.
     plain: HashMap<u64, u64>,
-    /// The same for a thread that is about to make a system call again: both stand behind a `syscall`.
+    /// The same for a thread that is about to make a system call again: both stand behind a `syscall`, or the latter behind
+    /// what leads to the same.
     restarted: HashMap<u64, u64>,
 }
 
@@ -61,7 +62,7 @@ impl Moves {
             for entry in built.moves.iter().chain(&built.departures) {
                 let offset = entry.relocated.0.wrapping_sub(patch.detour.0) as usize;
                 let before = built.detour.get(offset.wrapping_sub(SYSCALL.len())..offset);
-                if before == Some(&SYSCALL) {
+                if before == Some(&SYSCALL) || patch.shim && before == Some(&RESTART) {
                     moves.restarted.insert(entry.original.0, entry.relocated.0);
                 }
             }

@@ -133,6 +133,7 @@ fn take_back(
         map: &map,
         departures: &BTreeMap::new(),
         lent,
+        table,
     };
     leave(process, stopped, &presence, put_back, detached)
 }

@@ -16,26 +16,31 @@
 //! thread that stands on another: Go's stacks lie side by side in its heap, and a search goes from one into the next.
 //!
 //! ```text
-//!   frame + 0    where the handler returns to (the restorer)
+//!   frame + 0    where the handler returns to (the restorer, which makes the system call rt_sigreturn)
 //!         + 8    struct ucontext: flags, link
 //!         + 24   the alternate stack: start, flags, size
 //!         + 48   registers
+//!         + 168  rsp
 //!         + 176  rip, flags
 //!         + 192  cs, gs, fs, ss
 //!         + 200  error code, trap number
+//!         + 240  eight words that are not used; in the last one we keep what we have taken out of the mask
 //!         + 304  the mask that is put back
 //! ```
 
 use std::ops::Range;
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Memory};
+use nanoprobe_target::{Map, Memory, MemoryError};
 
 /// How much of a stack is searched.
 const STACK_BYTES_MAX: usize = 256 << 10;
+/// How many stacks a thread may be on, one interrupted after the other.
+const STACKS_MAX: usize = 8;
 /// Words from a frame's start.
 const FLAGS: usize = 1;
 const LINK: usize = 2;
+const RSP: usize = 21;
 const RIP: usize = 22;
 const SEGMENTS: usize = 24;
 const TRAP_NUMBER: usize = 26;
@@ -49,6 +54,10 @@ const USER_CS: u64 = 0x33;
 const THUNK: [u8; 7] = [0x48, 0x8d, 0x64, 0x24, 0xe8, 0x50, 0xb8];
 /// The mask that the handler's return puts back.
 const MASK: usize = 38;
+/// The last of the words that the kernel keeps for later; it neither writes nor reads them.
+const MARK: usize = 37;
+/// It holds this and signals, where we have taken these out of the mask ("nanopr").
+const MARK_MAGIC: u64 = 0x7270_6f6e_616e_0000;
 /// Processor exceptions: #BP and #UD.
 const TRAPS: [u64; 2] = [3, 6];
 
@@ -63,6 +72,12 @@ pub(super) struct OurCode {
 }
 
 impl OurCode {
+    /// Adds one address, which nothing of ours has yet.
+    pub fn add(&mut self, address: u64) {
+        let index = self.ranges.partition_point(|range| range.start <= address);
+        self.ranges.insert(index, address..address.saturating_add(1));
+    }
+
     /// Whether an address is in it.
     pub fn holds(&self, address: u64) -> bool {
         let before = self
@@ -126,6 +141,91 @@ fn mask_behind(words: &[u64], rsp: u64) -> u64 {
     let frames = (0..words.len()).filter(|start| is_frame(words, *start, rsp));
     let masks = frames.filter_map(|start| words.get(start + MASK));
     masks.fold(u64::MAX, |all, mask| all & mask)
+}
+
+/// A signal frame of the program's, whose handler a thread is in.
+struct Frame {
+    address: u64,
+    rip: u64,
+    mask: u64,
+    mark: u64,
+}
+
+impl Frame {
+    fn write(&self, memory: &Memory, field: usize, value: u64) -> Result<(), MemoryError> {
+        let place = TargetAddress(self.address.saturating_add(8 * field as u64));
+        memory.write(place, &value.to_le_bytes())
+    }
+}
+
+/// The frames of the handlers that a thread with this stack pointer is in.
+///
+/// The program's own memory is to be changed, so nothing less will do than a frame whose handler returns to code that makes
+/// the system call rt_sigreturn. A handler on an alternate stack has interrupted another stack, where a handler may have
+/// been running already.
+fn frames_of_handlers(memory: &Memory, map: &Map, rsp: u64) -> Vec<Frame> {
+    let mut frames = Vec::new();
+    let mut next = Some(rsp);
+    let mut searched: Vec<Range<u64>> = Vec::new();
+    while let Some(rsp) = next.take().filter(|_| searched.len() < STACKS_MAX) {
+        let words = words_from(memory, map, rsp);
+        let start = rsp & !7;
+        searched.push(start..start.saturating_add(8 * words.len() as u64));
+        for index in (0..words.len()).filter(|index| is_frame(&words, *index, rsp)) {
+            let field = |offset: usize| words.get(index + offset).copied().unwrap_or(0);
+            let restorer = memory.read_array(TargetAddress(field(0))).ok();
+            if !restorer.is_some_and(|code| makes_sigreturn(&code)) {
+                continue;
+            }
+            frames.push(Frame {
+                address: start.saturating_add(8 * index as u64),
+                rip: field(RIP),
+                mask: field(MASK),
+                mark: field(MARK),
+            });
+            if !searched.iter().any(|stack| stack.contains(&field(RSP))) {
+                next = Some(field(RSP));
+            }
+        }
+    }
+    frames
+}
+
+/// Takes signals out of the masks that a thread's handlers put back when they return: rt_sigreturn is a system call that
+/// nobody stands in front of. What was taken out is kept in the frame.
+pub(crate) fn unblock_behind_handlers(memory: &Memory, map: &Map, rsp: u64, signals: u64) -> Result<(), MemoryError> {
+    for frame in frames_of_handlers(memory, map, rsp) {
+        let bits = frame.mask & signals;
+        if bits != 0 {
+            frame.write(memory, MARK, MARK_MAGIC | bits)?;
+            frame.write(memory, MASK, frame.mask & !bits)?;
+        }
+    }
+    Ok(())
+}
+
+/// Undoes this, but where a handler returns to our code, which needs the signals.
+pub(crate) fn block_behind_handlers(
+    memory: &Memory,
+    map: &Map,
+    rsp: u64,
+    signals: u64,
+    is_ours: impl Fn(u64) -> bool,
+) -> Result<(), MemoryError> {
+    for frame in frames_of_handlers(memory, map, rsp) {
+        if frame.mark & !signals == MARK_MAGIC {
+            if !is_ours(frame.rip) {
+                frame.write(memory, MASK, frame.mask | frame.mark & signals)?;
+            }
+            frame.write(memory, MARK, 0)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether code is `mov $15, %rax; syscall`, in either length: what unwinders know a signal frame by.
+fn makes_sigreturn(code: &[u8; 9]) -> bool {
+    code.starts_with(&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 5]) || code.starts_with(&[0xb8, 15, 0, 0, 0, 0x0f, 5])
 }
 
 /// Whether a signal frame may start at this word, that the thread has not left.
@@ -234,6 +334,14 @@ mod tests {
         let mut outer = frame(PROGRAM, PROGRAM, 0);
         outer[MASK] = 0x410;
         assert_eq!(mask_behind(&[words, outer].concat(), STACK), 0x10);
+    }
+
+    #[test]
+    fn only_sigreturn_is_sigreturn() {
+        assert!(makes_sigreturn(&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 5]));
+        assert!(makes_sigreturn(&[0xb8, 15, 0, 0, 0, 0x0f, 5, 0x90, 0x90]));
+        assert!(!makes_sigreturn(&[0x48, 0xc7, 0xc0, 14, 0, 0, 0, 0x0f, 5]));
+        assert!(!makes_sigreturn(&[0xb8, 15, 0, 0, 0, 0xc3, 0x0f, 5, 0x90]));
     }
 
     #[test]

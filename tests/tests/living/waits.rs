@@ -1,0 +1,48 @@
+//! Calls that wait under a signal mask of their own: the handler that ends the wait runs under it, and meets traps.
+
+use std::process::Command;
+
+use nanoprobe_tests::command::run;
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::{said, value};
+use nanoprobe_tests::text::Snapshot;
+use nanoprobe_tests::tracer::{Tracer, nanoprobe, start_waiting};
+use nix::sys::signal::Signal;
+
+use crate::traced_when_attached;
+
+const HANDLED: &str = "pid$target:a.out:handled:entry { @ = count(); }";
+
+live_tests! {
+    fn a_wait_under_a_mask_of_its_own(form) {
+        let (target, traced) = traced_when_attached(form, HANDLED, &program("waits.c"), "each");
+        assert_eq!(value(&traced.results), said(&target.stdout, "calls"), "{}", traced.finished.stderr);
+    }
+
+    /// Who sleeps under such a mask when we come, or is in a handler that will go back to one, does not die of the next trap;
+    /// who sleeps when we go finds its own mask where it was.
+    fn sleepers(form) {
+        let mut target = start_waiting(&program("waits.c"), "asleep");
+        let snapshot = Snapshot::take(target.pid());
+        for killed in [true, false] {
+            let tracing = Tracer::new(form).clause(HANDLED).attach(target.pid());
+            if killed {
+                tracing.running.signal(Signal::SIGKILL);
+                drop(tracing);
+                run(Command::new(nanoprobe()).args(["restore", &target.pid().to_string()])).success();
+                snapshot.assert_identical(target.pid());
+                continue;
+            }
+            target.go();
+            target.wait_for("traced");
+            let traced = tracing.interrupt().success();
+            target.wait_until("the number", |target| target.stdout().ends_with('\n'));
+            assert_eq!(value(&traced.results), said(&target.stdout(), "traced"), "{}", traced.finished.stderr);
+        }
+        snapshot.assert_restored(target.pid());
+        target.write("\n");
+        let finished = target.finish().success();
+        assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
+    }
+}
