@@ -23,17 +23,23 @@
 //! is taken off where the word is more than it was before us. The table stays as it is: it is the parent's.
 //!
 //! A library that was unloaded takes its semaphores with it, and something else may lie there: the word is touched only
-//! where it still lies in the same file as the site that the entry names.
+//! where it still lies in the same file as the site that the entry names, and after a kill, when nobody was told of what came
+//! and went, where a note of that file still says that it is one.
+//!
+//! A program that `exec` replaces has words of its own: nothing is left of ours.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use nanoprobe_arena::layout::{
     SEMAPHORE_GONE, SEMAPHORE_LOWERED, SEMAPHORE_LOWERING, SEMAPHORE_RAISED, SEMAPHORE_RAISING, Semaphore,
 };
 use nanoprobe_arena::{ControlBlock, Memory as _};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Memory};
+use nanoprobe_target::{Map, Memory, Process};
 
 use crate::attachment::Attachment;
 use crate::error::SessionError;
+use crate::modules::Modules;
 
 /// Semaphores that are raised in one session.
 pub const SEMAPHORES_MAX: u32 = 16 << 10;
@@ -166,6 +172,33 @@ pub fn lower_all(attachment: &Attachment) -> Result<(), SessionError> {
         false,
         &mut |index, semaphore| Ok(memory.write_structure(control.semaphore_at(index)?, semaphore)?),
     )
+}
+
+/// The same entries; those that no file says are semaphores any more are gone.
+pub fn described(process: &Process, map: &Map, semaphores: &[Semaphore]) -> Vec<Semaphore> {
+    let mut modules = Modules::default();
+    let executable = process.facts().executable.clone();
+    modules.update(process.living_thread(), map, process.memory(), &executable);
+    let mut words: BTreeMap<usize, BTreeSet<u64>> = BTreeMap::new();
+    let mut is_described = |semaphore: &Semaphore| {
+        let Some((index, module)) = modules.find(TargetAddress(semaphore.site)) else {
+            return false;
+        };
+        let words = words.entry(index).or_insert_with(|| {
+            let probes = module.static_probes().into_iter();
+            let words = probes.filter_map(|probe| probe.semaphore);
+            words.map(|word| module.bias().to_target(word).0).collect()
+        });
+        words.contains(&semaphore.address)
+    };
+    let entries = semaphores.iter().map(|semaphore| match is_described(semaphore) {
+        true => *semaphore,
+        false => Semaphore {
+            state: SEMAPHORE_GONE,
+            ..*semaphore
+        },
+    });
+    entries.collect()
 }
 
 /// Whether 1 of the value is ours.

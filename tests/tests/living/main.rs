@@ -14,6 +14,7 @@ mod odd;
 mod others;
 mod relocated;
 mod returns;
+mod semaphores;
 mod signals;
 mod statics;
 mod strings;

@@ -156,10 +156,15 @@ fn lower_semaphores(
             .saturating_add(u64::from(index) * Semaphore::BYTES as u64);
         TargetAddress(head.arena_address.saturating_add(inside))
     };
+    if semaphores.is_empty() {
+        return Ok(());
+    }
+    // A library that went while nobody looked may have left its place to another.
+    let semaphores = semaphores::described(process, map, semaphores);
     semaphores::lower(
         process.memory(),
         map,
-        semaphores,
+        &semaphores,
         is_child(process, head),
         &mut |index, semaphore| Ok(process.memory().write(entry(index), &semaphore.to_bytes())?),
     )

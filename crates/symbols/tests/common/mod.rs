@@ -120,3 +120,60 @@ pub fn function_symbols_by_readelf(path: &Path) -> Option<BTreeSet<(ImageAddress
     });
     Some(symbols.collect())
 }
+
+/// A program with most of what a linker has to tell apart.
+pub const C_SOURCE: &str = r#"
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int data_variable = 3;
+__thread int thread_variable;
+
+__attribute__((cold, noinline)) void complain(int value) { printf("%d\n", value); data_variable++; }
+
+static __attribute__((noinline)) int hidden(int value) { return value * 3 + data_variable; }
+
+__attribute__((noinline)) int hot(int *values, int count)
+{
+    int sum = 0;
+    for (int i = 0; i < count; i++) {
+        if (__builtin_expect(values[i] < 0, 0)) {
+            complain(values[i]);
+            sum += hidden(i);
+            complain(sum);
+            exit(sum);
+        }
+        sum += hidden(values[i]);
+    }
+    return sum;
+}
+
+int __plain(void) { return hidden(data_variable); }
+int plain(void) __attribute__((alias("__plain")));
+int _plain(void) __attribute__((weak, alias("__plain")));
+
+static int chosen_one(void) { return 1; }
+static int (*choose(void))(void) { return chosen_one; }
+int chosen(void) __attribute__((ifunc("choose")));
+
+static void on_signal(int number) { data_variable = number; }
+
+int main(int count, char **arguments)
+{
+    int values[64] __attribute__((aligned(64)));
+    memset(values, 0, sizeof values);
+    signal(SIGUSR1, on_signal);
+    thread_variable = count;
+    return hot(values, count) + chosen() + plain() + thread_variable;
+}
+"#;
+
+/// The same for musl, which has no IFUNCs.
+pub fn without_ifunc() -> String {
+    C_SOURCE.replace(
+        "int chosen(void) __attribute__((ifunc(\"choose\")));",
+        "int chosen(void) { return choose()(); }",
+    )
+}

@@ -1,0 +1,3 @@
+/* See there. */
+#define PLAIN
+#include "guarded.c"
