@@ -5,7 +5,8 @@
 //! probes and hooks are missed hits, which run the original instructions and nothing of anybody's; what traps is a signal,
 //! around which the kernel saves all. Where something stands there already the code leads to a detour, and nothing is proven.
 //!
-//! It is over when the module goes that has the code: another may come in its place.
+//! It is over when the module goes that has the code: another may come in its place. So nothing is proven of a library's
+//! handlers where the dynamic linker does not tell when that is unloaded.
 
 use nanoprobe_patch::leaves_vectors_alone;
 
@@ -23,10 +24,25 @@ impl Engine {
             return;
         }
         let Some(handlers) = member.handlers() else { return };
-        if handlers.iter().all(|handler| self.is_proven(*handler)) {
+        if handlers
+            .iter()
+            .all(|handler| self.is_watched(*handler) && self.is_proven(*handler))
+        {
             member.no_simd = true;
             member.proven = handlers;
         }
+    }
+
+    /// Whether the handler's module is what is known of it, and will be noticed to go.
+    fn is_watched(&mut self, handler: u64) -> bool {
+        let handler = TargetAddress(handler);
+        if !self.own.is_sure_of(handler) && self.refresh().is_err() {
+            return false;
+        }
+        let Some((_, module)) = self.own.modules().find(handler) else {
+            return false;
+        };
+        module.path() == self.own.executable() || matches!(self.hook_linker(), Ok(true))
     }
 
     fn is_proven(&mut self, handler: u64) -> bool {

@@ -50,14 +50,14 @@ impl Engine {
     ///
     /// # Errors
     /// The first reason; nothing is changed then.
-    pub fn register(&mut self, members: Vec<(TargetAddress, Member, Demand)>) -> Result<Vec<Spot>, Error> {
+    pub fn register(&mut self, mut members: Vec<(TargetAddress, Member, Demand)>) -> Result<Vec<Spot>, Error> {
+        members.iter_mut().for_each(|(_, member, _)| self.prove(member));
         let mut spots: Vec<Spot> = Vec::with_capacity(members.len());
         let mut demands = Vec::new();
         let mut result = Ok(());
         for (address, mut member, demand) in members {
             self.ids += 1;
             member.id = self.ids;
-            self.prove(&mut member);
             let counted = member.is_counted();
             let index = if counted { self.take_index() } else { Ok(0) };
             let added = index.and_then(|index| {

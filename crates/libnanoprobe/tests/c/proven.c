@@ -176,6 +176,8 @@ static void another_library(const char *quiet, const char *loud)
 	CHECK(!np_register_probe(&probe));
 	call_between(probed);
 	CHECK(!memcmp(&before, &after, COMPARED));
+	uint64_t (*deep)(void) = (uint64_t (*)(void))dlsym(library, "deep");
+	CHECK(deep && deep() < AREA);
 	CHECK(!dlclose(library));
 	void *mapped = dlopen(loud, RTLD_NOW);
 	CHECK(mapped);
@@ -192,6 +194,9 @@ static void another_library(const char *quiet, const char *loud)
 
 int main(int count, char **arguments)
 {
+	/* First: nothing else has the library look at the linker yet. */
+	if (count == 3)
+		another_library(arguments[1], arguments[2]);
 	with(leaf, 0);
 	with(caller, 0);
 	with(spoiler, 1);
@@ -202,8 +207,6 @@ int main(int count, char **arguments)
 	hooked_later();
 	hooked_before();
 	returns();
-	if (count == 3)
-		another_library(arguments[1], arguments[2]);
 	printf("done\n");
 	return 0;
 }

@@ -1,11 +1,21 @@
-/* A handler, in libraries that differ in one instruction of it. */
+/* A handler, in libraries that differ in one instruction of it; and how deep in the stack it was. */
+#include <stdint.h>
+
 struct np_probe;
 struct np_regs;
 int handler(struct np_probe *probe, struct np_regs *regs);
-__asm__(".text\n.globl handler\n.type handler, @function\nhandler: xor %eax, %eax\n"
+uint64_t deep(void);
+uint64_t depth __attribute__((visibility("hidden")));
+
+__asm__(".text\n.globl handler\n.type handler, @function\nhandler: mov %rsi, %rax\n sub %rsp, %rax\n mov %rax, depth(%rip)\n"
 #ifdef LOUD
 	" pcmpeqd %xmm3, %xmm3\n"
 #else
 	" nopw (%rax)\n"
 #endif
-	" ret\n.size handler, . - handler\n");
+	" xor %eax, %eax\n ret\n.size handler, . - handler\n");
+
+uint64_t deep(void)
+{
+	return depth;
+}
