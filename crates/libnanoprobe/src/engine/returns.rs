@@ -151,7 +151,7 @@ impl Engine {
     }
 
     /// The linker calls us in place of its debugger hook, which does nothing. Yields whether it does, or need not.
-    fn hook_linker(&mut self) -> Result<bool, Error> {
+    pub(super) fn hook_linker(&mut self) -> Result<bool, Error> {
         if self.returns.linker.is_some() {
             return Ok(true);
         }

@@ -56,8 +56,11 @@ const THUNK: [u8; 7] = [0x48, 0x8d, 0x64, 0x24, 0xe8, 0x50, 0xb8];
 const MASK: usize = 38;
 /// The last of the words that the kernel keeps for later; it neither writes nor reads them.
 const MARK: usize = 37;
-/// It holds this and signals, where we have taken these out of the mask ("nanopr").
-const MARK_MAGIC: u64 = 0x7270_6f6e_616e_0000;
+/// It holds this ("np"), a sum of what was interrupted, and signals, where we have taken these out of the mask. The stack may
+/// have another frame there later, which the kernel writes around the word: the sum tells that it is not ours any more.
+const MARK_MAGIC: u64 = 0x6e70 << 48;
+/// What is summed: the registers, rip and flags among them.
+const SUMMED: Range<usize> = 5..24;
 /// Processor exceptions: #BP and #UD.
 const TRAPS: [u64; 2] = [3, 6];
 
@@ -149,6 +152,8 @@ struct Frame {
     rip: u64,
     mask: u64,
     mark: u64,
+    /// The mark without signals.
+    seal: u64,
 }
 
 impl Frame {
@@ -156,6 +161,14 @@ impl Frame {
         let place = TargetAddress(self.address.saturating_add(8 * field as u64));
         memory.write(place, &value.to_le_bytes())
     }
+}
+
+/// 32 bits of words (FNV-1a).
+fn sum(words: impl Iterator<Item = u64>) -> u64 {
+    let sum = words.fold(0xcbf2_9ce4_8422_2325_u64, |sum, word| {
+        (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    sum >> 32
 }
 
 /// The frames of the handlers that a thread with this stack pointer is in.
@@ -182,6 +195,7 @@ fn frames_of_handlers(memory: &Memory, map: &Map, rsp: u64) -> Vec<Frame> {
                 rip: field(RIP),
                 mask: field(MASK),
                 mark: field(MARK),
+                seal: MARK_MAGIC | sum(SUMMED.map(field)) << 16,
             });
             if !searched.iter().any(|stack| stack.contains(&field(RSP))) {
                 next = Some(field(RSP));
@@ -197,7 +211,7 @@ pub(crate) fn unblock_behind_handlers(memory: &Memory, map: &Map, rsp: u64, sign
     for frame in frames_of_handlers(memory, map, rsp) {
         let bits = frame.mask & signals;
         if bits != 0 {
-            frame.write(memory, MARK, MARK_MAGIC | bits)?;
+            frame.write(memory, MARK, frame.seal | bits)?;
             frame.write(memory, MASK, frame.mask & !bits)?;
         }
     }
@@ -213,7 +227,7 @@ pub(crate) fn block_behind_handlers(
     is_ours: impl Fn(u64) -> bool,
 ) -> Result<(), MemoryError> {
     for frame in frames_of_handlers(memory, map, rsp) {
-        if frame.mark & !signals == MARK_MAGIC {
+        if frame.mark & !signals == frame.seal {
             if !is_ours(frame.rip) {
                 frame.write(memory, MASK, frame.mask | frame.mark & signals)?;
             }
@@ -334,6 +348,20 @@ mod tests {
         let mut outer = frame(PROGRAM, PROGRAM, 0);
         outer[MASK] = 0x410;
         assert_eq!(mask_behind(&[words, outer].concat(), STACK), 0x10);
+    }
+
+    #[test]
+    fn a_seal_is_of_its_registers() {
+        let registers: Vec<u64> = (0..19).map(|word| word * 0x1111).collect();
+        let of = |registers: &[u64]| MARK_MAGIC | sum(registers.iter().copied()) << 16;
+        let seal = of(&registers);
+        assert_eq!(seal & 0xffff, 0, "room for signals");
+        assert_eq!(seal >> 48, 0x6e70);
+        for changed in 0..registers.len() {
+            let mut other = registers.clone();
+            other[changed] += 1;
+            assert_ne!(of(&other), seal);
+        }
     }
 
     #[test]
