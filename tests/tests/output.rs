@@ -196,7 +196,7 @@ live_tests! {
             let mut threads = start_waiting(&program("threads.c"), "3 2000");
             let clause = "pid$target:a.out:thread_work:entry { printf(\"%d\\n%d\\n\", tid, timestamp); }";
             let tracer = Tracer::new(form).argument("-q").argument("-x").argument("bufpolicy=ring");
-            let tracer = tracer.argument("-x").argument(&format!("temporal={temporal}"));
+            let tracer = tracer.argument("-x").argument(format!("temporal={temporal}"));
             let tracing = tracer.clause(clause).attach(threads.pid());
             threads.go();
             threads.finish().success();

@@ -147,6 +147,11 @@ impl Enablings {
         self.list.get((epid as usize).checked_sub(1)?)
     }
 
+    /// How many bytes of a context's static slots are in use.
+    pub fn slots_used(&self) -> u64 {
+        self.slots_used
+    }
+
     /// The static slots in use.
     pub fn slots(&self) -> &[Slots] {
         &self.slots

@@ -18,6 +18,7 @@ mod running;
 mod sandbox;
 mod sites;
 mod sources;
+mod unseen;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -24,6 +24,18 @@ live_tests! {
         assert_eq!(rows["plugin_constructed"], said(&right.stdout, "constructed"));
     }
 
+    /// IFUNCs of the C library are resolved by calls of ours, which lead through the linker: that has its probes already.
+    fn our_own_calls_are_no_hits(form) {
+        let of_linker = "pid$target:ld-linux*::entry { @[probefunc] = count(); }";
+        let of_both = format!("{of_linker} pid$target:libc::entry {{ @all = count(); }} END {{ trunc(@all); }}");
+        let counts = |clause: &str| {
+            let traced = Tracer::new(form).argument("-q").clause(clause).command(&program("numbers.c"), "").run().complete();
+            assert!(!traced.finished.stderr.contains("missed"), "{}", traced.finished.stderr);
+            table(&traced.results)
+        };
+        assert_eq!(counts(&of_both), counts(of_linker));
+    }
+
     /// What a stopped tracer has missed, it says.
     fn a_library_that_the_program_did_not_wait_for_is_told(form) {
         let plugin = try_program("plugin.c", Build::Library).expect("a shared library");

@@ -1,5 +1,6 @@
 //! The target side of a session: its modules, the linker's hook, libraries that come, IFUNCs.
 
+use super::unseen::Unseen;
 use super::*;
 
 impl Session {
@@ -256,6 +257,12 @@ impl Session {
         let stack = self.attachment_mut()?.growth.reserve(STACK_BYTES, 64)?;
         let tid = stopped.best_thread()?;
         let mut remote = stopped.remote(tid)?;
+        let slot_bytes = self.enablings.slots_used();
+        let thread_key = remote.saved_registers().fs_base;
+        let unseen = match self.memory() {
+            Some(memory) => Some(Unseen::begin(memory, &self.layout, thread_key, slot_bytes)?),
+            None => None,
+        };
         for resolver in resolvers {
             match remote.call(resolver, [0; 6], stack..TargetAddress(stack.0 + STACK_BYTES)) {
                 Ok(choice) => {
@@ -265,6 +272,9 @@ impl Session {
                     .outputs
                     .push_back(Output::Warning(format!("the IFUNC at {resolver}: {error}"))),
             }
+        }
+        if let (Some(unseen), Some(memory)) = (unseen, self.memory()) {
+            unseen.end(memory, &self.layout)?;
         }
         Ok(remote.finish()?)
     }
