@@ -3,7 +3,6 @@
  * semaphores unload LIBRARY OTHER [calls]   calls into it, closes it, has at its place OTHER, or with "pages" a page of its own
  * semaphores exec LIBRARY [calls]           the same library, in the program that execs itself
  * semaphores work LIBRARY                   calls until a line comes */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
