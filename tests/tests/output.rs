@@ -351,7 +351,7 @@ fn errors_have_their_statuses() {
     for program in [
         "BEGIN { ",
         "BEGIN { nothing(); }",
-        "BEGIN { x = \"a\" + 1; }",
+        "BEGIN { x = \"a\" * 2; }",
         "pid$target:a:b:entry { }",
     ] {
         let finished = command(&["-n", program]);
