@@ -26,13 +26,19 @@ fn node_s_functions_have_their_names() {
     let Some(node) = need_command("names of made code", "node") else {
         return;
     };
-    let script = tempfile::Builder::new().suffix(".js").tempfile().expect("a file");
+    // V8 writes a log besides, into the current folder if it is not told where.
+    let folder = tempfile::tempdir().expect("a folder");
+    let (script, log) = (folder.path().join("script.js"), folder.path().join("v8.log"));
     let text = "const fs = require('fs'); function innermost(n) { fs.fstatSync(0); return n + 1; }\n\
                 function caller() { let n = 0; for (let i = 0; i < 20000; i++) n = innermost(n); return n; }\n\
                 console.log('map /tmp/perf-' + process.pid + '.map'); console.log(caller());\n";
-    std::fs::write(script.path(), text).expect("the script");
+    std::fs::write(&script, text).expect("the script");
     let clause = "pid$target:node:uv_fs_fstat:entry { @[ustack(40)] = count(); }";
-    let arguments = format!("--perf-basic-prof {}", script.path().display());
+    let arguments = format!(
+        "--perf-basic-prof --no-logfile-per-isolate --logfile={} {}",
+        log.display(),
+        script.display()
+    );
     let traced = Tracer::new(Form::Default)
         .argument("-q")
         .clause(clause)
