@@ -15,7 +15,7 @@ PROBED uint64_t twice(uint64_t value)
 	return 2 * value;
 }
 
-static int stop, racing;
+static int stop, racing, arrived;
 static uint64_t shared;
 
 static void *runs(void *unused)
@@ -36,8 +36,16 @@ static void look(struct context *context)
 		abort();
 	/* Two threads do this at a time, and in one of the two ways nothing is between them. */
 	__atomic_store_n(&context->output, context->input, __ATOMIC_RELAXED);
-	if (__atomic_load_n(&racing, __ATOMIC_RELAXED))
-		shared++;
+	if (!__atomic_load_n(&racing, __ATOMIC_RELAXED))
+		return;
+	/* A handler that is left before the other thread's is entered is ordered before it: so the two wait for each other, by what
+	 * orders nothing. */
+	if (__atomic_load_n(&arrived, __ATOMIC_RELAXED) < 2) {
+		__atomic_add_fetch(&arrived, 1, __ATOMIC_RELAXED);
+		while (__atomic_load_n(&arrived, __ATOMIC_RELAXED) < 2)
+			;
+	}
+	shared++;
 }
 
 static int before(struct np_probe *probe, struct np_regs *regs)
