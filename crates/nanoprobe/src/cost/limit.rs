@@ -12,7 +12,7 @@ use nanoprobe_session::{Patch, ProbeIndex, Session, SessionError};
 
 use super::budget::{self, Cost, thousands};
 use super::hits::{self, Name};
-use super::model;
+use super::{model, pace};
 use crate::output::message;
 
 /// How often it is looked. A probe of 10 ns that is hit all the time has taken a quarter of a second by then.
@@ -21,6 +21,8 @@ const PERIOD: Duration = Duration::from_millis(250);
 /// What is watched.
 pub struct Limit {
     share: f64,
+    /// For each ns of the model.
+    pace: f64,
     before: BTreeMap<Name, u64>,
     looked: Instant,
     off: BTreeSet<Name>,
@@ -31,6 +33,7 @@ impl Limit {
     pub fn new(hundredths: u32) -> Limit {
         Limit {
             share: f64::from(hundredths) / 10_000.0,
+            pace: pace::pace(),
             before: BTreeMap::new(),
             looked: Instant::now(),
             off: BTreeSet::new(),
@@ -57,7 +60,7 @@ impl Limit {
             .collect();
         self.before = now;
         self.looked = Instant::now();
-        let costs = costs(session, &busy);
+        let costs = costs(session, &busy, self.pace);
         let over = budget::over(&costs, self.share);
         if over.is_empty() {
             return Ok(());
@@ -149,7 +152,7 @@ fn probes_of(session: &Session) -> Vec<(Name, ProbeIndex)> {
 }
 
 /// What each busy probe costs: its site, and the clauses that fire there. Our own count among them is free.
-fn costs(session: &Session, busy: &BTreeMap<Name, f64>) -> Vec<Cost<Name>> {
+fn costs(session: &Session, busy: &BTreeMap<Name, f64>, pace: f64) -> Vec<Cost<Name>> {
     let mut costs: BTreeMap<Name, Cost<Name>> = BTreeMap::new();
     for enabling in session.enablings() {
         let Some(probe) = session.probe(enabling.probe) else {
@@ -168,10 +171,10 @@ fn costs(session: &Session, busy: &BTreeMap<Name, f64>) -> Vec<Cost<Name>> {
             Cost {
                 probe: name,
                 rate: *rate,
-                ns: dearest.unwrap_or_else(|| model::site_ns(None)),
+                ns: pace * dearest.unwrap_or_else(|| model::site_ns(None)),
             }
         });
-        cost.ns += model::clause_ns(clause);
+        cost.ns += pace * model::clause_ns(clause);
     }
     costs.into_values().collect()
 }

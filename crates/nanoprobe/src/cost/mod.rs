@@ -4,7 +4,8 @@
 //! |---|---|
 //! | this one | `nanoprobe cost`: counts for a while, tells, and runs nothing of the program |
 //! | `hits` | the clause of our own that counts at every probe |
-//! | `model` | ns a hit |
+//! | `model` | ns a hit, on the machine of docs/benchmarks.md |
+//! | `pace` | how much slower this one is, now |
 //! | `budget` | which probes are over a budget: pure |
 //! | `limit` | `-x maxcost`: takes them out of a session that runs |
 
@@ -12,6 +13,7 @@ pub mod budget;
 pub mod hits;
 pub mod limit;
 pub mod model;
+mod pace;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -81,11 +83,12 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     let patched = sampled.as_ref().map(|_| sites(&session)).unwrap_or_default();
     session.end()?;
     let hits = sampled?;
+    let pace = pace::pace();
     let costs: Vec<Cost<Name>> = hits
         .into_iter()
         .map(|(probe, hits)| Cost {
             rate: hits as f64 / seconds,
-            ns: work.get(&probe).copied().unwrap_or(0.0) + patched.get(&probe).map_or(0.0, |site| site.ns),
+            ns: pace * (work.get(&probe).copied().unwrap_or(0.0) + patched.get(&probe).map_or(0.0, |site| site.ns)),
             probe,
         })
         .collect();
