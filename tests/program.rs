@@ -92,6 +92,17 @@ pub fn profile_folder() -> PathBuf {
     }
 }
 
+/// What the programs may include, in an order that is always the same.
+fn headers() -> Vec<PathBuf> {
+    let files = std::fs::read_dir(sources()).expect("the programs' folder");
+    let paths = files.map(|file| file.expect("a file").path());
+    let mut headers: Vec<PathBuf> = paths
+        .filter(|path| path.extension().is_some_and(|extension| extension == "h"))
+        .collect();
+    headers.sort();
+    headers
+}
+
 /// The path of a compiled program, or why it cannot be built here.
 ///
 /// # Panics
@@ -107,9 +118,9 @@ pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
     };
     let mut hasher = DefaultHasher::new();
     (std::fs::read(&source).expect("the program's source"), build, FLAGS).hash(&mut hasher);
-    std::fs::read(sources().join("check.h"))
-        .expect("check.h")
-        .hash(&mut hasher);
+    for header in headers() {
+        std::fs::read(header).expect("a header").hash(&mut hasher);
+    }
     let stem = source.file_stem().expect("a name").to_string_lossy().into_owned();
     let extension = if build == Build::Library { ".so" } else { "" };
     let folder = profile_folder()

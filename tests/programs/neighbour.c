@@ -2,11 +2,7 @@
  * long instruction, to which a branch leads, as one does to the site in front of it and to what is behind it. Threads are in
  * all of them all the time, and signals interrupt them everywhere, between the two jumps too.
  * neighbour [threads] */
-#include <pthread.h>
-#include <signal.h>
-#include <sys/time.h>
-
-#include "check.h"
+#include "alarmed.h"
 
 static const long one __attribute__((used)) = 1;
 
@@ -49,7 +45,6 @@ extern int neighbour_seven(int value);
 extern int neighbour_six(int value);
 extern char neighbour_ten_site, neighbour_seven_site, neighbour_six_site;
 
-static volatile int stop;
 static long signals;
 
 static void all_of_them(int value)
@@ -84,25 +79,13 @@ int main(int argc, char **argv)
 	CHECK(&neighbour_seven_site - (char *)neighbour_seven == 0x13);
 	CHECK(&neighbour_six_site - (char *)neighbour_six == 0x13);
 	long threads = number(argc, argv, 1, 2);
-	CHECK(threads >= 0 && threads <= 16);
 	if (threads == 0) {
 		/* A known number of calls. */
 		for (int value = 0; value < 8000; value++)
 			all_of_them(value);
 		return finish(MIX_START);
 	}
-	struct sigaction sa = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
-	CHECK(sigaction(SIGALRM, &sa, NULL) == 0);
-	struct itimerval often = {{0, 500}, {0, 500}};
-	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
-	pthread_t ids[16];
-	for (long i = 0; i < threads; i++)
-		CHECK(pthread_create(&ids[i], NULL, work, NULL) == 0);
-	printf("working\n");
-	wait_for_line();
-	stop = 1;
-	for (long i = 0; i < threads; i++)
-		CHECK(pthread_join(ids[i], NULL) == 0);
+	work_alarmed(threads, work, on_alarm);
 	printf("signals %ld\n", signals);
 	return finish(MIX_START);
 }

@@ -1,11 +1,7 @@
 /* Functions in which a branch leads to whatever follows a short instruction: jumps that share their bytes with others'.
  * Threads are in them all the time, and signals interrupt them everywhere.
  * returns [threads] */
-#include <pthread.h>
-#include <signal.h>
-#include <sys/time.h>
-
-#include "check.h"
+#include "alarmed.h"
 
 /* Returns from each case in three bytes, and a branch leads to each of these. */
 __asm__(".text\n"
@@ -56,7 +52,6 @@ extern int three_bytes(unsigned value);
 extern int no_room(unsigned value);
 extern int behind_no_room(unsigned value);
 
-static volatile int stop;
 static long signals;
 
 static void all_of_them(unsigned value)
@@ -86,25 +81,13 @@ int main(int argc, char **argv)
 {
 	begin(&argc, argv);
 	long threads = number(argc, argv, 1, 2);
-	CHECK(threads >= 0 && threads <= 16);
 	if (threads == 0) {
 		/* A known number of calls. */
 		for (unsigned value = 0; value < 8000; value++)
 			all_of_them(value);
 		return finish(MIX_START);
 	}
-	struct sigaction sa = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
-	CHECK(sigaction(SIGALRM, &sa, NULL) == 0);
-	struct itimerval often = {{0, 500}, {0, 500}};
-	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
-	pthread_t ids[16];
-	for (long i = 0; i < threads; i++)
-		CHECK(pthread_create(&ids[i], NULL, work, NULL) == 0);
-	printf("working\n");
-	wait_for_line();
-	stop = 1;
-	for (long i = 0; i < threads; i++)
-		CHECK(pthread_join(ids[i], NULL) == 0);
+	work_alarmed(threads, work, on_alarm);
 	printf("signals %ld\n", signals);
 	return finish(MIX_START);
 }

@@ -1,13 +1,8 @@
 /* Threads in functions that begin with a short instruction and a call, as most small functions do that gcc makes: what
  * `evict` is for. Signals interrupt them everywhere, on springboards too.
  * short [threads] */
-#include <pthread.h>
-#include <signal.h>
-#include <sys/time.h>
+#include "alarmed.h"
 
-#include "check.h"
-
-static volatile int stop;
 static long calls, signals;
 
 PROBED int short_inner(int value)
@@ -52,25 +47,13 @@ int main(int argc, char **argv)
 {
 	begin(&argc, argv);
 	long threads = number(argc, argv, 1, 2);
-	CHECK(threads >= 0 && threads <= 16);
 	if (threads == 0) {
 		/* A known number of calls. */
 		for (int i = 0; i < 100000; i++)
 			CHECK(short_twice(i) == 4L * i + 4);
 		return finish(MIX_START);
 	}
-	struct sigaction sa = {.sa_handler = short_signal, .sa_flags = SA_RESTART};
-	CHECK(sigaction(SIGALRM, &sa, NULL) == 0);
-	struct itimerval often = {{0, 500}, {0, 500}};
-	CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
-	pthread_t ids[16];
-	for (long i = 0; i < threads; i++)
-		CHECK(pthread_create(&ids[i], NULL, work, NULL) == 0);
-	printf("working\n");
-	wait_for_line();
-	stop = 1;
-	for (long i = 0; i < threads; i++)
-		CHECK(pthread_join(ids[i], NULL) == 0);
+	work_alarmed(threads, work, short_signal);
 	printf("calls %ld\n", calls);
 	return finish(MIX_START);
 }
