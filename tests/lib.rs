@@ -22,6 +22,7 @@
 
 pub mod command;
 pub mod left_out;
+pub mod postgres;
 pub mod program;
 pub mod results;
 pub mod stepper;

@@ -59,6 +59,9 @@ pub fn nanoprobe() -> &'static Path {
     })
 }
 
+/// What [`Tracer::trace`] has the tracer print.
+pub const TRACING: &str = "the program is traced now";
+
 /// A nanoprobe command line in the making. Results go to a file by `-o`, so that they do not mix with the target's
 /// output.
 #[derive(Debug)]
@@ -162,6 +165,25 @@ impl Tracer {
     pub fn attach(self, pid: i32) -> Tracing {
         let mut tracing = self.process(pid).start();
         wait_until_armed(&mut tracing.running, pid);
+        tracing
+    }
+
+    /// Starts it on a running process and returns when its program runs: everything is in place, semaphores too, and an
+    /// interrupt is a request to end, no longer a request to give up. A line of its results says so: [`TRACING`].
+    ///
+    /// # Panics
+    /// When it ends first.
+    #[track_caller]
+    pub fn trace(self, pid: i32) -> Tracing {
+        // Only what runs with the session, unlike BEGIN, which fires before there is a probe.
+        let told = format!(
+            "int64_t told_that_it_traces; tick-10ms /!told_that_it_traces/ {{ told_that_it_traces = 1; printf(\"{TRACING}\\n\"); }}"
+        );
+        let mut tracing = self.clause(&told).process(pid).start();
+        let path = tracing.results.path().to_owned();
+        tracing.running.wait_until("tracing", |_| {
+            std::fs::read_to_string(&path).is_ok_and(|results| results.contains(TRACING))
+        });
         tracing
     }
 

@@ -27,8 +27,10 @@ enum Argument {
     OtherFunction(&'static str),
     /// Anything; when it is not given, this.
     Default(&'static str),
+    /// A whole number of what is named; when it is not given, this.
+    Number(&'static str, &'static str),
 }
-use Argument::{Default, Function, OtherFunction};
+use Argument::{Default, Function, Number, OtherFunction};
 
 macro_rules! tool {
     ($name:literal, $($argument:expr),*) => {
@@ -46,12 +48,12 @@ pub static TOOLS: [Tool; 13] = [
     tool!("funccount", Function),
     tool!("funcgraph", Function, OtherFunction("a.out:*")),
     tool!("funclatency", Function),
-    tool!("funcslower", Function, Default("1000")),
-    tool!("gcpause", Default("1000")),
-    tool!("lockwait", Default("libc"), Default("10")),
-    tool!("mallocstacks", Default("libc"), Default("20")),
+    tool!("funcslower", Function, Number("microseconds", "1000")),
+    tool!("gcpause", Number("microseconds", "1000")),
+    tool!("lockwait", Default("libc"), Number("microseconds", "10")),
+    tool!("mallocstacks", Default("libc"), Number("stacks", "20")),
     tool!("memleak", Default("libc")),
-    tool!("sqlslower", Default("1")),
+    tool!("sqlslower", Number("milliseconds", "1")),
     tool!("stackcount", Function),
     tool!("threadsnoop", Default("libc")),
     tool!("uobjnew", Default("libstdc++*")),
@@ -94,18 +96,37 @@ impl Tool {
                 (Function | OtherFunction(_), Some(given)) => function(given),
                 (Function, None) => Err("which function? [MODULE:]FUNCTION".to_owned()),
                 (Default(_), Some(given)) => Ok(given.clone()),
-                (OtherFunction(default) | Default(default), None) => Ok((*default).to_owned()),
+                (Number(what, _), Some(given)) => number(what, given),
+                (OtherFunction(default) | Default(default) | Number(_, default), None) => Ok((*default).to_owned()),
             });
         complete.collect()
     }
 }
 
-/// `module:function`.
+/// `module:function`. The colons of C++ and Rust, which stand in pairs, belong to the function.
 fn function(given: &str) -> Result<String, String> {
-    match given.matches(':').count() {
-        0 => Ok(format!(":{given}")),
-        1 => Ok(given.to_owned()),
-        _ => Err(format!("{given} is no [MODULE:]FUNCTION")),
+    let single = given.match_indices(':').map(|(at, _)| at).filter(|&at| {
+        let pairs = given.as_bytes();
+        let is_colon = |at: Option<usize>| at.and_then(|at| pairs.get(at)) == Some(&b':');
+        !is_colon(at.checked_sub(1)) && !is_colon(Some(at + 1))
+    });
+    let single: Vec<usize> = single.collect();
+    match single[..] {
+        _ if given.contains(":::") || given.is_empty() => Err(format!("`{given}` is no [MODULE:]FUNCTION")),
+        [] => Ok(format!(":{given}")),
+        [_] => Ok(given.to_owned()),
+        _ => Err(format!("`{given}` is no [MODULE:]FUNCTION")),
+    }
+}
+
+/// A whole number, small enough that a script can make nanoseconds of it.
+fn number(what: &str, given: &str) -> Result<String, String> {
+    match given.parse::<u32>() {
+        Ok(_) => Ok(given.to_owned()),
+        Err(_) => Err(format!(
+            "`{given}` is no number of {what}: a whole one up to {}",
+            u32::MAX
+        )),
     }
 }
 
@@ -202,6 +223,13 @@ mod tests {
         assert_eq!(arguments("funcslower -c true main 5"), [":main", "5"]);
         assert_eq!(arguments("lockwait -p 1"), ["libc", "10"]);
         assert_eq!(arguments("argdist -p 1 read arg2"), [":read", "arg2"]);
+        assert_eq!(arguments("lockwait -p 1 libc 0"), ["libc", "0"]);
+        assert_eq!(
+            arguments("funccount -p 1 shapes::Circle::area"),
+            [":shapes::Circle::area"]
+        );
+        assert_eq!(arguments("funccount -p 1 a.out:*::area"), ["a.out:*::area"]);
+        assert_eq!(arguments("funccount -p 1 a.out:"), ["a.out:"]);
     }
 
     #[test]
@@ -211,6 +239,14 @@ mod tests {
             ("funccount malloc", "-p PID, or -c COMMAND"),
             ("funccount -p 1 a b", "one argument too many: b"),
             ("funccount -p 1 pid1:a:b:entry", "no [MODULE:]FUNCTION"),
+            ("funccount -p 1 pid1:::entry", "no [MODULE:]FUNCTION"),
+            ("funcslower -p 1 read abc", "`abc` is no number of microseconds"),
+            ("funcslower -p 1 read 1.5", "no number of microseconds"),
+            ("funcslower -p 1 read -- -5", "no number of microseconds"),
+            ("lockwait -p 1 libc 99999999999999999999", "no number of microseconds"),
+            ("mallocstacks -p 1 libc few", "`few` is no number of stacks"),
+            ("sqlslower -p 1 1s", "`1s` is no number of milliseconds"),
+            ("gcpause -p 1 x", "`x` is no number of microseconds"),
             ("funccount -p 1 -n BEGIN malloc", "its own program"),
             ("nothing -p 1", "there is no tool nothing"),
         ] {

@@ -1,6 +1,8 @@
 //! Real programs, every function of them probed at entry and return while they work: their output is right.
 
 mod commands;
+mod interpreters;
+mod postgres;
 mod servers;
 
 use nanoprobe_tests::results::table;

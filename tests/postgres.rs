@@ -1,0 +1,214 @@
+//! A PostgreSQL server of a test's own, and clients that speak its protocol: what a client has sent, and what it was
+//! answered, is what a tracer's counts are held against.
+//!
+//! ```text
+//!   start-up   length, version 3.0, "user" NAME "database" NAME, NUL
+//!   message    kind (1 byte), length (4, big endian, itself included), content
+//!   to it      Q query | P parse, B bind, E execute, S sync | X end
+//!   from it    K process, key | C done | E error | Z ready for the next | others, of no interest here
+//! ```
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::sys::signal::Signal;
+
+use crate::command::{Running, as_ordinary_user, run};
+use crate::left_out::{find_command, left_out};
+use crate::tracer::nanoprobe;
+
+const USER: &str = "tester";
+
+/// A server that listens on a socket in its own folder.
+#[derive(Debug)]
+pub struct Server {
+    running: Running,
+    folder: tempfile::TempDir,
+}
+
+/// A session of a server: a process of its own.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    /// The process that serves it.
+    pub pid: i32,
+    /// How many statements were answered as done.
+    pub done: i64,
+    /// How many were answered by an error.
+    pub failed: i64,
+}
+
+/// A program of PostgreSQL's: distributions keep the servers' out of PATH.
+pub fn find(name: &str) -> Option<PathBuf> {
+    let installed = ["15", "16", "17", "18"].map(|version| format!("/usr/lib/postgresql/{version}/bin/{name}"));
+    let installed = installed.into_iter().map(PathBuf::from).find(|path| path.is_file());
+    installed.or_else(|| find_command(name))
+}
+
+/// `initdb` and `postgres`, where there is a server that has static probes; the reason is reported for `what`.
+pub fn need_programs(what: &str) -> Option<(PathBuf, PathBuf)> {
+    let (Some(initdb), Some(postgres)) = (find("initdb"), find("postgres")) else {
+        left_out(what, "postgres is not installed");
+        return None;
+    };
+    let listed = run(Command::new(nanoprobe())
+        .args(["-l", "-n", "postgresql*:::query-done", "-c"])
+        .arg(format!("{} --version", postgres.display())));
+    if !listed.stdout.contains("query-done") {
+        left_out(what, "this postgres has no static probes");
+        return None;
+    }
+    Some((initdb, postgres))
+}
+
+/// Makes a database in `data`, as an ordinary user.
+///
+/// # Panics
+/// When that fails.
+#[track_caller]
+pub fn make_database(initdb: &Path, data: &Path) {
+    let mut make = Command::new(initdb);
+    make.args(["-N", "-A", "trust", "-U", USER, "-D"]).arg(data);
+    run(&mut as_ordinary_user(&make)).success();
+}
+
+/// A folder that the ordinary user may write.
+///
+/// # Panics
+/// When there is no room for one.
+pub fn open_folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).expect("its permissions");
+    folder
+}
+
+impl Server {
+    /// Makes a database and starts its server; `None`, with the reason reported for `what`, where there is none.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[track_caller]
+    pub fn start(what: &str) -> Option<Server> {
+        let (initdb, postgres) = need_programs(what)?;
+        let folder = open_folder();
+        let data = folder.path().join("data");
+        make_database(&initdb, &data);
+        let mut command = Command::new(postgres);
+        command.args(["-h", "", "-p", "5432", "-F", "-D"]).arg(&data);
+        command.arg("-k").arg(folder.path());
+        let mut server = Server {
+            running: Running::start(&mut as_ordinary_user(&command)),
+            folder,
+        };
+        // It says so on its standard error, in the language of the machine; connecting is what counts.
+        let socket = server.socket();
+        server
+            .running
+            .wait_until("taking connections", |_| Client::connect(&socket).is_some());
+        Some(server)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join(".s.PGSQL.5432")
+    }
+
+    /// A new session.
+    ///
+    /// # Panics
+    /// When the server refuses.
+    #[track_caller]
+    pub fn connect(&self) -> Client {
+        Client::connect(&self.socket()).expect("a session")
+    }
+
+    /// Ends it, sessions and all.
+    ///
+    /// # Panics
+    /// When it does not end well.
+    #[track_caller]
+    pub fn stop(self) {
+        // `setpriv` executes the server in its own place. SIGINT is the request that waits for no client.
+        self.running.signal(Signal::SIGINT);
+        self.running.finish().success();
+    }
+}
+
+impl Client {
+    fn connect(socket: &Path) -> Option<Client> {
+        let stream = UnixStream::connect(socket).ok()?;
+        stream.set_read_timeout(Some(crate::LIMIT)).ok()?;
+        let mut client = Client {
+            stream,
+            pid: 0,
+            done: 0,
+            failed: 0,
+        };
+        let mut start = 196_608_u32.to_be_bytes().to_vec();
+        for word in ["user", USER, "database", "postgres", ""] {
+            start.extend_from_slice(word.as_bytes());
+            start.push(0);
+        }
+        let length = start.len() as u32 + 4;
+        client.stream.write_all(&length.to_be_bytes()).ok()?;
+        client.stream.write_all(&start).ok()?;
+        client.take_answers().ok()?;
+        (client.pid > 0).then_some(client)
+    }
+
+    fn send(&mut self, kind: u8, content: &[u8]) {
+        let mut message = vec![kind];
+        message.extend_from_slice(&(content.len() as u32 + 4).to_be_bytes());
+        message.extend_from_slice(content);
+        self.stream.write_all(&message).expect("sending");
+    }
+
+    /// Reads up to "ready for the next".
+    fn take_answers(&mut self) -> std::io::Result<()> {
+        loop {
+            let mut head = [0; 5];
+            self.stream.read_exact(&mut head)?;
+            let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+            let mut content = vec![0; length.saturating_sub(4) as usize];
+            self.stream.read_exact(&mut content)?;
+            match (head[0], content.first_chunk::<4>()) {
+                (b'K', Some(pid)) => self.pid = i32::from_be_bytes(*pid),
+                (b'C', _) => self.done += 1,
+                (b'E', _) => self.failed += 1,
+                (b'Z', _) => return Ok(()),
+                _ => {}
+            }
+        }
+    }
+
+    /// A query by the simple protocol.
+    ///
+    /// # Panics
+    /// When the session has ended.
+    #[track_caller]
+    pub fn query(&mut self, text: &str) {
+        self.send(b'Q', &[text.as_bytes(), b"\0"].concat());
+        self.take_answers().expect("the answer");
+    }
+
+    /// A query by the extended protocol, as most libraries send theirs: parsed, bound to no parameters, executed.
+    ///
+    /// # Panics
+    /// When the session has ended.
+    #[track_caller]
+    pub fn execute(&mut self, text: &str) {
+        self.send(b'P', &[b"\0", text.as_bytes(), b"\0\0\0"].concat());
+        self.send(b'B', &[0; 8]);
+        self.send(b'E', &[0; 5]);
+        self.send(b'S', &[]);
+        self.take_answers().expect("the answer");
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.stream.write_all(&[b'X', 0, 0, 0, 4]);
+    }
+}
