@@ -59,9 +59,6 @@ pub fn nanoprobe() -> &'static Path {
     })
 }
 
-/// What [`Tracer::trace`] has the tracer print.
-pub const TRACING: &str = "the program is traced now";
-
 /// A nanoprobe command line in the making. Results go to a file by `-o`, so that they do not mix with the target's
 /// output.
 #[derive(Debug)]
@@ -169,21 +166,14 @@ impl Tracer {
     }
 
     /// Starts it on a running process and returns when its program runs: everything is in place, semaphores too, and an
-    /// interrupt is a request to end, no longer a request to give up. A line of its results says so: [`TRACING`].
+    /// interrupt is a request to end, no longer one to give up. `-v` says when that is.
     ///
     /// # Panics
     /// When it ends first.
     #[track_caller]
     pub fn trace(self, pid: i32) -> Tracing {
-        // Only what runs with the session, unlike BEGIN, which fires before there is a probe.
-        let told = format!(
-            "int64_t told_that_it_traces; tick-10ms /!told_that_it_traces/ {{ told_that_it_traces = 1; printf(\"{TRACING}\\n\"); }}"
-        );
-        let mut tracing = self.clause(&told).process(pid).start();
-        let path = tracing.results.path().to_owned();
-        tracing.running.wait_until("tracing", |_| {
-            std::fs::read_to_string(&path).is_ok_and(|results| results.contains(TRACING))
-        });
+        let mut tracing = self.argument("-v").process(pid).start();
+        wait_until_tracing(&mut tracing.running);
         tracing
     }
 
@@ -302,6 +292,20 @@ pub fn assert_nothing_lost(stderr: &str) {
 pub fn wait_until_armed(tracer: &mut Running, pid: i32) {
     tracer.wait_until("arming its probes", |_| {
         text::is_complete(pid) && text::is_patched(pid) && text::ptracer(pid) == Some(0)
+    });
+}
+
+/// Waits until a tracer with `-v` says that all is in place.
+///
+/// # Panics
+/// When it ends first.
+#[track_caller]
+pub fn wait_until_tracing(tracer: &mut Running) {
+    tracer.wait_until("tracing", |tracer| {
+        tracer
+            .stderr()
+            .lines()
+            .any(|line| line.starts_with("nanoprobe: attach "))
     });
 }
 

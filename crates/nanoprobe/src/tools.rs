@@ -43,7 +43,7 @@ macro_rules! tool {
 }
 
 /// All of them, as they are listed.
-pub static TOOLS: [Tool; 13] = [
+pub static TOOLS: [Tool; 14] = [
     tool!("argdist", Function, Default("arg0")),
     tool!("funccount", Function),
     tool!("funcgraph", Function, OtherFunction("a.out:*")),
@@ -53,6 +53,7 @@ pub static TOOLS: [Tool; 13] = [
     tool!("lockwait", Default("libc"), Number("microseconds", "10")),
     tool!("mallocstacks", Default("libc"), Number("stacks", "20")),
     tool!("memleak", Default("libc")),
+    tool!("nodegc", Number("microseconds", "1000"), Default("a.out")),
     tool!("sqlslower", Number("milliseconds", "1")),
     tool!("stackcount", Function),
     tool!("threadsnoop", Default("libc")),
@@ -242,7 +243,7 @@ mod tests {
             ("funccount -p 1 pid1:::entry", "no [MODULE:]FUNCTION"),
             ("funcslower -p 1 read abc", "`abc` is no number of microseconds"),
             ("funcslower -p 1 read 1.5", "no number of microseconds"),
-            ("funcslower -p 1 read -- -5", "no number of microseconds"),
+            ("funcslower -p 1 read -5", "no number of microseconds"),
             ("lockwait -p 1 libc 99999999999999999999", "no number of microseconds"),
             ("mallocstacks -p 1 libc few", "`few` is no number of stacks"),
             ("sqlslower -p 1 1s", "`1s` is no number of milliseconds"),

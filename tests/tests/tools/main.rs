@@ -1,10 +1,12 @@
 //! The ready-made tools, each on a program that does what it looks for a known number of times.
 
-use std::path::Path;
+mod real;
+
 use std::process::Command;
 
 use nanoprobe_tests::command::{Running, as_ordinary_user, run};
-use nanoprobe_tests::left_out::{find_command, left_out, need_command};
+use nanoprobe_tests::left_out::{left_out, need_command};
+use nanoprobe_tests::postgres;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::tracer::nanoprobe;
 
@@ -58,6 +60,7 @@ fn the_tools_are_listed_and_explained() {
         "lockwait",
         "mallocstacks",
         "memleak",
+        "nodegc",
         "sqlslower",
         "stackcount",
         "threadsnoop",
@@ -320,34 +323,12 @@ fn gcpause_counts_collections() {
 /// A server of one user: a database of its own, queries from the standard input.
 #[test]
 fn sqlslower_shows_the_slow_query() {
-    let find = |name: &str| {
-        let folders = [
-            "/usr/lib/postgresql/15/bin",
-            "/usr/lib/postgresql/16/bin",
-            "/usr/lib/postgresql/17/bin",
-        ];
-        let installed = folders
-            .iter()
-            .map(|folder| Path::new(folder).join(name))
-            .find(|path| path.is_file());
-        installed.or_else(|| find_command(name))
+    let Some((initdb, postgres)) = postgres::need_programs("sqlslower") else {
+        return;
     };
-    let (Some(initdb), Some(postgres)) = (find("initdb"), find("postgres")) else {
-        return left_out("sqlslower", "postgres is not installed");
-    };
-    let listed = run(Command::new(nanoprobe())
-        .args(["-l", "-n", "postgresql*:::query-done", "-c"])
-        .arg(format!("{} --version", postgres.display())));
-    if !listed.stdout.contains("query-done") {
-        return left_out("sqlslower", "this postgres has no static probes");
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(folder.path(), open).expect("its permissions");
+    let folder = postgres::open_folder();
     let data = folder.path().join("data");
-    let mut make = Command::new(initdb);
-    make.args(["-N", "-A", "trust", "-D"]).arg(&data);
-    run(&mut as_ordinary_user(&make)).success();
+    postgres::make_database(&initdb, &data);
     let mut command = Command::new(nanoprobe());
     command.args(["tool", "sqlslower", "-c"]);
     command.arg(format!(

@@ -1,0 +1,320 @@
+//! The tools on programs that people run, which run already: what they count is what the program itself says, or what its
+//! clients sent. Ended by Ctrl-C, or by the end of the program.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::Command;
+
+use nanoprobe_tests::command::{Finished, Running, run};
+use nanoprobe_tests::left_out::{left_out, need_command};
+use nanoprobe_tests::postgres::Server;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::text::Snapshot;
+use nanoprobe_tests::tracer::{assert_nothing_lost, nanoprobe, start_waiting, wait_until_tracing};
+use nix::sys::signal::Signal;
+
+/// A tool that traces.
+struct Tool {
+    running: Running,
+    results: tempfile::NamedTempFile,
+}
+
+impl Tool {
+    /// On a process that runs; returns when it traces.
+    #[track_caller]
+    fn attach(name: &str, pid: i32, arguments: &[&str]) -> Tool {
+        let results = tempfile::NamedTempFile::new().expect("a temporary file");
+        let mut command = Command::new(nanoprobe());
+        command.args(["tool", name, "-v", "-p", &pid.to_string(), "-o"]);
+        command.arg(results.path()).args(arguments);
+        let mut running = Running::start(&mut command);
+        wait_until_tracing(&mut running);
+        Tool { running, results }
+    }
+
+    /// Ctrl-C, and what it has printed, parted into words.
+    #[track_caller]
+    fn interrupt(self) -> Vec<Vec<String>> {
+        self.running.signal(Signal::SIGINT);
+        self.finish()
+    }
+
+    /// What it has printed when it has ended.
+    #[track_caller]
+    fn finish(self) -> Vec<Vec<String>> {
+        let finished: Finished = self.running.finish().success();
+        assert_nothing_lost(&finished.stderr);
+        let text = std::fs::read_to_string(self.results.path()).expect("the results");
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+        text.lines().filter(|line| !line.trim().is_empty()).map(words).collect()
+    }
+}
+
+/// Every query once, by either protocol; whoever failed is not shown, and is not mistaken for the next one.
+#[test]
+fn sqlslower_shows_what_the_client_sent() {
+    let Some(server) = Server::start("sqlslower on a server") else {
+        return;
+    };
+    let mut client = server.connect();
+    let snapshot = Snapshot::take(client.pid);
+    let tool = Tool::attach("sqlslower", client.pid, &["0"]);
+    for number in 0..40 {
+        client.query(&format!("select 'simple', {number}"));
+        client.execute(&format!("select 'extended', {number}"));
+        if number % 10 == 0 {
+            client.query("select 'failing' || 1 / 0");
+            client.execute("select 'failing' || 1 / (select 0)");
+        }
+    }
+    assert_eq!((client.done, client.failed), (80, 8));
+    let lines = tool.interrupt();
+    snapshot.assert_restored(client.pid);
+    let shown: Vec<String> = lines
+        .iter()
+        .filter(|line| line[0].parse::<u64>().is_ok())
+        .map(|line| line[1..].join(" "))
+        .collect();
+    let both = |number: u32| ["simple", "extended"].map(|protocol| format!("select '{protocol}', {number}"));
+    assert_eq!(shown, (0..40).flat_map(both).collect::<Vec<_>>());
+    server.stop();
+}
+
+/// A python3 that runs already; it is told by gc.callbacks of each of its collections.
+#[test]
+fn gcpause_counts_what_python_is_told() {
+    let Some(python) = need_command("gcpause, attached", "python3") else {
+        return;
+    };
+    let listed = run(Command::new(nanoprobe())
+        .args(["-l", "-n", "python$target:::gc-start", "-c"])
+        .arg(&python));
+    if !listed.stdout.contains("gc-start") {
+        return left_out("gcpause, attached", "this python3 has no static probes");
+    }
+    let text = "import gc, sys\n\
+        told = [0, 0, 0]\n\
+        def count(phase, about):\n    if phase == 'start': told[about['generation']] += 1\n\
+        gc.collect(); gc.callbacks.append(count)\n\
+        print('ready', flush=True); sys.stdin.readline()\n\
+        kept = []\n\
+        for n in range(60000): kept.append([n]); gc.collect(1) if n % 10000 == 0 else None\n\
+        print('told', *told, flush=True); sys.stdin.readline()\n";
+    let mut python = Running::start(Command::new(python).args(["-S", "-E", "-c", text]));
+    python.wait_for("ready\n");
+    let tool = Tool::attach("gcpause", python.pid(), &["0"]);
+    python.go();
+    python.wait_for("told ");
+    python.wait_until("having told", |python| python.stdout().ends_with('\n'));
+    let lines = tool.interrupt();
+    let stdout = python.stdout();
+    let told = stdout
+        .lines()
+        .find_map(|line| line.strip_prefix("told "))
+        .expect("what it was told");
+    let told: BTreeMap<u64, u64> = (0..)
+        .zip(told.split(' ').map(|count| count.parse().expect("a count")))
+        .collect();
+    let at = lines
+        .iter()
+        .position(|line| line[0] == "GENERATION")
+        .expect("the summary");
+    let number = |word: &String| word.parse::<u64>().expect("a number");
+    let summary = lines[at + 1..].iter().map(|line| (number(&line[0]), number(&line[1])));
+    assert_eq!(summary.collect::<BTreeMap<_, _>>(), told, "{lines:?}");
+    assert!(told.values().all(|count| *count > 0), "{told:?}");
+    assert_eq!(at - 1, told.values().sum::<u64>() as usize, "{lines:?}");
+    python.go();
+    python.finish().success();
+}
+
+/// node's own account of its collections is what `--trace-gc` prints.
+#[test]
+fn nodegc_counts_what_node_says() {
+    let Some(node) = need_command("nodegc", "node") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script.js");
+    let text = "let kept = [];
+        for (let i = 0; i < 300000; i++) kept[i % 1000] = { a: i, b: [i, i + 1], c: 'x' + i };
+        for (let i = 0; i < 5; i++) global.gc();\n";
+    std::fs::write(&script, text).expect("the script");
+    let results = folder.path().join("results");
+    let mut command = Command::new(nanoprobe());
+    command.args(["tool", "nodegc", "-o"]).arg(&results).arg("-c");
+    command.arg(format!(
+        "{} --expose-gc --trace-gc {}",
+        node.display(),
+        script.display()
+    ));
+    let finished = run(command.arg("0"));
+    if finished.stderr.contains("does not match any probes") {
+        return left_out("nodegc", "this node has no symbols of its collector");
+    }
+    let finished = finished.success();
+    assert_nothing_lost(&finished.stderr);
+    let said = |kind: &str| {
+        finished
+            .stdout
+            .lines()
+            .filter(|line| line.contains(kind))
+            .count()
+            .to_string()
+    };
+    let said = [("0", said(": Scavenge")), ("1", said(": Mark-Compact"))];
+    assert!(said.iter().all(|(_, count)| count != "0"), "{}", finished.stdout);
+    let text = std::fs::read_to_string(&results).expect("the results");
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    for (kind, count) in &said {
+        let row = rows.iter().find(|row| row.len() == 4 && row[0] == *kind);
+        assert!(row.is_some_and(|row| row[1] == *count), "{said:?}\n{text}");
+        let singly = rows.iter().filter(|row| row.len() == 2 && row[1] == *kind).count();
+        assert_eq!(singly.to_string(), *count, "{text}");
+    }
+}
+
+/// What redis-server itself counts of its commands, by name.
+fn calls_of_commands(port: u16) -> BTreeMap<String, u64> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
+    stream.write_all(b"INFO commandstats\r\nQUIT\r\n").expect("sending");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("the answer");
+    let row = |line: &str| {
+        let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+        Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
+    };
+    text.lines().filter_map(row).collect()
+}
+
+/// Three tools, one after the other, on a server under load from twenty clients: each command is a call of its function.
+#[test]
+fn counts_of_a_server_under_load_are_its_own() {
+    let Some(redis) = need_command("tools on redis-server", "redis-server") else {
+        return;
+    };
+    let Some(benchmark) = need_command("tools on redis-server", "redis-benchmark") else {
+        return;
+    };
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let port = port.expect("a loopback port").port();
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(redis);
+    command.args([
+        "--port",
+        &port.to_string(),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--dir",
+    ]);
+    let mut server = Running::start(command.arg(folder.path()));
+    server.wait_until("listening", |_| TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let load = || {
+        let mut command = Command::new(&benchmark);
+        command.args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &port.to_string(),
+            "-c",
+            "20",
+            "-q",
+            "-n",
+            "3000",
+            "-t",
+            "set,get,incr",
+        ]);
+        run(&mut command).success();
+    };
+    // All three are under load while the tools come and go; then what is counted is sent while each is there.
+    let counted = |tool: &str, arguments: &[&str]| {
+        let snapshot = Snapshot::take(server.pid());
+        let before = calls_of_commands(port);
+        let tool = Tool::attach(tool, server.pid(), arguments);
+        load();
+        let lines = tool.interrupt();
+        snapshot.assert_restored(server.pid());
+        let after = calls_of_commands(port);
+        let more = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
+        (lines, ["set", "get", "incr"].map(more))
+    };
+    let (lines, commands) = counted("funccount", &["a.out:?etCommand"]);
+    let count = |function: &str| {
+        let row = lines
+            .iter()
+            .find(|line| line.len() == 2 && line[1].ends_with(&format!("`{function}")));
+        row.and_then(|row| row[0].parse::<u64>().ok())
+    };
+    assert_eq!(
+        (count("setCommand"), count("getCommand")),
+        (Some(commands[0]), Some(commands[1])),
+        "{lines:?}"
+    );
+    assert!(commands.iter().all(|count| *count >= 3000), "{commands:?}");
+
+    let (lines, commands) = counted("funclatency", &["incrCommand"]);
+    let row = lines
+        .iter()
+        .find(|line| line.len() == 3 && line[2].ends_with("`incrCommand"));
+    assert_eq!(
+        row.map(|row| row[0].clone()),
+        Some(commands[2].to_string()),
+        "{lines:?}"
+    );
+    let bars = lines.iter().filter(|line| line.len() > 2 && line[1].starts_with('|'));
+    let sum: u64 = bars.filter_map(|line| line.last()?.parse::<u64>().ok()).sum();
+    assert_eq!(sum, commands[2], "{lines:?}");
+
+    let (lines, commands) = counted("stackcount", &["setCommand"]);
+    let counts = lines
+        .iter()
+        .filter(|line| line.len() == 1)
+        .filter_map(|line| line[0].parse::<u64>().ok());
+    assert_eq!(counts.sum::<u64>(), commands[0], "{lines:?}");
+    assert!(
+        lines.iter().any(|line| line[0].contains("`processCommand+0x")),
+        "{lines:?}"
+    );
+    server.signal(Signal::SIGTERM);
+    server.finish().success();
+}
+
+/// The tool ends with the program, and what it has counted is there.
+#[test]
+fn a_tool_ends_with_its_program() {
+    for (name, row) in [("funccount", vec!["500", "looper`func"]), ("stackcount", vec!["500"])] {
+        let mut looper = start_waiting(&program("looper.c"), "500");
+        let tool = Tool::attach(name, looper.pid(), &["a.out:func"]);
+        looper.go();
+        looper.finish().success();
+        let lines = tool.finish();
+        assert!(lines.iter().any(|line| *line == row), "{name}: {lines:?}");
+    }
+}
+
+/// And a program that is killed: what was counted up to then is there.
+#[test]
+fn a_tool_tells_what_it_has_when_its_program_is_killed() {
+    let mut busy = start_waiting(&program("looper.c"), "2000000000");
+    let tool = Tool::attach("funccount", busy.pid(), &["a.out:func"]);
+    let work = |pid: i32| -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let time = stat
+            .rsplit(')')
+            .next()
+            .and_then(|fields| fields.split_whitespace().nth(11));
+        time.and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
+    };
+    let before = work(busy.pid());
+    busy.go();
+    // Ticks of a hundredth of a second, of its own: millions of calls.
+    busy.wait_until("having worked", |busy| work(busy.pid()) > before + 5);
+    busy.signal(Signal::SIGKILL);
+    let lines = tool.finish();
+    let row = lines.iter().find(|line| line.len() == 2 && line[1] == "looper`func");
+    let count = row.and_then(|row| row[0].parse::<u64>().ok());
+    assert!(count.is_some_and(|count| count > 0), "{lines:?}");
+}
