@@ -35,6 +35,34 @@ fn returns_are_seen_by_exits_and_by_address_alike() {
     }
 }
 
+const PLACES: &str = "depth 25
+idle: 40 hits, 1 missed, 0 abandoned
+crowd of 1: exact, 0 followed, 0 too many, 0 abandoned
+then 0 missed
+crowd of 3: exact, 0 followed, 0 too many, 0 abandoned
+then 0 missed
+crowd of 20: exact, 0 followed, 0 too many, 0 abandoned
+then 0 missed
+ended: 154 hits, 0 missed, 150 abandoned
+signals: exact, 0 followed, 0 too many
+child: good
+child: 10 hits, 0 missed, 0 abandoned
+migration: 50 hits, 0 missed, 0 abandoned
+left out: 1000 hits, 0 missed, 0 abandoned
+sandboxed: good
+sandboxed: 4 hits, 0 missed, 0 abandoned
+";
+
+/// Threads hold places for return probes, and lose them to others.
+#[test]
+fn no_return_is_missed_while_a_place_is_free() {
+    let built = Built::new();
+    let program = built.compile("cc", "places.c");
+    for form in ["1", "2"] {
+        assert_eq!(built.run_with(&program, &[form]), PLACES, "form {form}");
+    }
+}
+
 #[test]
 fn handlers_run_behind_branches_and_survive_faults() {
     let built = Built::new();

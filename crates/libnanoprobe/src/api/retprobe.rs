@@ -115,8 +115,8 @@ unsafe fn place(
         (EXITS, Some(rets)) => rets.as_slice(),
         _ => &[],
     };
-    let stub = if form == ADDRESS {
-        Some(engine.return_stub(wanted.address)?)
+    let site = if form == ADDRESS {
+        Some(engine.return_site(wanted.address)?)
     } else {
         None
     };
@@ -137,7 +137,7 @@ unsafe fn place(
             given.maxactive as u64
         },
         data_size: given.data_size as u64,
-        stub,
+        site,
         loops: ways.loops,
     })?);
     let member = |kind, function| {

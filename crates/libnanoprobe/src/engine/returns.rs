@@ -43,8 +43,6 @@ pub struct Returns {
     without_linker: Option<(usize, bool)>,
     /// The last event that was answered, and how many modules were known then.
     answered: Option<(u32, usize)>,
-    /// By site.
-    stubs: HashMap<u64, u64>,
 }
 
 impl Returns {
@@ -99,11 +97,11 @@ impl Engine {
         Ok(())
     }
 
-    /// The stub of a function's entry, when its return address may be replaced; all that could notice is hooked then.
+    /// The site of a function's entry, which its thunks' instances name, when its return address may be replaced; all that could notice is hooked then.
     ///
     /// # Errors
     /// It may not.
-    pub fn return_stub(&mut self, entry: TargetAddress) -> Result<u64, Error> {
+    pub fn return_site(&mut self, entry: TargetAddress) -> Result<u64, Error> {
         let refused = |because| Error::ReturnAddress { at: entry, because };
         self.check_return_address(entry).map_err(refused)?;
         if !self.returns.prepared {
@@ -117,13 +115,7 @@ impl Engine {
         }
         self.serve_returns(entry)?;
         let site = self.function_at(entry)?.site(entry.0)?.site;
-        let site = std::ptr::from_ref(site) as u64;
-        if let Some(stub) = self.returns.stubs.get(&site) {
-            return Ok(*stub);
-        }
-        let stub = self.agent.put(self.own.memory(), &hit::stub(site))?;
-        self.returns.stubs.insert(site, stub);
-        Ok(stub)
+        Ok(std::ptr::from_ref(site) as u64)
     }
 
     fn check_return_address(&mut self, entry: TargetAddress) -> Result<(), ReturnRefusal> {

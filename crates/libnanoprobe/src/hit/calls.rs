@@ -15,7 +15,9 @@ struct Call {
     word: u64,
     instance: ReturnInstance,
     claims: u32,
-    reserved: u32,
+    hold: AtomicU32,
+    holder: u64,
+    reserved: u64,
 }
 
 /// `struct np_hit_calls`.
@@ -32,7 +34,7 @@ pub struct Calls {
     by_address: u32,
     loops: u32,
     reserved: u32,
-    stub: u64,
+    site: u64,
     abandoned: AtomicU64,
     furthest: AtomicU64,
     looked: AtomicU64,
@@ -56,8 +58,8 @@ pub struct CallPlan {
     pub capacity: u64,
     /// Bytes of each call.
     pub data_size: u64,
-    /// The form; with it the site's stub.
-    pub stub: Option<u64>,
+    /// The form; with it the site.
+    pub site: Option<u64>,
     /// A branch of the function's own leads to its entry.
     pub loops: bool,
 }
@@ -86,10 +88,10 @@ impl Calls {
             stride,
             data_size: plan.data_size,
             index: AtomicU32::new(0),
-            by_address: u32::from(plan.stub.is_some()),
+            by_address: u32::from(plan.site.is_some()),
             loops: u32::from(plan.loops),
             reserved: 0,
-            stub: plan.stub.unwrap_or(0),
+            site: plan.site.unwrap_or(0),
             abandoned: AtomicU64::new(0),
             furthest: AtomicU64::new(0),
             looked: AtomicU64::new(0),
@@ -140,10 +142,6 @@ impl Drop for Calls {
 pub struct Returns {
     /// `np_return_take`.
     pub take: u64,
-    /// `np_return_leave`.
-    pub leave: u64,
-    /// `np_return_leave_bare`.
-    pub leave_bare: u64,
     /// The thunks' address.
     pub thunks: u64,
     /// And bytes.
@@ -156,8 +154,9 @@ pub struct Returns {
 
 unsafe extern "C" {
     static mut np_hit_returns: Returns;
+    static mut np_hit_sandboxed: u64;
     fn np_retprobe_thread_ends(calls: *mut Calls, life: u64, low: u64, high: u64);
-    fn np_hit_returned_stub();
+    fn np_hit_arrive();
     /// The function of a function's entry.
     pub fn np_retprobe_entry(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
     /// The function of its rets.
@@ -172,14 +171,44 @@ pub fn set_returns(returns: Returns) {
     unsafe { np_hit_returns = returns };
 }
 
-/// Code that leads a thread from the agent to the handlers of a site; it runs wherever it is written.
-pub fn stub(site: u64) -> Vec<u8> {
-    let mut code = vec![0x48, 0xb8]; // mov rax, site
-    code.extend_from_slice(&site.to_le_bytes());
-    code.extend_from_slice(&[0x49, 0xbf]); // mov r15, np_hit_returned_stub
-    code.extend_from_slice(&(np_hit_returned_stub as *const () as u64).to_le_bytes());
-    code.extend_from_slice(&[0x41, 0xff, 0xe7]); // jmp r15
+/// Tells the hit path where the agent notes that the program is under seccomp, before the first probe.
+pub fn set_sandboxed(address: u64) {
+    // SAFETY: the engine is being made: nothing is registered that would read it.
+    unsafe { np_hit_sandboxed = address };
+}
+
+/// Bytes in front of the first thunk: its call.
+pub const CALL_BYTES: u64 = 4;
+
+/// Thunks that are returned to from a call in front of each of them (`returned.S`), and the hop to what they lead to, which
+/// is at `hop`. What is yielded begins [`CALL_BYTES`] in front of `at`, where the first thunk is.
+///
+/// ```text
+///   -4   ff 54 24 f0             call [rsp - 16]
+///    0   66 c7 44 24 f0 imm16    mov word [rsp - 16], number
+///    7   e9 rel32                jmp hop
+///   12                           the next one's call
+/// ```
+pub fn thunks(at: u64, count: u32, hop: u64) -> Vec<u8> {
+    const CALL: [u8; CALL_BYTES as usize] = [0xff, 0x54, 0x24, 0xf0];
+    let mut bytes = CALL.to_vec();
+    for number in 0..count {
+        let end = at + 16 * u64::from(number) + 12;
+        bytes.extend_from_slice(&[0x66, 0xc7, 0x44, 0x24, 0xf0]);
+        bytes.extend_from_slice(&(number as u16).to_le_bytes());
+        bytes.push(0xe9);
+        bytes.extend_from_slice(&(hop.wrapping_sub(end) as u32).to_le_bytes());
+        bytes.extend_from_slice(&CALL);
+    }
+    bytes.truncate(16 * count as usize);
+    bytes
+}
+
+/// What thunks jump to, wherever it is written.
+pub fn hop() -> Vec<u8> {
+    let mut code = vec![0xff, 0x25, 0, 0, 0, 0]; // jmp [rip]
+    code.extend_from_slice(&(np_hit_arrive as *const () as u64).to_le_bytes());
     code
 }
 
-const _: () = assert!(size_of::<Call>() == 64);
+const _: () = assert!(size_of::<Call>() == 80);

@@ -38,6 +38,7 @@
 	.set	REGS_RSP, 136
 	/* Direction, trap, alignment check, identification. */
 	.set	RARE_FLAGS, 0x400 | 0x100 | 0x40000 | 0x200000
+	.set	PAIR, 0x70616972
 	/* NP_SIMD_BYTES, and behind it: rsp, the function, its argument or its answer. */
 	.set	AREA, 2816
 	.set	AREA_STACK, AREA
@@ -95,10 +96,21 @@ np_hit:
 	testl	$RARE_FLAGS, %r15d
 	jnz	3f
 	ret
+3:	cmpl	$PAIR, %eax
+	je	5f
 	/* With rip as it was the instruction is executed: its copy. */
-3:	movq	%rdx, REGS_RIP(%rbx)
+33:	movq	%rdx, REGS_RIP(%rbx)
 4:	movl	$1, %eax
 	ret
+	/* No other answer than 0, but a return address was replaced. */
+5:	cmpq	%rbp, REGS_RSP(%rbx)
+	jne	33b
+	orl	REGS_FLAGS(%rbx), %r15d
+	testl	$RARE_FLAGS, %r15d
+	jnz	33b
+	movq	%rbx, %rdi
+	movq	%rdx, %rsi
+	jmp	np_hit_pair
 	/* Disabled. */
 6:	xorl	%eax, %eax
 	jmp	2b

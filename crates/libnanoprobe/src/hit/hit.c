@@ -27,6 +27,7 @@ _Static_assert(offsetof(struct np_regs, rip) == 120, "REGS_RIP");
 _Static_assert(offsetof(struct np_regs, rflags) == 128, "REGS_FLAGS");
 _Static_assert(offsetof(struct np_regs, rsp) == 136, "REGS_RSP");
 _Static_assert(RARE_FLAGS == 0x240500 && NP_SIMD_BYTES == 2816, "RARE_FLAGS, AREA");
+_Static_assert(NP_HIT_PAIR == 0x70616972, "PAIR");
 
 #define compiler_barrier() __asm__ volatile("" ::: "memory")
 
@@ -129,7 +130,7 @@ static NP_PATH __attribute__((noinline)) int run_emulated(struct np_hit_thread *
 static inline __attribute__((always_inline)) int run(struct np_hit_thread *self, const struct np_hit_site *site,
 						     const struct np_hit_list *list, struct np_regs *regs, int behind)
 {
-	int skip = 0;
+	int skip = 0, pair = 0;
 	int saved = *self->error;
 	for (uint64_t index = 0; index < list->count && !skip; index++) {
 		struct np_hit_entry *entry = list->entries[index];
@@ -139,11 +140,15 @@ static inline __attribute__((always_inline)) int run(struct np_hit_thread *self,
 			skip = fire(self, entry, regs);
 		else if (entry->post)
 			fire_behind(self, entry, regs);
+		if (skip == NP_HIT_PAIR && entry->function) {
+			pair = NP_HIT_PAIR;
+			skip = 0;
+		}
 	}
 	if (!behind && np_unlikely(list->emulates) && !skip)
 		skip = run_emulated(self, site, list, regs);
 	*self->error = saved;
-	return skip;
+	return skip ? skip : pair;
 }
 
 static NP_PATH __attribute__((noinline)) int run_with_simd(struct np_hit_thread *self, const struct np_hit_site *site,
@@ -182,9 +187,12 @@ static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *si
 		skip = list->simd ? run_with_simd(self, site, list, regs, behind) : run(self, site, list, regs, behind);
 	__atomic_store_n(&self->epoch, self->epoch + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
+	int pair = skip == NP_HIT_PAIR;
+	if (pair)
+		skip = 0;
 	if (np_likely(!skip && regs->rip == rip && regs->rsp == rsp && !((regs->rflags ^ flags) & RARE_FLAGS) &&
 		      !(flags & DIRECTION)))
-		return 0;
+		return pair ? np_hit_pair(regs, on) : 0;
 	/* With rip as it was the instruction is executed: its relocated copy is at `on`. */
 	if (regs->rip == rip && skip != EMULATED)
 		regs->rip = on;

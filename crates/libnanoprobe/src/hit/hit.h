@@ -29,6 +29,7 @@
 
 struct np_hit_entry;
 struct np_hit_call;
+struct np_hit_thread;
 
 /* What an entry does: np_probe's own handlers, or the library's for other kinds of probes. 0 goes on. */
 typedef int (*np_hit_function)(struct np_hit_entry *entry, struct np_regs *regs);
@@ -73,6 +74,17 @@ struct np_hit_counters {
 	uint64_t hits, missed;
 };
 
+/* A place for a call of one return probe's that a thread holds: places.h. */
+struct np_hit_held {
+	uint64_t frame;           /* as in struct np_hit_call */
+	struct np_hit_call *call; /* NULL: none is held here */
+};
+enum { NP_HELD_MAX = 4 };
+/* One cache line. */
+struct np_hit_holds {
+	struct np_hit_held held[NP_HELD_MAX];
+} __attribute__((aligned(64)));
+
 /* What the agent must know of a thread that has return addresses replaced: struct np_context of agent/contract.h, of which
  * np_return_take uses three fields. */
 struct np_hit_context {
@@ -105,7 +117,16 @@ struct np_hit_thread {
 	const struct np_hit_watch *watch; /* watch.c: whose handler is about to run, and the registers */
 	struct np_regs watched;
 	uint64_t watched_original, watched_pushed;
+	uint64_t home;                /* a region of addresses in which only this block's thread holds calls; or 0 */
+	uint64_t *call_frame;         /* of `call`: where its frame is published */
+	struct np_hit_holds holds[NP_PROBES_MAX]; /* of return probes, by the index of their counters */
 };
+
+/* The answer of an np_hit_function, besides 0 and 1: 0, but a return address was replaced (returned.S). */
+enum { NP_HIT_PAIR = 0x70616972 };
+/* The answer 0 is to be given, but the rest of the function is to be called by the thunk that is in its slot. Yields the
+ * answer. */
+NP_HIDDEN uint32_t np_hit_pair(struct np_regs *regs, uint64_t on);
 
 /* Bytes that np_simd_save may write. */
 #define NP_SIMD_BYTES 2816
@@ -168,6 +189,12 @@ extern NP_HIDDEN __thread struct np_hit_thread *np_hit_self __attribute__((tls_m
 NP_HIDDEN struct np_hit_thread *np_hit_join(void);
 /* The same without making one. */
 NP_HIDDEN struct np_hit_thread *np_hit_thread_or_null(void);
+/* The block that owns the region of this address; NULL: none does. */
+NP_HIDDEN struct np_hit_thread *np_hit_owner(uint64_t address);
+/* Whether `self` owns it, from now on; then it is its home. */
+NP_HIDDEN int np_hit_settle(struct np_hit_thread *self, uint64_t address);
+/* Of a probe that is gone: nobody holds anything of the one that gets this index. */
+NP_HIDDEN void np_hit_clear_holds(uint32_t index);
 /* The first of all blocks. */
 NP_HIDDEN struct np_hit_thread *np_hit_threads(void);
 /* Where the address of the first is kept: for who looks from outside. */

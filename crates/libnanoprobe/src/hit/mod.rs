@@ -165,6 +165,7 @@ unsafe extern "C" {
     fn np_hit_nothing();
     fn np_hit_behind(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
     fn np_hit_forked();
+    fn np_hit_clear_holds(index: u32);
     fn np_hit_watch_threads(ends: unsafe extern "C" fn(*mut Thread)) -> i32;
     fn np_resume();
     /// The function of jumper probes' entries.
@@ -272,6 +273,8 @@ pub fn clear_counts(index: u32) {
         counters.hits.store(0, Ordering::Relaxed);
         counters.missed.store(0, Ordering::Relaxed);
     }
+    // SAFETY: nobody registered has this index, and nobody is in a handler of who had it.
+    unsafe { np_hit_clear_holds(index) };
 }
 
 /// The address of the dispatcher of post-handlers.

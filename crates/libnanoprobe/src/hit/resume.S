@@ -22,6 +22,9 @@
 	.hidden	np_resume
 	.type	np_resume, @function
 np_resume:
+	leaq	np_resume_pair(%rip), %rcx
+	cmpq	%rcx, 120(%rsp)
+	je	np_resume_pair          /* returned.S */
 	cld
 	movq	%rsp, %rsi              /* from */
 	movq	136(%rsi), %rdi

@@ -1,119 +1,16 @@
 /* See retprobe.h. */
-#include "retprobe.h"
-#include "raw.h"
-
-#include <sys/syscall.h>
-#include <sys/uio.h>
+#include "places.h"
 
 struct np_hit_returns np_hit_returns NP_HIDDEN;
 
-/* How many calls are looked at for one that is over, at most, when the table is full. */
-enum { LOOKED_AT = 16 };
-/* Further down than this from a stack pointer is another stack. */
-#define STACK_BYTES (64UL << 20)
-
-static inline NP_PATH struct np_hit_call *call_at(const struct np_hit_calls *calls, uint64_t place)
-{
-	return (struct np_hit_call *)(calls->calls + place * calls->stride);
-}
-
-/* Multiplied, and the product's upper half scaled to the capacity. */
-static inline NP_PATH uint64_t place_of(const struct np_hit_calls *calls, uint64_t frame)
-{
-	return (((frame >> 3) * 0x9e3779b97f4a7c15UL) >> 32) * calls->capacity >> 32;
-}
-
-static inline NP_PATH uint64_t behind(const struct np_hit_calls *calls, uint64_t place)
-{
-	return place + 1 == calls->capacity ? 0 : place + 1;
-}
-
-/* The call at a frame; NULL: none is followed there. */
-static inline NP_PATH struct np_hit_call *find(const struct np_hit_calls *calls, uint64_t frame)
-{
-	uint64_t place = place_of(calls, frame), furthest = __atomic_load_n(&calls->furthest, __ATOMIC_ACQUIRE);
-	for (uint64_t distance = 0; distance <= furthest; distance++, place = behind(calls, place)) {
-		struct np_hit_call *call = call_at(calls, place);
-		if (__atomic_load_n(&call->frame, __ATOMIC_ACQUIRE) == frame)
-			return call;
-	}
-	return NULL;
-}
-
-static inline NP_PATH int change(struct np_hit_call *call, uint64_t from, uint64_t to)
-{
-	return __atomic_compare_exchange_n(&call->frame, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
-}
-
-/* Before the call is published: whoever looks for it looks far enough. */
-static inline NP_PATH void reach(struct np_hit_calls *calls, uint64_t distance)
-{
-	uint64_t furthest = __atomic_load_n(&calls->furthest, __ATOMIC_RELAXED);
-	while (np_unlikely(distance > furthest) &&
-	       !__atomic_compare_exchange_n(&calls->furthest, &furthest, distance, 0, __ATOMIC_ACQ_REL,
-					    __ATOMIC_RELAXED))
-		;
-}
-
-/* The word at an address; `otherwise` where there is no memory. */
-static NP_PATH uint64_t peek(uint64_t address, uint64_t otherwise)
-{
-	uint64_t word = otherwise;
-	struct iovec local = { &word, 8 }, remote = { (void *)address, 8 };
-	np_raw_call(SYS_process_vm_readv, np_raw_call(SYS_getpid, 0, 0, 0, 0, 0, 0), (long)&local, 1, (long)&remote, 1,
-		    0);
-	return word;
-}
-
-static NP_PATH int is_over(const struct np_hit_thread *self, const struct np_hit_call *call, uint64_t frame,
-			   uint64_t stack_pointer)
-{
-	if (call->life != self->life)
-		return np_hit_is_over(call->life);
-	if (frame < stack_pointer && stack_pointer - frame < STACK_BYTES)
-		return 1;
-	uint64_t word = peek(frame, 0);
-	return word != call->word && word != (uint64_t)call->instance.return_address;
-}
-
-static inline NP_PATH void abandon(struct np_hit_calls *calls, struct np_hit_thread *self, const struct np_hit_call *call)
-{
-	if (call->life == self->life && self->calls)
-		self->calls--;
-	__atomic_fetch_add(&calls->abandoned, 1, __ATOMIC_RELAXED);
-}
-
-/* One that is over, where all are taken; it is busy then. */
-static NP_PATH __attribute__((noinline)) struct np_hit_call *recycle(struct np_hit_calls *calls,
-								     struct np_hit_thread *self, uint64_t frame)
-{
-	uint64_t first = __atomic_fetch_add(&calls->looked, LOOKED_AT, __ATOMIC_RELAXED) % calls->capacity;
-	uint64_t count = calls->capacity < LOOKED_AT ? calls->capacity : LOOKED_AT;
-	for (uint64_t place = first; count; count--, place = behind(calls, place)) {
-		struct np_hit_call *call = call_at(calls, place);
-		uint64_t other = __atomic_load_n(&call->frame, __ATOMIC_ACQUIRE), home = place_of(calls, frame);
-		if (other <= NP_CALL_BUSY || !is_over(self, call, other, frame) || !change(call, other, NP_CALL_BUSY))
-			continue;
-		abandon(calls, self, call);
-		reach(calls, place >= home ? place - home : place + calls->capacity - home);
-		return call;
-	}
-	return NULL;
-}
-
-static NP_PATH struct np_hit_call *claim(struct np_hit_calls *calls, struct np_hit_thread *self, uint64_t frame)
-{
-	uint64_t place = place_of(calls, frame);
-	for (uint64_t distance = 0; distance < calls->capacity; distance++, place = behind(calls, place)) {
-		struct np_hit_call *call = call_at(calls, place);
-		if (__atomic_load_n(&call->frame, __ATOMIC_RELAXED) == NP_CALL_FREE &&
-		    change(call, NP_CALL_FREE, NP_CALL_BUSY)) {
-			reach(calls, distance);
-			return call;
-		}
-	}
-	return recycle(calls, self, frame);
-}
+/* returned.S */
+_Static_assert(offsetof(struct np_hit_returns, thunks) == 8, "THUNKS");
+_Static_assert(offsetof(struct np_hit_returns, thunks_bytes) == 16, "THUNKS_BYTES");
+_Static_assert(offsetof(struct np_hit_returns, instances) == 24, "INSTANCES");
+_Static_assert(sizeof(struct np_hit_thunk) == 32 && offsetof(struct np_hit_thunk, address) == 0, "THUNK_ADDRESS");
+_Static_assert(offsetof(struct np_hit_thunk, stub) == 16, "THUNK_STUB");
+_Static_assert(offsetof(struct np_hit_thunk, state) == 24, "THUNK_STATE");
+_Static_assert(offsetof(struct np_hit_context, return_cursor) == 272, "CONTEXT_CURSOR");
 
 /* The agent's instance of a word that is a thunk's address; NULL: it is none. */
 static inline NP_PATH const struct np_hit_thunk *thunk_of(uint64_t word)
@@ -141,7 +38,7 @@ static inline NP_PATH uint64_t real_address(uint64_t word)
 static inline NP_PATH const struct np_hit_thunk *taken(const struct np_hit_calls *calls, uint64_t slot)
 {
 	const struct np_hit_thunk *thunk = thunk_of(*(volatile uint64_t *)slot);
-	return thunk && thunk->slot == slot && thunk->stub == calls->stub ? thunk : NULL;
+	return thunk && thunk->slot == slot && thunk->stub == calls->site ? thunk : NULL;
 }
 
 /* The function has jumped to its own entry: this is the same call. */
@@ -159,7 +56,7 @@ static NP_PATH int replace(const struct np_hit_calls *calls, struct np_hit_threa
 			   uint64_t frame)
 {
 	if (!taken(calls, frame))
-		np_hit_returns.take(&self->context, frame, calls->stub);
+		np_hit_returns.take(&self->context, frame, calls->site);
 	const struct np_hit_thunk *thunk = taken(calls, frame);
 	if (!thunk)
 		return 0;
@@ -167,22 +64,34 @@ static NP_PATH int replace(const struct np_hit_calls *calls, struct np_hit_threa
 	return 1;
 }
 
+static inline NP_PATH void set_free(struct np_hit_place place)
+{
+	__atomic_store_n(place.frame, NP_CALL_FREE, __ATOMIC_RELEASE);
+}
+
+/* A handler is given the call; should it be abandoned, this says what it held. */
+static inline NP_PATH void give(struct np_hit_thread *self, struct np_hit_place place)
+{
+	self->call_frame = place.frame;
+	self->call = place.call;
+}
+
 NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	struct np_hit_thread *self = np_hit_self;
 	struct np_hit_calls *calls = entry->data;
 	uint64_t frame = regs->rsp;
-	struct np_hit_call *call = find(calls, frame);
-	if (np_unlikely(call != NULL)) {
-		if (is_same(calls, call, frame))
+	struct np_hit_place place = np_place_find(calls, self, frame);
+	if (np_unlikely(place.call != NULL)) {
+		if (is_same(calls, place.call, frame))
 			return 0;
-		if (change(call, frame, NP_CALL_BUSY))
-			abandon(calls, self, call);
-		else
-			call = NULL;
+		if (np_place_change(place, frame, NP_CALL_BUSY)) {
+			np_place_abandon(calls, self, place.call);
+			set_free(place);
+		}
 	}
-	if (!call)
-		call = claim(calls, self, frame);
+	place = np_place_claim(calls, self, frame);
+	struct np_hit_call *call = place.call;
 	if (np_unlikely(!call)) {
 		self->counters[calls->index].missed++;
 		return 0;
@@ -195,35 +104,35 @@ NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
 	for (uint64_t word = 0; word < (calls->data_size + 7) / 8; word++)
 		((volatile uint64_t *)(call + 1))[word] = 0;
 	if (calls->entry_handler) {
-		self->call = call;
+		give(self, place);
 		int left_out = calls->entry_handler(&call->instance, regs);
 		self->call = NULL;
 		if (left_out) {
-			__atomic_store_n(&call->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
+			set_free(place);
 			return 0;
 		}
 	}
 	if (calls->by_address && np_unlikely(!replace(calls, self, call, frame))) {
 		self->counters[calls->index].missed++;
-		__atomic_store_n(&call->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
+		set_free(place);
 		return 0;
 	}
 	call->word = *(volatile uint64_t *)frame;
 	self->calls++;
-	__atomic_store_n(&call->frame, frame, __ATOMIC_RELEASE);
-	return 0;
+	__atomic_store_n(place.frame, frame, __ATOMIC_RELEASE);
+	return calls->by_address ? NP_HIT_PAIR : 0;
 }
 
 /* Nobody else may take the call from here on. Not 0: it is ours. */
-static inline NP_PATH int end(struct np_hit_thread *self, struct np_hit_call *call, uint64_t frame)
+static inline NP_PATH int end(struct np_hit_thread *self, struct np_hit_place place, uint64_t frame)
 {
 	/* While its thread lives, nobody but that takes a call for over. */
-	if (np_likely(call->life == self->life)) {
+	if (np_likely(place.call->life == self->life)) {
 		self->calls--;
-		__atomic_store_n(&call->frame, NP_CALL_BUSY, __ATOMIC_RELAXED);
+		__atomic_store_n(place.frame, NP_CALL_BUSY, __ATOMIC_RELAXED);
 		return 1;
 	}
-	return change(call, frame, NP_CALL_BUSY);
+	return np_place_change(place, frame, NP_CALL_BUSY);
 }
 
 static inline NP_PATH void hand_over(const struct np_hit_calls *calls, struct np_hit_call *call, struct np_regs *regs,
@@ -238,13 +147,14 @@ static inline NP_PATH void hand_over(const struct np_hit_calls *calls, struct np
 static inline NP_PATH void returned(struct np_hit_thread *self, const struct np_hit_calls *calls, struct np_regs *regs,
 				    uint64_t frame)
 {
-	struct np_hit_call *call = find(calls, frame);
-	if (!call || !end(self, call, frame))
+	struct np_hit_place place = np_place_find(calls, self, frame);
+	struct np_hit_call *call = place.call;
+	if (!call || !end(self, place, frame))
 		return;
 	self->counters[calls->index].hits++;
 	if (calls->handler) {
 		uint64_t rip = regs->rip, rsp = regs->rsp;
-		self->call = call;
+		give(self, place);
 		if (np_unlikely(self->recoverable)) {
 			/* A copy: should the handler be abandoned, nothing of this is to be undone. */
 			struct np_regs seen = *regs;
@@ -257,14 +167,14 @@ static inline NP_PATH void returned(struct np_hit_thread *self, const struct np_
 		regs->rip = rip;
 		regs->rsp = rsp;
 	}
-	__atomic_store_n(&call->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
+	set_free(place);
 }
 
 /* The call of the entry handler is left out, that of the handler is over. */
 NP_PATH void np_retprobe_abandoned_handler(struct np_hit_thread *self)
 {
 	if (self->call)
-		__atomic_store_n(&self->call->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
+		__atomic_store_n(self->call_frame, NP_CALL_FREE, __ATOMIC_RELEASE);
 	self->call = NULL;
 }
 
@@ -350,16 +260,16 @@ NP_PATH int np_unwinder_hit(struct np_hit_entry *entry, struct np_regs *regs)
 void np_retprobe_thread_ends(struct np_hit_calls *calls, uint64_t life, uint64_t low, uint64_t high)
 {
 	uint64_t here = (uint64_t)__builtin_frame_address(0);
-	for (uint64_t place = 0; place < calls->capacity; place++) {
-		struct np_hit_call *call = call_at(calls, place);
-		uint64_t frame = __atomic_load_n(&call->frame, __ATOMIC_ACQUIRE);
-		if (frame <= NP_CALL_BUSY || call->life != life || frame < low || frame >= high)
+	for (uint64_t number = 0; number < calls->capacity; number++) {
+		struct np_hit_place place = np_place_with(calls, number);
+		uint64_t frame = __atomic_load_n(place.frame, __ATOMIC_ACQUIRE);
+		if (frame <= NP_CALL_HELD || place.call->life != life || frame < low || frame >= high)
 			continue;
 		/* A thunk in a slot is needed, as the agent sees it. Below us nothing is there any more; above us it may be
 		 * one of ours. */
 		if (frame < here && taken(calls, frame))
 			*(volatile uint64_t *)frame = 0;
 		__atomic_fetch_add(&calls->abandoned, 1, __ATOMIC_RELAXED);
-		__atomic_store_n(&call->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
+		set_free(place);
 	}
 }

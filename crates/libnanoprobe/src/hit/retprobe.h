@@ -1,18 +1,21 @@
 /* Return probes on the path of a hit.
  *
- * A call that is followed has a struct np_hit_call, in a table of `maxactive` of them that belongs to its probe. The table
- * is hashed by the address of the call's return address: no two calls that are active at a time share that word of memory,
- * whichever threads they are in, so the return finds its call by its stack pointer alone, on whatever thread or stack.
+ * A call that is followed has a place, a struct np_hit_call: one of `maxactive` of them that belong to its probe. Two forms
+ * of finding it again, both by the address of the call's return address, since no two calls that are active at a time share
+ * that word of memory, whichever threads they are in:
  *
- *     entry     frame = rsp             claims a free call, by one compare-and-swap; the entry handler; published
+ *     held      by the thread that makes calls, a few for each probe: nobody else touches them (places.h)
+ *     shared    in a hash table, whatever thread or stack the call begins on and returns on: one locked instruction
+ *
+ *     entry     frame = rsp             claims a free place; the entry handler; published
  *     exits     at each ret             rsp = frame again
- *     address   np_hit_returned         by the agent's thunk, whose slot is frame (agent/returns.h)
+ *     address   np_hit_returned         by the thunk, whose slot is frame (agent/returns.h)
  *
  * Where a return never comes (longjmp, an exception, the thread's end), the call stays until somebody sees that it is
  * over:
  *
  *     - a call begins at the same frame;
- *     - the table is full, and the call is the same thread's, further down its stack, or its return address was
+ *     - all places are taken, and the call is the same thread's, further down its stack, or its return address was
  *       overwritten; or its thread is gone;
  *     - the thread ends: what it leaves on its stack is over (np_retprobe_thread_ends).
  *
@@ -26,14 +29,17 @@
 
 /* One call. Mirrored in src/hit/calls.rs. */
 struct np_hit_call {
-	uint64_t frame;                        /* where its return address is; 0: free, 1: being filled or ended */
+	uint64_t frame;                        /* where its return address is; or one of the following */
 	uint64_t life;                         /* of the thread that began it */
 	uint64_t word;                         /* what was there behind the entry: the address, or a thunk's */
 	struct np_retprobe_instance instance;  /* what handlers see; `data` is behind this structure */
 	uint32_t claims;                       /* of the thunk's instance, when it was taken */
-	uint32_t reserved;
+	uint32_t hold;                         /* places.h */
+	struct np_hit_held *holder;            /* once it was held, for ever */
+	uint64_t reserved;
 };
-enum { NP_CALL_FREE = 0, NP_CALL_BUSY = 1 };
+/* NP_CALL_HELD: the holder has the frame. */
+enum { NP_CALL_FREE = 0, NP_CALL_BUSY = 1, NP_CALL_HELD = 2 };
 
 /* A return probe's calls. */
 struct np_hit_calls {
@@ -45,16 +51,15 @@ struct np_hit_calls {
 	uint32_t by_address;
 	uint32_t loops;     /* a branch of the function's own leads to its entry */
 	uint32_t reserved;
-	uint64_t stub;      /* by address: of its site */
+	uint64_t site;      /* by address: what the instance of its thunk has as its stub */
 	uint64_t abandoned; /* atomic */
-	uint64_t furthest;  /* no call is further from the place of its hash; grows */
+	uint64_t furthest;  /* so many places from that of its hash a shared call may be; grows. 0: none was ever shared */
 	uint64_t looked;    /* where the search for calls that are over goes on */
 };
 
-/* What is needed of the agent, once a return address is to be replaced. */
+/* What is needed of the agent, once a return address is to be replaced. returned.S and resume.S know it. */
 struct np_hit_returns {
 	uint64_t (*take)(struct np_hit_context *context, uint64_t slot, uint64_t stub);
-	uint64_t leave, leave_bare; /* np_return_leave, np_return_leave_bare */
 	uint64_t thunks, thunks_bytes;
 	uint64_t instances;         /* struct np_hit_thunk[] */
 	void (*put_back)(void);
@@ -71,11 +76,11 @@ enum { NP_THUNK_BYTES = 16, NP_THUNK_CHAIN_MAX = 15 };
 /* np_hit_function of a function's entry, and of its rets; entry->data is a struct np_hit_calls. */
 NP_HIDDEN int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs);
 NP_HIDDEN int np_retprobe_exit(struct np_hit_entry *entry, struct np_regs *regs);
-/* From np_hit_returned_stub: the handlers of all return probes by address at the site. Yields the agent's context. */
+/* From np_hit_arrive: the handlers of all return probes by address at the site. Yields the agent's context. */
 NP_HIDDEN struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct np_regs *regs,
 						 const struct np_hit_thunk *thunk);
-/* What stubs jump to. */
-NP_HIDDEN void np_hit_returned_stub(void);
+/* What thunks jump to (returned.S). */
+NP_HIDDEN void np_hit_arrive(void);
 /* The calls that this thread has begun on its stack [low, high) are over: it is ending. Not in a handler. */
 NP_HIDDEN void np_retprobe_thread_ends(struct np_hit_calls *calls, uint64_t life, uint64_t low, uint64_t high);
 

@@ -1,77 +1,86 @@
-/* np_hit_returned_stub: a function has returned to the agent's thunk, and a stub of its site has come here.
+/* Return addresses that are replaced, so that the processor predicts both ways: calls and returns stay in pairs.
  *
- *     rax    the site
- *     rsp -> flags (lahf, seto)          struct np_frame of agent/contract.h
- *            r15
- *            rax
- *            the agent's instance        24
- *            the real return address     32
- *     slot   the thunk's address         40; the program's rsp is slot + 8
+ * The function's return address is to be a thunk's (agent/returns.h). Were that only written into the slot, the function's
+ * `ret` would go where no `call` was: twenty cycles. So each thunk has a call in front of it, and the thread goes through
+ * that into the rest of the function. It pushes, into the very slot, the address behind it: the thunk's, which is there
+ * already.
  *
- * Saves all general registers as struct np_regs below that, calls np_hit_returned, and leaves by the agent, which restores
- * the frame: so what a handler has changed of rax, r15 and the flags is put there.
+ *     thunk - 4    call [rsp-16]              from np_resume_pair, rsp = slot + 8; there, the copy of the entry's instruction
+ *     thunk        mov word [rsp-16], number  the function has returned: rsp = slot + 8
+ *                  jmp np_hit_arrive          through a hop: it may be far away
+ *
+ *     slot + 8  -> the caller's
+ *     slot         the return address: the thunk's, until all is done
+ *     slot - 8     entry: where the copy is    return: the thunk's number
+ *     slot - 16    entry: thunk - 4            both are in the red zone: no signal writes there
+ *
+ * The processor remembers two returns then: the program's call, and the thunk's. The function's `ret` is the latter's, and
+ * the `ret` at the end of np_hit_arrive the former's. Where the thread goes on otherwise (a handler has changed where, the
+ * address was put back just now), the processor is out of step, and nothing else.
+ *
+ * np_hit_pair looks once more whether the slot has a thunk. Who puts back addresses in the few instructions between that
+ * and the call finds it in the slot again, as if they had come before: its instance is armed all the while.
  */
+	/* struct np_hit_returns */
+	.set	THUNKS, 8
+	.set	THUNKS_BYTES, 16
+	.set	INSTANCES, 24
+	/* struct np_hit_thunk */
+	.set	THUNK_ADDRESS, 0
+	.set	THUNK_STUB, 16
+	.set	THUNK_STATE, 24
+	/* struct np_hit_context */
+	.set	CONTEXT_CURSOR, 272
+	/* struct np_regs, and the slot behind it */
+	.set	REGS_RIP, 120
+	.set	REGS_FLAGS, 128
+	.set	REGS_RSP, 136
+	.set	SLOT, 144
+
 	.section np_hit_path, "ax", @progbits
 
-	.globl	np_hit_returned_stub
-	.hidden	np_hit_returned_stub
-	.type	np_hit_returned_stub, @function
-np_hit_returned_stub:
-	subq	$24, %rsp               /* rip, rflags, rsp */
-	pushq	%rdi
-	pushq	%rsi
-	pushq	%rdx
-	pushq	%rcx
-	pushq	(24 + 32 + 16)(%rsp)    /* rax */
-	pushq	%r8
-	pushq	%r9
-	pushq	%r10
-	pushq	%r11
-	pushq	%rbx
-	pushq	%rbp
-	pushq	%r12
-	pushq	%r13
-	pushq	%r14
-	pushq	(136 + 8)(%rsp)         /* r15 */
-	movq	%rsp, %rbx
-	movq	%rax, %rdi
-	/* Flags: those that lahf does not have are as they are. */
-	cld
-	pushfq
-	popq	%rcx
-	andq	$~0x8d5, %rcx
-	movzwl	144(%rbx), %eax
-	movzbl	%ah, %edx
-	andl	$0xd5, %edx
-	orq	%rdx, %rcx
-	movzbl	%al, %eax
-	shll	$11, %eax
+	/* rdi: struct np_regs, rsi: the copy. Yields the answer: 1, for np_resume_pair, or 0 where it cannot be. */
+	.globl	np_hit_pair
+	.hidden	np_hit_pair
+	.type	np_hit_pair, @function
+np_hit_pair:
+	leaq	SLOT(%rdi), %rax
+	cmpq	%rax, REGS_RSP(%rdi)    /* a red zone is in between */
+	jne	1f
+	movq	(%rax), %rcx
+	movq	%rcx, %rax
+	subq	np_hit_returns + THUNKS(%rip), %rax
+	cmpq	np_hit_returns + THUNKS_BYTES(%rip), %rax
+	jae	1f
+	/* The call in front of it, above the low flags. */
+	subq	$4, %rcx
+	shlq	$16, %rcx
+	movzwl	REGS_FLAGS(%rdi), %eax
 	orq	%rax, %rcx
-	movq	%rcx, 128(%rbx)
-	movq	(144 + 32)(%rbx), %rax  /* the real return address */
-	movq	%rax, 120(%rbx)
-	leaq	(144 + 48)(%rbx), %rax
-	movq	%rax, 136(%rbx)
-	movq	%rbx, %rsi
-	movq	(144 + 24)(%rbx), %rdx
-	andq	$-16, %rsp
-	call	np_hit_returned
-	movq	%rbx, %rsp
-	movq	%rax, %r15
-	/* The frame. */
-	movq	128(%rsp), %rcx
-	movl	%ecx, %eax
-	shll	$8, %eax
-	shrl	$11, %ecx
-	andl	$1, %ecx
-	movb	%cl, %al
-	movzwl	%ax, %eax
-	movq	%rax, 144(%rsp)
-	movq	(%rsp), %rax
-	movq	%rax, (144 + 8)(%rsp)
-	movq	80(%rsp), %rax
-	movq	%rax, (144 + 16)(%rsp)
-	leaq	8(%rsp), %rsp
+	movq	%rcx, REGS_FLAGS(%rdi)
+	movq	%rsi, REGS_RSP(%rdi)
+	leaq	np_resume_pair(%rip), %rax
+	movq	%rax, REGS_RIP(%rdi)
+	movl	$1, %eax
+	ret
+1:	xorl	%eax, %eax
+	ret
+	.size	np_hit_pair, . - np_hit_pair
+
+	/* From np_resume, with what np_hit_pair has made of the struct np_regs at rsp. */
+	.globl	np_resume_pair
+	.hidden	np_resume_pair
+	.type	np_resume_pair, @function
+np_resume_pair:
+	movq	REGS_FLAGS(%rsp), %rcx
+	movzbl	%ch, %eax
+	andb	$8, %al                 /* OF */
+	addb	$0x78, %al              /* overflows for 8 */
+	movb	%cl, %ah
+	shrq	$16, %rcx
+	movq	%rcx, REGS_FLAGS(%rsp)
+	sahf                            /* of the additions' flags nothing is left */
+	popq	%r15
 	popq	%r14
 	popq	%r13
 	popq	%r12
@@ -81,17 +90,86 @@ np_hit_returned_stub:
 	popq	%r10
 	popq	%r9
 	popq	%r8
-	leaq	8(%rsp), %rsp
+	popq	%rax
+	popq	%rcx
+	popq	%rdx
+	popq	%rsi
+	popq	%rdi
+	leaq	32(%rsp), %rsp          /* the slot is free for the call */
+	jmp	*-24(%rsp)
+	.size	np_resume_pair, . - np_resume_pair
+
+	/* rsp = slot + 8; slot - 8: the thunk's number. The struct np_regs ends at the slot. */
+	.globl	np_hit_arrive
+	.hidden	np_hit_arrive
+	.type	np_hit_arrive, @function
+np_hit_arrive:
+	leaq	-16(%rsp), %rsp
+	pushfq
+	pushq	%rax                    /* the place of rip */
+	pushq	%rdi
+	pushq	%rsi
+	pushq	%rdx
+	pushq	%rcx
+	pushq	%rax
+	pushq	%r8
+	pushq	%r9
+	pushq	%r10
+	pushq	%r11
+	pushq	%rbx
+	pushq	%rbp
+	pushq	%r12
+	pushq	%r13
+	pushq	%r14
+	pushq	%r15
+	movq	%rsp, %rbx
+	movzwl	REGS_RSP(%rbx), %r12d
+	shlq	$5, %r12
+	addq	np_hit_returns + INSTANCES(%rip), %r12
+	movq	THUNK_ADDRESS(%r12), %rax
+	movq	%rax, REGS_RIP(%rbx)
+	leaq	(SLOT + 8)(%rbx), %rax
+	movq	%rax, REGS_RSP(%rbx)
+	movq	THUNK_STUB(%r12), %rdi
+	movq	%rbx, %rsi
+	movq	%r12, %rdx
+	cld
+	andq	$-16, %rsp
+	call	np_hit_returned
+	movq	%rbx, %rsp
+	testq	%rax, %rax
+	jz	1f
+	movq	%r12, CONTEXT_CURSOR(%rax)
+1:	movq	THUNK_ADDRESS(%r12), %rax
+	movq	%rax, SLOT(%rsp)
+	andl	$-4, THUNK_STATE(%r12)  /* free: nothing of it is read any more */
+	testb	$4, (REGS_FLAGS + 1)(%rsp)
+	jnz	3f
+2:	movzbl	(REGS_FLAGS + 1)(%rsp), %eax
+	andb	$8, %al
+	addb	$0x78, %al
+	movb	REGS_FLAGS(%rsp), %ah
+	sahf
+	popq	%r15
+	popq	%r14
+	popq	%r13
+	popq	%r12
+	popq	%rbp
+	popq	%rbx
+	popq	%r11
+	popq	%r10
+	popq	%r9
+	popq	%r8
+	popq	%rax
 	popq	%rcx
 	popq	%rdx
 	popq	%rsi
 	popq	%rdi
 	leaq	24(%rsp), %rsp
-	leaq	np_hit_returns(%rip), %rax
-	testq	%r15, %r15
-	jz	1f
-	jmp	*8(%rax)
-1:	jmp	*16(%rax)
-	.size	np_hit_returned_stub, . - np_hit_returned_stub
+	ret
+	/* The direction flag is as it was. */
+3:	std
+	jmp	2b
+	.size	np_hit_arrive, . - np_hit_arrive
 
 	.section .note.GNU-stack, "", @progbits

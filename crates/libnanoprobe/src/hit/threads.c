@@ -30,26 +30,62 @@ static NP_PATH int is_dead(uint64_t process, uint64_t tid)
 /* Blocks whose owner is looked for before a new one is mapped, at most: a bound on the time of a thread's first hit. */
 enum { LOOKED_AT = 64 };
 
+/* Who owns the addresses that hash there: the first thread that made calls there, and who takes over its block. Nobody else
+ * may ever hold a call with such a frame (places.h), so this never changes. */
+enum { REGION_BITS = 16, REGIONS = 4096 };
+static struct np_hit_thread *regions[REGIONS];
+
+static inline NP_PATH struct np_hit_thread **region_of(uint64_t address)
+{
+	return &regions[(address >> REGION_BITS) * 0x9e3779b97f4a7c15UL >> 52];
+}
+
+NP_PATH struct np_hit_thread *np_hit_owner(uint64_t address)
+{
+	return __atomic_load_n(region_of(address), __ATOMIC_ACQUIRE);
+}
+
+NP_PATH int np_hit_settle(struct np_hit_thread *self, uint64_t address)
+{
+	struct np_hit_thread *owner = np_hit_owner(address);
+	if (!owner && __atomic_compare_exchange_n(region_of(address), &owner, self, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+		owner = self;
+	if (owner == self)
+		self->home = address >> REGION_BITS;
+	return owner == self;
+}
+
+/* Whether it is the calling thread's now. */
+static NP_PATH int take(struct np_hit_thread *block, uint64_t process, uint64_t tid)
+{
+	uint64_t owner = __atomic_load_n(&block->tid, __ATOMIC_ACQUIRE);
+	if (owner != 0 && !is_dead(process, owner))
+		return 0;
+	if (!__atomic_compare_exchange_n(&block->tid, &owner, tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+		return 0;
+	/* A thread may have died inside of a handler. */
+	block->current = NULL;
+	block->call = NULL;
+	block->recoverable = 0;
+	block->calls = 0;
+	block->readable = 0;
+	block->life = __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
+	__atomic_store_n(&block->epoch, block->epoch + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&block->depth, 0, __ATOMIC_RELEASE);
+	return 1;
+}
+
 static NP_PATH struct np_hit_thread *take_over(uint64_t process, uint64_t tid)
 {
+	/* Threads' stacks are used again, too: best is the block of who had this one. */
+	struct np_hit_thread *before = np_hit_owner((uint64_t)__builtin_frame_address(0));
+	if (before && take(before, process, tid))
+		return before;
 	int looked = 0;
 	for (struct np_hit_thread *block = __atomic_load_n(&first, __ATOMIC_ACQUIRE); block && looked < LOOKED_AT;
-	     block = block->next, looked++) {
-		uint64_t owner = __atomic_load_n(&block->tid, __ATOMIC_ACQUIRE);
-		if (owner != 0 && !is_dead(process, owner))
-			continue;
-		if (!__atomic_compare_exchange_n(&block->tid, &owner, tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-			continue;
-		/* A thread may have died inside of a handler. */
-		block->current = NULL;
-		block->recoverable = 0;
-		block->calls = 0;
-		block->readable = 0;
-		block->life = __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
-		__atomic_store_n(&block->epoch, block->epoch + 1, __ATOMIC_RELEASE);
-		__atomic_store_n(&block->depth, 0, __ATOMIC_RELEASE);
-		return block;
-	}
+	     block = block->next, looked++)
+		if (take(block, process, tid))
+			return block;
 	return NULL;
 }
 
@@ -116,6 +152,17 @@ struct np_hit_thread *np_hit_threads(void)
 struct np_hit_thread **np_hit_threads_address(void)
 {
 	return &first;
+}
+
+void np_hit_clear_holds(uint32_t index)
+{
+	for (struct np_hit_thread *block = np_hit_threads(); block; block = block->next)
+		for (int number = 0; number < NP_HELD_MAX; number++) {
+			struct np_hit_held *held = &block->holds[index].held[number];
+			/* What is read only has no memory. */
+			if (held->call || held->frame)
+				*held = (struct np_hit_held){ 0 };
+		}
 }
 
 void np_hit_forked(void)

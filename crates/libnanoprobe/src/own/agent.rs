@@ -30,6 +30,10 @@ const PAGE: usize = 4096;
 /// Image and tables.
 const CODE_BYTES: usize = 64 << 20;
 
+/// From the start of the code; the first one's call is in front of it.
+fn thunks_offset() -> usize {
+    (IMAGE.len() + hit::CALL_BYTES as usize).next_multiple_of(64)
+}
 const THUNKS_BYTES: usize = RETURN_INSTANCES as usize * RETURN_THUNK_BYTES as usize;
 
 /// Slot, signal and handler, as in a session.
@@ -97,9 +101,9 @@ impl Agent {
             control,
             table,
             code,
-            room: Room::new(code + (IMAGE.len().next_multiple_of(64) + THUNKS_BYTES) as u64..code + CODE_BYTES as u64),
+            room: Room::new(code + (thunks_offset() + THUNKS_BYTES) as u64..code + CODE_BYTES as u64),
             returns,
-            thunks: code + IMAGE.len().next_multiple_of(64) as u64,
+            thunks: code + thunks_offset() as u64,
             redirects: Table::default(),
             origins: Table::default(),
         };
@@ -127,6 +131,7 @@ impl Agent {
         }
         write(memory, code, &image)?;
         hit::set_emulate(agent.address(Function::Emulate).0);
+        hit::set_sandboxed(data + offset_of!(Control, sandboxed) as u64);
         Ok(agent)
     }
 
@@ -181,12 +186,11 @@ impl Agent {
         };
         // SAFETY: the pool is ours, larger than its head, aligned to a page; nothing reads it yet.
         unsafe { *(self.returns as *mut ReturnsHead) = head };
-        let thunks = nanoprobe_agent::thunks(self.code, self.thunks, RETURN_INSTANCES);
-        write(memory, self.thunks, &thunks)?;
+        let hop = self.put(memory, &hit::hop())?;
+        let thunks = hit::thunks(self.thunks, RETURN_INSTANCES, hop);
+        write(memory, self.thunks - hit::CALL_BYTES, &thunks)?;
         Ok(hit::Returns {
             take: self.address(Function::ReturnTake).0,
-            leave: self.address(Function::ReturnLeave).0,
-            leave_bare: self.address(Function::ReturnLeaveBare).0,
             thunks: self.thunks,
             thunks_bytes: THUNKS_BYTES as u64,
             instances: self.returns + RETURN_POOL_INSTANCES,

@@ -1,0 +1,104 @@
+/* Places for calls of a return probe: `maxactive` of them, each free or with one call in it, whatever threads there are.
+ *
+ * A place that a thread has taken stays with it when its call is over: *held*, in one of the thread's NP_HELD_MAX slots for
+ * this probe. The thread takes it again, and gives it back, by plain stores: of the thread's own signals none is in between,
+ * since handlers are not entered again (np_hit_thread.depth).
+ *
+ *     thread            struct np_hit_holds              the probe's places
+ *       holds[probe] ->  held[0] { frame, call } ------>  { frame: HELD, hold: HELD, holder }
+ *                        held[1] { 0, NULL }              { frame: where a call is that is shared, or FREE }
+ *
+ * Where no place is free, one is taken away from a thread that holds it idle. That is the only thing that is contended for,
+ * and it is the one who takes away that pays, with a barrier on all processors (membarrier):
+ *
+ *     owner                                       who takes away
+ *       held->frame = BUSY                          call->hold = WANTED
+ *       (no barrier: the compiler's alone)          barrier in every thread of the process
+ *       call->hold == HELD: the place is mine       held->frame == FREE: the owner is not in, and will see WANTED
+ *       else WANTED -> HELD, or TAKEN: it is not    WANTED -> TAKEN, or HELD again: it was in
+ *
+ * The last step of both is one compare-and-swap from the same value, so one of them has the place. WANTED carries a number
+ * that no other has had, so nobody takes what somebody else has begun to want. What was taken away is never held again: a
+ * probe with more threads than places comes to share them all, and pays so for each once.
+ *
+ * A return must be found on another thread as well: a coroutine may go on anywhere. All calls that are held by one thread
+ * have their frames in regions of addresses that are its block's own (np_hit_settle), for ever; on any other stack it makes
+ * shared calls. So where a call is not among the thread's own, and not among the shared ones, it is the owner of the region's
+ * or nobody's. Few slots are looked at, however many threads there are.
+ */
+#ifndef NP_PLACES_H
+#define NP_PLACES_H
+
+#include "retprobe.h"
+
+/* np_hit_call.hold: one of these, and a number of WANTED above it. */
+enum { NP_HOLD_NEVER = 0, NP_HOLD_HELD = 1, NP_HOLD_WANTED = 2, NP_HOLD_TAKEN = 3, NP_HOLD_STATES = 3, NP_HOLD_NEXT = 4 };
+
+/* A call, and the word that holds its frame: its own, or its holder's. */
+struct np_hit_place {
+	struct np_hit_call *call; /* NULL: none */
+	uint64_t *frame;
+};
+
+/* Not 0 there: the program is under seccomp. No place is taken away then, and no call's end is asked after. */
+extern NP_HIDDEN const uint64_t *np_hit_sandboxed;
+
+/* Not among the thread's own: shared, or another thread's. */
+NP_HIDDEN struct np_hit_place np_place_elsewhere(const struct np_hit_calls *calls, struct np_hit_thread *self,
+						 uint64_t frame);
+/* None is held and free. */
+NP_HIDDEN struct np_hit_place np_place_claim_slowly(struct np_hit_calls *calls, struct np_hit_thread *self, uint64_t frame);
+/* A call that has begun is over, without a return. */
+NP_HIDDEN void np_place_abandon(struct np_hit_calls *calls, struct np_hit_thread *self, const struct np_hit_call *call);
+/* The place of this number, below `capacity`. */
+NP_HIDDEN struct np_hit_place np_place_with(const struct np_hit_calls *calls, uint64_t number);
+/* Whether the thread, which has set its frame to BUSY, keeps a place that was wanted. */
+NP_HIDDEN int np_place_keep(struct np_hit_held *held);
+
+static inline NP_PATH int np_place_change(struct np_hit_place place, uint64_t from, uint64_t to)
+{
+	return __atomic_compare_exchange_n(place.frame, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
+/* The address is in the thread's own region. */
+static inline NP_PATH int np_place_is_home(struct np_hit_thread *self, uint64_t frame)
+{
+	return np_likely(frame >> 16 == self->home) || np_hit_settle(self, frame);
+}
+
+/* The call at a frame. */
+static inline NP_PATH struct np_hit_place np_place_find(const struct np_hit_calls *calls, struct np_hit_thread *self,
+							uint64_t frame)
+{
+	struct np_hit_holds *holds = &self->holds[calls->index];
+#pragma GCC unroll 4
+	for (int number = 0; number < NP_HELD_MAX; number++) {
+		struct np_hit_held *held = &holds->held[number];
+		if (__atomic_load_n(&held->frame, __ATOMIC_RELAXED) == frame)
+			return (struct np_hit_place){ held->call, &held->frame };
+	}
+	if (np_likely(frame >> 16 == self->home && !__atomic_load_n(&calls->furthest, __ATOMIC_ACQUIRE)))
+		return (struct np_hit_place){ 0 };
+	return np_place_elsewhere(calls, self, frame);
+}
+
+/* A free one, which is busy then. */
+static inline NP_PATH struct np_hit_place np_place_claim(struct np_hit_calls *calls, struct np_hit_thread *self,
+							 uint64_t frame)
+{
+	struct np_hit_holds *holds = &self->holds[calls->index];
+	if (np_likely(np_place_is_home(self, frame)))
+		for (int number = 0; number < NP_HELD_MAX; number++) {
+			struct np_hit_held *held = &holds->held[number];
+			if (__atomic_load_n(&held->frame, __ATOMIC_ACQUIRE) != NP_CALL_FREE || !held->call)
+				continue;
+			__atomic_store_n(&held->frame, NP_CALL_BUSY, __ATOMIC_RELAXED);
+			__asm__ volatile("" ::: "memory");
+			uint32_t hold = __atomic_load_n(&held->call->hold, __ATOMIC_RELAXED);
+			if (np_likely((hold & NP_HOLD_STATES) == NP_HOLD_HELD) || np_place_keep(held))
+				return (struct np_hit_place){ held->call, &held->frame };
+		}
+	return np_place_claim_slowly(calls, self, frame);
+}
+
+#endif
