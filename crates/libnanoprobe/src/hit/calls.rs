@@ -33,7 +33,7 @@ pub struct Calls {
     index: AtomicU32,
     by_address: u32,
     loops: u32,
-    reserved: u32,
+    is_long: u32,
     site: u64,
     abandoned: AtomicU64,
     furthest: AtomicU64,
@@ -90,7 +90,7 @@ impl Calls {
             index: AtomicU32::new(0),
             by_address: u32::from(plan.site.is_some()),
             loops: u32::from(plan.loops),
-            reserved: 0,
+            is_long: u32::from(plan.entry_handler.is_some() || plan.data_size != 0),
             site: plan.site.unwrap_or(0),
             abandoned: AtomicU64::new(0),
             furthest: AtomicU64::new(0),
@@ -146,8 +146,8 @@ pub struct Returns {
     pub thunks: u64,
     /// And bytes.
     pub thunks_bytes: u64,
-    /// `struct np_return_pool.instances`.
-    pub instances: u64,
+    /// `struct np_return_pool`.
+    pub pool: u64,
     /// `np_return_put_back`.
     pub put_back: u64,
 }

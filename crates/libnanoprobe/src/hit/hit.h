@@ -79,7 +79,7 @@ struct np_hit_held {
 	uint64_t frame;           /* as in struct np_hit_call */
 	struct np_hit_call *call; /* NULL: none is held here */
 };
-enum { NP_HELD_MAX = 4 };
+enum { NP_HELD_MAX = 4, NP_RETURNED_TO_MAX = 8 };
 /* One cache line. */
 struct np_hit_holds {
 	struct np_hit_held held[NP_HELD_MAX];
@@ -119,6 +119,7 @@ struct np_hit_thread {
 	uint64_t watched_original, watched_pushed;
 	uint64_t home;                /* a region of addresses in which only this block's thread holds calls; or 0 */
 	uint64_t *call_frame;         /* of `call`: where its frame is published */
+	uint64_t returned_to[NP_RETURNED_TO_MAX]; /* addresses that the agent has found to be calls' */
 	struct np_hit_holds holds[NP_PROBES_MAX]; /* of return probes, by the index of their counters */
 };
 

@@ -6,7 +6,8 @@ struct np_hit_returns np_hit_returns NP_HIDDEN;
 /* returned.S */
 _Static_assert(offsetof(struct np_hit_returns, thunks) == 8, "THUNKS");
 _Static_assert(offsetof(struct np_hit_returns, thunks_bytes) == 16, "THUNKS_BYTES");
-_Static_assert(offsetof(struct np_hit_returns, instances) == 24, "INSTANCES");
+_Static_assert(offsetof(struct np_hit_returns, pool) == 24, "POOL");
+_Static_assert(offsetof(struct np_hit_thunks, instances) == 4160, "INSTANCES");
 _Static_assert(sizeof(struct np_hit_thunk) == 32 && offsetof(struct np_hit_thunk, address) == 0, "THUNK_ADDRESS");
 _Static_assert(offsetof(struct np_hit_thunk, stub) == 16, "THUNK_STUB");
 _Static_assert(offsetof(struct np_hit_thunk, state) == 24, "THUNK_STATE");
@@ -18,7 +19,7 @@ static inline NP_PATH const struct np_hit_thunk *thunk_of(uint64_t word)
 	uint64_t offset = word - np_hit_returns.thunks;
 	if (np_likely(offset >= np_hit_returns.thunks_bytes))
 		return NULL;
-	return (const struct np_hit_thunk *)np_hit_returns.instances + offset / NP_THUNK_BYTES;
+	return &np_hit_returns.pool->instances[offset / NP_THUNK_BYTES];
 }
 
 /* Where a call returns to, whatever has been put in front of it. */
@@ -52,13 +53,60 @@ static inline NP_PATH int is_same(const struct np_hit_calls *calls, const struct
 	return thunk && thunk->state >> 2 == call->claims;
 }
 
-static NP_PATH int replace(const struct np_hit_calls *calls, struct np_hit_thread *self, struct np_hit_call *call,
-			   uint64_t frame)
+static inline NP_PATH uint64_t *returned_to(struct np_hit_thread *self, uint64_t address)
 {
-	if (!taken(calls, frame))
-		np_hit_returns.take(&self->context, frame, calls->site);
-	const struct np_hit_thunk *thunk = taken(calls, frame);
-	if (!thunk)
+	return &self->returned_to[(address ^ address >> 6) % NP_RETURNED_TO_MAX];
+}
+
+/* What np_return_take does in most cases, without its locked instruction and its look at the code behind which the call is:
+ * the instance is the one that this thread has used last, or the one behind it; nobody else claims from the thread's chunk,
+ * and the thread itself is in no handler; the address is one that the agent has seen. NULL: it is to be asked. */
+static inline NP_PATH const struct np_hit_thunk *take_quickly(const struct np_hit_calls *calls, struct np_hit_thread *self,
+							      uint64_t slot)
+{
+	struct np_hit_thunks *pool = np_hit_returns.pool;
+	uint64_t address = *(volatile uint64_t *)slot;
+	uint64_t offset = self->context.return_cursor - (uint64_t)pool->instances, index = offset / sizeof(*pool->instances);
+	if (np_unlikely(index >= NP_THUNKS || offset % sizeof(*pool->instances) != 0 ||
+			pool->chunk_owners[index / NP_THUNK_CHUNK] != self->context.index + 1))
+		return NULL;
+	struct np_hit_thunk *thunk = &pool->instances[index];
+	uint32_t state = __atomic_load_n(&thunk->state, __ATOMIC_RELAXED);
+	if (np_unlikely((state & NP_THUNK_STATES) != NP_THUNK_FREE || *returned_to(self, address) != address || thunk_of(address) ||
+			__atomic_load_n(&pool->events, __ATOMIC_ACQUIRE) != __atomic_load_n(&pool->answered, __ATOMIC_ACQUIRE)))
+		return NULL;
+	thunk->address = address;
+	thunk->slot = slot;
+	thunk->stub = calls->site;
+	thunk->depth = 0;
+	/* The state first: whoever interrupts us here and unwinds must see what it has to put back. */
+	__atomic_store_n(&thunk->state, state + NP_THUNK_NEXT + NP_THUNK_ARMED, __ATOMIC_RELEASE);
+	__atomic_store_n((uint64_t *)slot, np_hit_returns.thunks + index * NP_THUNK_BYTES, __ATOMIC_RELEASE);
+	self->context.return_cursor = (index + 1) % NP_THUNK_CHUNK ? (uint64_t)(thunk + 1) : 0;
+	return thunk;
+}
+
+static NP_PATH __attribute__((noinline)) const struct np_hit_thunk *take_slowly(const struct np_hit_calls *calls,
+										 struct np_hit_thread *self, uint64_t slot)
+{
+	uint64_t address = *(volatile uint64_t *)slot;
+	const struct np_hit_thunk *thunk = taken(calls, slot);
+	if (thunk)
+		return thunk;
+	np_hit_returns.take(&self->context, slot, calls->site);
+	thunk = taken(calls, slot);
+	if (thunk && !thunk_of(address))
+		*returned_to(self, address) = address;
+	return thunk;
+}
+
+static inline NP_PATH int replace(const struct np_hit_calls *calls, struct np_hit_thread *self, struct np_hit_call *call,
+				  uint64_t frame)
+{
+	const struct np_hit_thunk *thunk = take_quickly(calls, self, frame);
+	if (np_unlikely(!thunk))
+		thunk = take_slowly(calls, self, frame);
+	if (np_unlikely(!thunk))
 		return 0;
 	call->claims = thunk->state >> 2;
 	return 1;
@@ -76,7 +124,7 @@ static inline NP_PATH void give(struct np_hit_thread *self, struct np_hit_place 
 	self->call = place.call;
 }
 
-NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
+static NP_PATH __attribute__((noinline)) int entry_in_full(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	struct np_hit_thread *self = np_hit_self;
 	struct np_hit_calls *calls = entry->data;
@@ -117,10 +165,44 @@ NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
 		set_free(place);
 		return 0;
 	}
-	call->word = *(volatile uint64_t *)frame;
+	call->word = *(volatile uint64_t *)frame; /* its thunk's, where it was replaced */
 	self->calls++;
 	__atomic_store_n(place.frame, frame, __ATOMIC_RELEASE);
 	return calls->by_address ? NP_HIT_PAIR : 0;
+}
+
+/* The short way: nothing is called, no other call of the probe's is active in the thread, and its first place is free. Written
+ * so that no register need be saved. */
+NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
+{
+	struct np_hit_thread *self = np_hit_self;
+	struct np_hit_calls *calls = entry->data;
+	struct np_hit_held *held = self->holds[calls->index].held;
+	struct np_hit_call *call = held->call;
+	uint64_t frame = regs->rsp, word = *(volatile uint64_t *)frame;
+	if (np_unlikely(calls->is_long || frame >> 16 != self->home || __atomic_load_n(&calls->furthest, __ATOMIC_ACQUIRE) ||
+			!call || held[0].frame | held[1].frame | held[2].frame | held[3].frame || thunk_of(word)))
+		return entry_in_full(entry, regs);
+	__atomic_store_n(&held->frame, NP_CALL_BUSY, __ATOMIC_RELAXED);
+	__asm__ volatile("" ::: "memory");
+	const struct np_hit_thunk *thunk = NULL;
+	if (np_unlikely((__atomic_load_n(&call->hold, __ATOMIC_RELAXED) & NP_HOLD_STATES) != NP_HOLD_HELD ||
+			(calls->by_address && !(thunk = take_quickly(calls, self, frame))))) {
+		__atomic_store_n(&held->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
+		return entry_in_full(entry, regs);
+	}
+	/* What an instance has besides is as it was when the place was held first. */
+	call->life = self->life;
+	call->instance.return_address = (void *)word;
+	call->instance.frame = (void *)frame;
+	call->word = word;
+	self->calls++;
+	if (thunk) {
+		call->claims = thunk->state >> 2;
+		call->word = *(volatile uint64_t *)frame;
+	}
+	__atomic_store_n(&held->frame, frame, __ATOMIC_RELEASE);
+	return thunk ? NP_HIT_PAIR : 0;
 }
 
 /* Nobody else may take the call from here on. Not 0: it is ours. */
@@ -202,6 +284,12 @@ static NP_PATH void run_returned(struct np_hit_thread *self, const struct np_hit
 				 uint64_t frame)
 {
 	int saved = *self->error;
+	const struct np_hit_calls *only = list->only ? list->only->data : NULL;
+	if (np_likely(only && list->only->function == np_retprobe_entry && only->by_address)) {
+		returned(self, only, regs, frame);
+		*self->error = saved;
+		return;
+	}
 	for (uint64_t index = 0; index < list->count; index++) {
 		struct np_hit_entry *entry = list->entries[index];
 		if (entry->function != np_retprobe_entry || !((struct np_hit_calls *)entry->data)->by_address)

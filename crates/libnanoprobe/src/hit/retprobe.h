@@ -50,18 +50,19 @@ struct np_hit_calls {
 	uint32_t index;     /* of its counters */
 	uint32_t by_address;
 	uint32_t loops;     /* a branch of the function's own leads to its entry */
-	uint32_t reserved;
+	uint32_t is_long;   /* there is an entry handler, or data to clear */
 	uint64_t site;      /* by address: what the instance of its thunk has as its stub */
 	uint64_t abandoned; /* atomic */
 	uint64_t furthest;  /* so many places from that of its hash a shared call may be; grows. 0: none was ever shared */
 	uint64_t looked;    /* where the search for calls that are over goes on */
 };
 
+struct np_hit_thunks;
 /* What is needed of the agent, once a return address is to be replaced. returned.S and resume.S know it. */
 struct np_hit_returns {
 	uint64_t (*take)(struct np_hit_context *context, uint64_t slot, uint64_t stub);
 	uint64_t thunks, thunks_bytes;
-	uint64_t instances;         /* struct np_hit_thunk[] */
+	struct np_hit_thunks *pool;
 	void (*put_back)(void);
 };
 extern NP_HIDDEN struct np_hit_returns np_hit_returns;
@@ -71,7 +72,18 @@ struct np_hit_thunk {
 	uint64_t address, slot, stub;
 	uint32_t state, depth;
 };
-enum { NP_THUNK_BYTES = 16, NP_THUNK_CHAIN_MAX = 15 };
+enum { NP_THUNK_BYTES = 16, NP_THUNK_CHAIN_MAX = 15, NP_THUNKS = 65536, NP_THUNK_CHUNK = 64 };
+/* enum np_return_state, in the low two bits of `state`. */
+enum { NP_THUNK_FREE = 0, NP_THUNK_ARMED = 2, NP_THUNK_STATES = 3, NP_THUNK_NEXT = 4 };
+
+/* struct np_return_pool. */
+struct np_hit_thunks {
+	uint64_t before[3];
+	uint32_t chunk_count, events, answered, reserved0;
+	uint64_t reserved[3];
+	uint32_t chunk_owners[NP_THUNKS / NP_THUNK_CHUNK];
+	struct np_hit_thunk instances[NP_THUNKS];
+};
 
 /* np_hit_function of a function's entry, and of its rets; entry->data is a struct np_hit_calls. */
 NP_HIDDEN int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs);

@@ -24,7 +24,9 @@
 	/* struct np_hit_returns */
 	.set	THUNKS, 8
 	.set	THUNKS_BYTES, 16
-	.set	INSTANCES, 24
+	.set	POOL, 24
+	/* struct np_hit_thunks */
+	.set	INSTANCES, 4160
 	/* struct np_hit_thunk */
 	.set	THUNK_ADDRESS, 0
 	.set	THUNK_STUB, 16
@@ -125,7 +127,8 @@ np_hit_arrive:
 	movq	%rsp, %rbx
 	movzwl	REGS_RSP(%rbx), %r12d
 	shlq	$5, %r12
-	addq	np_hit_returns + INSTANCES(%rip), %r12
+	addq	np_hit_returns + POOL(%rip), %r12
+	addq	$INSTANCES, %r12
 	movq	THUNK_ADDRESS(%r12), %rax
 	movq	%rax, REGS_RIP(%rbx)
 	leaq	(SLOT + 8)(%rbx), %rax

@@ -14,7 +14,7 @@ use nanoprobe_agent::{
     EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with,
 };
 use nanoprobe_arena::layout::{
-    Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_POOL_INSTANCES, RETURN_THUNK_BYTES,
+    Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES,
     Returns as ReturnsHead, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC,
     VERSION,
 };
@@ -193,7 +193,7 @@ impl Agent {
             take: self.address(Function::ReturnTake).0,
             thunks: self.thunks,
             thunks_bytes: THUNKS_BYTES as u64,
-            instances: self.returns + RETURN_POOL_INSTANCES,
+            pool: self.returns,
             put_back: self.address(Function::ReturnPutBack).0,
         })
     }
