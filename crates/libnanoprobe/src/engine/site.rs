@@ -172,7 +172,8 @@ impl SiteState {
                 && member.entry.fault.is_none()
                 && !emulates
             {
-                header.set_only(&member.entry);
+                let short = |function| member.calls.as_ref()?.short(function);
+                header.set_only(&member.entry, member.entry.function.and_then(short));
             }
             list.write(header);
             let entries = list.add(1).cast::<*const Entry>();

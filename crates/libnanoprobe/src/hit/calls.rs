@@ -114,6 +114,15 @@ impl Calls {
         self.by_address != 0
     }
 
+    /// What np_hit's short way calls in place of `function`, where there is such.
+    pub fn short(&self, function: super::Function) -> Option<u64> {
+        let is = |other: super::Function| function as usize == other as usize;
+        if is(np_retprobe_entry) && self.by_address == 0 && self.is_long == 0 {
+            return Some(np_retprobe_entry_short as *const () as u64);
+        }
+        (is(np_retprobe_exit) && self.handler.is_some()).then_some(np_retprobe_exit_short as *const () as u64)
+    }
+
     /// Its counters' index, before anybody hits it.
     pub fn set_index(&self, index: u32) {
         self.index.store(index, Ordering::Release);
@@ -161,6 +170,8 @@ unsafe extern "C" {
     pub fn np_retprobe_entry(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
     /// The function of its rets.
     pub fn np_retprobe_exit(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
+    fn np_retprobe_entry_short();
+    fn np_retprobe_exit_short();
     /// The function of unwinders' entries.
     pub fn np_unwinder_hit(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
 }

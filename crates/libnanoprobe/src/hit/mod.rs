@@ -94,15 +94,16 @@ impl ListHeader {
         }
     }
 
-    /// There is one entry, it has no fault handler, and nothing is emulated: the short way.
-    pub fn set_only(&mut self, entry: &Entry) {
+    /// There is one entry, it has no fault handler, and nothing is emulated: the short way. `short` is called in place of its
+    /// function.
+    pub fn set_only(&mut self, entry: &Entry, short: Option<u64>) {
         self.only = entry;
         let counter =
             std::mem::offset_of!(Thread, counters) as u64 + u64::from(entry.index) * size_of::<Counters>() as u64;
         (self.call, self.argument, self.counter) = match (entry.function, entry.pre) {
             // These count for themselves.
             (Some(function), _) => (
-                function as *const () as u64,
+                short.unwrap_or(function as *const () as u64),
                 std::ptr::from_ref(entry) as u64,
                 std::mem::offset_of!(Thread, uncounted) as u64,
             ),

@@ -53,6 +53,25 @@ static inline NP_PATH int is_same(const struct np_hit_calls *calls, const struct
 	return thunk && thunk->state >> 2 == call->claims;
 }
 
+/* short.S */
+_Static_assert(offsetof(struct np_hit_entry, data) == 48, "ENTRY_DATA");
+_Static_assert(offsetof(struct np_hit_calls, handler) == 0, "CALLS_HANDLER");
+_Static_assert(offsetof(struct np_hit_calls, index) == 56, "CALLS_INDEX");
+_Static_assert(offsetof(struct np_hit_calls, furthest) == 88, "CALLS_FURTHEST");
+_Static_assert(offsetof(struct np_hit_thread, calls) == 116, "THREAD_CALLS");
+_Static_assert(offsetof(struct np_hit_thread, life) == 128, "THREAD_LIFE");
+_Static_assert(offsetof(struct np_hit_thread, counters) == 144, "THREAD_COUNTERS");
+_Static_assert(offsetof(struct np_hit_thread, home) == 0x40338, "THREAD_HOME");
+_Static_assert(offsetof(struct np_hit_thread, holds) == 0x403c0, "THREAD_HOLDS");
+_Static_assert(sizeof(struct np_hit_holds) == 64 && sizeof(struct np_hit_counters) == 16, "<< 6, << 4");
+_Static_assert(sizeof(struct np_hit_held) == 16 && offsetof(struct np_hit_held, call) == 8, "HELD_BYTES, HELD_CALL");
+_Static_assert(offsetof(struct np_hit_call, life) == 8 && offsetof(struct np_hit_call, word) == 16, "CALL_LIFE, CALL_WORD");
+_Static_assert(offsetof(struct np_hit_call, instance) == 24, "CALL_INSTANCE");
+_Static_assert(offsetof(struct np_hit_call, instance.return_address) == 32, "CALL_RETURN_ADDRESS");
+_Static_assert(offsetof(struct np_hit_call, instance.frame) == 40, "CALL_INSTANCE_FRAME");
+_Static_assert(offsetof(struct np_hit_call, hold) == 60, "CALL_HOLD");
+_Static_assert(NP_CALL_BUSY == 1 && NP_HOLD_STATES == 3 && NP_HOLD_HELD == 1, "BUSY, HOLD_STATES, HOLD_HELD");
+
 static inline NP_PATH uint64_t *returned_to(struct np_hit_thread *self, uint64_t address)
 {
 	return &self->returned_to[(address ^ address >> 6) % NP_RETURNED_TO_MAX];

@@ -14,9 +14,8 @@ use nanoprobe_agent::{
     EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with,
 };
 use nanoprobe_arena::layout::{
-    Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES,
-    Returns as ReturnsHead, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC,
-    VERSION,
+    Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES, Returns as ReturnsHead,
+    SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC, VERSION,
 };
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;

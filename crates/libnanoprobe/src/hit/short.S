@@ -1,0 +1,131 @@
+/* Return probes by the exits: what nearly every hit does, at the entry and at the rets, where the probe is its site's only one,
+ * has no fault handler, no entry handler and no data. Whatever else it is goes the other way, from the beginning
+ * (np_retprobe_entry and np_retprobe_exit, retprobe.c), and the order in which things are read and written is theirs.
+ *
+ * Called by np_hit's short way alone (dispatch.S), as handlers are, with what it has in registers:
+ *
+ *     rdi        struct np_hit_entry       rbp   rsp at the hit: the frame
+ *     rbx, rsi   struct np_regs            r12   struct np_hit_thread         r13   the site
+ *
+ * The thread holds a place in its first slot for the probe, and its other slots are free (places.h).
+ */
+	/* struct np_hit_entry */
+	.set	ENTRY_DATA, 48
+	/* struct np_hit_calls */
+	.set	CALLS_HANDLER, 0
+	.set	CALLS_INDEX, 56
+	.set	CALLS_FURTHEST, 88
+	/* struct np_hit_thread */
+	.set	THREAD_CALLS, 116
+	.set	THREAD_LIFE, 128
+	.set	THREAD_COUNTERS, 144
+	.set	THREAD_HOME, 0x40338
+	.set	THREAD_HOLDS, 0x403c0
+	/* struct np_hit_held: four of them */
+	.set	HELD_FRAME, 0
+	.set	HELD_CALL, 8
+	.set	HELD_BYTES, 16
+	/* struct np_hit_call */
+	.set	CALL_LIFE, 8
+	.set	CALL_WORD, 16
+	.set	CALL_INSTANCE, 24
+	.set	CALL_RETURN_ADDRESS, 32
+	.set	CALL_INSTANCE_FRAME, 40
+	.set	CALL_HOLD, 60
+	/* struct np_hit_returns */
+	.set	THUNKS, 8
+	.set	THUNKS_BYTES, 16
+	/* struct np_hit_site, struct np_regs */
+	.set	SITE_ADDRESS, 0
+	.set	REGS_RIP, 120
+	.set	REGS_RSP, 136
+	.set	BUSY, 1
+	.set	HOLD_STATES, 3
+	.set	HOLD_HELD, 1
+
+	.section np_hit_path, "ax", @progbits
+	.globl	np_retprobe_entry_short
+	.hidden	np_retprobe_entry_short
+	.type	np_retprobe_entry_short, @function
+	.p2align 5
+np_retprobe_entry_short:
+	movq	ENTRY_DATA(%rdi), %rcx
+	movl	CALLS_INDEX(%rcx), %edx
+	shlq	$6, %rdx
+	leaq	THREAD_HOLDS(%r12,%rdx), %rdx
+	movq	%rbp, %rax
+	shrq	$16, %rax
+	cmpq	THREAD_HOME(%r12), %rax
+	jne	1f
+	movq	HELD_FRAME(%rdx), %rax
+	orq	(HELD_FRAME + HELD_BYTES)(%rdx), %rax
+	orq	(HELD_FRAME + 2 * HELD_BYTES)(%rdx), %rax
+	orq	(HELD_FRAME + 3 * HELD_BYTES)(%rdx), %rax
+	orq	CALLS_FURTHEST(%rcx), %rax
+	jnz	1f
+	movq	(%rbp), %rax
+	movq	%rax, %rcx
+	subq	np_hit_returns + THUNKS(%rip), %rcx
+	cmpq	np_hit_returns + THUNKS_BYTES(%rip), %rcx
+	jb	1f
+	movq	HELD_CALL(%rdx), %rcx
+	testq	%rcx, %rcx
+	jz	1f
+	movq	$BUSY, HELD_FRAME(%rdx)
+	movl	CALL_HOLD(%rcx), %r8d
+	andl	$HOLD_STATES, %r8d
+	cmpl	$HOLD_HELD, %r8d
+	jne	2f
+	movq	THREAD_LIFE(%r12), %r8
+	movq	%r8, CALL_LIFE(%rcx)
+	movq	%rax, CALL_WORD(%rcx)
+	movq	%rax, CALL_RETURN_ADDRESS(%rcx)
+	movq	%rbp, CALL_INSTANCE_FRAME(%rcx)
+	incl	THREAD_CALLS(%r12)
+	movq	%rbp, HELD_FRAME(%rdx)
+	xorl	%eax, %eax
+	ret
+2:	movq	$0, HELD_FRAME(%rdx)
+1:	jmp	np_retprobe_entry
+	.size	np_retprobe_entry_short, . - np_retprobe_entry_short
+
+	/* It has a handler. */
+	.globl	np_retprobe_exit_short
+	.hidden	np_retprobe_exit_short
+	.type	np_retprobe_exit_short, @function
+	.p2align 5
+np_retprobe_exit_short:
+	movq	ENTRY_DATA(%rdi), %rcx
+	movl	CALLS_INDEX(%rcx), %r8d
+	movq	%r8, %rdx
+	shlq	$6, %rdx
+	leaq	THREAD_HOLDS(%r12,%rdx), %rdx
+	cmpq	%rbp, HELD_FRAME(%rdx)
+	jne	1f
+	movq	HELD_CALL(%rdx), %r9
+	movq	THREAD_LIFE(%r12), %rax
+	cmpq	CALL_LIFE(%r9), %rax
+	jne	1f
+	decl	THREAD_CALLS(%r12)
+	movq	$BUSY, HELD_FRAME(%rdx)
+	shlq	$4, %r8
+	incq	THREAD_COUNTERS(%r12,%r8)
+	pushq	%rdx
+	/* The handler sees the function left. */
+	movq	CALL_RETURN_ADDRESS(%r9), %rax
+	movq	%rax, REGS_RIP(%rbx)
+	leaq	8(%rbp), %rax
+	movq	%rax, REGS_RSP(%rbx)
+	leaq	CALL_INSTANCE(%r9), %rdi
+	call	*CALLS_HANDLER(%rcx)
+	popq	%rdx
+	movq	$0, HELD_FRAME(%rdx)
+	movq	SITE_ADDRESS(%r13), %rax
+	movq	%rax, REGS_RIP(%rbx)
+	movq	%rbp, REGS_RSP(%rbx)
+	xorl	%eax, %eax
+	ret
+1:	jmp	np_retprobe_exit
+	.size	np_retprobe_exit_short, . - np_retprobe_exit_short
+
+	.section .note.GNU-stack, "", @progbits
