@@ -63,6 +63,26 @@ fn no_return_is_missed_while_a_place_is_free() {
     }
 }
 
+const PAIRS: &str = "without: 0 wrong, 0 moved, all seen
+one: 0 wrong, 0 moved, all seen
+two at one entry: 0 wrong, 0 moved, all seen
+one again: 0 wrong, 0 moved, all seen
+by a tail call: 0 wrong, 0 moved, all seen
+the first alone: 0 wrong, 0 moved, all seen
+unwinds: 500500, good
+at last: 0 wrong, 0 moved, all seen
+";
+
+/// Into a function and back, by either form, all registers and flags are as they were.
+#[test]
+fn a_return_probe_changes_no_register_and_no_flag() {
+    let built = Built::new();
+    let program = built.compile("cc", "pairs.c");
+    for form in ["1", "2"] {
+        assert_eq!(built.run_with(&program, &[form]), PAIRS, "form {form}");
+    }
+}
+
 #[test]
 fn handlers_run_behind_branches_and_survive_faults() {
     let built = Built::new();

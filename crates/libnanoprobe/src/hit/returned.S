@@ -74,14 +74,15 @@ np_hit_pair:
 	.hidden	np_resume_pair
 	.type	np_resume_pair, @function
 np_resume_pair:
-	movq	REGS_FLAGS(%rsp), %rcx
+	movq	REGS_FLAGS(%rsp), %rax
+	movzwl	%ax, %ecx
+	shrq	$16, %rax
+	movq	%rax, REGS_FLAGS(%rsp)
 	movzbl	%ch, %eax
+	movb	%cl, %ah
 	andb	$8, %al                 /* OF */
 	addb	$0x78, %al              /* overflows for 8 */
-	movb	%cl, %ah
-	shrq	$16, %rcx
-	movq	%rcx, REGS_FLAGS(%rsp)
-	sahf                            /* of the additions' flags nothing is left */
+	sahf                            /* all others; no instruction from here on changes any */
 	popq	%r15
 	popq	%r14
 	popq	%r13
@@ -172,7 +173,7 @@ np_hit_arrive:
 	ret
 	/* The direction flag is as it was. */
 3:	std
-	jmp	2b
+	jmp	2b                      /* whose additions change none of it */
 	.size	np_hit_arrive, . - np_hit_arrive
 
 	.section .note.GNU-stack, "", @progbits

@@ -212,7 +212,7 @@ unsafe fn set_way(site: &Site, entry: &Entry, short: bool) {
     // SAFETY: the caller's word.
     let header = unsafe { &mut *site.list.load(Ordering::Relaxed) };
     if short {
-        header.set_only(entry);
+        header.set_only(entry, None);
     } else {
         header.only = null();
     }
