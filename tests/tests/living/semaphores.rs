@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use nanoprobe_tests::command::{Running, run};
+use nanoprobe_tests::left_out::need_command;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, program, try_program};
 use nanoprobe_tests::text;
@@ -43,7 +44,7 @@ fn wait_for_value(target: &mut Running, word: u64, wanted: u16) {
 
 #[track_caller]
 fn attach(form: Form, target: &mut Running, word: u64) -> Tracing {
-    let tracing = Tracer::new(form).clause(CLAUSE).attach(target.pid());
+    let tracing = Tracer::new(form).clause(CLAUSE).trace(target.pid());
     wait_for_value(target, word, 1);
     tracing
 }
@@ -97,4 +98,70 @@ live_tests! {
         let finished = target.finish().success();
         assert!(finished.stdout.contains("after 0\nsemaphore 0\n"), "{}", finished.stdout);
     }
+
+    /// One after the other, also after one that was killed: the next takes back what that one had counted.
+    fn tracers_that_follow_each_other_count_once_each(form) {
+        let (mut target, word) = start(&format!("work {}", library("guarded.c").display()));
+        target.go();
+        for _ in 0..2 {
+            attach(form, &mut target, word).interrupt();
+            assert_eq!(value(target.pid(), word), Some(0));
+            kill(attach(form, &mut target, word));
+            assert_eq!(value(target.pid(), word), Some(1));
+            let next = attach(form, &mut target, word);
+            assert_eq!(value(target.pid(), word), Some(1));
+            next.interrupt();
+            assert_eq!(value(target.pid(), word), Some(0));
+        }
+        target.go();
+        assert!(target.finish().success().stdout.contains("semaphore 0\n"));
+    }
+}
+
+/// Killed where it writes the word, and at the calls in front of it and behind it, raising and lowering.
+#[test]
+fn a_tracer_killed_while_it_counts_leaves_what_restore_takes_back() {
+    let Some(strace) = need_command("SIGKILL at exact system calls", "strace") else {
+        return;
+    };
+    let (mut target, word) = start(&format!("work {}", library("guarded.c").display()));
+    target.go();
+    let log = tempfile::NamedTempFile::new().expect("a temporary file");
+    let traced = |target: &Running, extra: &[&str]| {
+        let mut command = Command::new(&strace);
+        command
+            .args(["-qq", "-e", "trace=pwrite64", "-e", "signal=none"])
+            .args(extra)
+            .arg("-o")
+            .arg(log.path())
+            .arg("--")
+            .arg(nanoprobe());
+        let clause = format!("{CLAUSE} tick-50ms {{ exit(0); }}");
+        command.args(["-q", "-n", &clause, "-p", &target.pid().to_string()]);
+        command
+    };
+    run(&mut traced(&target, &[])).success();
+    let text = std::fs::read_to_string(log.path()).expect("the log");
+    // Whether a patch is written in two bytes, too, is nobody's business here: the word's own address is.
+    let own = format!(", 2, {word})");
+    let calls = text.lines().filter(|line| line.starts_with("pwrite64(")).enumerate();
+    let writes: Vec<usize> = calls
+        .filter_map(|(number, line)| line.contains(&own).then_some(number + 1))
+        .collect();
+    let [raising, lowering] = writes.as_slice() else {
+        panic!("not one write to raise and one to lower:\n{text}");
+    };
+    for write in [raising, lowering] {
+        for number in write - 1..=write + 1 {
+            let inject = format!("inject=pwrite64:signal=KILL:when={number}");
+            run(&mut traced(&target, &["-e", &inject]));
+            assert!(value(target.pid(), word) <= Some(1), "killed at {number} of {writes:?}");
+            run(Command::new(nanoprobe()).args(["restore", &target.pid().to_string()]));
+            assert_eq!(value(target.pid(), word), Some(0), "killed at {number} of {writes:?}");
+        }
+    }
+    // And it can be traced again.
+    attach(Form::Default, &mut target, word).interrupt();
+    target.go();
+    assert!(target.finish().success().stdout.contains("semaphore 0\n"));
 }
