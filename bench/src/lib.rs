@@ -110,6 +110,7 @@ pub const EXPERIMENTS: &[(&str, &str)] = &[
         "cost",
         "what `nanoprobe cost` says that a hit takes, beside what it takes here",
     ),
+    ("compile", "from D text to machine code: one-liners and scripts"),
     ("peers", "other tools, on the same function"),
     ("bash", "all functions of bash"),
     (

@@ -1,6 +1,7 @@
 //! The seeds' experiments, each by its name. What the seeds measured stands beside.
 
 pub mod compare;
+mod compile;
 mod cost;
 mod library;
 mod looper;
@@ -42,6 +43,7 @@ pub fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Sect
         "looper" => looper::measure(rounds, say, section),
         "booster" => booster(rounds, say, section),
         "cost" => cost::measure(rounds, say, section),
+        "compile" => compile::measure(rounds, say, section),
         "library" => library::measure(rounds, say, section),
         "scaling" => scaling::measure(rounds, say, section),
         _ => bail!("no experiment {name}"),
