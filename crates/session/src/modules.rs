@@ -174,9 +174,10 @@ fn read(pid: ProcessId, image: &Image, memory: &Memory, executable: &Path) -> Re
             Module::parse_vdso(Arc::new(contents)).map_err(|error| error.to_string())?
         }
         Some(MappingKind::File { path, deleted }) => {
-            let opened = candidates(pid, image, path, *deleted)
+            let root = PathBuf::from(format!("/proc/{pid}/root"));
+            let opened = candidates(pid, &root, image, path, *deleted)
                 .into_iter()
-                .map(|file| files::open(&file, path));
+                .map(|file| files::open_below(&root, &file, path));
             let mut last = None;
             let mut found = None;
             for result in opened {
@@ -212,7 +213,7 @@ fn read(pid: ProcessId, image: &Image, memory: &Memory, executable: &Path) -> Re
 
 /// Where the file may be opened: by the kernel's own link to what is mapped (which needs a privilege), then in the
 /// process's own mount namespace, then by its plain path.
-fn candidates(pid: ProcessId, image: &Image, path: &Path, deleted: bool) -> Vec<PathBuf> {
+fn candidates(pid: ProcessId, root: &Path, image: &Image, path: &Path, deleted: bool) -> Vec<PathBuf> {
     let link = image.mappings.first().map(|mapping| {
         PathBuf::from(format!(
             "/proc/{pid}/map_files/{:x}-{:x}",
@@ -222,8 +223,7 @@ fn candidates(pid: ProcessId, image: &Image, path: &Path, deleted: bool) -> Vec<
     if deleted {
         return link.into_iter().collect();
     }
-    let inside = PathBuf::from(format!("/proc/{pid}/root")).join(path.strip_prefix("/").unwrap_or(path));
-    let mut list = vec![inside];
+    let mut list = vec![root.join(path.strip_prefix("/").unwrap_or(path))];
     list.extend(link);
     list
 }

@@ -28,7 +28,17 @@ const NONBLOCK: i32 = 0o4000;
 ///
 /// When the file cannot be read, or is no program or shared object. A debug file that cannot be used is ignored.
 pub fn open(file: &Path, path: &Path) -> Result<Module, Error> {
-    let mut module = Module::parse(Arc::new(read(file)?), path)?;
+    open_below(Path::new("/"), file, path)
+}
+
+/// [`open`] for a process whose files lie below `root` (/proc/PID/root): its separate debug files are looked for there
+/// first, then below ours.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn open_below(root: &Path, file: &Path, path: &Path) -> Result<Module, Error> {
+    let mut module = Module::parse(Arc::new(read(file)?), path)?.with_root(root);
     if !module.has_full_symbols()
         && let Some((debug_path, bytes)) = find_debug_file(&module)
     {
@@ -40,25 +50,44 @@ pub fn open(file: &Path, path: &Path) -> Result<Module, Error> {
 
 /// The separate debug file of a module, and its contents: by build-id, else by name and CRC (.gnu_debuglink).
 pub fn find_debug_file(module: &Module) -> Option<(PathBuf, Vec<u8>)> {
+    let mut roots = vec![module.root(), Path::new("/")];
+    roots.dedup();
+    let inside = |path: &Path| path.strip_prefix("/").unwrap_or(path).to_owned();
+    // A path of ours may be a relative one.
+    let below = |root: &Path, path: &Path| match root == Path::new("/") {
+        true => path.to_owned(),
+        false => root.join(inside(path)),
+    };
     let linkage = module.linkage();
-    if let Some(build_id) = &linkage.build_id {
-        let path = build_id_path(Path::new(DEBUG_ROOT), build_id)?;
+    if let Some(build_id) = &linkage.build_id
+        && let Some(path) = build_id_path(Path::new(DEBUG_ROOT), build_id)
+    {
         let same_id = |bytes: &Vec<u8>| build_id_of(bytes).as_ref() == Some(build_id);
-        if let Some(bytes) = read(&path).ok().filter(same_id) {
-            return Some((path, bytes));
+        let found = roots.iter().find_map(|root| {
+            let path = below(root, &path);
+            let bytes = read(&path).ok().filter(same_id)?;
+            Some((path, bytes))
+        });
+        if found.is_some() {
+            return found;
         }
     }
     let (name, crc) = linkage.debug_link.as_ref()?;
+    // A name, not a path: it is the file that says it.
+    let name = Path::new(name).file_name()?;
     let directory = module.path().parent()?;
-    let below_root = Path::new(DEBUG_ROOT).join(directory.strip_prefix("/").unwrap_or(directory));
-    [directory.to_owned(), directory.join(".debug"), below_root]
-        .into_iter()
-        .find_map(|directory| {
-            // A name, not a path: it is the file that says it.
-            let path = directory.join(Path::new(name).file_name()?);
+    let places = [
+        directory.to_owned(),
+        directory.join(".debug"),
+        Path::new(DEBUG_ROOT).join(inside(directory)),
+    ];
+    roots.iter().find_map(|root| {
+        places.iter().find_map(|place| {
+            let path = below(root, place).join(name);
             let bytes = read(&path).ok().filter(|bytes| crc32(bytes) == *crc)?;
             Some((path, bytes))
         })
+    })
 }
 
 /// The contents of a regular file of at most [`FILE_BYTES_MAX`] bytes.

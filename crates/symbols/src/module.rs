@@ -40,6 +40,8 @@ pub enum ModuleKind {
 pub struct Module {
     name: String,
     path: PathBuf,
+    /// Below which the process's files lie.
+    root: PathBuf,
     kind: ModuleKind,
     bias: Bias,
     pub(crate) elf: Elf,
@@ -82,6 +84,7 @@ impl Module {
         Ok(Self {
             name,
             path,
+            root: PathBuf::from("/"),
             kind,
             bias: Bias(0),
             elf,
@@ -120,6 +123,14 @@ impl Module {
         self
     }
 
+    /// The same module of a process whose files lie below this folder: /proc/PID/root. What [`Module::path`] says is meant
+    /// within it.
+    #[must_use]
+    pub fn with_root(mut self, root: &Path) -> Self {
+        root.clone_into(&mut self.root);
+        self
+    }
+
     /// The same module as loaded with this bias.
     #[must_use]
     pub fn with_bias(mut self, bias: Bias) -> Self {
@@ -144,6 +155,11 @@ impl Module {
     /// The base name, as it is printed in front of the backquote: `` libc.so.6`malloc ``.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Below which the process's files lie: `/`, or /proc/PID/root.
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
     /// As given to the parser.

@@ -1,5 +1,6 @@
 //! What debug information says, on programs in C, C++ and Rust that run: types, names, lines, inlined copies.
 
+mod builds;
 mod inlined;
 mod libraries;
 mod lines;

@@ -1,0 +1,224 @@
+//! The same program however it was compiled and linked, and wherever its debug information and its file are: its types are
+//! known, or a message says what is missing.
+
+use std::path::Path;
+use std::process::Command;
+
+use nanoprobe_tests::command::{Running, run};
+use nanoprobe_tests::left_out::{find_command, left_out, need_command};
+use nanoprobe_tests::tracer::{Form, Tracer};
+
+const SOURCE: &str = "#include <stdio.h>\n\
+    struct point { int x; short y; const char *name; };\n\
+    __attribute__((noipa)) int area(struct point *point, int more) { return point->x * point->y + more; }\n\
+    int main(int count, char **arguments) {\n\
+        struct point point = { 3, -4, arguments[0][0] ? \"point\" : \"\" };\n\
+        if (count > 1) { puts(\"ready\"); fflush(stdout); getchar(); }\n\
+        int sum = 0;\n\
+        for (int i = 0; i < 5; i++) sum += area(&point, i);\n\
+        return puts(sum == -50 ? \"OK\" : \"wrong\") < 0; }\n";
+const CLAUSE: &str = r#"pid$target:a.out:area:entry { printf("%d %d %s %d\n", args[0]->x, args[0]->y, stringof(args[0]->name), args[1]); }"#;
+
+/// Compiles it in the folder; `false` with the reason reported where this machine cannot.
+fn compile(folder: &Path, name: &str, compiler: &str, flags: &[&str]) -> bool {
+    std::fs::write(folder.join(format!("{name}.c")), SOURCE).expect("the source");
+    let Some(compiler) = need_command(&format!("types of a program built {name}"), compiler) else {
+        return false;
+    };
+    let mut command = Command::new(compiler);
+    command
+        .args(["-O2", "-g", "-o", name])
+        .args(flags)
+        .arg(format!("{name}.c"));
+    let compiled = run(command.current_dir(folder));
+    if !compiled.status.success() {
+        let reason = compiled.stderr.lines().next().unwrap_or_default().to_owned();
+        left_out(&format!("types of a program built {name}"), &reason);
+    }
+    compiled.status.success()
+}
+
+#[track_caller]
+fn assert_typed(what: &str, results: &str) {
+    let lines: Vec<&str> = results.lines().filter(|line| !line.is_empty()).collect();
+    let expected: Vec<String> = (0..5).map(|i| format!("3 -4 point {i}")).collect();
+    assert_eq!(lines, expected, "{what}");
+}
+
+/// Traces it from its start.
+#[track_caller]
+fn check(folder: &Path, name: &str) {
+    let tracer = Tracer::new(Form::Default).argument("-q").clause(CLAUSE);
+    let traced = tracer.command(&folder.join(name), "").run().complete();
+    assert_typed(name, &traced.results);
+}
+
+/// A tool of the binutils, with these arguments, in the folder.
+fn change(folder: &Path, tool: &str, arguments: &[&str]) -> bool {
+    find_command(tool).is_some_and(|tool| {
+        run(Command::new(tool).args(arguments).current_dir(folder))
+            .status
+            .success()
+    })
+}
+
+#[test]
+fn of_every_version_and_link() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, compiler, flags) in [
+        ("dwarf2", "gcc", &["-gdwarf-2", "-gstrict-dwarf"][..]),
+        ("dwarf3", "gcc", &["-gdwarf-3"]),
+        ("dwarf4", "gcc", &["-gdwarf-4"]),
+        ("dwarf5", "gcc", &["-gdwarf-5"]),
+        ("dwarf64", "gcc", &["-gdwarf64"]),
+        ("type-units", "gcc", &["-fdebug-types-section"]),
+        ("zlib", "gcc", &["-gz=zlib"]),
+        ("lto", "gcc", &["-flto"]),
+        (
+            "sections",
+            "gcc",
+            &["-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections"],
+        ),
+        ("fixed", "gcc", &["-no-pie", "-fno-pie"]),
+        ("static", "gcc", &["-static"]),
+        ("static-pie", "gcc", &["-static-pie", "-fPIE"]),
+        ("musl", "musl-gcc", &[]),
+        ("musl-static", "musl-gcc", &["-static"]),
+        ("clang", "clang", &[]),
+    ] {
+        if compile(folder.path(), name, compiler, flags) {
+            check(folder.path(), name);
+        }
+    }
+}
+
+#[test]
+fn of_files_apart_and_packed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    if !compile(path, "whole", "cc", &[]) {
+        return;
+    }
+    if change(path, "objcopy", &["--compress-debug-sections=zstd", "whole", "zstd"]) {
+        check(path, "zstd");
+    } else {
+        left_out("debug information packed by zstd", "this objcopy cannot");
+    }
+    // Nothing is left in the file but what the loader needs: the function's name, too, is only in the other one.
+    std::fs::create_dir(path.join(".debug")).expect("a folder");
+    for (name, apart) in [("beside", "beside.debug"), ("below", ".debug/below.debug")] {
+        let link = format!("--add-gnu-debuglink={apart}");
+        let made = change(path, "objcopy", &["--only-keep-debug", "whole", apart])
+            && change(path, "objcopy", &["--strip-all", &link, "whole", name]);
+        assert!(made, "objcopy failed");
+        check(path, name);
+    }
+    // Another file than the one that was linked is not taken for it.
+    std::fs::write(
+        path.join("beside.debug"),
+        std::fs::read(path.join("whole")).expect("a file"),
+    )
+    .expect("a file");
+    let tracer = Tracer::new(Form::Default).clause(CLAUSE);
+    let refused = tracer.command(&path.join("beside"), "").run().finished;
+    assert!(
+        refused.stderr.contains("[D_ARGS_TYPE]") && refused.stderr.contains("match no function"),
+        "{refused:?}"
+    );
+}
+
+/// What is in a .dwo file is not read; the message says which one it is.
+#[test]
+fn split_debug_information_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, version) in [("split4", "-gdwarf-4"), ("split5", "-gdwarf-5")] {
+        if !compile(folder.path(), name, "gcc", &["-gsplit-dwarf", version]) {
+            continue;
+        }
+        let tracer = Tracer::new(Form::Default).clause(CLAUSE);
+        let refused = tracer.command(&folder.path().join(name), "").run().finished;
+        let told = format!("the debug information of {name} is split: a part of it is in {name}");
+        let is_told = refused.stderr.contains(&told) && refused.stderr.contains(".dwo, which is not read");
+        assert!(refused.stderr.contains("[D_ARGS_TYPE]") && is_told, "{refused:?}");
+        // What needs no types is there.
+        let plain = "pid$target:a.out:area:entry { @ = sum(arg1); }";
+        let traced = Tracer::new(Form::Default)
+            .clause(plain)
+            .command(&folder.path().join(name), "")
+            .run()
+            .complete();
+        assert_eq!(traced.results.trim(), "10");
+    }
+}
+
+/// Its file was replaced by another one, as an update does, or is gone.
+#[test]
+fn of_a_file_that_is_not_there_any_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    if !compile(path, "first", "cc", &[]) || !compile(path, "other", "cc", &["-O0"]) {
+        return;
+    }
+    for replaced in [true, false] {
+        std::fs::copy(path.join("first"), path.join("runs")).expect("a copy");
+        let mut target = Running::start(Command::new(path.join("runs")).arg("wait"));
+        target.wait_for("ready\n");
+        if replaced {
+            std::fs::rename(path.join("other"), path.join("runs")).expect("another file in its place");
+        } else {
+            std::fs::remove_file(path.join("runs")).expect("a file less");
+        }
+        if !nix::unistd::geteuid().is_root() {
+            left_out(
+                "types of a deleted file",
+                "only root may open what the kernel keeps of it",
+            );
+            return;
+        }
+        let tracing = Tracer::new(Form::Default)
+            .argument("-q")
+            .clause(CLAUSE)
+            .trace(target.pid());
+        target.go();
+        target.finish().success();
+        assert_typed("deleted", &tracing.finish().success().results);
+    }
+}
+
+/// A program of another mount namespace: its file and its debug file are where only it sees them.
+#[test]
+fn of_another_mount_namespace() {
+    if !nix::unistd::geteuid().is_root() {
+        return left_out("types in another mount namespace", "only root may make one");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    if !compile(path, "whole", "cc", &[]) {
+        return;
+    }
+    let made = change(path, "objcopy", &["--only-keep-debug", "whole", "inside.debug"])
+        && change(
+            path,
+            "objcopy",
+            &["--strip-all", "--add-gnu-debuglink=inside.debug", "whole", "inside"],
+        );
+    assert!(made, "objcopy failed");
+    std::fs::create_dir(path.join("place")).expect("a folder");
+    let script = "mount -t tmpfs none place && mv inside inside.debug place && exec \"$PWD/place/inside\" wait";
+    let mut command = Command::new("unshare");
+    let mut target = Running::start(command.args(["-m", "sh", "-c", script]).current_dir(path));
+    target.wait_until("starting", |target| {
+        target.stdout().contains("ready") || target.stderr().contains("unshare")
+    });
+    if !target.stdout().contains("ready") {
+        return left_out("types in another mount namespace", &target.stderr());
+    }
+    assert!(!path.join("place/inside").exists(), "it is seen from here");
+    let tracing = Tracer::new(Form::Default)
+        .argument("-q")
+        .clause(CLAUSE)
+        .trace(target.pid());
+    target.go();
+    target.finish().success();
+    assert_typed("mounted elsewhere", &tracing.finish().success().results);
+}
