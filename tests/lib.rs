@@ -18,7 +18,7 @@
 //!
 //! Environment: `NANOPROBE` the command under test; `NANOPROBE_CYCLES` attach/detach cycles (default 100);
 //! `NANOPROBE_KILLS` kill points a phase (default 20); `NANOPROBE_EVERY_INSTRUCTION=all` what takes minutes of the programs
-//! with every instruction probed.
+//! with every instruction probed; `NANOPROBE_OPENSSL` a build of openssl whose own tests are run so.
 
 pub mod command;
 pub mod left_out;

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
@@ -64,6 +65,7 @@ pub fn nanoprobe() -> &'static Path {
 #[derive(Debug)]
 pub struct Tracer {
     arguments: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
     results: tempfile::NamedTempFile,
     ordinary_user: bool,
 }
@@ -103,6 +105,7 @@ impl Tracer {
         }
         Tracer {
             arguments,
+            variables: Vec::new(),
             results,
             ordinary_user: false,
         }
@@ -111,6 +114,15 @@ impl Tracer {
     /// Adds an argument as it is.
     pub fn argument(mut self, argument: impl Into<OsString>) -> Tracer {
         self.arguments.push(argument.into());
+        self
+    }
+
+    /// Adds variables to its environment, which `-c` hands on. An ordinary user gets none of them.
+    pub fn environment(mut self, variables: &[(&str, &Path)]) -> Tracer {
+        let owned = variables
+            .iter()
+            .map(|(name, value)| (OsString::from(name), value.as_os_str().to_owned()));
+        self.variables.extend(owned);
         self
     }
 
@@ -139,7 +151,7 @@ impl Tracer {
     /// Starts it.
     pub fn start(self) -> Tracing {
         let mut command = Command::new(nanoprobe());
-        command.args(&self.arguments);
+        command.args(&self.arguments).envs(self.variables);
         if self.ordinary_user {
             command = as_ordinary_user(&command);
         }
@@ -188,7 +200,7 @@ impl Tracer {
         let start = std::time::Instant::now();
         while tracing.running.is_running() && !armed() {
             assert!(start.elapsed() < crate::LIMIT, "hung: {}", tracing.running.stderr());
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(2));
         }
         tracing
     }
@@ -217,7 +229,16 @@ impl Tracing {
     /// When it hangs.
     #[track_caller]
     pub fn finish(self) -> Traced {
-        let finished = self.running.finish();
+        self.finish_within(crate::LIMIT)
+    }
+
+    /// Waits for its end, for longer than usual.
+    ///
+    /// # Panics
+    /// When it takes longer.
+    #[track_caller]
+    pub fn finish_within(self, limit: Duration) -> Traced {
+        let finished = self.running.finish_within(limit);
         let results = std::fs::read_to_string(self.results.path()).unwrap_or_default();
         Traced { finished, results }
     }

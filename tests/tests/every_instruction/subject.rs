@@ -2,7 +2,9 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
+use nanoprobe_tests::LIMIT;
 use nanoprobe_tests::command::{Finished, Running};
 use nanoprobe_tests::results::{matched, table, value};
 use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost};
@@ -43,7 +45,9 @@ impl Subject {
     /// With every instruction of `module` counted by `clause`.
     pub fn probed(&self, form: Form, module: &str, clause: &str) -> String {
         let tracer = Tracer::new(form).clause(&format!("pid$target:{module}:: {clause}"));
-        let traced = tracer.argument("-c").argument(&self.line).run();
+        let mut tracing = tracer.argument("-c").argument(&self.line).start();
+        tracing.running.close_input();
+        let traced = tracing.finish_within(limit());
         let Finished { stdout, stderr, .. } = &traced.finished;
         assert_eq!(
             traced.finished.code(),
@@ -82,6 +86,11 @@ impl Subject {
 /// Whether what takes minutes is asked for too.
 pub fn all() -> bool {
     std::env::var("NANOPROBE_EVERY_INSTRUCTION").is_ok_and(|value| value == "all")
+}
+
+/// How long a command may take with every instruction probed.
+pub fn limit() -> Duration {
+    if all() { 8 * LIMIT } else { LIMIT }
 }
 
 /// A file with a text, that is there as long as the value.
