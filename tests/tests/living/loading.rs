@@ -68,6 +68,19 @@ live_tests! {
         looper.finish().success();
     }
 
+    /// The C library comes when the command is running already, and with it the first clause that looks at stacks: away
+    /// from a function's entry that takes the unwinding tables of all modules.
+    fn stacks_are_whole_where_only_a_late_library_looks_at_them(form) {
+        let clause = "pid$target:libc:qsort:return { @callers[usym(ucaller)] = count(); @stacks[ustack(3)] = count(); }
+                      END { printa(\"%A %@d\\n\", @callers); printa(\"%k\", @stacks); }";
+        let traced = Tracer::new(form).argument("-q").clause(clause).command(&program("stacks.c"), "7").run().complete();
+        let lines: Vec<&str> = traced.results.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let [caller, innermost, outer, main, ..] = lines[..] else { panic!("{}", traced.results) };
+        assert!(caller.ends_with("`stack_outer 7"), "{}", traced.results);
+        assert!(innermost.contains("`qsort+0x") && outer.contains("`stack_outer+0x"), "{}", traced.results);
+        assert!(main.contains("`main+0x"), "{}", traced.results);
+    }
+
     fn constructors_are_traced(form) {
         let clause = "pid$target:a.out:before_main:entry,pid$target:a.out:after_main:entry,pid$target:a.out:main:entry
                       { printf(\"%s %d\\n\", probefunc, probefunc == \"main\" ? 0 : arg0); }";

@@ -153,8 +153,15 @@ impl Session {
                 None
             }
         };
+        // A command's first handlers may come with a library, long after the parameters were made.
+        let needs = self.enablings.needs();
+        let parameters = &mut attachment.parameters;
+        let walks_anew = needs.walks_stacks && !parameters.walks_stacks;
+        parameters.walks_stacks |= needs.walks_stacks;
+        parameters.reads_memory |= needs.reads_memory;
         if attachment.parameters.walks_stacks {
-            unwinding::publish(attachment, &self.modules, module)?;
+            let first = if walks_anew { 0 } else { module };
+            unwinding::publish(attachment, &self.modules, first)?;
         }
         if attachment.parameters.reads_memory {
             self.ranges.publish(attachment)?;
@@ -190,7 +197,7 @@ impl Session {
             near: &mut attachment.near,
             agent: &agent,
             force,
-            strsize: self.limits.string_bytes(),
+            strsize: self.limits.string_limit(),
             returns,
             shadow_stack,
             placed: &mut self.placed,
