@@ -254,6 +254,11 @@ fn what_names_no_instruction_is_refused() {
             "[D_PROC_OFF]",
             "no function is known there",
         ),
+        (
+            "pid$target:libc:-:1",
+            "[D_PROC_LIB]",
+            "of a library, only an address in a function that is known",
+        ),
         ("pid$target::-:7fffffffffffffff", "", "does not match any probes"),
         ("p*d:a.out:main:entry", "[D_PDESC_ZERO]", "does not match any probes"),
     ];

@@ -74,6 +74,8 @@ pub enum Reason {
     NoAddress,
     /// No function is known around the address.
     NoFunction,
+    /// Likewise, in a library: DTrace takes the program's addresses only, so this has a tag of its own.
+    NoFunctionOfLibrary,
     /// No instruction starts there.
     Offset(NoInstruction),
     /// Likewise, of an address: what offsets count from, in the image.
@@ -87,6 +89,7 @@ impl NameError {
     pub fn tag(&self) -> &'static str {
         match &self.reason {
             Reason::Invalid | Reason::NoAddress => "D_PROC_NAME",
+            Reason::NoFunctionOfLibrary => "D_PROC_LIB",
             Reason::NoFunction | Reason::Line(NoLine::NoCode { .. }) => "D_PROC_OFF",
             Reason::Line(_) => "D_PROC_LINE",
             Reason::Offset(found) | Reason::Address(_, found) => match found {
@@ -106,6 +109,12 @@ impl std::fmt::Display for NameError {
             Reason::Invalid => return write!(f, "the name is neither entry nor return nor an offset in hexadecimal"),
             Reason::NoAddress => return write!(f, "behind the function - stands one address, in hexadecimal"),
             Reason::NoFunction => return write!(f, "no function is known there, so neither are its instructions"),
+            Reason::NoFunctionOfLibrary => {
+                return write!(
+                    f,
+                    "of a library, only an address in a function that is known goes with the function -"
+                );
+            }
             Reason::Offset(found) => (0, *found),
             Reason::Address(base, found) => (*base, *found),
             Reason::Line(found) => return line(f, found),

@@ -186,18 +186,24 @@ impl ProbeList {
             return;
         };
         let module = candidate.module;
-        let named = glob::is_literal(&description.module) || module.kind() == ModuleKind::Executable;
+        let is_program = module.kind() == ModuleKind::Executable;
+        let unknown = if is_program {
+            Reason::NoFunction
+        } else {
+            Reason::NoFunctionOfLibrary
+        };
+        let named = glob::is_literal(&description.module) || is_program;
         let holds = |address: &ImageAddress| module.image_range().contains(*address);
         let in_image = Some(ImageAddress(number)).filter(|address| named && holds(address));
         let in_process = || Some(module.bias().to_image(TargetAddress(number))).filter(holds);
         let Some(address) = in_image.or_else(in_process) else {
             if glob::is_literal(&description.module) {
-                matched.refuse(labels, Reason::NoFunction);
+                matched.refuse(labels, unknown);
             }
             return;
         };
         let checked = match extent_around(module, address) {
-            None => Err(Reason::NoFunction),
+            None => Err(unknown),
             Some((extent, _)) => {
                 let start = module.bias().to_image(TargetAddress(extent.start)).0;
                 Instructions::of(module, &extent)
