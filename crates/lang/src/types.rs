@@ -15,10 +15,10 @@ pub fn named(name: &str) -> Option<Type> {
         "uint8_t" | "uchar_t" | "u_char" => integer(1, false),
         "int16_t" => integer(2, true),
         "uint16_t" | "ushort_t" | "u_short" | "in_port_t" => integer(2, false),
-        "int32_t" | "pid_t" | "id_t" | "key_t" | "clockid_t" | "processorid_t" | "wchar_t" | "psetid_t"
-        | "taskid_t" | "projid_t" | "zoneid_t" | "poolid_t" => integer(4, true),
+        "int32_t" | "pid_t" | "key_t" | "clockid_t" | "processorid_t" | "wchar_t" | "psetid_t" | "taskid_t"
+        | "projid_t" | "zoneid_t" | "poolid_t" => integer(4, true),
         "uint32_t" | "uint_t" | "u_int" | "uid_t" | "gid_t" | "mode_t" | "in_addr_t" | "ipaddr_t" | "socklen_t"
-        | "useconds_t" => integer(4, false),
+        | "useconds_t" | "id_t" => integer(4, false),
         "int64_t" | "ssize_t" | "intptr_t" | "ptrdiff_t" | "off_t" | "off64_t" | "time_t" | "clock_t"
         | "suseconds_t" | "longlong_t" | "hrtime_t" | "intmax_t" | "blkcnt_t" => integer(8, true),
         "uint64_t" | "size_t" | "uintptr_t" | "ulong_t" | "u_long" | "u_longlong_t" | "dev_t" | "ino_t" | "nlink_t"

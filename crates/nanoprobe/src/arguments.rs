@@ -69,31 +69,31 @@ pub enum ProgramText {
 )]
 pub struct LowArguments {
     /// Enable the probes of this D program, or of this bare probe description
-    #[arg(short = 'n', value_name = "program", action = ArgAction::Append)]
+    #[arg(short = 'n', allow_hyphen_values = true, value_name = "program", action = ArgAction::Append)]
     name: Vec<String>,
     /// Enable the probes of the D program in this file
-    #[arg(short = 's', value_name = "script", action = ArgAction::Append)]
+    #[arg(short = 's', allow_hyphen_values = true, value_name = "script", action = ArgAction::Append)]
     script: Vec<String>,
     /// Enable the probes of a provider, as -n 'provider:::'
-    #[arg(short = 'P', value_name = "provider", action = ArgAction::Append)]
+    #[arg(short = 'P', allow_hyphen_values = true, value_name = "provider", action = ArgAction::Append)]
     provider: Vec<String>,
     /// Enable the probes of a module, as -n '[provider:]module::'
-    #[arg(short = 'm', value_name = "module", action = ArgAction::Append)]
+    #[arg(short = 'm', allow_hyphen_values = true, value_name = "module", action = ArgAction::Append)]
     module: Vec<String>,
     /// Enable the probes of a function, as -n '[[provider:]module:]function:'
-    #[arg(short = 'f', value_name = "function", action = ArgAction::Append)]
+    #[arg(short = 'f', allow_hyphen_values = true, value_name = "function", action = ArgAction::Append)]
     function: Vec<String>,
     /// Run the C preprocessor over scripts
     #[arg(short = 'C')]
     preprocess: bool,
     /// Define a macro of the preprocessor
-    #[arg(short = 'D', value_name = "name[=value]", action = ArgAction::Append)]
+    #[arg(short = 'D', allow_hyphen_values = true, value_name = "name[=value]", action = ArgAction::Append)]
     define: Vec<String>,
     /// Search this folder for the files that scripts include
-    #[arg(short = 'I', value_name = "folder", action = ArgAction::Append)]
+    #[arg(short = 'I', allow_hyphen_values = true, value_name = "folder", action = ArgAction::Append)]
     include: Vec<String>,
     /// Undefine a macro of the preprocessor
-    #[arg(short = 'U', value_name = "name", action = ArgAction::Append)]
+    #[arg(short = 'U', allow_hyphen_values = true, value_name = "name", action = ArgAction::Append)]
     undefine: Vec<String>,
     /// Print the paths of included files
     #[arg(short = 'H')]
@@ -120,10 +120,15 @@ pub struct LowArguments {
     #[arg(short = 'a', hide = true)]
     claim: bool,
     /// Run a command and trace it; $target is its process id
-    #[arg(short = 'c', value_name = "command", conflicts_with = "pid")]
+    #[arg(
+        short = 'c',
+        allow_hyphen_values = true,
+        value_name = "command",
+        conflicts_with = "pid"
+    )]
     command: Option<String>,
     /// Trace this process; $target is its id
-    #[arg(short = 'p', value_name = "pid")]
+    #[arg(short = 'p', allow_hyphen_values = true, value_name = "pid")]
     pid: Option<i32>,
     /// List the matching probes instead of enabling them (with -v: how each would be patched); without a program, those that
     /// the process of -p has put on itself by libnanoprobe
@@ -133,16 +138,16 @@ pub struct LowArguments {
     #[arg(short = 'q')]
     quiet: bool,
     /// Append the output to this file
-    #[arg(short = 'o', value_name = "file")]
+    #[arg(short = 'o', allow_hyphen_values = true, value_name = "file")]
     output: Option<String>,
     /// Set an option, as `#pragma D option`
-    #[arg(short = 'x', value_name = "opt[=val]", action = ArgAction::Append)]
+    #[arg(short = 'x', allow_hyphen_values = true, value_name = "opt[=val]", action = ArgAction::Append)]
     option: Vec<String>,
     /// Indent entries and returns, as -x flowindent
     #[arg(short = 'F')]
     flow_indent: bool,
     /// Bytes of a thread's buffer, as -x bufsize
-    #[arg(short = 'b', value_name = "size")]
+    #[arg(short = 'b', allow_hyphen_values = true, value_name = "size")]
     buffer_size: Option<String>,
     /// Exit after compiling, before anything is touched
     #[arg(short = 'e')]

@@ -5,12 +5,24 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// What every script may rely on, as with dtrace; and the names that cpp would otherwise put numbers for.
-const ALWAYS: [&str; 5] = [
+///
+/// D is no GNU C: where `__GNUC__` is not defined, the C library's headers leave attributes and inline functions out, so
+/// that D can read them. What these headers then still define as functions, to swap bytes, is taken for included.
+const ALWAYS: [&str; 14] = [
     "-D__SUNW_D=1",
     "-D__SUNW_D_VERSION=0x01060000",
+    "-D__SUNW_D_64=1",
     "-D__NANOPROBE__=1",
+    "-D__unix=1",
+    "-D__SVR4=1",
+    "-D__Linux=1",
     "-Ulinux",
     "-Uunix",
+    "-std=gnu90",
+    "-U__GNUC__",
+    "-D__builtin_va_list=void *",
+    "-D_BITS_BYTESWAP_H=1",
+    "-D_BITS_UINTN_IDENTITY_H=1",
 ];
 
 /// The preprocessed text. Files in `#include "..."` are looked for beside the script.

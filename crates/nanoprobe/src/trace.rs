@@ -139,7 +139,14 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         session.abandon();
         return Ok(u8::from(!found || !unmatched.is_empty()));
     }
-    Trace::new(arguments, sources, &options)?.run(&mut session)
+    let mut trace = Trace::new(arguments, sources, &options)?;
+    if session.program().clauses.is_empty() {
+        trace.announce(&session)?;
+        message("no probes matched");
+        session.abandon();
+        return Ok(1);
+    }
+    trace.run(&mut session)
 }
 
 /// The state of a run.

@@ -130,6 +130,13 @@ fn an_empty_program_is_an_error() {
         nanoprobe(&["-x", "empty", "-e", "-n", "/* nothing */"]).status.code(),
         Some(0)
     );
+    // It compiles, but it would wait for ever.
+    let endless = nanoprobe(&["-x", "empty", "-n", "int x;"]);
+    let expected = "nanoprobe: description 'int x;' matched 0 probes\nnanoprobe: no probes matched\n";
+    assert_eq!(
+        (text(&endless.stderr), endless.status.code()),
+        (expected.into(), Some(1))
+    );
 }
 
 #[test]
@@ -253,6 +260,56 @@ fn scripts_go_through_the_preprocessor() {
     let failed = nanoprobe(&["-q", "-C", "-s", &path]);
     assert_eq!(failed.status.code(), Some(1));
     assert!(text(&failed.stderr).contains("Preprocessor failed to process input program"));
+}
+
+/// What the guide promises of every script, and headers of the C library's that scripts include.
+#[test]
+fn the_preprocessor_knows_the_machine_and_reads_system_headers() {
+    if Command::new("cpp").arg("--version").output().is_err() {
+        println!("left out: there is no cpp here");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script.d");
+    let headers = [
+        "errno",
+        "fcntl",
+        "signal",
+        "stdint",
+        "stdlib",
+        "sys/socket",
+        "sys/stat",
+        "sys/types",
+        "time",
+        "unistd",
+    ];
+    let mut source: String = headers.iter().map(|name| format!("#include <{name}.h>\n")).collect();
+    source += "#if !defined __unix || !defined __SVR4 || !defined __Linux || !defined __SUNW_D_64 || defined __GNUC__\n\
+               #error of the machine\n#endif\n\
+               BEGIN { printf(\"%d %x %d %d %d\\n\", __SUNW_D, __SUNW_D_VERSION, O_CREAT, ENOENT, sizeof (struct stat)); exit(0); }\n";
+    std::fs::write(&script, source).expect("a script");
+    let output = nanoprobe(&["-q", "-C", "-s", &script.to_string_lossy()]);
+    assert_eq!(
+        (text(&output.stdout), text(&output.stderr)),
+        ("1 1060000 64 2 144\n".into(), String::new())
+    );
+}
+
+/// As with getopt, what follows a flag that takes a value is that value, whatever it looks like.
+#[test]
+fn a_value_may_begin_with_a_hyphen() {
+    for (arguments, expected) in [
+        (
+            ["-b", "-1", "-n", "BEGIN"],
+            "failed to set -x bufsize: Invalid value for specified option: -1",
+        ),
+        (["-n", "BEGIN", "-p", "-1"], "process -1 does not exist"),
+        (["-n", "BEGIN", "-c", "-q"], "cannot run `-q`"),
+    ] {
+        let output = nanoprobe(&arguments);
+        assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    }
 }
 
 #[test]

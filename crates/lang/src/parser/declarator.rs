@@ -164,11 +164,23 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a parameter's declarator has a name, seen from its first token after the stars.
+    /// Whether a parameter's declarator has a name: `char *const argv[]`, `void (*done)(int)`. The name of a type behind
+    /// a parenthesis is none: `int (size_t)` is a function, as in C.
     fn parameter_has_name(&mut self) -> Parse<bool> {
         let start = self.peek()?.span;
-        while self.accept("*")? {}
+        let mut behind_parenthesis = false;
+        loop {
+            match self.peek()?.kind {
+                TokenKind::Punctuator("*") | TokenKind::Keyword("const" | "volatile" | "restrict") => {
+                    behind_parenthesis = false;
+                }
+                TokenKind::Punctuator("(") => behind_parenthesis = true,
+                _ => break,
+            }
+            self.take()?;
+        }
         let named = matches!(self.peek()?.kind, TokenKind::Identifier(_));
+        let named = named && !(behind_parenthesis && self.at_type()?);
         self.peeked = None;
         self.lexer.rewind(start);
         Ok(named)
