@@ -158,7 +158,8 @@ NP_ENTRY void np_dynamic_store(struct np_context *context, u64 variable, u64 val
 		if (!entry)
 			dropped(context);
 		else if (value_bytes > 8)
-			np_strcpy(context, value_of(entry), value, value_bytes);
+			np_strcpy(context, value_of(entry), value,
+				  np_minimum(value_bytes, np_control_block(context)->strsize));
 		else
 			*(volatile u64 *)value_of(entry) = value;
 		if (entry)

@@ -147,7 +147,7 @@ pub fn static_key(
         };
         match static_value(expression, names)? {
             StaticValue::Integer(value) => key::push_integer(&mut bytes, value),
-            StaticValue::String(text) => key::push_string(&mut bytes, text.as_bytes(), limits.string_bytes()),
+            StaticValue::String(text) => key::push_string(&mut bytes, text.as_bytes(), limits.string_limit()),
         }
     }
     Some(bytes)

@@ -43,7 +43,7 @@ impl Context<'_> {
 
     /// A string in a column.
     pub(crate) fn string(&self, out: &mut dyn Write, text: &[u8], width: i64, quiet: bool) -> Result<()> {
-        let room = self.options.limits().string_bytes() as usize;
+        let room = self.options.limits().string_limit() as usize;
         bytes::string(out, text, room, width, quiet, self.options.raw_bytes)
     }
 }

@@ -311,8 +311,13 @@ fn record<W: World + ?Sized>(
     let mut last = None;
     for field in layout.fields.iter().filter(|field| field.statement == statement) {
         let start = field.offset.saturating_sub(RECORD_HEADER_BYTES) as usize;
+        // A string's field is whole words; what a string may have is not.
+        let bytes = match field.kind {
+            FieldKind::String => (field.bytes as usize).min(evaluator.string_limit()),
+            _ => field.bytes as usize,
+        };
         let room = payload
-            .get_mut(start..start + field.bytes as usize)
+            .get_mut(start..start + bytes)
             .ok_or(Fault::new(FaultKind::Illegal))?;
         let value = match field.kind {
             FieldKind::Stack { frames } => Value::Stack(evaluator.stack(frames)),

@@ -11,7 +11,7 @@
 //!             |<--------- struct np_record -->|<---- RecordLayout::fields
 //!
 //! a field     Integer   8 bytes, sign- or zero-extended from its type
-//!             String    strsize bytes: the text, a NUL, then anything
+//!             String    strsize bytes, rounded up to a multiple of 8: the text, a NUL, then anything
 //!             Stack     u64 count of frames, then room for `frames` of them, innermost first
 //!             Bytes     as many bytes as the value has; the gap up to the next multiple of 8 holds anything
 //! ```
@@ -21,7 +21,7 @@ use crate::program::{Clause, Expression, IntegerType, Program, RecordKind, State
 /// The options that decide sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
-    /// Bytes of a string with its NUL (option `strsize`); taken as rounded up to a multiple of 8, at least 8.
+    /// Bytes of a string with its NUL (option `strsize`).
     pub strsize: u32,
     /// Frames of a `ustack()` that does not say how many (option `ustackframes`).
     pub ustackframes: u32,
@@ -31,6 +31,11 @@ impl Limits {
     /// Bytes that a string takes up in storage and in records: `strsize` rounded up to a multiple of 8, at least 8.
     pub fn string_bytes(self) -> u32 {
         round_up(self.strsize).max(8)
+    }
+
+    /// Bytes that a string may have, its NUL among them: what is longer is cut to one less.
+    pub fn string_limit(self) -> u32 {
+        self.strsize.max(2)
     }
 
     /// The number of frames that `ustack(frames)` records: 0 stands for the option `ustackframes`.

@@ -104,7 +104,7 @@ impl Emitter<'_, '_> {
             }),
             // Bytes that are already in memory of ours: a copy that ends in a NUL, as strings must.
             (Type::Bytes { size: Some(size) }, Type::String) => {
-                let limit = self.constant(i64::from(*size).saturating_add(1).min(i64::from(self.string_bytes())));
+                let limit = self.constant(i64::from(*size).saturating_add(1).min(i64::from(self.string_limit())));
                 Ok(self.call_fallible(AgentFunction::CopyInString, &[value, limit]))
             }
             (_, Type::String) => {

@@ -231,7 +231,7 @@ impl<'a> Emitter<'a, '_> {
         match &slot.location {
             Location::Memory(address) => match slot.value_type {
                 Type::String => {
-                    let capacity = self.constant(i64::from(self.string_bytes()));
+                    let capacity = self.constant(i64::from(self.string_limit()));
                     self.call(AgentFunction::StringCopy, &[*address, value, capacity]);
                     Ok(*address)
                 }

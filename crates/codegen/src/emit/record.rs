@@ -78,7 +78,7 @@ impl Emitter<'_, '_> {
             FieldKind::Integer(_) => self.store(value, record.address, field.offset as i32),
             FieldKind::String => {
                 let destination = self.address_plus(record.address, field.offset);
-                let capacity = self.constant(i64::from(field.bytes));
+                let capacity = self.constant(i64::from(field.bytes.min(self.string_limit())));
                 self.call(AgentFunction::StringCopy, &[destination, value, capacity]);
             }
             FieldKind::Bytes => {

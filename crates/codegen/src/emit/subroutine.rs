@@ -129,9 +129,9 @@ impl Emitter<'_, '_> {
         self.context_store(used, context::SCRATCH_USED);
     }
 
-    /// Bytes of a string in storage and in records.
-    pub(super) fn string_bytes(&self) -> u32 {
-        self.source.limits.string_bytes()
+    /// Bytes that a string may have, with its NUL.
+    pub(super) fn string_limit(&self) -> u32 {
+        self.source.limits.string_limit()
     }
 }
 

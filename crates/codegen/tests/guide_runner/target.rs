@@ -71,7 +71,7 @@ impl<'a> Target<'a> {
         let arena = self.arena.as_ptr() as u64;
         let mut half = |offset: usize, value: u64| self.arena[offset / 8] |= value << (8 * (offset % 8));
         half(offset_of!(Control, arena_bytes), ARENA_BYTES as u64);
-        half(offset_of!(Control, strsize), limits.string_bytes().into());
+        half(offset_of!(Control, strsize), limits.string_limit().into());
         half(offset_of!(Control, ustackframes), limits.ustackframes.into());
         half(offset_of!(Control, target_pid), u64::from(std::process::id()));
         half(offset_of!(Control, dynamic_offset), DYNAMIC as u64);

@@ -209,7 +209,7 @@ impl Session {
 
     /// `@id[key] = function(value)`, `weight` times.
     pub fn aggregate(&mut self, id: u32, key: &[Value], value: i64, weight: i64) {
-        let key = key::key_bytes(key, self.limits().string_bytes());
+        let key = key::key_bytes(key, self.limits().string_limit());
         assert!(
             self.snapshot
                 .update(&self.program, AggregationId(id), &key, value, weight)

@@ -170,7 +170,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     /// What of a string comparisons and lengths look at: up to its NUL, at most `strsize` bytes.
     pub(super) fn compared<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let text = until_nul(text);
-        text.get(..self.limits.string_bytes() as usize).unwrap_or(text)
+        text.get(..self.limits.string_limit() as usize).unwrap_or(text)
     }
 
     fn cast(&mut self, operand: &Expression, to: &Type) -> Result<Value, Fault> {
@@ -185,7 +185,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             }
             (Value::Bytes { bytes, .. }, Type::String) => Value::String(self.kept(&bytes).to_vec()),
             (value, Type::String) => {
-                let limit = self.limits.string_bytes() as usize;
+                let limit = self.limits.string_limit() as usize;
                 Value::String(self.read_string(value.as_integer() as u64, limit - 1)?)
             }
             (value, Type::Integer(integer)) => Value::Integer(normalise(value.as_integer(), *integer)),
@@ -268,7 +268,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     }
 
     fn key(&self, elements: &[Value]) -> Result<Vec<u8>, Fault> {
-        let key = key::key_bytes(elements, self.limits.string_bytes());
+        let key = key::key_bytes(elements, self.limits.string_limit());
         if key.len() > self.world.key_bytes_max() {
             Err(Fault::new(FaultKind::KeyTooLong))
         } else {
@@ -354,7 +354,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     /// What of a string a variable or a record keeps: room for the NUL must be left.
     pub(super) fn kept<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let text = until_nul(text);
-        text.get(..self.limits.string_bytes() as usize - 1).unwrap_or(text)
+        text.get(..self.limits.string_limit() as usize - 1).unwrap_or(text)
     }
 
     fn assign(&mut self, place: &Place, value: &Expression) -> Result<Value, Fault> {

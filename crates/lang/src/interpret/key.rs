@@ -18,10 +18,10 @@ pub fn push_integer(key: &mut Vec<u8>, value: i64) {
     key.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Appends a string: what is in front of its first NUL, and at most `string_bytes - 1` bytes of that.
-pub fn push_string(key: &mut Vec<u8>, text: &[u8], string_bytes: u32) {
+/// Appends a string: what is in front of its first NUL, and at most `string_limit - 1` bytes of that.
+pub fn push_string(key: &mut Vec<u8>, text: &[u8], string_limit: u32) {
     let text = until_nul(text);
-    let room = (string_bytes as usize).saturating_sub(1);
+    let room = (string_limit as usize).saturating_sub(1);
     key.extend_from_slice(text.get(..room).unwrap_or(text));
     key.push(0);
     key.resize(key.len().next_multiple_of(8), 0);
@@ -34,11 +34,11 @@ pub fn push_stack(key: &mut Vec<u8>, frames: &[u64]) {
 }
 
 /// The key of these elements.
-pub fn key_bytes(elements: &[Value], string_bytes: u32) -> Vec<u8> {
+pub fn key_bytes(elements: &[Value], string_limit: u32) -> Vec<u8> {
     let mut key = Vec::new();
     for element in elements {
         match element {
-            Value::String(text) => push_string(&mut key, text, string_bytes),
+            Value::String(text) => push_string(&mut key, text, string_limit),
             Value::Stack(frames) => push_stack(&mut key, frames),
             Value::Integer(_) | Value::Bytes { .. } => push_integer(&mut key, element.as_integer()),
         }

@@ -55,8 +55,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         Ok(Value::Integer(normalise(i64::from_le_bytes(word), integer)))
     }
 
-    pub(super) fn string_bytes(&self) -> usize {
-        self.limits.string_bytes() as usize
+    pub(super) fn string_limit(&self) -> usize {
+        self.limits.string_limit() as usize
     }
 
     pub(super) fn random(&mut self) -> i64 {

@@ -35,7 +35,7 @@ impl<W: World + ?Sized> Arguments<'_, '_, W> {
 
 impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     pub(super) fn call(&mut self, function: Function, arguments: &[Expression]) -> Result<Value, Fault> {
-        let strsize = self.string_bytes();
+        let strsize = self.string_limit();
         let mut take = Arguments {
             left: arguments.iter(),
             evaluator: self,

@@ -84,7 +84,7 @@ impl Options {
             "bufsize" => self.buffer_bytes = given.room()?,
             "aggsize" => self.aggregation_bytes = given.room()?,
             "dynvarsize" => self.dynamic_bytes = given.room()?,
-            "strsize" => self.string_bytes = given.size(8, 65_536)? as u32,
+            "strsize" => self.string_bytes = given.size(2, 65_536)? as u32,
             "switchrate" => self.switch_ns = given.rate(1_000_000, DAY_NS)?,
             "aggrate" => self.aggregation_ns = given.rate(1_000_000, DAY_NS)?,
             "statusrate" => self.status_ns = given.rate(1_000_000, DAY_NS)?,
@@ -158,11 +158,13 @@ impl Options {
                 given.switch()?;
             }
             "version" => given.version()?,
-            "nolibs" | "unodefs" | "stdc" => {
-                if value.is_some() && name != "stdc" {
+            "nolibs" | "unodefs" => {
+                if value.is_some() {
                     given.switch()?;
                 }
             }
+            // How far the standard of C is followed: there is one.
+            "stdc" => given.word("a, c, s or t", &[("a", ()), ("c", ()), ("s", ()), ("t", ())])?,
             _ => {
                 let name = name.to_owned();
                 return Err(match not_here(&name) {

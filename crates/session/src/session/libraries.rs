@@ -70,7 +70,7 @@ impl Session {
                 BufferPolicy::Fill => RING_FILL,
                 BufferPolicy::Ring => RING_OVERWRITE,
             },
-            strsize: self.limits.string_bytes(),
+            strsize: self.limits.string_limit(),
             ustackframes: self.limits.ustackframes,
             reads_memory: needs.reads_memory,
             walks_stacks: needs.walks_stacks,
