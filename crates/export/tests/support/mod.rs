@@ -18,6 +18,8 @@ use nanoprobe_lang::source::Span;
 pub const I8: Type = Type::Integer(IntegerType { bytes: 1, signed: true });
 pub const I16: Type = Type::Integer(IntegerType { bytes: 2, signed: true });
 pub const INTEGER_KEY: KeyType = KeyType::Integer(IntegerType { bytes: 8, signed: true });
+/// A stack of as many frames as the option says.
+pub const STACK_KEY: KeyType = KeyType::UserStack { frames: 0 };
 pub const INT_KEY: KeyType = KeyType::Integer(IntegerType { bytes: 4, signed: true });
 
 /// Compares with `tests/golden/NAME.txt`; writes it when `NANOPROBE_BLESS` is set.
