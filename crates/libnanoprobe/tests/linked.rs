@@ -49,6 +49,8 @@ child: good
 child: 10 hits, 0 missed, 0 abandoned
 migration: 50 hits, 0 missed, 0 abandoned
 left out: 1000 hits, 0 missed, 0 abandoned
+0 wrong
+scribbled: 200 hits, 0 missed, 0 abandoned
 sandboxed: good
 sandboxed: 4 hits, 0 missed, 0 abandoned
 ";

@@ -43,7 +43,7 @@
 //! 5. [`transition`]: patches that are there, patches that are to be there -> the order in which the bytes may be written
 //!    while threads execute them.
 //!
-//! Beside these: [`leaves_vectors_alone`], whether a handler may be called without saving SIMD registers.
+//! Beside these: [`vector_use`], which SIMD registers must be saved around the call of a handler.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -79,4 +79,4 @@ pub use replacement::{RESTART, Replacement};
 pub use tactic::Tactic;
 pub use transition::{BREAKPOINT, Steps, TextRange, instruction_starts, transition};
 pub use trap::{REDIRECT_EMULATION, TrapForm};
-pub use untouched::{PROOF_INSTRUCTIONS_MAX, leaves_vectors_alone};
+pub use untouched::{PROOF_INSTRUCTIONS_MAX, VectorUse, vector_use};

@@ -1,9 +1,11 @@
 //! Code that provably leaves the vector, mask and x87 registers alone, and MXCSR: around a call of it they need not be saved.
+//! Or that touches of all these the lower 128 bits of the first sixteen vector registers and MXCSR only, as code does that is
+//! compiled for any x86-64: instructions in the legacy encoding leave the upper parts as they are.
 //!
 //! All that a call can execute is followed from its first instruction, through every direct branch and into every function
 //! that is called directly. The proof fails at the first instruction that
 //!
-//! - is not one of the general instruction sets, or has a register of another kind as an operand;
+//! - is neither one of the general instruction sets nor of SSE up to 4.2, or has a register of another kind as an operand;
 //! - leads somewhere that is not written in it: indirect calls and jumps (a call of another module is one, through its
 //!   table), system calls, interrupts;
 //! - returns from a depth of the stack other than the entry's, or may have been written over where the return address lies:
@@ -22,8 +24,8 @@
 use std::collections::HashMap;
 
 use iced_x86::{
-    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory,
-    Mnemonic, OpAccess, OpKind, Register,
+    Code, CpuidFeature, Decoder, DecoderOptions, EncodingKind, FlowControl, Instruction, InstructionInfo,
+    InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 
 use crate::TargetAddress;
@@ -31,17 +33,32 @@ use crate::TargetAddress;
 /// How many instructions are looked at, at most: a bound on the time that it takes.
 pub const PROOF_INSTRUCTIONS_MAX: usize = 512;
 
-/// Whether a call of the function at `entry` leaves all vector, mask and x87 registers and MXCSR as they are.
+/// What code may touch besides general registers, provably.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VectorUse {
+    /// Nothing.
+    Nothing,
+    /// xmm0-15 and MXCSR: the upper parts of these registers, the others, masks and x87 are left alone.
+    Xmm,
+    /// Anything: nothing is proven.
+    Anything,
+}
+
+/// What a call of the function at `entry` touches of all vector, mask and x87 registers and MXCSR.
 ///
 /// `text` yields the bytes at an address, at least 15 where there are so many; none where the code is not known to stay as it
 /// is.
-pub fn leaves_vectors_alone(entry: TargetAddress, text: &mut dyn FnMut(TargetAddress) -> Vec<u8>) -> bool {
+pub fn vector_use(entry: TargetAddress, text: &mut dyn FnMut(TargetAddress) -> Vec<u8>) -> VectorUse {
     let mut proof = Proof {
         states: HashMap::new(),
         pending: Vec::new(),
         info: InstructionInfoFactory::new(),
+        found: VectorUse::Nothing,
     };
-    proof.reach(entry.0, State::ENTRY).is_some() && proof.run(text).is_some()
+    match proof.reach(entry.0, State::ENTRY).and_then(|()| proof.run(text)) {
+        Some(()) => proof.found,
+        None => VectorUse::Anything,
+    }
 }
 
 /// Where the stack and the frame are, in bytes behind the return address's place; what is unknown is `None`.
@@ -59,6 +76,7 @@ struct Proof {
     states: HashMap<u64, State>,
     pending: Vec<u64>,
     info: InstructionInfoFactory,
+    found: VectorUse,
 }
 
 impl Proof {
@@ -87,11 +105,20 @@ impl Proof {
             let state = *self.states.get(&address)?;
             let bytes = text(TargetAddress(address));
             let instruction = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE).decode();
-            if instruction.is_invalid() || !is_general(&instruction) {
+            if instruction.is_invalid() {
                 return None;
             }
             let info = self.info.info(&instruction);
-            if info.used_registers().iter().any(|used| !is_plain(used.register())) || overwrites_return(info, state) {
+            if !is_general(&instruction) {
+                if !is_legacy_sse(&instruction) {
+                    return None;
+                }
+                self.found = VectorUse::Xmm;
+            }
+            let mut used = info.used_registers().iter().map(|used| used.register());
+            if !used.all(|register| is_plain(register) || self.found == VectorUse::Xmm && is_xmm(register))
+                || overwrites_return(info, state)
+            {
                 return None;
             }
             let after = behind(&instruction, info, state)?;
@@ -156,6 +183,29 @@ fn is_general(instruction: &Instruction) -> bool {
         Mnemonic::Pop => instruction.op0_kind() == OpKind::Register,
         _ => instruction.cpuid_features().iter().all(is_known),
     }
+}
+
+/// Of SSE to SSE4.2, in the encoding that knows nothing wider, and leaving x87 as it is, which MMX shares. (Operands are looked
+/// at besides.)
+fn is_legacy_sse(instruction: &Instruction) -> bool {
+    use CpuidFeature::*;
+    let is_known = |feature: &CpuidFeature| matches!(feature, SSE | SSE2 | SSE3 | SSSE3 | SSE4_1 | SSE4_2);
+    // With memory as the operand these may turn x87 into MMX, too.
+    let turns_to_mmx = matches!(
+        instruction.mnemonic(),
+        Mnemonic::Cvtpi2ps
+            | Mnemonic::Cvtpi2pd
+            | Mnemonic::Cvtps2pi
+            | Mnemonic::Cvttps2pi
+            | Mnemonic::Cvtpd2pi
+            | Mnemonic::Cvttpd2pi
+            | Mnemonic::Fisttp
+    );
+    instruction.encoding() == EncodingKind::Legacy && !turns_to_mmx && instruction.cpuid_features().iter().all(is_known)
+}
+
+fn is_xmm(register: Register) -> bool {
+    register.is_xmm() && register.number() < 16
 }
 
 fn is_plain(register: Register) -> bool {
@@ -247,12 +297,16 @@ mod tests {
     const BASE: u64 = 0x10_0000;
 
     fn is_proven(code: &[u8]) -> bool {
+        found(code) == VectorUse::Nothing
+    }
+
+    fn found(code: &[u8]) -> VectorUse {
         let mut text = |address: TargetAddress| {
             let from = address.0.wrapping_sub(BASE) as usize;
             code.get(from..)
                 .map_or(Vec::new(), |rest| rest[..rest.len().min(15)].to_vec())
         };
-        leaves_vectors_alone(TargetAddress(BASE), &mut text)
+        vector_use(TargetAddress(BASE), &mut text)
     }
 
     #[test]
@@ -330,6 +384,58 @@ mod tests {
             );
             assert!(!is_proven(&[&[0xe9, 0, 0, 0, 0][..], &code].concat()), "jmp {name}");
         }
+    }
+
+    #[test]
+    fn only_legacy_sse_touches_xmm_alone() {
+        let alone: [(&str, &[u8]); 8] = [
+            ("pxor xmm0, xmm0", &[0x66, 0x0f, 0xef, 0xc0]),
+            ("movups [rdi], xmm15", &[0x44, 0x0f, 0x11, 0x3f]),
+            ("movq rax, xmm0", &[0x66, 0x48, 0x0f, 0x7e, 0xc0]),
+            ("mulsd xmm1, [rdi]", &[0xf2, 0x0f, 0x59, 0x0f]),
+            ("cvtsi2sd xmm0, rdi", &[0xf2, 0x48, 0x0f, 0x2a, 0xc7]),
+            ("pshufb xmm0, xmm1", &[0x66, 0x0f, 0x38, 0x00, 0xc1]),
+            ("ldmxcsr [rdi]", &[0x0f, 0xae, 0x17]),
+            ("crc32 eax, edi", &[0xf2, 0x0f, 0x38, 0xf1, 0xc7]),
+        ];
+        let not: [(&str, &[u8]); 14] = [
+            ("vpxor xmm0, xmm0, xmm0", &[0xc5, 0xf9, 0xef, 0xc0]),
+            ("vzeroupper", &[0xc5, 0xf8, 0x77]),
+            ("vmovaps zmm16, zmm1", &[0x62, 0xe1, 0x7c, 0x48, 0x28, 0xc1]),
+            ("kmovq k1, rax", &[0xc4, 0xe1, 0xfb, 0x92, 0xc8]),
+            ("pxor mm0, mm0", &[0x0f, 0xef, 0xc0]),
+            ("pshufb mm0, mm1", &[0x0f, 0x38, 0x00, 0xc1]),
+            ("movd mm0, eax", &[0x0f, 0x6e, 0xc0]),
+            ("movq2dq xmm0, mm0", &[0xf3, 0x0f, 0xd6, 0xc0]),
+            ("movdq2q mm0, xmm0", &[0xf2, 0x0f, 0xd6, 0xc0]),
+            ("cvtpi2ps xmm0, [rdi]", &[0x0f, 0x2a, 0x07]),
+            ("cvtpi2pd xmm0, [rdi]", &[0x66, 0x0f, 0x2a, 0x07]),
+            ("fisttp dword [rdi]", &[0xdb, 0x0f]),
+            ("fxrstor [rdi]", &[0x0f, 0xae, 0x0f]),
+            ("emms", &[0x0f, 0x77]),
+        ];
+        let ending = |code: &[u8]| [code, &[0x31, 0xc0, 0xc3]].concat();
+        for (name, code) in alone {
+            let code = ending(code);
+            assert_eq!(found(&code), VectorUse::Xmm, "{name}");
+            // Behind a branch, in a function that is called; and what leads elsewhere is not proven for that.
+            let branch = [&[0x85, 0xff, 0x74, 0x01, 0xc3][..], &code].concat();
+            assert_eq!(found(&branch), VectorUse::Xmm, "je {name}");
+            let call = [&[0xe8, 1, 0, 0, 0, 0xc3][..], &code].concat();
+            assert_eq!(found(&call), VectorUse::Xmm, "call {name}");
+            let elsewhere = [&code[..code.len() - 1], &[0xff, 0xe0]].concat();
+            assert_eq!(found(&elsewhere), VectorUse::Anything, "{name}; jmp rax");
+        }
+        for (name, code) in not {
+            assert_eq!(found(&ending(code)), VectorUse::Anything, "{name}");
+            let mixed = [&[0x66, 0x0f, 0xef, 0xc0][..], &ending(code)].concat();
+            assert_eq!(found(&mixed), VectorUse::Anything, "pxor xmm0, xmm0; {name}");
+        }
+        // movups [rsp], xmm0; ret: where the return address lies.
+        assert_eq!(found(&[0x0f, 0x11, 0x04, 0x24, 0xc3]), VectorUse::Anything);
+        // movups [rsp - 8], xmm0; ret: half of it.
+        assert_eq!(found(&[0x0f, 0x11, 0x44, 0x24, 0xf8, 0xc3]), VectorUse::Anything);
+        assert_eq!(found(&[0x0f, 0x11, 0x44, 0x24, 0xf0, 0xc3]), VectorUse::Xmm);
     }
 
     #[test]

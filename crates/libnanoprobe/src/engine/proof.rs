@@ -1,6 +1,6 @@
-//! Handlers that provably leave the SIMD registers alone: nothing is saved around them.
+//! Handlers that provably leave the SIMD registers alone, or all but xmm0-15: nothing else is saved around them.
 //!
-//! The proof ([`nanoprobe_patch::leaves_vectors_alone`]) rests on the handler's code, and on that of the functions which it
+//! The proof ([`nanoprobe_patch::vector_use`]) rests on the handler's code, and on that of the functions which it
 //! calls directly, as it is in memory at the registration. It holds whatever is registered there later: a handler's own
 //! probes and hooks are missed hits, which run the original instructions and nothing of anybody's; what traps is a signal,
 //! around which the kernel saves all. Where something stands there already the code leads to a detour, and nothing is proven.
@@ -8,14 +8,14 @@
 //! It is over when the module goes that has the code: another may come in its place. So nothing is proven of a library's
 //! handlers where the dynamic linker does not tell when that is unloaded.
 
-use nanoprobe_patch::leaves_vectors_alone;
+use nanoprobe_patch::{VectorUse, vector_use};
 
 use super::*;
 use crate::tsan;
 
 /// By handler, what was found.
 #[derive(Default)]
-pub struct Proofs(HashMap<u64, bool>);
+pub struct Proofs(HashMap<u64, VectorUse>);
 
 impl Engine {
     /// Spares a member the saving of SIMD registers, where that changes nothing.
@@ -24,11 +24,17 @@ impl Engine {
             return;
         }
         let Some(handlers) = member.handlers() else { return };
-        if handlers
-            .iter()
-            .all(|handler| self.is_watched(*handler) && self.is_proven(*handler))
-        {
-            member.no_simd = true;
+        let mut uses = VectorUse::Nothing;
+        for handler in &handlers {
+            if uses != VectorUse::Anything && self.is_watched(*handler) {
+                uses = uses.max(self.use_of(*handler));
+            } else {
+                uses = VectorUse::Anything;
+            }
+        }
+        member.no_simd = uses == VectorUse::Nothing;
+        member.xmm_only = uses == VectorUse::Xmm;
+        if uses != VectorUse::Anything {
             member.proven = handlers;
         }
     }
@@ -45,7 +51,7 @@ impl Engine {
         module.path() == self.own.executable() || matches!(self.hook_linker(), Ok(true))
     }
 
-    fn is_proven(&mut self, handler: u64) -> bool {
+    fn use_of(&mut self, handler: u64) -> VectorUse {
         if let Some(known) = self.proofs.0.get(&handler) {
             return *known;
         }
@@ -66,7 +72,7 @@ impl Engine {
                 Err(_) => Vec::new(),
             }
         };
-        let proven = leaves_vectors_alone(TargetAddress(handler), &mut text);
+        let proven = vector_use(TargetAddress(handler), &mut text);
         self.proofs.0.insert(handler, proven);
         proven
     }
@@ -84,6 +90,7 @@ impl Engine {
             let mut changed = false;
             for member in state.members.iter_mut().filter(in_doubt) {
                 member.no_simd = false;
+                member.xmm_only = false;
                 member.proven.clear();
                 changed = true;
             }

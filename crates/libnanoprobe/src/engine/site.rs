@@ -45,6 +45,8 @@ pub struct Member {
     pub entry: Box<Entry>,
     /// Its handlers leave SIMD registers alone: somebody says so, or it was proven.
     pub no_simd: bool,
+    /// It is proven that of SIMD registers it touches xmm0-15 and MXCSR alone.
+    pub xmm_only: bool,
     /// The handlers of which it was proven.
     pub proven: Vec<u64>,
     /// A breakpoint, though a jump may fit.
@@ -166,7 +168,15 @@ impl SiteState {
                 handle_alloc_error(layout);
             }
             let emulates = self.site.emulation != 0 && self.members.iter().any(|member| member.entry.post.is_some());
-            let simd = self.members.iter().any(|member| !member.no_simd);
+            let saved = self
+                .members
+                .iter()
+                .map(|member| match (member.no_simd, member.xmm_only) {
+                    (true, _) => hit::Saved::Nothing,
+                    (_, true) => hit::Saved::Xmm,
+                    _ => hit::Saved::All,
+                });
+            let simd = saved.max().unwrap_or(hit::Saved::Nothing);
             let mut header = ListHeader::new(self.members.len() as u64, simd, emulates);
             if let [member] = &self.members[..]
                 && member.entry.fault.is_none()
@@ -200,6 +210,7 @@ impl Member {
                 data,
             }),
             no_simd: true,
+            xmm_only: false,
             proven: Vec::new(),
             trap: false,
             kind,

@@ -39,12 +39,14 @@
 	/* Direction, trap, alignment check, identification. */
 	.set	RARE_FLAGS, 0x400 | 0x100 | 0x40000 | 0x200000
 	.set	PAIR, 0x70616972
-	/* NP_SIMD_BYTES, and behind it: rsp, the function, its argument or its answer. */
+	/* NP_SIMD_BYTES, and behind it: rsp, the function, its argument or its answer, what np_simd_save was told. */
 	.set	AREA, 2816
 	.set	AREA_STACK, AREA
 	.set	AREA_CALL, AREA + 8
 	.set	AREA_ARGUMENT, AREA + 16
+	.set	AREA_FEATURES, AREA + 24
 	.set	AREA_BYTES, AREA + 64
+	.set	SIMD_XMM, 8
 
 	.section np_hit_path, "ax", @progbits
 	.globl	np_hit
@@ -75,6 +77,7 @@ np_hit:
 	incq	(%r12,%rax)
 	movq	LIST_ARGUMENT(%r14), %rdi
 	movq	LIST_CALL(%r14), %rax
+	movq	%r14, %r8
 	cmpq	$0, LIST_SIMD(%r14)
 	movq	THREAD_ERROR(%r12), %rcx
 	movl	(%rcx), %r14d
@@ -115,22 +118,28 @@ np_hit:
 6:	xorl	%eax, %eax
 	jmp	2b
 	/* SIMD registers around the handler. */
-7:	movq	%rsp, %rcx
+7:	movq	LIST_SIMD(%r8), %r8
+	movq	%rsp, %rcx
 	leaq	-AREA_BYTES(%rsp), %rsp
 	andq	$-64, %rsp
 	movq	%rcx, AREA_STACK(%rsp)
 	movq	%rax, AREA_CALL(%rsp)
 	movq	%rdi, AREA_ARGUMENT(%rsp)
-	movq	%rsp, %rdi
+	movl	$SIMD_XMM, %esi
+	xorl	%edx, %edx
+	cmpl	%esi, %r8d
+	je	77f
 	movl	np_simd_features(%rip), %esi
 	movl	np_simd_live(%rip), %edx
+77:	movl	%esi, AREA_FEATURES(%rsp)
+	movq	%rsp, %rdi
 	call	np_simd_save
 	movq	AREA_ARGUMENT(%rsp), %rdi
 	movq	%rbx, %rsi
 	call	*AREA_CALL(%rsp)
 	movl	%eax, AREA_ARGUMENT(%rsp)
 	movq	%rsp, %rdi
-	movl	np_simd_features(%rip), %esi
+	movl	AREA_FEATURES(%rsp), %esi
 	call	np_simd_restore
 	movl	AREA_ARGUMENT(%rsp), %eax
 	movq	AREA_STACK(%rsp), %rsp

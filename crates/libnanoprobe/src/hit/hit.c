@@ -27,6 +27,7 @@ _Static_assert(offsetof(struct np_regs, rip) == 120, "REGS_RIP");
 _Static_assert(offsetof(struct np_regs, rflags) == 128, "REGS_FLAGS");
 _Static_assert(offsetof(struct np_regs, rsp) == 136, "REGS_RSP");
 _Static_assert(RARE_FLAGS == 0x240500 && NP_SIMD_BYTES == 2816, "RARE_FLAGS, AREA");
+_Static_assert(NP_SIMD_XMM == 8, "SIMD_XMM");
 _Static_assert(NP_HIT_PAIR == 0x70616972, "PAIR");
 
 #define compiler_barrier() __asm__ volatile("" ::: "memory")
@@ -155,9 +156,9 @@ static NP_PATH __attribute__((noinline)) int run_with_simd(struct np_hit_thread 
 						   const struct np_hit_list *list, struct np_regs *regs, int behind)
 {
 	__attribute__((aligned(64))) char area[NP_SIMD_BYTES];
-	np_simd_save(area, np_simd_features, np_simd_live);
+	uint32_t features = np_hit_save(area, list);
 	int skip = run(self, site, list, regs, behind);
-	np_simd_restore(area, np_simd_features);
+	np_simd_restore(area, features);
 	return skip;
 }
 

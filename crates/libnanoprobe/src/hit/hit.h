@@ -49,7 +49,7 @@ struct np_hit_entry {
 /* Never changed once it is published. */
 struct np_hit_list {
 	uint64_t count;
-	uint64_t simd;            /* some handler may use SIMD registers */
+	uint64_t simd;            /* enum np_hit_simd: what some handler may use of SIMD registers */
 	uint64_t emulates;        /* post-handlers run in front of the detour's copy: the instruction is emulated */
 	/* There is one, it is called and nothing else is done: the short way (dispatch.S). NULL: more is to be done. */
 	struct np_hit_entry *only;
@@ -135,10 +135,22 @@ NP_HIDDEN uint32_t np_hit_pair(struct np_regs *regs, uint64_t on);
 #define NP_SIMD_XGETBV1 1
 #define NP_SIMD_AVX 2
 #define NP_SIMD_AVX512 4
+/* In place of them: only xmm0-15 and mxcsr are touched (enum np_hit_simd). */
+#define NP_SIMD_XMM 8
+enum np_hit_simd { NP_HIT_SIMD_NOTHING = 0, NP_HIT_SIMD_XMM = NP_SIMD_XMM, NP_HIT_SIMD_ALL = 16 };
+extern NP_HIDDEN uint32_t np_simd_features, np_simd_live;
 
 /* Every register that is live is stored; `live` stands in where the processor cannot tell which are. */
 NP_HIDDEN void np_simd_save(void *area, uint32_t features, uint32_t live);
 NP_HIDDEN void np_simd_restore(const void *area, uint32_t features);
+
+/* Around the handlers of a list. */
+static inline NP_PATH uint32_t np_hit_save(void *area, const struct np_hit_list *list)
+{
+	uint32_t features = np_likely(list->simd != NP_HIT_SIMD_XMM) ? np_simd_features : NP_SIMD_XMM;
+	np_simd_save(area, features, features == NP_SIMD_XMM ? 0 : np_simd_live);
+	return features;
+}
 
 /* The detours' entry (dispatch.S): keeps no register but rbx and rsp, and wants `regs` in rbx, too. */
 NP_HIDDEN uint32_t np_hit(struct np_hit_site *site, struct np_regs *regs, uint64_t on);

@@ -66,7 +66,7 @@ pub struct Site {
 pub struct ListHeader {
     /// How many entries follow.
     pub count: u64,
-    /// Not 0: some handler may use SIMD registers.
+    /// [`Saved`]: what some handler may use.
     pub simd: u64,
     /// Not 0: post-handlers run behind an emulated instruction.
     pub emulates: u64,
@@ -80,12 +80,23 @@ pub struct ListHeader {
     pub counter: u64,
 }
 
+/// What is saved of SIMD registers around handlers: `enum np_hit_simd`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Saved {
+    /// Nothing.
+    Nothing = 0,
+    /// xmm0-15 and MXCSR.
+    Xmm = 8,
+    /// All that is live.
+    All = 16,
+}
+
 impl ListHeader {
     /// Of so many entries, with more to do than to call one of them.
-    pub fn new(count: u64, simd: bool, emulates: bool) -> ListHeader {
+    pub fn new(count: u64, simd: Saved, emulates: bool) -> ListHeader {
         ListHeader {
             count,
-            simd: u64::from(simd),
+            simd: simd as u64,
             emulates: u64::from(emulates),
             only: std::ptr::null(),
             call: 0,

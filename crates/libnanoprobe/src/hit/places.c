@@ -225,8 +225,6 @@ NP_PATH struct np_hit_place np_place_claim_slowly(struct np_hit_calls *calls, st
 		__atomic_store_n(&slot->frame, NP_CALL_BUSY, __ATOMIC_RELAXED);
 		__atomic_store_n(&slot->call, call, __ATOMIC_RELAXED);
 		call->holder = slot;
-		call->instance.retprobe = calls->owner;
-		call->instance.data = call + 1;
 		__atomic_store_n(&call->frame, NP_CALL_HELD, __ATOMIC_RELAXED);
 		__atomic_store_n(&call->hold, NP_HOLD_HELD, __ATOMIC_RELEASE);
 		return (struct np_hit_place){ call, &slot->frame };

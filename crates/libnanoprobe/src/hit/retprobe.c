@@ -56,6 +56,7 @@ static inline NP_PATH int is_same(const struct np_hit_calls *calls, const struct
 /* short.S */
 _Static_assert(offsetof(struct np_hit_entry, data) == 48, "ENTRY_DATA");
 _Static_assert(offsetof(struct np_hit_calls, handler) == 0, "CALLS_HANDLER");
+_Static_assert(offsetof(struct np_hit_calls, owner) == 16, "CALLS_OWNER");
 _Static_assert(offsetof(struct np_hit_calls, index) == 56, "CALLS_INDEX");
 _Static_assert(offsetof(struct np_hit_calls, furthest) == 88, "CALLS_FURTHEST");
 _Static_assert(offsetof(struct np_hit_thread, calls) == 116, "THREAD_CALLS");
@@ -69,7 +70,8 @@ _Static_assert(offsetof(struct np_hit_call, life) == 8 && offsetof(struct np_hit
 _Static_assert(offsetof(struct np_hit_call, instance) == 24, "CALL_INSTANCE");
 _Static_assert(offsetof(struct np_hit_call, instance.return_address) == 32, "CALL_RETURN_ADDRESS");
 _Static_assert(offsetof(struct np_hit_call, instance.frame) == 40, "CALL_INSTANCE_FRAME");
-_Static_assert(offsetof(struct np_hit_call, hold) == 60, "CALL_HOLD");
+_Static_assert(offsetof(struct np_hit_call, instance.data) == 48, "CALL_DATA");
+_Static_assert(offsetof(struct np_hit_call, hold) == 60 && sizeof(struct np_hit_call) == 80, "CALL_HOLD, CALL_BYTES");
 _Static_assert(NP_CALL_BUSY == 1 && NP_HOLD_STATES == 3 && NP_HOLD_HELD == 1, "BUSY, HOLD_STATES, HOLD_HELD");
 
 static inline NP_PATH uint64_t *returned_to(struct np_hit_thread *self, uint64_t address)
@@ -210,8 +212,9 @@ NP_PATH int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs)
 		__atomic_store_n(&held->frame, NP_CALL_FREE, __ATOMIC_RELEASE);
 		return entry_in_full(entry, regs);
 	}
-	/* What an instance has besides is as it was when the place was held first. */
 	call->life = self->life;
+	call->instance.retprobe = calls->owner;
+	call->instance.data = call + 1;
 	call->instance.return_address = (void *)word;
 	call->instance.frame = (void *)frame;
 	call->word = word;
@@ -322,16 +325,14 @@ static NP_PATH void run_returned(struct np_hit_thread *self, const struct np_hit
 	*self->error = saved;
 }
 
-extern NP_HIDDEN uint32_t np_simd_features, np_simd_live;
-
 static NP_PATH __attribute__((noinline)) void run_returned_with_simd(struct np_hit_thread *self,
 								     const struct np_hit_list *list,
 								     struct np_regs *regs, uint64_t frame)
 {
 	__attribute__((aligned(64))) char area[NP_SIMD_BYTES];
-	np_simd_save(area, np_simd_features, np_simd_live);
+	uint32_t features = np_hit_save(area, list);
 	run_returned(self, list, regs, frame);
-	np_simd_restore(area, np_simd_features);
+	np_simd_restore(area, features);
 }
 
 NP_PATH struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct np_regs *regs,

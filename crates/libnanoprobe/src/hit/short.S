@@ -13,6 +13,7 @@
 	.set	ENTRY_DATA, 48
 	/* struct np_hit_calls */
 	.set	CALLS_HANDLER, 0
+	.set	CALLS_OWNER, 16
 	.set	CALLS_INDEX, 56
 	.set	CALLS_FURTHEST, 88
 	/* struct np_hit_thread */
@@ -31,7 +32,9 @@
 	.set	CALL_INSTANCE, 24
 	.set	CALL_RETURN_ADDRESS, 32
 	.set	CALL_INSTANCE_FRAME, 40
+	.set	CALL_DATA, 48
 	.set	CALL_HOLD, 60
+	.set	CALL_BYTES, 80
 	/* struct np_hit_returns */
 	.set	THUNKS, 8
 	.set	THUNKS_BYTES, 16
@@ -49,8 +52,8 @@
 	.type	np_retprobe_entry_short, @function
 	.p2align 5
 np_retprobe_entry_short:
-	movq	ENTRY_DATA(%rdi), %rcx
-	movl	CALLS_INDEX(%rcx), %edx
+	movq	ENTRY_DATA(%rdi), %r9
+	movl	CALLS_INDEX(%r9), %edx
 	shlq	$6, %rdx
 	leaq	THREAD_HOLDS(%r12,%rdx), %rdx
 	movq	%rbp, %rax
@@ -61,7 +64,7 @@ np_retprobe_entry_short:
 	orq	(HELD_FRAME + HELD_BYTES)(%rdx), %rax
 	orq	(HELD_FRAME + 2 * HELD_BYTES)(%rdx), %rax
 	orq	(HELD_FRAME + 3 * HELD_BYTES)(%rdx), %rax
-	orq	CALLS_FURTHEST(%rcx), %rax
+	orq	CALLS_FURTHEST(%r9), %rax
 	jnz	1f
 	movq	(%rbp), %rax
 	movq	%rax, %rcx
@@ -78,6 +81,10 @@ np_retprobe_entry_short:
 	jne	2f
 	movq	THREAD_LIFE(%r12), %r8
 	movq	%r8, CALL_LIFE(%rcx)
+	movq	CALLS_OWNER(%r9), %r8
+	movq	%r8, CALL_INSTANCE(%rcx)
+	leaq	CALL_BYTES(%rcx), %r8
+	movq	%r8, CALL_DATA(%rcx)
 	movq	%rax, CALL_WORD(%rcx)
 	movq	%rax, CALL_RETURN_ADDRESS(%rcx)
 	movq	%rbp, CALL_INSTANCE_FRAME(%rcx)

@@ -23,6 +23,9 @@
  * fnsave does besides, fninit, takes another 20, and is done only where a handler would notice: where a register is in use,
  * or the control word is not as the ABI wants it.
  *
+ * Around handlers that provably touch nothing but xmm0-15 and mxcsr, by instructions that leave the upper halves as they are,
+ * the processor need not be asked: NP_SIMD_XMM in place of the features, and nothing counts as live.
+ *
  * ldmxcsr takes as long as all that is said of xmm here, and hardly any handler changes mxcsr: it is compared.
  */
 	.section np_hit_path, "ax", @progbits
@@ -118,8 +121,10 @@ np_simd_restore:
 3:	.irp	n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 	vmovups	64 + 64 * \n(%rdi), %zmm\n
 	.endr
-	/* What was not in use, and may be now. */
-4:	movl	%r8d, %r9d
+	/* What was not in use, and may be now. Not where handlers touch nothing else (NP_SIMD_XMM). */
+4:	testb	$8, %sil
+	jnz	7f
+	movl	%r8d, %r9d
 	notl	%r9d
 	andl	np_simd_initial(%rip), %r9d
 	jnz	9f

@@ -349,6 +349,29 @@ static void left_out(void)
 	take("left out", &probe);
 }
 
+/* ---- what a handler writes into an instance is gone with the call ---- */
+
+static int wrong;
+static struct np_retprobe scribbled;
+
+static int scribbles(struct np_retprobe_instance *instance, struct np_regs *regs)
+{
+	wrong += instance->retprobe != &scribbled || (uint64_t)instance->frame + 8 != regs->rsp || !instance->data ||
+		 (uint64_t)instance->return_address != regs->rip;
+	*instance = (struct np_retprobe_instance){ 0 };
+	return 0;
+}
+
+static void scribbling(void)
+{
+	scribbled = (struct np_retprobe){ { .symbol = "descend" }, .handler = scribbles };
+	put(&scribbled);
+	for (int round = 0; round < 100; round++)
+		descend(2, NULL, NULL);
+	printf("%d wrong\n", wrong);
+	take("scribbled", &scribbled);
+}
+
 /* ---- no call is made that the program's filter kills for ---- */
 
 static void sandboxed(void)
@@ -395,6 +418,7 @@ int main(int count, char **arguments)
 	child();
 	migration();
 	left_out();
+	scribbling();
 	sandboxed();
 	return 0;
 }

@@ -30,6 +30,7 @@ uint64_t depth, came, replaced;
 HANDLER(leaf);          /* looks at nothing but its stack pointer */
 HANDLER(caller);        /* calls `helper`, which does nothing */
 HANDLER(spoiler);       /* spoils all registers */
+HANDLER(legacy);        /* spoils xmm0-15 and mxcsr: that is known, and all that is saved */
 HANDLER(calls_spoiler); /* calls it, in vain hope */
 HANDLER(through_table); /* calls `helper` by a pointer */
 HANDLER(in_disguise);   /* returns to spoiler */
@@ -37,6 +38,7 @@ void helper(void);
 void spoil_instead(void);
 int returned(struct np_retprobe_instance *instance, struct np_regs *regs);
 int returned_spoiler(struct np_retprobe_instance *instance, struct np_regs *regs);
+int returned_legacy(struct np_retprobe_instance *instance, struct np_regs *regs);
 
 __asm__(".text\n"
 	"call_between: push %rbx\n mov %rdi, %rbx\n fninit\n fldpi\n fld1\n"
@@ -59,6 +61,10 @@ __asm__(".text\n"
 	"function helper\n lea 0x10000000(%rax), %rax\n end helper\n"
 	"function caller\n count\n sub $8, %rsp\n call helper\n add $8, %rsp\n end caller\n"
 	"function spoiler\n count\n spoils\n end spoiler\n"
+	"function legacy\n count\n"
+	".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15\n pcmpeqd %xmm\\n, %xmm\\n\n .endr\n"
+	" movl $0x1fbf, -4(%rsp)\n ldmxcsr -4(%rsp)\n end legacy\n"
+	"function returned_legacy\n jmp legacy\n .size returned_legacy, . - returned_legacy\n"
 	"function returned_spoiler\n count\n spoils\n end returned_spoiler\n"
 	"function calls_spoiler\n sub $8, %rsp\n call spoiler\n add $8, %rsp\n end calls_spoiler\n"
 	"function through_table\n count\n push %rbx\n lea helper(%rip), %rbx\n call *%rbx\n pop %rbx\n end through_table\n"
@@ -105,6 +111,17 @@ static void beside_each_other(void)
 	CHECK(!np_register_probe(&one));
 	all_stays(1, 0);
 	CHECK(!np_register_probe(&other));
+	all_stays(2, 1);
+	CHECK(!np_unregister_probe(&other));
+	all_stays(1, 0);
+	/* What is enough for one is not for two. */
+	other = made(legacy, 0);
+	CHECK(!np_register_probe(&other));
+	all_stays(2, 1);
+	struct np_probe third = made(spoiler, 0);
+	CHECK(!np_register_probe(&third));
+	all_stays(3, 1);
+	CHECK(!np_unregister_probe(&third));
 	all_stays(2, 1);
 	CHECK(!np_unregister_probe(&other));
 	all_stays(1, 0);
@@ -155,10 +172,10 @@ static void hooked_before(void)
 static void returns(void)
 {
 	for (int form = NP_RETPROBE_EXITS; form <= NP_RETPROBE_ADDRESS; form++)
-		for (int spoils = 0; spoils < 4; spoils++) {
+		for (int spoils = 0; spoils < 5; spoils++) {
 			struct np_retprobe probe = { { NP_SIZE(struct np_retprobe), .addr = (void *)probed }, .form = form };
-			probe.handler = spoils & 1 ? returned_spoiler : returned;
-			probe.entry_handler = spoils & 2 ? returned_spoiler : returned;
+			probe.handler = spoils == 4 ? returned_legacy : spoils & 1 ? returned_spoiler : returned;
+			probe.entry_handler = spoils == 4 ? returned_legacy : spoils & 2 ? returned_spoiler : returned;
 			CHECK(!np_register_retprobe(&probe));
 			all_stays(2, spoils != 0);
 			CHECK(np_probe_hits(&probe.probe) == 10);
@@ -200,6 +217,7 @@ int main(int count, char **arguments)
 	with(leaf, 0);
 	with(caller, 0);
 	with(spoiler, 1);
+	with(legacy, 1);
 	with(calls_spoiler, 1);
 	with(through_table, 1);
 	with(in_disguise, 1);

@@ -70,7 +70,7 @@ fn handlers_see_all_and_nothing_else_changes() {
     hit::initialise();
     let mut entry = entry(1, look);
     let mut list = List {
-        header: ListHeader::new(1, true, false),
+        header: ListHeader::new(1, hit::Saved::All, false),
         entries: [&mut *entry, null_mut()],
     };
     let mut site = site(&mut list);
@@ -135,7 +135,7 @@ fn what_a_handler_changes_holds() {
     hit::initialise();
     let (mut first, mut second) = (entry(2, change), entry(3, look));
     let mut list = List {
-        header: ListHeader::new(2, true, false),
+        header: ListHeader::new(2, hit::Saved::All, false),
         entries: [&mut *first, &mut *second],
     };
     let site = site(&mut list);
@@ -156,7 +156,7 @@ fn a_function_is_skipped() {
     hit::initialise();
     let (mut first, mut second) = (entry(4, skip), entry(5, look));
     let mut list = List {
-        header: ListHeader::new(2, false, false),
+        header: ListHeader::new(2, hit::Saved::Nothing, false),
         entries: [&mut *first, &mut *second],
     };
     let site = site(&mut list);
@@ -186,7 +186,7 @@ fn a_hit_inside_of_a_handler_is_missed() {
     hit::initialise();
     let mut entry = entry(6, reenter);
     let mut list = List {
-        header: ListHeader::new(1, true, false),
+        header: ListHeader::new(1, hit::Saved::All, false),
         entries: [&mut *entry, null_mut()],
     };
     let site = site(&mut list);

@@ -74,24 +74,44 @@ global_asm!(
     "push 0x1fbf; ldmxcsr [rsp]; pop rax",
     "xor eax, eax",
     "ret",
+    // int spoil_xmm(probe, regs): the lower halves, by instructions that leave all else.
+    ".globl np_test_spoil_xmm",
+    "np_test_spoil_xmm:",
+    ".irp n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15",
+    "pcmpeqd xmm\\n, xmm\\n",
+    ".endr",
+    "push 0x1fbf; ldmxcsr [rsp]; pop rax",
+    "xor eax, eax",
+    "ret",
 );
 
 unsafe extern "C" {
     fn np_test_run_wide(state: *mut Wide, target: u64, live: u32, initial: *const Initial);
     fn np_test_spoil(probe: *mut Probe, registers: *mut Registers) -> c_int;
+    fn np_test_spoil_xmm(probe: *mut Probe, registers: *mut Registers) -> c_int;
 }
 
 /// Whatever part of the SIMD state is live, and whatever is initial, is so behind a handler that spoils all of it.
 #[test]
 fn every_part_of_the_simd_state_stays() {
+    every_part_stays(hit::Saved::All, np_test_spoil);
+}
+
+/// Where only xmm0-15 are saved, and the handler spoils no others.
+#[test]
+fn every_part_of_the_simd_state_stays_around_legacy_code() {
+    every_part_stays(hit::Saved::Xmm, np_test_spoil_xmm);
+}
+
+fn every_part_stays(saved: hit::Saved, spoil: unsafe extern "C" fn(*mut Probe, *mut Registers) -> c_int) {
     if !std::arch::is_x86_feature_detected!("avx512bw") {
         return;
     }
     let _turn = TURN.lock().unwrap();
     hit::initialise();
-    let mut entry = entry(7, np_test_spoil);
+    let mut entry = entry(7, spoil);
     let mut list = List {
-        header: ListHeader::new(1, true, false),
+        header: ListHeader::new(1, saved, false),
         entries: [&mut *entry, null_mut()],
     };
     let mut site = site(&mut list);
@@ -177,7 +197,7 @@ fn the_x87_unit_stays_and_handlers_find_it_empty() {
     hit::initialise();
     let mut entry = entry(8, use_x87);
     let mut list = List {
-        header: ListHeader::new(1, true, false),
+        header: ListHeader::new(1, hit::Saved::All, false),
         entries: [&mut *entry, null_mut()],
     };
     let mut site = site(&mut list);
@@ -278,7 +298,7 @@ fn an_initial_x87_unit_stays_initial() {
     for (index, handler) in [(9, use_x87 as nanoprobe::c::PreHandler), (10, leave_x87_alone)] {
         let mut entry = entry(index, handler);
         let mut list = List {
-            header: ListHeader::new(1, true, false),
+            header: ListHeader::new(1, hit::Saved::All, false),
             entries: [&mut *entry, null_mut()],
         };
         let mut site = site(&mut list);
