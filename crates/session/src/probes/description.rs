@@ -174,6 +174,26 @@ pub fn answers_to<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Optio
     answers_as_it_is(name, pattern, demangle).or_else(|| answers_as_its_source(name, pattern, demangle))
 }
 
+/// Whether a mangled name may read as the pattern. A program has a hundred thousand of them, and demangling is what looking
+/// through them costs: where the pattern is no more than identifiers, the last of them, the function's own name, is spelled
+/// out in the mangled one, too, but for the classes of std that have an abbreviation (their constructors bear their names).
+fn may_be_written(mangled: &str, pattern: &str) -> bool {
+    const ABBREVIATED: [&str; 9] = [
+        "allocator",
+        "basic_iostream",
+        "basic_istream",
+        "basic_ostream",
+        "basic_string",
+        "iostream",
+        "istream",
+        "ostream",
+        "string",
+    ];
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b':';
+    let own = pattern.rsplit("::").next().unwrap_or_default();
+    mangled.contains(own) || !pattern.bytes().all(is_plain) || ABBREVIATED.contains(&own)
+}
+
 fn answers_as_it_is<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
     (pattern.is_empty() || glob::matches(pattern, name)).then(|| match demangle {
         Demangle::Auto | Demangle::Never => Cow::Borrowed(name),
@@ -182,6 +202,9 @@ fn answers_as_it_is<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Opt
 }
 
 fn answers_as_its_source<'a>(name: &'a str, pattern: &str, demangle: Demangle) -> Option<Cow<'a, str>> {
+    if !may_be_written(name, pattern) {
+        return None;
+    }
     let Demangled { short, full } = nanoprobe_symbols::demangle(name)?;
     let readable = readable(name);
     let is_short = glob::matches(pattern, &readable) || glob::matches(pattern, &short);
@@ -194,4 +217,42 @@ fn answers_as_its_source<'a>(name: &'a str, pattern: &str, demangle: Demangle) -
         Demangle::Auto if is_short => readable,
         Demangle::Auto => Cow::Owned(full.into()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever a name reads as, it is found by: constructors, abbreviations of std's, substitutions, both forms of Rust.
+    #[test]
+    fn a_name_answers_to_what_it_reads_as() {
+        for mangled in [
+            "_ZNK6shapes6Circle4areaEi",
+            "_ZN6shapes6CircleC1ERKS0_",
+            "_ZN6shapes6CircleD2Ev",
+            "_ZNSsC1EPKcRKSaIcE",
+            "_ZNSaIcEC2Ev",
+            "_ZNSt6vectorIiSaIiEE9push_backERKi",
+            "_ZN12_GLOBAL__N_14workEv",
+            "_ZN4RingIlLi7EE3putERKl",
+            "_ZN5shapeplERKS_",
+            "_Z6uv_runi",
+            "_ZN5typed4draw17h0123456789abcdefE",
+            "_RNvNtCs1234_7mycrate3foo3bar",
+            "_RNvMNtCs1234_7mycrate3fooNtB2_5Thing3put",
+        ] {
+            let read = nanoprobe_symbols::demangle(mangled).map(|demangled| demangled.short);
+            let read = read.unwrap_or_else(|| panic!("{mangled} is no name"));
+            assert!(answers_to(mangled, &read, Demangle::Auto).is_some(), "{mangled} {read}");
+            let last = read.rsplit("::").next().unwrap_or_default();
+            assert!(
+                answers_to(mangled, &format!("*{last}"), Demangle::Auto).is_some(),
+                "{mangled} {last}"
+            );
+            for other in ["uv_ru", "shapes::Circle::are", "other::string", "put", "Thing"] {
+                let wrong = answers_to(mangled, other, Demangle::Auto);
+                assert!(wrong.is_none() || *read == *other, "{mangled} {other}");
+            }
+        }
+    }
 }
