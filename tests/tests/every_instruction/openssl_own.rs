@@ -103,6 +103,11 @@ impl Build {
             "{module} of {line}: {ours}"
         );
         assert_nothing_lost(&ours);
+        // After a minute without an answer a program no longer waits for the probes in its libraries.
+        assert!(
+            !ours.contains("the program went on"),
+            "the machine is too busy: {module} of {line}: {ours}"
+        );
         (value(&traced.results), its.into_iter().map(str::to_owned).collect())
     }
 
