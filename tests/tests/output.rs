@@ -51,6 +51,29 @@ live_tests! {
         }
     }
 
+    /// An entry looks at the record before it, a return at the one behind it: several clauses make one level.
+    fn several_clauses_at_a_return_close_one_level(form) {
+        let clause = "pid$target:a.out:stack_outer:entry,pid$target:a.out:stack_compare:entry { trace(1); }
+                      pid$target:a.out:stack_outer:entry { trace(2); }
+                      pid$target:a.out:stack_outer:return,pid$target:a.out:stack_compare:return { trace(3); }
+                      pid$target:a.out:stack_outer:return { trace(4); }";
+        let tracer = Tracer::new(form).argument("-F").clause(clause);
+        let traced = tracer.command(&program("stacks.c"), "2").run().complete();
+        // Without the CPU, of which there is more than one.
+        let lines = traced.results.lines().filter_map(|line| line.get(3..)).map(str::trim_end);
+        let lines: Vec<&str> = lines.filter(|line| line.contains("stack_")).collect();
+        let one_call = [
+            ("  -> stack_outer", 1),
+            ("   | stack_outer:entry", 2),
+            ("    -> stack_compare", 1),
+            ("    <- stack_compare", 3),
+            ("   | stack_outer:return", 3),
+            ("  <- stack_outer", 4),
+        ];
+        let right: Vec<String> = one_call.map(|(text, value)| format!("{text:<42}{value:>10}")).into();
+        assert_eq!(lines, [&right[..], &right[..]].concat(), "{}", traced.results);
+    }
+
     fn quantize_is_drawn(form) {
         let found = about_numbers(form, &format!("{NUMBERED} {{ @ = quantize(arg0); }}"));
         let right = "

@@ -3,6 +3,7 @@
 mod telling;
 
 use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -149,6 +150,20 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
     trace.run(&mut session)
 }
 
+/// For each output, from the last to the first, the enabling and the probe of its thread's next record among them: of
+/// several clauses at one return only the last ends the level (`-F`).
+fn following(session: &Session, outputs: &[Output]) -> Vec<Option<(u32, u32)>> {
+    let mut behind = HashMap::new();
+    let of = |output: &Output| match output {
+        Output::Record { epid, thread, .. } => {
+            let (probe, ..) = session.enabling(*epid)?;
+            behind.insert(*thread, (*epid, probe.id))
+        }
+        _ => None,
+    };
+    outputs.iter().rev().map(of).collect()
+}
+
 /// The state of a run.
 struct Trace<'a> {
     arguments: &'a Arguments,
@@ -268,7 +283,14 @@ impl<'a> Trace<'a> {
         printer: &mut Printer<'_>,
         outputs: Vec<Output>,
     ) -> Result<(), anyhow::Error> {
+        let mut following = if printer.options().flow_indent {
+            following(session, &outputs)
+        } else {
+            Vec::new()
+        };
         for output in outputs {
+            // The last is the first output's.
+            let next = following.pop().flatten();
             match output {
                 Output::Record {
                     epid,
@@ -276,7 +298,7 @@ impl<'a> Trace<'a> {
                     thread,
                     bytes,
                 } => {
-                    self.print_record(session, printer, epid, cpu, thread, &bytes)?;
+                    self.print_record(session, printer, (epid, cpu, thread), next, &bytes)?;
                 }
                 Output::Fault { epid, fault } => {
                     if let Some((probe, ..)) = session.enabling(epid) {
@@ -331,9 +353,8 @@ impl<'a> Trace<'a> {
         &mut self,
         session: &mut Session,
         printer: &mut Printer<'_>,
-        epid: u32,
-        cpu: u32,
-        thread: u32,
+        (epid, cpu, thread): (u32, u32, u32),
+        next: Option<(u32, u32)>,
         bytes: &[u8],
     ) -> Result<(), anyhow::Error> {
         let Some((probe, enabling, layout)) = session.enabling(epid) else {
@@ -354,7 +375,7 @@ impl<'a> Trace<'a> {
             cpu,
             thread,
             record: bytes,
-            next: None,
+            next,
         };
         let printed = printer.record(&mut self.out, &event, &mut self.aggregations, &mut Names(session));
         let epochs = self.aggregations.take_epochs();
