@@ -232,7 +232,7 @@ static void signals(void)
 	storm = 1;
 	pthread_t other = start(storms, &self);
 	uint64_t calls = 0;
-	while (from_signals < 4000)
+	while (from_signals < 1000)
 		calls += descend(2, NULL, NULL);
 	storm = 0;
 	pthread_join(other, NULL);
