@@ -24,7 +24,7 @@
 np_resume:
 	leaq	np_resume_pair(%rip), %rcx
 	cmpq	%rcx, 120(%rsp)
-	je	np_resume_pair          /* returned.S */
+	je	np_resume_pair
 	cld
 	movq	%rsp, %rsi              /* from */
 	movq	136(%rsi), %rdi
@@ -67,5 +67,38 @@ np_resume:
 	popfq
 	ret	$128
 	.size	np_resume, . - np_resume
+
+	/* From np_resume, with what np_hit_pair (returned.S) has made of the struct np_regs at rsp. */
+	.globl	np_resume_pair
+	.hidden	np_resume_pair
+	.type	np_resume_pair, @function
+np_resume_pair:
+	movq	128(%rsp), %rax
+	movzwl	%ax, %ecx
+	shrq	$16, %rax
+	movq	%rax, 128(%rsp)
+	movzbl	%ch, %eax
+	movb	%cl, %ah
+	andb	$8, %al                 /* OF */
+	addb	$0x78, %al              /* overflows for 8 */
+	sahf                            /* all others; no instruction from here on changes any */
+	popq	%r15
+	popq	%r14
+	popq	%r13
+	popq	%r12
+	popq	%rbp
+	popq	%rbx
+	popq	%r11
+	popq	%r10
+	popq	%r9
+	popq	%r8
+	popq	%rax
+	popq	%rcx
+	popq	%rdx
+	popq	%rsi
+	popq	%rdi
+	leaq	32(%rsp), %rsp          /* the slot is free for the call */
+	jmp	*-24(%rsp)
+	.size	np_resume_pair, . - np_resume_pair
 
 	.section .note.GNU-stack, "", @progbits

@@ -69,39 +69,6 @@ np_hit_pair:
 	ret
 	.size	np_hit_pair, . - np_hit_pair
 
-	/* From np_resume, with what np_hit_pair has made of the struct np_regs at rsp. */
-	.globl	np_resume_pair
-	.hidden	np_resume_pair
-	.type	np_resume_pair, @function
-np_resume_pair:
-	movq	REGS_FLAGS(%rsp), %rax
-	movzwl	%ax, %ecx
-	shrq	$16, %rax
-	movq	%rax, REGS_FLAGS(%rsp)
-	movzbl	%ch, %eax
-	movb	%cl, %ah
-	andb	$8, %al                 /* OF */
-	addb	$0x78, %al              /* overflows for 8 */
-	sahf                            /* all others; no instruction from here on changes any */
-	popq	%r15
-	popq	%r14
-	popq	%r13
-	popq	%r12
-	popq	%rbp
-	popq	%rbx
-	popq	%r11
-	popq	%r10
-	popq	%r9
-	popq	%r8
-	popq	%rax
-	popq	%rcx
-	popq	%rdx
-	popq	%rsi
-	popq	%rdi
-	leaq	32(%rsp), %rsp          /* the slot is free for the call */
-	jmp	*-24(%rsp)
-	.size	np_resume_pair, . - np_resume_pair
-
 	/* rsp = slot + 8; slot - 8: the thunk's number. The struct np_regs ends at the slot. */
 	.globl	np_hit_arrive
 	.hidden	np_hit_arrive
