@@ -172,7 +172,14 @@ fn point(site: TargetAddress, words: &[&str]) -> Point {
                 dispatch: TargetAddress(operand()),
                 resume: TargetAddress(operand()),
                 cookie: operand(),
+                quick: None,
             }),
+            "quick" => {
+                let asked = TargetAddress(operand());
+                if let Some(Fire::Function { quick, .. }) = point.fires.last_mut() {
+                    *quick = Some(asked);
+                }
+            }
             _ => panic!("unknown word: {word}"),
         }
     }

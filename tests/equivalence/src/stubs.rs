@@ -126,6 +126,7 @@ impl Stubs {
                 dispatch: TargetAddress(self.dispatch),
                 resume: TargetAddress(np_resume as *const () as u64),
                 cookie: self.context + CALLS + word,
+                quick: None,
             },
         };
         Point {

@@ -140,6 +140,7 @@ impl Function {
         } else {
             Position::Inside
         };
+        let quick = state.quick().filter(|_| position == Position::Entry).map(TargetAddress);
         let point = |condition, position, dispatch| Point {
             site: TargetAddress(address),
             condition,
@@ -149,6 +150,7 @@ impl Function {
                 dispatch: TargetAddress(dispatch),
                 resume: TargetAddress(hit::resume_address()),
                 cookie: std::ptr::from_ref(state.site) as u64,
+                quick,
             }],
         };
         let Wanted { behind, .. } = state.wanted();

@@ -123,6 +123,12 @@ impl Calls {
         (is(np_retprobe_exit) && self.handler.is_some()).then_some(np_retprobe_exit_short as *const () as u64)
     }
 
+    /// What a detour at the entry may ask first (`short.S`), where there is such.
+    pub fn quick(&self, function: super::Function) -> Option<u64> {
+        let short = self.short(function)?;
+        (short == np_retprobe_entry_short as *const () as u64).then_some(np_retprobe_entry_quick as *const () as u64)
+    }
+
     /// Its counters' index, before anybody hits it.
     pub fn set_index(&self, index: u32) {
         self.index.store(index, Ordering::Release);
@@ -171,6 +177,7 @@ unsafe extern "C" {
     /// The function of its rets.
     pub fn np_retprobe_exit(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
     fn np_retprobe_entry_short();
+    fn np_retprobe_entry_quick();
     fn np_retprobe_exit_short();
     /// The function of unwinders' entries.
     pub fn np_unwinder_hit(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;

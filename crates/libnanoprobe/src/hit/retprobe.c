@@ -72,7 +72,8 @@ _Static_assert(offsetof(struct np_hit_call, instance.return_address) == 32, "CAL
 _Static_assert(offsetof(struct np_hit_call, instance.frame) == 40, "CALL_INSTANCE_FRAME");
 _Static_assert(offsetof(struct np_hit_call, instance.data) == 48, "CALL_DATA");
 _Static_assert(offsetof(struct np_hit_call, hold) == 60 && sizeof(struct np_hit_call) == 80, "CALL_HOLD, CALL_BYTES");
-_Static_assert(NP_CALL_BUSY == 1 && NP_HOLD_STATES == 3 && NP_HOLD_HELD == 1, "BUSY, HOLD_STATES, HOLD_HELD");
+_Static_assert(NP_CALL_BUSY == 1 && NP_HOLD_HELD == 1 && NP_HOLD_WANTED == 2 && NP_HOLD_TAKEN == 3 && NP_HOLD_NEXT == 4,
+	       "BUSY, HOLD_LOST");
 
 static inline NP_PATH uint64_t *returned_to(struct np_hit_thread *self, uint64_t address)
 {

@@ -2,14 +2,19 @@
  * has no fault handler, no entry handler and no data. Whatever else it is goes the other way, from the beginning
  * (np_retprobe_entry and np_retprobe_exit, retprobe.c), and the order in which things are read and written is theirs.
  *
- * Called by np_hit's short way alone (dispatch.S), as handlers are, with what it has in registers:
+ * Called by np_hit's short way alone (dispatch.S), as handlers are, with what it has in registers (np_retprobe_entry_quick by
+ * detours):
  *
  *     rdi        struct np_hit_entry       rbp   rsp at the hit: the frame
  *     rbx, rsi   struct np_regs            r12   struct np_hit_thread         r13   the site
  *
  * The thread holds a place in its first slot for the probe, and its other slots are free (places.h).
  */
+	/* struct np_hit_list */
+	.set	LIST_ONLY, 24
+	.set	LIST_CALL, 32
 	/* struct np_hit_entry */
+	.set	ENTRY_ENABLED, 44
 	.set	ENTRY_DATA, 48
 	/* struct np_hit_calls */
 	.set	CALLS_HANDLER, 0
@@ -17,6 +22,8 @@
 	.set	CALLS_INDEX, 56
 	.set	CALLS_FURTHEST, 88
 	/* struct np_hit_thread */
+	.set	THREAD_DEPTH, 0
+	.set	THREAD_EPOCH, 8
 	.set	THREAD_CALLS, 116
 	.set	THREAD_LIFE, 128
 	.set	THREAD_COUNTERS, 144
@@ -40,11 +47,13 @@
 	.set	THUNKS_BYTES, 16
 	/* struct np_hit_site, struct np_regs */
 	.set	SITE_ADDRESS, 0
+	.set	SITE_LIST, 8
 	.set	REGS_RIP, 120
 	.set	REGS_RSP, 136
 	.set	BUSY, 1
-	.set	HOLD_STATES, 3
-	.set	HOLD_HELD, 1
+	.set	QUICK_FRAME, 64
+	/* Of a place that is held, or was: WANTED and TAKEN have it, HELD has not. */
+	.set	HOLD_LOST, 2
 
 	.section np_hit_path, "ax", @progbits
 	.globl	np_retprobe_entry_short
@@ -75,10 +84,8 @@ np_retprobe_entry_short:
 	testq	%rcx, %rcx
 	jz	1f
 	movq	$BUSY, HELD_FRAME(%rdx)
-	movl	CALL_HOLD(%rcx), %r8d
-	andl	$HOLD_STATES, %r8d
-	cmpl	$HOLD_HELD, %r8d
-	jne	2f
+	testb	$HOLD_LOST, CALL_HOLD(%rcx)
+	jnz	2f
 	movq	THREAD_LIFE(%r12), %r8
 	movq	%r8, CALL_LIFE(%rcx)
 	movq	CALLS_OWNER(%r9), %r8
@@ -95,6 +102,77 @@ np_retprobe_entry_short:
 2:	movq	$0, HELD_FRAME(%rdx)
 1:	jmp	np_retprobe_entry
 	.size	np_retprobe_entry_short, . - np_retprobe_entry_short
+
+	/* What a detour asks in front of everything else, with less saved (crates/patch/src/detour/function.rs): the same, and all
+	 * that np_hit does around it. rdi: the site. 0: done; 1: it is not, and nothing has happened. The detour keeps rax, rcx,
+	 * rdx, rsi, rdi, r8 and the flags; QUICK_FRAME above rsp is the frame. */
+	.globl	np_retprobe_entry_quick
+	.hidden	np_retprobe_entry_quick
+	.type	np_retprobe_entry_quick, @function
+	.p2align 5
+np_retprobe_entry_quick:
+	movq	np_hit_self@gottpoff(%rip), %rax
+	movq	%fs:(%rax), %rcx
+	testq	%rcx, %rcx
+	jz	9f
+	cmpq	$0, THREAD_DEPTH(%rcx)
+	jne	9f
+	movq	$1, THREAD_DEPTH(%rcx)
+	movq	SITE_LIST(%rdi), %rdx
+	testq	%rdx, %rdx
+	jz	8f
+	leaq	np_retprobe_entry_short(%rip), %rax
+	cmpq	%rax, LIST_CALL(%rdx)
+	jne	8f
+	movq	LIST_ONLY(%rdx), %rax
+	cmpl	$0, ENTRY_ENABLED(%rax)
+	je	8f
+	movq	ENTRY_DATA(%rax), %rdi
+	movl	CALLS_INDEX(%rdi), %edx
+	shlq	$6, %rdx
+	leaq	THREAD_HOLDS(%rcx,%rdx), %rdx
+	leaq	QUICK_FRAME(%rsp), %rsi
+	movq	%rsi, %rax
+	shrq	$16, %rax
+	cmpq	THREAD_HOME(%rcx), %rax
+	jne	8f
+	movq	HELD_FRAME(%rdx), %rax
+	orq	(HELD_FRAME + HELD_BYTES)(%rdx), %rax
+	orq	(HELD_FRAME + 2 * HELD_BYTES)(%rdx), %rax
+	orq	(HELD_FRAME + 3 * HELD_BYTES)(%rdx), %rax
+	orq	CALLS_FURTHEST(%rdi), %rax
+	jnz	8f
+	movq	(%rsi), %rax
+	subq	np_hit_returns + THUNKS(%rip), %rax
+	cmpq	np_hit_returns + THUNKS_BYTES(%rip), %rax
+	jb	8f
+	movq	HELD_CALL(%rdx), %r8
+	testq	%r8, %r8
+	jz	8f
+	movq	$BUSY, HELD_FRAME(%rdx)
+	testb	$HOLD_LOST, CALL_HOLD(%r8)
+	jnz	7f
+	movq	THREAD_LIFE(%rcx), %rax
+	movq	%rax, CALL_LIFE(%r8)
+	movq	CALLS_OWNER(%rdi), %rax
+	movq	%rax, CALL_INSTANCE(%r8)
+	leaq	CALL_BYTES(%r8), %rax
+	movq	%rax, CALL_DATA(%r8)
+	movq	(%rsi), %rax
+	movq	%rax, CALL_WORD(%r8)
+	movq	%rax, CALL_RETURN_ADDRESS(%r8)
+	movq	%rsi, CALL_INSTANCE_FRAME(%r8)
+	incl	THREAD_CALLS(%rcx)
+	movq	%rsi, HELD_FRAME(%rdx)
+	incq	THREAD_EPOCH(%rcx)
+	movq	$0, THREAD_DEPTH(%rcx)
+	xorl	%eax, %eax
+	ret
+7:	movq	$0, HELD_FRAME(%rdx)
+8:	movq	$0, THREAD_DEPTH(%rcx)
+9:	movl	$1, %eax
+	ret
+	.size	np_retprobe_entry_quick, . - np_retprobe_entry_quick
 
 	/* It has a handler. */
 	.globl	np_retprobe_exit_short

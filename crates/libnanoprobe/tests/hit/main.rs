@@ -125,6 +125,7 @@ impl Code {
                 dispatch: TargetAddress(hit::dispatch_address()),
                 resume: TargetAddress(hit::resume_address()),
                 cookie: site as *const Site as u64,
+                quick: None,
             }],
         };
         let planned = plan(&map, &[point], &PlanOptions::default());

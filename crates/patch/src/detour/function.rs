@@ -21,6 +21,17 @@
 //!     1: jump to `resume` with rsp = regs; it loads everything, rip, rsp and all flags, too
 //! ```
 //!
+//! A hit that changes nothing of the program's, and knows so before it looks at its registers, is over sooner: `quick` is
+//! asked in front of all this, at a function's entry.
+//!
+//! ```text
+//!   rsp at the site ->
+//!                        rax
+//!                        flags       ah: SF ZF AF PF CF, al: OF
+//!                        rcx rdx rsi rdi r8
+//!                        the return address      of quick's own call
+//! ```
+//!
 //! Flags are saved by pushf, which is cheap, so that the dispatcher sees all of them, and restored by sahf: popf costs
 //! twenty times as much. A dispatcher that finds the direction flag set, or any of those changed that sahf does not
 //! restore, answers 1.
@@ -29,7 +40,7 @@ use std::ops::Range;
 
 use super::compose::Rare;
 use super::frame;
-use crate::assemble::Assembler;
+use crate::assemble::{Assembler, Label};
 use crate::relocate::{Original, load_branch_target};
 use crate::{Fire, Position, Refusal, TargetAddress};
 
@@ -56,6 +67,20 @@ pub(super) fn emit_function_block(
 ) -> Result<(), Refusal> {
     let red_zone = frame::red_zone(block.position) as u32;
     let (restore, behind) = (code.label(), code.label());
+    if let (
+        [
+            Fire::Function {
+                cookie,
+                quick: Some(quick),
+                ..
+            },
+        ],
+        Position::Entry,
+        None,
+    ) = (block.fires, block.position, &leaving)
+    {
+        emit_quick(code, *cookie, *quick, behind);
+    }
     emit_save(code, red_zone);
     if let Some((original, inside)) = leaving {
         load_branch_target(code, original, u64::from(red_zone + REGISTERS))?;
@@ -84,6 +109,7 @@ pub(super) fn emit_function_block(
             dispatch,
             resume,
             cookie,
+            quick: _,
         } = *fire
         else {
             continue;
@@ -103,6 +129,31 @@ pub(super) fn emit_function_block(
     emit_restore(code, red_zone);
     code.bind(behind);
     Ok(())
+}
+
+/// Asks, and goes on behind the block when that was all.
+fn emit_quick(code: &mut Assembler, cookie: u64, quick: TargetAddress, behind: Label) {
+    let full = code.label();
+    code.bytes(&[0x50]); // push rax
+    code.bytes(&[0x9f]); // lahf
+    code.bytes(&[0x0f, 0x90, 0xc0]); // seto al
+    code.bytes(&[0x50]); // push rax
+    code.bytes(&[0x51, 0x52, 0x56, 0x57, 0x41, 0x50]); // push rcx, rdx, rsi, rdi, r8
+    code.bytes_u64(&[0x48, 0xbf], cookie); // mov rdi, cookie
+    code.bytes_u64(&[0x48, 0xb8], quick.0); // mov rax, quick
+    code.bytes(&[0xff, 0xd0]); // call rax
+    code.bytes(&[0x85, 0xc0]); // test eax, eax
+    code.bytes(&[0x41, 0x58, 0x5f, 0x5e, 0x5a, 0x59]); // pop r8, rdi, rsi, rdx, rcx
+    code.bytes(&[0x58]); // pop rax
+    code.jump_if(5, full); // jne full
+    code.bytes(&[0x04, 0x7f]); // add al, 0x7f
+    code.bytes(&[0x9e]); // sahf
+    code.bytes(&[0x58]); // pop rax
+    code.jump(behind);
+    code.bind(full);
+    code.bytes(&[0x04, 0x7f]); // add al, 0x7f
+    code.bytes(&[0x9e]); // sahf
+    code.bytes(&[0x58]); // pop rax
 }
 
 fn emit_save(code: &mut Assembler, red_zone: u32) {
