@@ -118,7 +118,7 @@ impl Calls {
     pub fn short(&self, function: super::Function) -> Option<u64> {
         let is = |other: super::Function| function as usize == other as usize;
         if is(np_retprobe_entry) && self.by_address == 0 && self.is_long == 0 {
-            return Some(np_retprobe_entry_short as *const () as u64);
+            return Some(np_retprobe_entry_plain as *const () as u64);
         }
         (is(np_retprobe_exit) && self.handler.is_some()).then_some(np_retprobe_exit_short as *const () as u64)
     }
@@ -126,7 +126,7 @@ impl Calls {
     /// What a detour at the entry may ask first (`short.S`), where there is such.
     pub fn quick(&self, function: super::Function) -> Option<u64> {
         let short = self.short(function)?;
-        (short == np_retprobe_entry_short as *const () as u64).then_some(np_retprobe_entry_quick as *const () as u64)
+        (short == np_retprobe_entry_plain as *const () as u64).then_some(np_retprobe_entry_quick as *const () as u64)
     }
 
     /// Its counters' index, before anybody hits it.
@@ -176,7 +176,7 @@ unsafe extern "C" {
     pub fn np_retprobe_entry(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
     /// The function of its rets.
     pub fn np_retprobe_exit(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
-    fn np_retprobe_entry_short();
+    fn np_retprobe_entry_plain();
     fn np_retprobe_entry_quick();
     fn np_retprobe_exit_short();
     /// The function of unwinders' entries.

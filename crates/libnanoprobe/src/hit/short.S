@@ -2,8 +2,8 @@
  * has no fault handler, no entry handler and no data. Whatever else it is goes the other way, from the beginning
  * (np_retprobe_entry and np_retprobe_exit, retprobe.c), and the order in which things are read and written is theirs.
  *
- * Called by np_hit's short way alone (dispatch.S), as handlers are, with what it has in registers (np_retprobe_entry_quick by
- * detours):
+ * Entries are asked by detours. Exits are called by np_hit's short way alone (dispatch.S), as handlers are, with what it has
+ * in registers:
  *
  *     rdi        struct np_hit_entry       rbp   rsp at the hit: the frame
  *     rbx, rsi   struct np_regs            r12   struct np_hit_thread         r13   the site
@@ -56,54 +56,16 @@
 	.set	HOLD_LOST, 2
 
 	.section np_hit_path, "ax", @progbits
-	.globl	np_retprobe_entry_short
-	.hidden	np_retprobe_entry_short
-	.type	np_retprobe_entry_short, @function
-	.p2align 5
-np_retprobe_entry_short:
-	movq	ENTRY_DATA(%rdi), %r9
-	movl	CALLS_INDEX(%r9), %edx
-	shlq	$6, %rdx
-	leaq	THREAD_HOLDS(%r12,%rdx), %rdx
-	movq	%rbp, %rax
-	shrq	$16, %rax
-	cmpq	THREAD_HOME(%r12), %rax
-	jne	1f
-	movq	HELD_FRAME(%rdx), %rax
-	orq	(HELD_FRAME + HELD_BYTES)(%rdx), %rax
-	orq	(HELD_FRAME + 2 * HELD_BYTES)(%rdx), %rax
-	orq	(HELD_FRAME + 3 * HELD_BYTES)(%rdx), %rax
-	orq	CALLS_FURTHEST(%r9), %rax
-	jnz	1f
-	movq	(%rbp), %rax
-	movq	%rax, %rcx
-	subq	np_hit_returns + THUNKS(%rip), %rcx
-	cmpq	np_hit_returns + THUNKS_BYTES(%rip), %rcx
-	jb	1f
-	movq	HELD_CALL(%rdx), %rcx
-	testq	%rcx, %rcx
-	jz	1f
-	movq	$BUSY, HELD_FRAME(%rdx)
-	testb	$HOLD_LOST, CALL_HOLD(%rcx)
-	jnz	2f
-	movq	THREAD_LIFE(%r12), %r8
-	movq	%r8, CALL_LIFE(%rcx)
-	movq	CALLS_OWNER(%r9), %r8
-	movq	%r8, CALL_INSTANCE(%rcx)
-	leaq	CALL_BYTES(%rcx), %r8
-	movq	%r8, CALL_DATA(%rcx)
-	movq	%rax, CALL_WORD(%rcx)
-	movq	%rax, CALL_RETURN_ADDRESS(%rcx)
-	movq	%rbp, CALL_INSTANCE_FRAME(%rcx)
-	incl	THREAD_CALLS(%r12)
-	movq	%rbp, HELD_FRAME(%rdx)
-	xorl	%eax, %eax
-	ret
-2:	movq	$0, HELD_FRAME(%rdx)
-1:	jmp	np_retprobe_entry
-	.size	np_retprobe_entry_short, . - np_retprobe_entry_short
+	/* What np_hit calls at such an entry, where the detour could not ask or was not answered. That it is this, and not
+	 * np_retprobe_entry, says what kind of entry it is. */
+	.globl	np_retprobe_entry_plain
+	.hidden	np_retprobe_entry_plain
+	.type	np_retprobe_entry_plain, @function
+np_retprobe_entry_plain:
+	jmp	np_retprobe_entry
+	.size	np_retprobe_entry_plain, . - np_retprobe_entry_plain
 
-	/* What a detour asks in front of everything else, with less saved (crates/patch/src/detour/function.rs): the same, and all
+	/* What a detour asks in front of everything else, with less saved (crates/patch/src/detour/function.rs): the entry, and all
 	 * that np_hit does around it. rdi: the site. 0: done; 1: it is not, and nothing has happened. The detour keeps rax, rcx,
 	 * rdx, rsi, rdi, r8 and the flags; QUICK_FRAME above rsp is the frame. */
 	.globl	np_retprobe_entry_quick
@@ -121,7 +83,7 @@ np_retprobe_entry_quick:
 	movq	SITE_LIST(%rdi), %rdx
 	testq	%rdx, %rdx
 	jz	8f
-	leaq	np_retprobe_entry_short(%rip), %rax
+	leaq	np_retprobe_entry_plain(%rip), %rax
 	cmpq	%rax, LIST_CALL(%rdx)
 	jne	8f
 	movq	LIST_ONLY(%rdx), %rax
