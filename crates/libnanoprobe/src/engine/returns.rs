@@ -97,7 +97,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The site of a function's entry, which its thunks' instances name, when its return address may be replaced; all that could notice is hooked then.
+    /// The site of a function's entry, which its thunks' instances name, when its return address may be replaced; all that
+    /// could notice is hooked then.
     ///
     /// # Errors
     /// It may not.
