@@ -26,7 +26,9 @@ fn handlers_that_ask_the_library_are_refused_and_nothing_waits() {
 
 #[test]
 fn threads_processes_and_stacks_begin_and_end_inside() {
-    all_hold("threads.c", 11);
+    all_hold("threads.c", 4);
+    all_hold("forks.c", 3);
+    all_hold("stacks.c", 4);
 }
 
 /// Arguments, places and functions of all kinds: each is refused with its type, or works.

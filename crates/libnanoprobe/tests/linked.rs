@@ -65,6 +65,25 @@ fn no_return_is_missed_while_a_place_is_free() {
     }
 }
 
+/// A place that a thread enters again is not another's, at whichever instruction that takes it away.
+#[test]
+fn a_place_is_one_threads_at_every_instruction() {
+    let built = Built::new();
+    let program = built.compile("cc", "wanted.c");
+    assert_eq!(built.run(&program), "128 rounds\n");
+}
+
+/// Whatever instruction of a hit a signal handler comes in front of: registers are kept, and all calls counted.
+#[test]
+fn every_instruction_of_a_call_may_be_interrupted() {
+    let built = Built::new();
+    let program = built.compile("cc", "steps.c");
+    let expected: String = (0..4)
+        .map(|way| format!("way {way}: 0 wrong, exact, all ways\n"))
+        .collect();
+    assert_eq!(built.run(&program), expected);
+}
+
 const PAIRS: &str = "without: 0 wrong, 0 moved, all seen
 one: 0 wrong, 0 moved, all seen
 two at one entry: 0 wrong, 0 moved, all seen
@@ -184,6 +203,7 @@ by symbol: 100 right, few
 libraries: 0 wrong, at one place
 by hand: 0 wrong
 in use: 0 wrong
+in handlers: 0 wrong
 ";
     let paths = libraries.each_ref().map(|path| path.to_str().unwrap());
     assert_eq!(built.run_with(&program, &paths), expected);

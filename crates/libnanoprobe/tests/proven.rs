@@ -19,3 +19,22 @@ fn proven_handlers_are_called_as_they_are() {
     let output = built.run_with(&program, &[quiet.to_str().unwrap(), loud.to_str().unwrap()]);
     assert_eq!(output, "another library\ndone\n");
 }
+
+/// Whichever way handlers reach it, and what was proven of them.
+#[test]
+fn errno_is_what_it_was() {
+    let built = Built::new();
+    let program = built.compile("cc", "errors.c");
+    let ways = [
+        "by_call",
+        "by_system_call",
+        "by_pointer",
+        "by_thread_pointer",
+        "by_function_of_its_own",
+        "by_distance",
+        "by_string",
+        "not_at_all",
+    ];
+    let expected: String = ways.map(|way| format!("{way}: 210 came, 0 wrong\n")).concat();
+    assert_eq!(built.run(&program), expected);
+}

@@ -43,7 +43,8 @@
 //! 5. [`transition`]: patches that are there, patches that are to be there -> the order in which the bytes may be written
 //!    while threads execute them.
 //!
-//! Beside these: [`vector_use`], which SIMD registers must be saved around the call of a handler.
+//! Beside these: [`vector_use`], which SIMD registers must be saved around the call of a handler;
+//! [`thread_local_offset`], where a C library keeps errno.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -58,6 +59,7 @@ mod refusal;
 mod relocate;
 mod replacement;
 mod tactic;
+mod thread_local;
 mod transition;
 mod trap;
 mod untouched;
@@ -73,10 +75,11 @@ pub use plan::{
     Displaced, FunctionPlan, Guest, Obstacle, PlanOptions, RunPlan, Springboard, plan, plan_again, reconcile, why_not,
     why_trap,
 };
-pub use point::{Fire, FireCondition, Point, Position};
+pub use point::{Fire, FireCondition, Point, Position, Quick};
 pub use refusal::Refusal;
 pub use replacement::{RESTART, Replacement};
 pub use tactic::Tactic;
+pub use thread_local::thread_local_offset;
 pub use transition::{BREAKPOINT, Steps, TextRange, instruction_starts, transition};
 pub use trap::{REDIRECT_EMULATION, TrapForm};
 pub use untouched::{PROOF_INSTRUCTIONS_MAX, VectorUse, vector_use};

@@ -68,10 +68,8 @@ pub enum Fire {
         resume: TargetAddress,
         /// The dispatcher's first argument.
         cookie: u64,
-        /// Asked first, with less saved, where nothing else fires in front of a function's first instruction:
-        /// `u32 quick(cookie)`. 0: all is done; 1: the dispatcher is called as if it had not been asked. It may change rax,
-        /// rcx, rdx, rsi, rdi, r8 and the arithmetic flags; the stack pointer at the site is 64 bytes above its own.
-        quick: Option<TargetAddress>,
+        /// Asked first, with less saved, where nothing else fires in front of a function's first instruction.
+        quick: Option<Quick>,
     },
     /// Call an agent function that needs no context: in a thread that has none, in a forked child, while handlers run.
     /// All of these come first, whatever their place in the list.
@@ -87,4 +85,16 @@ pub enum Fire {
         /// What the function returns to, see [`crate::build_return_stub`].
         stub: TargetAddress,
     },
+}
+
+/// What a function's entry asks before all registers are saved: `u32 quick(cookie)`. 0: all is done; 1: the dispatcher is
+/// called as if it had not been asked. It may change rax, rcx, rdx, rsi, rdi, r8 and the arithmetic flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Quick {
+    /// The stack pointer at the site is 64 bytes above its own.
+    Inline(TargetAddress),
+    /// It may have the rest of the function called from elsewhere: with 0, the detour jumps to what is 16 bytes below the
+    /// stack pointer at the site, with 8 more on that and the relocated run's address 8 bytes below the site's. The stack
+    /// pointer at the site is 80 bytes above its own.
+    Called(TargetAddress),
 }

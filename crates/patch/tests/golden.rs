@@ -174,10 +174,14 @@ fn point(site: TargetAddress, words: &[&str]) -> Point {
                 cookie: operand(),
                 quick: None,
             }),
-            "quick" => {
+            "quick" | "called" => {
                 let asked = TargetAddress(operand());
                 if let Some(Fire::Function { quick, .. }) = point.fires.last_mut() {
-                    *quick = Some(asked);
+                    *quick = Some(if *word == "quick" {
+                        Quick::Inline(asked)
+                    } else {
+                        Quick::Called(asked)
+                    });
                 }
             }
             _ => panic!("unknown word: {word}"),

@@ -140,7 +140,7 @@ impl Function {
         } else {
             Position::Inside
         };
-        let quick = state.quick().filter(|_| position == Position::Entry).map(TargetAddress);
+        let quick = state.quick().filter(|_| position == Position::Entry);
         let point = |condition, position, dispatch| Point {
             site: TargetAddress(address),
             condition,

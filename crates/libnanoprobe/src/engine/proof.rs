@@ -1,4 +1,5 @@
-//! Handlers that provably leave the SIMD registers alone, or all but xmm0-15: nothing else is saved around them.
+//! Handlers that provably leave the SIMD registers alone, or all but xmm0-15: nothing else is saved around them. Nor is errno,
+//! around those that make no calls of other modules and write to variables of their own alone.
 //!
 //! The proof ([`nanoprobe_patch::vector_use`]) rests on the handler's code, and on that of the functions which it
 //! calls directly, as it is in memory at the registration. It holds whatever is registered there later: a handler's own
@@ -18,37 +19,39 @@ use crate::tsan;
 pub struct Proofs(HashMap<u64, VectorUse>);
 
 impl Engine {
-    /// Spares a member the saving of SIMD registers, where that changes nothing.
+    /// Spares a member the saving of SIMD registers and of errno, where that changes nothing.
     pub(super) fn prove(&mut self, member: &mut Member) {
-        if member.no_simd || tsan::is_there() {
+        if tsan::is_there() {
             return;
         }
         let Some(handlers) = member.handlers() else { return };
-        let mut uses = VectorUse::Nothing;
+        let mut uses = VectorUse::Local;
         for handler in &handlers {
-            if uses != VectorUse::Anything && self.is_watched(*handler) {
+            if uses != VectorUse::Anything && self.is_watched(*handler, !member.no_simd) {
                 uses = uses.max(self.use_of(*handler));
             } else {
                 uses = VectorUse::Anything;
             }
         }
-        member.no_simd = uses == VectorUse::Nothing;
         member.xmm_only = uses == VectorUse::Xmm;
+        member.no_simd |= uses <= VectorUse::Nothing;
+        member.no_errno = uses == VectorUse::Local;
         if uses != VectorUse::Anything {
             member.proven = handlers;
         }
     }
 
-    /// Whether the handler's module is what is known of it, and will be noticed to go.
-    fn is_watched(&mut self, handler: u64) -> bool {
+    /// Whether the handler's module is what is known of it, and will be noticed to go; with `asks`, after something has been
+    /// done for that.
+    fn is_watched(&mut self, handler: u64, asks: bool) -> bool {
         let handler = TargetAddress(handler);
-        if !self.own.is_sure_of(handler) && self.refresh().is_err() {
+        if !self.own.is_sure_of(handler) && (!asks || self.refresh().is_err()) {
             return false;
         }
         let Some((_, module)) = self.own.modules().find(handler) else {
             return false;
         };
-        module.path() == self.own.executable() || matches!(self.hook_linker(), Ok(true))
+        module.path() == self.own.executable() || asks && matches!(self.hook_linker(), Ok(true))
     }
 
     fn use_of(&mut self, handler: u64) -> VectorUse {
@@ -91,6 +94,7 @@ impl Engine {
             for member in state.members.iter_mut().filter(in_doubt) {
                 member.no_simd = false;
                 member.xmm_only = false;
+                member.no_errno = false;
                 member.proven.clear();
                 changed = true;
             }

@@ -8,6 +8,8 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use nanoprobe_patch::Quick;
+
 use crate::hit::{self, Calls, Entry, ListHeader, Site};
 
 /// What a site's patch must be.
@@ -47,6 +49,8 @@ pub struct Member {
     pub no_simd: bool,
     /// It is proven that of SIMD registers it touches xmm0-15 and MXCSR alone.
     pub xmm_only: bool,
+    /// It is proven that it leaves errno alone, besides.
+    pub no_errno: bool,
     /// The handlers of which it was proven.
     pub proven: Vec<u64>,
     /// A breakpoint, though a jump may fit.
@@ -132,8 +136,8 @@ impl SiteState {
         }
     }
 
-    /// What its patch asks first, with less saved: where a return probe by the exits is all that fires.
-    pub fn quick(&self) -> Option<u64> {
+    /// What its patch asks first, with less saved: where a return probe is all that fires.
+    pub fn quick(&self) -> Option<Quick> {
         let [member] = &self.members[..] else { return None };
         let calls = member.calls.as_ref().filter(|_| member.entry.fault.is_none())?;
         calls.quick(member.entry.function?)
@@ -179,12 +183,13 @@ impl SiteState {
                 .members
                 .iter()
                 .map(|member| match (member.no_simd, member.xmm_only) {
-                    (true, _) => hit::Saved::Nothing,
+                    (true, _) if member.no_errno => hit::Saved::Nothing,
+                    (true, _) => hit::Saved::Errno,
                     (_, true) => hit::Saved::Xmm,
                     _ => hit::Saved::All,
                 });
-            let simd = saved.max().unwrap_or(hit::Saved::Nothing);
-            let mut header = ListHeader::new(self.members.len() as u64, simd, emulates);
+            let saved = saved.max().unwrap_or(hit::Saved::Nothing);
+            let mut header = ListHeader::new(self.members.len() as u64, saved, emulates);
             if let [member] = &self.members[..]
                 && member.entry.fault.is_none()
                 && !emulates
@@ -218,6 +223,7 @@ impl Member {
             }),
             no_simd: true,
             xmm_only: false,
+            no_errno: false,
             proven: Vec::new(),
             trap: false,
             kind,

@@ -4,6 +4,8 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use nanoprobe_patch::{Quick, TargetAddress};
+
 use crate::c::{ReturnHandler, ReturnInstance, ReturnProbe};
 use crate::error::Error;
 
@@ -117,16 +119,24 @@ impl Calls {
     /// What np_hit's short way calls in place of `function`, where there is such.
     pub fn short(&self, function: super::Function) -> Option<u64> {
         let is = |other: super::Function| function as usize == other as usize;
-        if is(np_retprobe_entry) && self.by_address == 0 && self.is_long == 0 {
-            return Some(np_retprobe_entry_plain as *const () as u64);
-        }
-        (is(np_retprobe_exit) && self.handler.is_some()).then_some(np_retprobe_exit_short as *const () as u64)
+        let instead: unsafe extern "C" fn() = match (self.is_long != 0, self.by_address != 0) {
+            (false, false) if is(np_retprobe_entry) => np_retprobe_entry_plain,
+            (false, true) if is(np_retprobe_entry) => np_retprobe_entry_replaced,
+            _ if is(np_retprobe_exit) && self.handler.is_some() => np_retprobe_exit_short,
+            _ => return None,
+        };
+        Some(instead as *const () as u64)
     }
 
     /// What a detour at the entry may ask first (`short.S`), where there is such.
-    pub fn quick(&self, function: super::Function) -> Option<u64> {
-        let short = self.short(function)?;
-        (short == np_retprobe_entry_plain as *const () as u64).then_some(np_retprobe_entry_quick as *const () as u64)
+    pub fn quick(&self, function: super::Function) -> Option<Quick> {
+        let address = |quick: unsafe extern "C" fn()| TargetAddress(quick as *const () as u64);
+        let is_entry = function as usize == np_retprobe_entry as super::Function as usize;
+        match (is_entry && self.is_long == 0, self.by_address()) {
+            (false, _) => None,
+            (true, false) => Some(Quick::Inline(address(np_retprobe_entry_quick))),
+            (true, true) => Some(Quick::Called(address(np_retprobe_replace_quick))),
+        }
     }
 
     /// Its counters' index, before anybody hits it.
@@ -177,7 +187,9 @@ unsafe extern "C" {
     /// The function of its rets.
     pub fn np_retprobe_exit(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;
     fn np_retprobe_entry_plain();
+    fn np_retprobe_entry_replaced();
     fn np_retprobe_entry_quick();
+    fn np_retprobe_replace_quick();
     fn np_retprobe_exit_short();
     /// The function of unwinders' entries.
     pub fn np_unwinder_hit(entry: *mut super::Entry, registers: *mut crate::c::Registers) -> i32;

@@ -12,7 +12,7 @@
  * Over the handler's call:
  *
  *     rbp   rsp at the hit        r12   struct np_hit_thread      r13   the site
- *     r14   errno                 r15   flags at the hit          on the stack: rdx
+ *     r14   errno, if it is saved  r15   flags at the hit         on the stack: rdx
  *
  * The order in which things are read and written is that of hit(), and so is what is compared behind the handler: the
  * detour's sahf restores the arithmetic flags alone, so where another one is set, or was, np_resume is needed.
@@ -21,13 +21,11 @@
 	.set	SITE_ADDRESS, 0
 	.set	SITE_LIST, 8
 	/* struct np_hit_list */
-	.set	LIST_SIMD, 8
-	.set	LIST_ONLY, 24
+	.set	LIST_SAVED, 8
 	.set	LIST_CALL, 32
 	.set	LIST_ARGUMENT, 40
 	.set	LIST_COUNTER, 48
-	/* struct np_hit_entry */
-	.set	ENTRY_ENABLED, 44
+	.set	LIST_ENABLED, 56
 	/* struct np_hit_thread */
 	.set	THREAD_DEPTH, 0
 	.set	THREAD_EPOCH, 8
@@ -47,6 +45,7 @@
 	.set	AREA_FEATURES, AREA + 24
 	.set	AREA_BYTES, AREA + 64
 	.set	SIMD_XMM, 8
+	.set	SAVED_ERRNO, 1
 
 	.section np_hit_path, "ax", @progbits
 	.globl	np_hit
@@ -61,30 +60,22 @@ np_hit:
 	cmpq	$0, THREAD_DEPTH(%r12)
 	jne	9f
 	movq	$1, THREAD_DEPTH(%r12)
-	movq	SITE_LIST(%rdi), %r14
-	testq	%r14, %r14
+	movq	SITE_LIST(%rdi), %r8
+	testq	%r8, %r8
 	jz	8f
-	movq	LIST_ONLY(%r14), %rcx
-	testq	%rcx, %rcx
-	jz	8f
+	movq	LIST_ENABLED(%r8), %rax
+	cmpl	$0, (%rax)
+	je	8f
 	movq	%rdi, %r13
 	movq	REGS_RSP(%rsi), %rbp
 	movl	REGS_FLAGS(%rsi), %r15d
 	pushq	%rdx
-	cmpl	$0, ENTRY_ENABLED(%rcx)
-	je	6f
-	movq	LIST_COUNTER(%r14), %rax
+	movq	LIST_COUNTER(%r8), %rax
 	incq	(%r12,%rax)
-	movq	LIST_ARGUMENT(%r14), %rdi
-	movq	LIST_CALL(%r14), %rax
-	movq	%r14, %r8
-	cmpq	$0, LIST_SIMD(%r14)
-	movq	THREAD_ERROR(%r12), %rcx
-	movl	(%rcx), %r14d
-	jne	7f
-	call	*%rax
-1:	movq	THREAD_ERROR(%r12), %rcx
-	movl	%r14d, (%rcx)
+	movq	LIST_ARGUMENT(%r8), %rdi
+	cmpq	$0, LIST_SAVED(%r8)
+	jne	6f
+	call	*LIST_CALL(%r8)
 2:	incq	THREAD_EPOCH(%r12)
 	movq	$0, THREAD_DEPTH(%r12)
 	popq	%rdx
@@ -114,20 +105,27 @@ np_hit:
 	movq	%rbx, %rdi
 	movq	%rdx, %rsi
 	jmp	np_hit_pair
-	/* Disabled. */
-6:	xorl	%eax, %eax
+	/* errno around the handler. */
+6:	movq	THREAD_ERROR(%r12), %rcx
+	movl	(%rcx), %r14d
+	movq	LIST_SAVED(%r8), %rax
+	cmpq	$SAVED_ERRNO, %rax
+	jne	7f
+	call	*LIST_CALL(%r8)
+1:	movq	THREAD_ERROR(%r12), %rcx
+	movl	%r14d, (%rcx)
 	jmp	2b
-	/* SIMD registers around the handler. */
-7:	movq	LIST_SIMD(%r8), %r8
+	/* SIMD registers, too. */
+7:	movq	LIST_CALL(%r8), %r9
 	movq	%rsp, %rcx
 	leaq	-AREA_BYTES(%rsp), %rsp
 	andq	$-64, %rsp
 	movq	%rcx, AREA_STACK(%rsp)
-	movq	%rax, AREA_CALL(%rsp)
+	movq	%r9, AREA_CALL(%rsp)
 	movq	%rdi, AREA_ARGUMENT(%rsp)
 	movl	$SIMD_XMM, %esi
 	xorl	%edx, %edx
-	cmpl	%esi, %r8d
+	cmpl	%esi, %eax
 	je	77f
 	movl	np_simd_features(%rip), %esi
 	movl	np_simd_live(%rip), %edx

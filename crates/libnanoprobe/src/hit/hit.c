@@ -15,19 +15,18 @@ uint32_t np_simd_initial NP_HIDDEN;
 
 /* dispatch.S */
 _Static_assert(offsetof(struct np_hit_site, list) == 8, "SITE_LIST");
-_Static_assert(offsetof(struct np_hit_list, simd) == 8, "LIST_SIMD");
-_Static_assert(offsetof(struct np_hit_list, only) == 24, "LIST_ONLY");
+_Static_assert(offsetof(struct np_hit_list, saved) == 8, "LIST_SAVED");
 _Static_assert(offsetof(struct np_hit_list, call) == 32, "LIST_CALL");
 _Static_assert(offsetof(struct np_hit_list, argument) == 40, "LIST_ARGUMENT");
 _Static_assert(offsetof(struct np_hit_list, counter) == 48, "LIST_COUNTER");
-_Static_assert(offsetof(struct np_hit_entry, enabled) == 44, "ENTRY_ENABLED");
+_Static_assert(offsetof(struct np_hit_list, enabled) == 56, "LIST_ENABLED");
 _Static_assert(offsetof(struct np_hit_thread, epoch) == 8, "THREAD_EPOCH");
 _Static_assert(offsetof(struct np_hit_thread, error) == 16, "THREAD_ERROR");
 _Static_assert(offsetof(struct np_regs, rip) == 120, "REGS_RIP");
 _Static_assert(offsetof(struct np_regs, rflags) == 128, "REGS_FLAGS");
 _Static_assert(offsetof(struct np_regs, rsp) == 136, "REGS_RSP");
 _Static_assert(RARE_FLAGS == 0x240500 && NP_SIMD_BYTES == 2816, "RARE_FLAGS, AREA");
-_Static_assert(NP_SIMD_XMM == 8, "SIMD_XMM");
+_Static_assert(NP_SIMD_XMM == 8 && NP_HIT_SAVED_ERRNO == 1 && NP_HIT_SAVED_NOTHING == 0, "SIMD_XMM, SAVED_ERRNO");
 _Static_assert(NP_HIT_PAIR == 0x70616972, "PAIR");
 
 #define compiler_barrier() __asm__ volatile("" ::: "memory")
@@ -185,7 +184,8 @@ static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *si
 	uint64_t rip = regs->rip, rsp = regs->rsp, flags = regs->rflags;
 	int skip = 0;
 	if (np_likely(list != NULL))
-		skip = list->simd ? run_with_simd(self, site, list, regs, behind) : run(self, site, list, regs, behind);
+		skip = list->saved >= NP_HIT_SAVED_XMM ? run_with_simd(self, site, list, regs, behind) :
+							 run(self, site, list, regs, behind);
 	__atomic_store_n(&self->epoch, self->epoch + 1, __ATOMIC_RELEASE);
 	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
 	int pair = skip == NP_HIT_PAIR;

@@ -49,13 +49,14 @@ struct np_hit_entry {
 /* Never changed once it is published. */
 struct np_hit_list {
 	uint64_t count;
-	uint64_t simd;            /* enum np_hit_simd: what some handler may use of SIMD registers */
+	uint64_t saved;           /* enum np_hit_saved: what some handler may use */
 	uint64_t emulates;        /* post-handlers run in front of the detour's copy: the instruction is emulated */
 	/* There is one, it is called and nothing else is done: the short way (dispatch.S). NULL: more is to be done. */
 	struct np_hit_entry *only;
 	int (*call)(void *argument, struct np_regs *regs); /* what is called then */
 	void *argument;
 	uint64_t counter;         /* how far from its thread's block is the counter to which 1 is added */
+	const uint32_t *enabled;  /* of that one; 0 is there where there is none */
 	struct np_hit_entry *entries[];
 };
 
@@ -135,9 +136,9 @@ NP_HIDDEN uint32_t np_hit_pair(struct np_regs *regs, uint64_t on);
 #define NP_SIMD_XGETBV1 1
 #define NP_SIMD_AVX 2
 #define NP_SIMD_AVX512 4
-/* In place of them: only xmm0-15 and mxcsr are touched (enum np_hit_simd). */
+/* In place of them: only xmm0-15 and mxcsr are touched (enum np_hit_saved). */
 #define NP_SIMD_XMM 8
-enum np_hit_simd { NP_HIT_SIMD_NOTHING = 0, NP_HIT_SIMD_XMM = NP_SIMD_XMM, NP_HIT_SIMD_ALL = 16 };
+enum np_hit_saved { NP_HIT_SAVED_NOTHING = 0, NP_HIT_SAVED_ERRNO = 1, NP_HIT_SAVED_XMM = NP_SIMD_XMM, NP_HIT_SAVED_ALL = 16 };
 extern NP_HIDDEN uint32_t np_simd_features, np_simd_live;
 
 /* Every register that is live is stored; `live` stands in where the processor cannot tell which are. */
@@ -147,7 +148,7 @@ NP_HIDDEN void np_simd_restore(const void *area, uint32_t features);
 /* Around the handlers of a list. */
 static inline NP_PATH uint32_t np_hit_save(void *area, const struct np_hit_list *list)
 {
-	uint32_t features = np_likely(list->simd != NP_HIT_SIMD_XMM) ? np_simd_features : NP_SIMD_XMM;
+	uint32_t features = np_likely(list->saved != NP_HIT_SAVED_XMM) ? np_simd_features : NP_SIMD_XMM;
 	np_simd_save(area, features, features == NP_SIMD_XMM ? 0 : np_simd_live);
 	return features;
 }

@@ -67,7 +67,7 @@ pub struct ListHeader {
     /// How many entries follow.
     pub count: u64,
     /// [`Saved`]: what some handler may use.
-    pub simd: u64,
+    pub saved: u64,
     /// Not 0: post-handlers run behind an emulated instruction.
     pub emulates: u64,
     /// The one entry, where it is called and nothing else is done; or NULL.
@@ -78,14 +78,21 @@ pub struct ListHeader {
     pub argument: u64,
     /// Where in a [`Thread`] the counter is to which 1 is added.
     pub counter: u64,
+    /// Whether it is enabled; always 0 where there is no such entry.
+    pub enabled: *const AtomicU32,
 }
 
-/// What is saved of SIMD registers around handlers: `enum np_hit_simd`.
+/// Of entries that are not the only one.
+static NEVER: AtomicU32 = AtomicU32::new(0);
+
+/// What is saved around handlers: `enum np_hit_saved`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Saved {
     /// Nothing.
     Nothing = 0,
-    /// xmm0-15 and MXCSR.
+    /// errno.
+    Errno = 1,
+    /// That, xmm0-15 and MXCSR.
     Xmm = 8,
     /// All that is live.
     All = 16,
@@ -93,15 +100,16 @@ pub enum Saved {
 
 impl ListHeader {
     /// Of so many entries, with more to do than to call one of them.
-    pub fn new(count: u64, simd: Saved, emulates: bool) -> ListHeader {
+    pub fn new(count: u64, saved: Saved, emulates: bool) -> ListHeader {
         ListHeader {
             count,
-            simd: simd as u64,
+            saved: saved as u64,
             emulates: u64::from(emulates),
             only: std::ptr::null(),
             call: 0,
             argument: 0,
             counter: 0,
+            enabled: &raw const NEVER,
         }
     }
 
@@ -109,6 +117,7 @@ impl ListHeader {
     /// function.
     pub fn set_only(&mut self, entry: &Entry, short: Option<u64>) {
         self.only = entry;
+        self.enabled = &raw const entry.enabled;
         let counter =
             std::mem::offset_of!(Thread, counters) as u64 + u64::from(entry.index) * size_of::<Counters>() as u64;
         (self.call, self.argument, self.counter) = match (entry.function, entry.pre) {

@@ -48,21 +48,9 @@ np_resume:
 	movq	120(%rsp), %rcx         /* rip */
 	movq	%rax, 144(%rsp)
 	movq	%rcx, 152(%rsp)
-	popq	%r15
-	popq	%r14
-	popq	%r13
-	popq	%r12
-	popq	%rbp
-	popq	%rbx
-	popq	%r11
-	popq	%r10
-	popq	%r9
-	popq	%r8
-	popq	%rax
-	popq	%rcx
-	popq	%rdx
-	popq	%rsi
-	popq	%rdi
+	.irp	register, r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi
+	popq	%\register
+	.endr
 	leaq	24(%rsp), %rsp          /* rip, rflags and rsp of the copy */
 	popfq
 	ret	$128
@@ -82,21 +70,9 @@ np_resume_pair:
 	andb	$8, %al                 /* OF */
 	addb	$0x78, %al              /* overflows for 8 */
 	sahf                            /* all others; no instruction from here on changes any */
-	popq	%r15
-	popq	%r14
-	popq	%r13
-	popq	%r12
-	popq	%rbp
-	popq	%rbx
-	popq	%r11
-	popq	%r10
-	popq	%r9
-	popq	%r8
-	popq	%rax
-	popq	%rcx
-	popq	%rdx
-	popq	%rsi
-	popq	%rdi
+	.irp	register, r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi
+	popq	%\register
+	.endr
 	leaq	32(%rsp), %rsp          /* the slot is free for the call */
 	jmp	*-24(%rsp)
 	.size	np_resume_pair, . - np_resume_pair

@@ -54,6 +54,8 @@ static inline NP_PATH int is_same(const struct np_hit_calls *calls, const struct
 }
 
 /* short.S */
+_Static_assert(offsetof(struct np_hit_list, only) == 24, "LIST_ONLY");
+_Static_assert(offsetof(struct np_hit_entry, enabled) == 44, "ENTRY_ENABLED");
 _Static_assert(offsetof(struct np_hit_entry, data) == 48, "ENTRY_DATA");
 _Static_assert(offsetof(struct np_hit_calls, handler) == 0, "CALLS_HANDLER");
 _Static_assert(offsetof(struct np_hit_calls, owner) == 16, "CALLS_OWNER");
@@ -62,7 +64,10 @@ _Static_assert(offsetof(struct np_hit_calls, furthest) == 88, "CALLS_FURTHEST");
 _Static_assert(offsetof(struct np_hit_thread, calls) == 116, "THREAD_CALLS");
 _Static_assert(offsetof(struct np_hit_thread, life) == 128, "THREAD_LIFE");
 _Static_assert(offsetof(struct np_hit_thread, counters) == 144, "THREAD_COUNTERS");
+_Static_assert(offsetof(struct np_hit_thread, context.index) == 0x400e4, "THREAD_INDEX");
+_Static_assert(offsetof(struct np_hit_thread, context.return_cursor) == 0x401a0, "THREAD_CURSOR");
 _Static_assert(offsetof(struct np_hit_thread, home) == 0x40338, "THREAD_HOME");
+_Static_assert(offsetof(struct np_hit_thread, returned_to) == 0x40348 && NP_RETURNED_TO_MAX == 8, "THREAD_RETURNED_TO");
 _Static_assert(offsetof(struct np_hit_thread, holds) == 0x403c0, "THREAD_HOLDS");
 _Static_assert(sizeof(struct np_hit_holds) == 64 && sizeof(struct np_hit_counters) == 16, "<< 6, << 4");
 _Static_assert(sizeof(struct np_hit_held) == 16 && offsetof(struct np_hit_held, call) == 8, "HELD_BYTES, HELD_CALL");
@@ -71,6 +76,13 @@ _Static_assert(offsetof(struct np_hit_call, instance) == 24, "CALL_INSTANCE");
 _Static_assert(offsetof(struct np_hit_call, instance.return_address) == 32, "CALL_RETURN_ADDRESS");
 _Static_assert(offsetof(struct np_hit_call, instance.frame) == 40, "CALL_INSTANCE_FRAME");
 _Static_assert(offsetof(struct np_hit_call, instance.data) == 48, "CALL_DATA");
+_Static_assert(offsetof(struct np_hit_call, claims) == 56, "CALL_CLAIMS");
+_Static_assert(offsetof(struct np_hit_calls, site) == 72, "CALLS_SITE");
+_Static_assert(offsetof(struct np_hit_thunks, events) == 28 && offsetof(struct np_hit_thunks, answered) == 32, "POOL_EVENTS");
+_Static_assert(offsetof(struct np_hit_thunks, chunk_owners) == 64 && NP_THUNKS == 65536, "POOL_OWNERS, INSTANCES_BYTES");
+_Static_assert(offsetof(struct np_hit_thunk, slot) == 8 && offsetof(struct np_hit_thunk, depth) == 28, "THUNK_SLOT, THUNK_DEPTH");
+_Static_assert(NP_THUNK_CHUNK == 64 && NP_THUNK_BYTES == 16, "CHUNK_BYTES, half as far");
+_Static_assert(NP_THUNK_FREE == 0 && NP_THUNK_NEXT + NP_THUNK_ARMED == 6 && NP_THUNK_STATES == 3, "CLAIM_AND_ARM");
 _Static_assert(offsetof(struct np_hit_call, hold) == 60 && sizeof(struct np_hit_call) == 80, "CALL_HOLD, CALL_BYTES");
 _Static_assert(NP_CALL_BUSY == 1 && NP_HOLD_HELD == 1 && NP_HOLD_WANTED == 2 && NP_HOLD_TAKEN == 3 && NP_HOLD_NEXT == 4,
 	       "BUSY, HOLD_LOST");
@@ -349,7 +361,7 @@ NP_PATH struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct 
 	__atomic_store_n(&self->depth, 1, __ATOMIC_RELEASE);
 	__asm__ volatile("" ::: "memory");
 	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
-	if (list && list->simd)
+	if (list && list->saved >= NP_HIT_SAVED_XMM)
 		run_returned_with_simd(self, list, regs, frame);
 	else if (list)
 		run_returned(self, list, regs, frame);

@@ -77,21 +77,9 @@ np_hit_arrive:
 	leaq	-16(%rsp), %rsp
 	pushfq
 	pushq	%rax                    /* the place of rip */
-	pushq	%rdi
-	pushq	%rsi
-	pushq	%rdx
-	pushq	%rcx
-	pushq	%rax
-	pushq	%r8
-	pushq	%r9
-	pushq	%r10
-	pushq	%r11
-	pushq	%rbx
-	pushq	%rbp
-	pushq	%r12
-	pushq	%r13
-	pushq	%r14
-	pushq	%r15
+	.irp	register, rdi, rsi, rdx, rcx, rax, r8, r9, r10, r11, rbx, rbp, r12, r13, r14, r15
+	pushq	%\register
+	.endr
 	movq	%rsp, %rbx
 	movzwl	REGS_RSP(%rbx), %r12d
 	shlq	$5, %r12
@@ -121,21 +109,9 @@ np_hit_arrive:
 	addb	$0x78, %al
 	movb	REGS_FLAGS(%rsp), %ah
 	sahf
-	popq	%r15
-	popq	%r14
-	popq	%r13
-	popq	%r12
-	popq	%rbp
-	popq	%rbx
-	popq	%r11
-	popq	%r10
-	popq	%r9
-	popq	%r8
-	popq	%rax
-	popq	%rcx
-	popq	%rdx
-	popq	%rsi
-	popq	%rdi
+	.irp	register, r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi
+	popq	%\register
+	.endr
 	leaq	24(%rsp), %rsp
 	ret
 	/* The direction flag is as it was. */

@@ -1,6 +1,6 @@
-/* Return probes by the exits: what nearly every hit does, at the entry and at the rets, where the probe is its site's only one,
- * has no fault handler, no entry handler and no data. Whatever else it is goes the other way, from the beginning
- * (np_retprobe_entry and np_retprobe_exit, retprobe.c), and the order in which things are read and written is theirs.
+/* Return probes: what nearly every hit does, at the entry and at the rets, where the probe is its site's only one, has no fault
+ * handler, no entry handler and no data. Whatever else it is goes the other way, from the beginning (np_retprobe_entry and
+ * np_retprobe_exit, retprobe.c), and the order in which things are read and written is theirs.
  *
  * Entries are asked by detours. Exits are called by np_hit's short way alone (dispatch.S), as handlers are, with what it has
  * in registers:
@@ -20,6 +20,7 @@
 	.set	CALLS_HANDLER, 0
 	.set	CALLS_OWNER, 16
 	.set	CALLS_INDEX, 56
+	.set	CALLS_SITE, 72
 	.set	CALLS_FURTHEST, 88
 	/* struct np_hit_thread */
 	.set	THREAD_DEPTH, 0
@@ -27,7 +28,10 @@
 	.set	THREAD_CALLS, 116
 	.set	THREAD_LIFE, 128
 	.set	THREAD_COUNTERS, 144
+	.set	THREAD_INDEX, 0x400e4
+	.set	THREAD_CURSOR, 0x401a0
 	.set	THREAD_HOME, 0x40338
+	.set	THREAD_RETURNED_TO, 0x40348
 	.set	THREAD_HOLDS, 0x403c0
 	/* struct np_hit_held: four of them */
 	.set	HELD_FRAME, 0
@@ -40,24 +44,43 @@
 	.set	CALL_RETURN_ADDRESS, 32
 	.set	CALL_INSTANCE_FRAME, 40
 	.set	CALL_DATA, 48
+	.set	CALL_CLAIMS, 56
 	.set	CALL_HOLD, 60
 	.set	CALL_BYTES, 80
 	/* struct np_hit_returns */
 	.set	THUNKS, 8
 	.set	THUNKS_BYTES, 16
+	.set	POOL, 24
+	/* struct np_hit_thunks, struct np_hit_thunk: 64 in a chunk */
+	.set	POOL_EVENTS, 28
+	.set	POOL_ANSWERED, 32
+	.set	POOL_OWNERS, 64
+	.set	INSTANCES, 4160
+	.set	INSTANCES_BYTES, 65536 * 32
+	.set	THUNK_ADDRESS, 0
+	.set	THUNK_SLOT, 8
+	.set	THUNK_STUB, 16
+	.set	THUNK_STATE, 24
+	.set	THUNK_DEPTH, 28
+	.set	THUNK_BYTES, 32
+	.set	CHUNK_BYTES, 64 * THUNK_BYTES
+	/* From free to armed, by one claim more. */
+	.set	CLAIM_AND_ARM, 4 + 2
 	/* struct np_hit_site, struct np_regs */
 	.set	SITE_ADDRESS, 0
 	.set	SITE_LIST, 8
 	.set	REGS_RIP, 120
 	.set	REGS_RSP, 136
 	.set	BUSY, 1
-	.set	QUICK_FRAME, 64
+	/* The frame is so far above rsp in what a detour asks: Quick::Inline, Quick::Called. */
+	.set	INLINE_FRAME, 64
+	.set	CALLED_FRAME, 80
 	/* Of a place that is held, or was: WANTED and TAKEN have it, HELD has not. */
 	.set	HOLD_LOST, 2
 
 	.section np_hit_path, "ax", @progbits
-	/* What np_hit calls at such an entry, where the detour could not ask or was not answered. That it is this, and not
-	 * np_retprobe_entry, says what kind of entry it is. */
+	/* What np_hit calls at such an entry, where the detour could not ask or was not answered. That it is one of these, and not
+	 * np_retprobe_entry, says what kind of entry it is: by the exits, or by the return address. */
 	.globl	np_retprobe_entry_plain
 	.hidden	np_retprobe_entry_plain
 	.type	np_retprobe_entry_plain, @function
@@ -65,14 +88,20 @@ np_retprobe_entry_plain:
 	jmp	np_retprobe_entry
 	.size	np_retprobe_entry_plain, . - np_retprobe_entry_plain
 
+	.globl	np_retprobe_entry_replaced
+	.hidden	np_retprobe_entry_replaced
+	.type	np_retprobe_entry_replaced, @function
+np_retprobe_entry_replaced:
+	jmp	np_retprobe_entry
+	.size	np_retprobe_entry_replaced, . - np_retprobe_entry_replaced
+
 	/* What a detour asks in front of everything else, with less saved (crates/patch/src/detour/function.rs): the entry, and all
 	 * that np_hit does around it. rdi: the site. 0: done; 1: it is not, and nothing has happened. The detour keeps rax, rcx,
-	 * rdx, rsi, rdi, r8 and the flags; QUICK_FRAME above rsp is the frame. */
-	.globl	np_retprobe_entry_quick
-	.hidden	np_retprobe_entry_quick
-	.type	np_retprobe_entry_quick, @function
-	.p2align 5
-np_retprobe_entry_quick:
+	 * rdx, rsi, rdi, r8 and the flags. */
+
+	/* The thread is inside, and holds a place that is free, at this kind of entry: rcx, the thread; rdi, struct np_hit_calls;
+	 * rdx, its holds; r8, the place. Else on to 8 or 9. */
+	.macro	find_place kind, frame
 	movq	np_hit_self@gottpoff(%rip), %rax
 	movq	%fs:(%rax), %rcx
 	testq	%rcx, %rcx
@@ -83,7 +112,7 @@ np_retprobe_entry_quick:
 	movq	SITE_LIST(%rdi), %rdx
 	testq	%rdx, %rdx
 	jz	8f
-	leaq	np_retprobe_entry_plain(%rip), %rax
+	leaq	\kind(%rip), %rax
 	cmpq	%rax, LIST_CALL(%rdx)
 	jne	8f
 	movq	LIST_ONLY(%rdx), %rax
@@ -93,8 +122,7 @@ np_retprobe_entry_quick:
 	movl	CALLS_INDEX(%rdi), %edx
 	shlq	$6, %rdx
 	leaq	THREAD_HOLDS(%rcx,%rdx), %rdx
-	leaq	QUICK_FRAME(%rsp), %rsi
-	movq	%rsi, %rax
+	leaq	\frame(%rsp), %rax
 	shrq	$16, %rax
 	cmpq	THREAD_HOME(%rcx), %rax
 	jne	8f
@@ -104,28 +132,34 @@ np_retprobe_entry_quick:
 	orq	(HELD_FRAME + 3 * HELD_BYTES)(%rdx), %rax
 	orq	CALLS_FURTHEST(%rdi), %rax
 	jnz	8f
-	movq	(%rsi), %rax
-	subq	np_hit_returns + THUNKS(%rip), %rax
-	cmpq	np_hit_returns + THUNKS_BYTES(%rip), %rax
-	jb	8f
 	movq	HELD_CALL(%rdx), %r8
 	testq	%r8, %r8
 	jz	8f
+	.endm
+
+	/* The place is busy, and not somebody else's who wants it just now: else on to 7. */
+	.macro	take_place
 	movq	$BUSY, HELD_FRAME(%rdx)
 	testb	$HOLD_LOST, CALL_HOLD(%r8)
 	jnz	7f
+	.endm
+
+	/* The call is there, but for its return address, and found by its frame. */
+	.macro	begin_call frame
 	movq	THREAD_LIFE(%rcx), %rax
 	movq	%rax, CALL_LIFE(%r8)
 	movq	CALLS_OWNER(%rdi), %rax
 	movq	%rax, CALL_INSTANCE(%r8)
 	leaq	CALL_BYTES(%r8), %rax
 	movq	%rax, CALL_DATA(%r8)
-	movq	(%rsi), %rax
-	movq	%rax, CALL_WORD(%r8)
-	movq	%rax, CALL_RETURN_ADDRESS(%r8)
-	movq	%rsi, CALL_INSTANCE_FRAME(%r8)
+	leaq	\frame(%rsp), %rax
+	movq	%rax, CALL_INSTANCE_FRAME(%r8)
 	incl	THREAD_CALLS(%rcx)
-	movq	%rsi, HELD_FRAME(%rdx)
+	movq	%rax, HELD_FRAME(%rdx)
+	.endm
+
+	/* Out again: it is done; or nothing has happened. */
+	.macro	leave
 	incq	THREAD_EPOCH(%rcx)
 	movq	$0, THREAD_DEPTH(%rcx)
 	xorl	%eax, %eax
@@ -134,7 +168,95 @@ np_retprobe_entry_quick:
 8:	movq	$0, THREAD_DEPTH(%rcx)
 9:	movl	$1, %eax
 	ret
+	.endm
+
+	/* By the exits. */
+	.globl	np_retprobe_entry_quick
+	.hidden	np_retprobe_entry_quick
+	.type	np_retprobe_entry_quick, @function
+	.p2align 5
+np_retprobe_entry_quick:
+	find_place np_retprobe_entry_plain, INLINE_FRAME
+	movq	INLINE_FRAME(%rsp), %rsi
+	movq	%rsi, %rax
+	subq	np_hit_returns + THUNKS(%rip), %rax
+	cmpq	np_hit_returns + THUNKS_BYTES(%rip), %rax
+	jb	8f
+	take_place
+	movq	%rsi, CALL_WORD(%r8)
+	movq	%rsi, CALL_RETURN_ADDRESS(%r8)
+	begin_call INLINE_FRAME
+	leave
 	.size	np_retprobe_entry_quick, . - np_retprobe_entry_quick
+
+	/* By the return address: take_quickly, too. What the detour jumps to is the call in front of the thunk (returned.S). No
+	 * thunk's address is among those that the agent has found to be calls'. */
+	.globl	np_retprobe_replace_quick
+	.hidden	np_retprobe_replace_quick
+	.type	np_retprobe_replace_quick, @function
+	.p2align 5
+np_retprobe_replace_quick:
+	find_place np_retprobe_entry_replaced, CALLED_FRAME
+	movq	CALLED_FRAME(%rsp), %rax
+	movq	%rax, %rsi
+	shrq	$6, %rsi
+	xorq	%rax, %rsi
+	andl	$7, %esi
+	cmpq	%rax, THREAD_RETURNED_TO(%rcx,%rsi,8)
+	jne	8f
+	movq	np_hit_returns + POOL(%rip), %rsi
+	movl	POOL_EVENTS(%rsi), %eax
+	cmpl	POOL_ANSWERED(%rsi), %eax
+	jne	8f
+	/* The thread's cursor: an instance, or 0, which is beyond all of them. */
+	movq	THREAD_CURSOR(%rcx), %rax
+	subq	%rsi, %rax
+	subq	$INSTANCES, %rax
+	cmpq	$INSTANCES_BYTES, %rax
+	jae	8f
+	shrq	$11, %rax
+	movl	POOL_OWNERS(%rsi,%rax,4), %eax
+	subl	$1, %eax
+	cmpl	THREAD_INDEX(%rcx), %eax
+	jne	8f
+	movq	THREAD_CURSOR(%rcx), %rsi
+	testb	$3, THUNK_STATE(%rsi)
+	jnz	8f
+	take_place
+	movq	CALLED_FRAME(%rsp), %rax
+	movq	%rax, THUNK_ADDRESS(%rsi)
+	movq	%rax, CALL_RETURN_ADDRESS(%r8)
+	leaq	CALLED_FRAME(%rsp), %rax
+	movq	%rax, THUNK_SLOT(%rsi)
+	movq	CALLS_SITE(%rdi), %rax
+	movq	%rax, THUNK_STUB(%rsi)
+	movl	$0, THUNK_DEPTH(%rsi)
+	/* The state before the slot: whoever interrupts us here and unwinds must see what it has to put back. */
+	movl	THUNK_STATE(%rsi), %eax
+	addl	$CLAIM_AND_ARM, %eax
+	movl	%eax, THUNK_STATE(%rsi)
+	shrl	$2, %eax
+	movl	%eax, CALL_CLAIMS(%r8)
+	/* Half as far behind the first thunk as the instance is behind the first of its kind. */
+	leaq	-INSTANCES(%rsi), %rax
+	subq	np_hit_returns + POOL(%rip), %rax
+	shrq	$1, %rax
+	addq	np_hit_returns + THUNKS(%rip), %rax
+	movq	%rax, CALLED_FRAME(%rsp)
+	movq	%rax, CALL_WORD(%r8)
+	subq	$4, %rax
+	movq	%rax, (CALLED_FRAME - 16)(%rsp)
+	/* The next of the chunk, if there is one. */
+	addq	$THUNK_BYTES, %rsi
+	leaq	-INSTANCES(%rsi), %rax
+	subq	np_hit_returns + POOL(%rip), %rax
+	testl	$(CHUNK_BYTES - 1), %eax
+	movl	$0, %eax
+	cmovnz	%rsi, %rax
+	movq	%rax, THREAD_CURSOR(%rcx)
+	begin_call CALLED_FRAME
+	leave
+	.size	np_retprobe_replace_quick, . - np_retprobe_replace_quick
 
 	/* It has a handler. */
 	.globl	np_retprobe_exit_short

@@ -101,6 +101,8 @@ NP_PATH struct np_hit_thread *np_hit_join(void)
 			return NULL;
 		block = (struct np_hit_thread *)mapped;
 		block->tid = tid;
+		/* No address 0 was found to be a call's: this one is never looked for there. */
+		block->returned_to[0] = 1;
 		block->life = __atomic_add_fetch(&lives, 1, __ATOMIC_RELAXED);
 		block->context.index = __atomic_fetch_add(&blocks, 1, __ATOMIC_RELAXED);
 		block->next = __atomic_load_n(&first, __ATOMIC_ACQUIRE);

@@ -13,21 +13,9 @@
 np_watched:
 	movq	%rsp, %rdi
 	call	np_watched_run
-	popq	%r15
-	popq	%r14
-	popq	%r13
-	popq	%r12
-	popq	%rbp
-	popq	%rbx
-	popq	%r11
-	popq	%r10
-	popq	%r9
-	popq	%r8
-	popq	%rax
-	popq	%rcx
-	popq	%rdx
-	popq	%rsi
-	popq	%rdi
+	.irp	register, r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi
+	popq	%\register
+	.endr
 	addq	$24, %rsp
 	iretq
 	.size	np_watched, . - np_watched

@@ -1,6 +1,6 @@
 /* Whoever means no good, or has not read the header: each thing is refused with its type, or works. */
 #define _GNU_SOURCE
-#include "seed_003/check.h"
+#include "foobar.h"
 
 #include <limits.h>
 #include <setjmp.h>
@@ -10,18 +10,6 @@
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
-
-FUNCTION uint64_t foo(uint64_t value)
-{
-	OPAQUE;
-	return value * 3 + 1;
-}
-
-FUNCTION uint64_t bar(uint64_t value)
-{
-	OPAQUE;
-	return value * 5 + 2;
-}
 
 FUNCTION uint64_t baz(uint64_t value)
 {

@@ -205,6 +205,91 @@ static void in_use(char *const paths[2])
 	printf("in use: %d wrong%s\n", wrong, calls[0] && calls[1] && calls[2] ? "" : ", NOBODY");
 }
 
+__attribute__((noinline, noclone)) static int closes(int value)
+{
+	__asm__ volatile("" ::: "memory");
+	return value + 1;
+}
+
+/* What a handler closes; and opens, when there is nothing to close. */
+static void *held;
+static int (*again)(int);
+
+static void closes_here(void)
+{
+	if (held) {
+		dlclose(held);
+		held = NULL;
+	} else {
+		held = dlopen(shared[0], RTLD_NOW);
+		again = (int (*)(int))dlsym(held, "function");
+	}
+}
+
+static int closes_before(struct np_probe *probe, struct np_regs *regs)
+{
+	closes_here();
+	return before(probe, regs);
+}
+
+static int closes_behind(struct np_retprobe_instance *call, struct np_regs *regs)
+{
+	(void)call;
+	(void)regs;
+	closes_here();
+	return 0;
+}
+
+static int behind(struct np_retprobe_instance *call, struct np_regs *regs)
+{
+	(void)call;
+	(void)regs;
+	return 0;
+}
+
+/* A handler that lets go a library that is probed in every way, and one that brings it again. */
+static void in_handlers(char *const paths[2])
+{
+	int wrong = 0;
+	shared = paths;
+	for (int round = 0; round < 30; round++) {
+		int form = round / 3 % 2 ? NP_RETPROBE_ADDRESS : NP_RETPROBE_EXITS;
+		struct np_probe closing = { NP_SIZE(struct np_probe), .addr = (void *)closes, .pre_handler = closes_before };
+		struct np_retprobe closing_behind = { { NP_SIZE(struct np_retprobe), .addr = (void *)closes },
+						      .handler = closes_behind, .form = form };
+		held = dlopen(paths[0], RTLD_NOW);
+		void *function = dlsym(held, "function"), *other = dlsym(held, "local_counter");
+		int plain = ((int (*)(int))function)(round);
+		struct np_probe inner = { NP_SIZE(struct np_probe), .addr = other, .pre_handler = before };
+		struct np_retprobe returns = { { NP_SIZE(struct np_retprobe), .addr = function }, .handler = behind,
+					       .form = form };
+		check(np_register_probe(&inner));
+		check(np_register_retprobe(&returns));
+		if (round % 3)
+			check(np_register_retprobe(&closing_behind));
+		else
+			check(np_register_probe(&closing));
+		wrong += ((int (*)(int))function)(round) != plain || np_probe_hits(&returns.probe) != 1;
+		wrong += closes(round) != round + 1 || held != NULL;
+		if (round % 3 == 1) {
+			/* It comes again, by a handler, before anybody has noticed that it was gone. What the linker does in a
+			 * handler is not followed, so no return address is replaced from then on: that is a call missed. */
+			wrong += closes(round) != round + 1;
+			wrong += np_retprobe_nmissed(&closing_behind) != (form == NP_RETPROBE_ADDRESS);
+			wrong += form == NP_RETPROBE_EXITS && (!held || again(round) != plain);
+			if (held)
+				dlclose(held);
+		}
+		struct np_probe late = { NP_SIZE(struct np_probe), .addr = function };
+		wrong += np_register_probe(&late) != NP_ERROR_NOT_CODE;
+		wrong += np_unregister_probe(&inner) != NP_ERROR_UNLOADED;
+		wrong += np_unregister_retprobe(&returns) != NP_ERROR_UNLOADED;
+		wrong += (round % 3 ? np_unregister_retprobe(&closing_behind) : np_unregister_probe(&closing)) != 0;
+		wrong += closes(round) != round + 1;
+	}
+	printf("in handlers: %d wrong\n", wrong);
+}
+
 int main(int count, char **arguments)
 {
 	if (count < 3)
@@ -213,5 +298,6 @@ int main(int count, char **arguments)
 	libraries(arguments + 1);
 	by_hand(arguments + 1);
 	in_use(arguments + 1);
+	in_handlers(arguments + 1);
 	return 0;
 }

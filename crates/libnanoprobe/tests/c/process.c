@@ -1,5 +1,7 @@
 /* What a program does with its own signals and processes once it has probes. */
 #define _GNU_SOURCE
+#include "loads.h"
+
 #include <nanoprobe.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -32,11 +34,6 @@ FUNCTION uint64_t other(uint64_t value)
 	OPAQUE;
 	return value * 5 + 2;
 }
-
-uint64_t loads(const uint64_t *from);
-extern const char loads_here[];
-__asm__(".text\n.globl loads\n.type loads, @function\nloads:\n\tmovl $1, %eax\nloads_here:\n\tmovq (%rdi), %rax\n"
-	"\taddq $1, %rax\n\tret\n.size loads, . - loads\n");
 
 static volatile int counted;
 

@@ -1,28 +1,12 @@
 /* What handlers ask of the library: everything that would wait is refused, wherever it is asked from, and what is registered
  * goes on. A replacement is no handler, nor is what np_unregister_probe_async calls. */
 #define _GNU_SOURCE
-#include "seed_003/check.h"
+#include "foobar.h"
+#include "loads.h"
 
 #include <setjmp.h>
 #include <signal.h>
 #include <unistd.h>
-
-FUNCTION uint64_t foo(uint64_t value)
-{
-	OPAQUE;
-	return value * 3 + 1;
-}
-
-FUNCTION uint64_t bar(uint64_t value)
-{
-	OPAQUE;
-	return value * 5 + 2;
-}
-
-uint64_t loads(const uint64_t *from);
-extern const char loads_here[];
-__asm__(".text\n.globl loads\n.type loads, @function\nloads:\n\tmovl $1, %eax\nloads_here:\n\tmovq (%rdi), %rax\n"
-	"\taddq $1, %rax\n\tret\n.size loads, . - loads\n");
 
 static struct np_probe first, second, fresh;
 static struct np_jprobe jumper;

@@ -26,11 +26,16 @@
 //!
 //! ```text
 //!   rsp at the site ->
+//!                        the relocated run       where that is called ([`Quick::Called`])
+//!                        what calls it           the same
 //!                        rax
 //!                        flags       ah: SF ZF AF PF CF, al: OF
 //!                        rcx rdx rsi rdi r8
 //!                        the return address      of quick's own call
 //! ```
+//!
+//! A run that is called is entered by `call [rsp - 16]`, 8 bytes above the stack pointer at the site: so the return address
+//! that is there is pushed once more, by a call of its own, and the processor predicts the return.
 //!
 //! Flags are saved by pushf, which is cheap, so that the dispatcher sees all of them, and restored by sahf: popf costs
 //! twenty times as much. A dispatcher that finds the direction flag set, or any of those changed that sahf does not
@@ -42,7 +47,7 @@ use super::compose::Rare;
 use super::frame;
 use crate::assemble::{Assembler, Label};
 use crate::relocate::{Original, load_branch_target};
-use crate::{Fire, Position, Refusal, TargetAddress};
+use crate::{Fire, Position, Quick, Refusal, TargetAddress};
 
 /// Bytes of `struct np_regs`.
 const REGISTERS: u32 = 144;
@@ -132,15 +137,24 @@ pub(super) fn emit_function_block(
 }
 
 /// Asks, and goes on behind the block when that was all.
-fn emit_quick(code: &mut Assembler, cookie: u64, quick: TargetAddress, behind: Label) {
+fn emit_quick(code: &mut Assembler, cookie: u64, quick: Quick, behind: Label) {
     let full = code.label();
+    let (Quick::Inline(function) | Quick::Called(function)) = quick;
+    let is_called = matches!(quick, Quick::Called(_));
+    if is_called {
+        code.bytes(&[0x50, 0x50]); // push rax, rax: two places
+    }
     code.bytes(&[0x50]); // push rax
     code.bytes(&[0x9f]); // lahf
     code.bytes(&[0x0f, 0x90, 0xc0]); // seto al
     code.bytes(&[0x50]); // push rax
     code.bytes(&[0x51, 0x52, 0x56, 0x57, 0x41, 0x50]); // push rcx, rdx, rsi, rdi, r8
+    if is_called {
+        code.local(&[0x48, 0x8d, 0x05], behind); // lea rax, [rip + behind]
+        code.bytes(&[0x48, 0x89, 0x44, 0x24, 0x40]); // mov [rsp + 64], rax: above the seven
+    }
     code.bytes_u64(&[0x48, 0xbf], cookie); // mov rdi, cookie
-    code.bytes_u64(&[0x48, 0xb8], quick.0); // mov rax, quick
+    code.bytes_u64(&[0x48, 0xb8], function.0); // mov rax, quick
     code.bytes(&[0xff, 0xd0]); // call rax
     code.bytes(&[0x85, 0xc0]); // test eax, eax
     code.bytes(&[0x41, 0x58, 0x5f, 0x5e, 0x5a, 0x59]); // pop r8, rdi, rsi, rdx, rcx
@@ -149,11 +163,19 @@ fn emit_quick(code: &mut Assembler, cookie: u64, quick: TargetAddress, behind: L
     code.bytes(&[0x04, 0x7f]); // add al, 0x7f
     code.bytes(&[0x9e]); // sahf
     code.bytes(&[0x58]); // pop rax
-    code.jump(behind);
+    if is_called {
+        code.bytes(&[0x48, 0x8d, 0x64, 0x24, 0x18]); // lea rsp, [rsp + 24]
+        code.bytes(&[0xff, 0x64, 0x24, 0xe8]); // jmp [rsp - 24]
+    } else {
+        code.jump(behind);
+    }
     code.bind(full);
     code.bytes(&[0x04, 0x7f]); // add al, 0x7f
     code.bytes(&[0x9e]); // sahf
     code.bytes(&[0x58]); // pop rax
+    if is_called {
+        code.bytes(&[0x48, 0x8d, 0x64, 0x24, 0x10]); // lea rsp, [rsp + 16]
+    }
 }
 
 fn emit_save(code: &mut Assembler, red_zone: u32) {

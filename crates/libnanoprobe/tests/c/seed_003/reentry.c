@@ -1,22 +1,10 @@
 /* Sections 4.4 and 5: hits inside of handlers, and handlers in parallel. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "../foobar.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
-
-FUNCTION uint64_t foo(uint64_t value)
-{
-	OPAQUE;
-	return value * 3 + 1;
-}
-
-FUNCTION uint64_t bar(uint64_t value)
-{
-	OPAQUE;
-	return value * 5 + 2;
-}
 
 static uint64_t foo_pre, foo_post, bar_pre, bar_post, late_pre;
 

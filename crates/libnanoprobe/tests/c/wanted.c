@@ -1,0 +1,149 @@
+/* The one place of a return probe, that a thread holds idle and enters again while another thread takes it away: at every
+ * instruction of the latter, from its barrier on. It steps by the trap flag, and its handler has the other one enter. */
+#define _GNU_SOURCE
+#include <nanoprobe.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <ucontext.h>
+
+#define FUNCTION __attribute__((noinline, noclone))
+#define load(what) __atomic_load_n(&(what), __ATOMIC_SEQ_CST)
+#define store(what, value) __atomic_store_n(&(what), value, __ATOMIC_SEQ_CST)
+
+enum { TRAP = 0x100, STEPS = 32 };
+
+/* How often both have gone on to the next of these. */
+static uint64_t began, stopped, entered[2], ended[2], wrong;
+/* How many instructions behind the barrier the other one enters; and behind which one the thread is. */
+static int wanted, step;
+
+static void wait_for(const uint64_t *what, uint64_t value)
+{
+	while (load(*what) != value)
+		sched_yield();
+}
+
+FUNCTION uint64_t meets(uint64_t round, int number)
+{
+	if (round) {
+		store(entered[number], round);
+		wait_for(&entered[!number], round);
+	}
+	__asm__ volatile("" ::: "memory");
+	return 3 * round;
+}
+
+FUNCTION uint64_t joins(uint64_t value)
+{
+	__asm__ volatile("" ::: "memory");
+	return value + 1;
+}
+
+/* From one place in the code, which the entry by the return address knows then. */
+FUNCTION uint64_t enters(uint64_t round)
+{
+	uint64_t result = meets(round, 0);
+	__asm__ volatile("" ::: "memory");
+	return result;
+}
+
+static int nothing(struct np_probe *probe, struct np_regs *regs)
+{
+	(void)probe;
+	(void)regs;
+	return 0;
+}
+
+/* Whoever else has written to the call has another frame. */
+static int returned(struct np_retprobe_instance *call, struct np_regs *regs)
+{
+	if ((uint64_t)call->frame + 8 != regs->rsp || (uint64_t)call->return_address != regs->rip)
+		__atomic_add_fetch(&wrong, 1, __ATOMIC_SEQ_CST);
+	return 0;
+}
+
+static void steps(int signal, siginfo_t *information, void *context)
+{
+	greg_t *now = ((ucontext_t *)context)->uc_mcontext.gregs;
+	const unsigned char *code = (const unsigned char *)now[REG_RIP];
+	(void)signal;
+	(void)information;
+	if (step < 0 && !(code[0] == 0x0f && code[1] == 0x05 && now[REG_RAX] == SYS_membarrier))
+		return;
+	if (step < wanted && ++step < wanted)
+		return;
+	now[REG_EFL] &= ~TRAP;
+	/* The flag comes again with the registers that a detour has saved. */
+	if (load(stopped) == load(began))
+		return;
+	store(stopped, stopped + 1);
+	wait_for(&entered[0], stopped);
+}
+
+static void *takes_away(void *rounds)
+{
+	joins(1);
+	for (uint64_t round = 1; round <= (uint64_t)rounds; round++) {
+		wait_for(&began, round);
+		step = -1;
+		__asm__ volatile("leaq -128(%%rsp), %%rsp\n\tpushfq\n\torq %0, (%%rsp)\n\tpopfq\n\tleaq 128(%%rsp), %%rsp"
+				 : : "i"(TRAP) : "memory", "cc");
+		if (meets(round, 1) != 3 * round)
+			__atomic_add_fetch(&wrong, 1, __ATOMIC_SEQ_CST);
+		store(ended[1], round);
+	}
+	return NULL;
+}
+
+static void check(int error)
+{
+	if (!error)
+		return;
+	fprintf(stderr, "%s: %s\n", np_strerror(error), np_last_error());
+	exit(1);
+}
+
+int main(void)
+{
+	struct np_probe first = { NP_SIZE(struct np_probe), .addr = joins, .pre_handler = nothing };
+	struct sigaction action = { .sa_sigaction = steps, .sa_flags = SA_SIGINFO };
+	pthread_t other;
+	uint64_t round = 0;
+	int failed = 0;
+	sigaction(SIGTRAP, &action, NULL);
+	check(np_register_probe(&first));
+	if (pthread_create(&other, NULL, takes_away, (void *)(uint64_t)(4 * STEPS)))
+		return 1;
+	for (int way = 0; way < 4; way++)
+		for (wanted = 0; wanted < STEPS; wanted++) {
+			/* With data, the entry is not asked the short way. */
+			struct np_retprobe probe = { { NP_SIZE(struct np_retprobe), .addr = meets }, .handler = returned,
+						     .maxactive = 1, .data_size = way / 2 * 8,
+						     .form = way % 2 ? NP_RETPROBE_ADDRESS : NP_RETPROBE_EXITS };
+			check(np_register_retprobe(&probe));
+			enters(0);
+			store(began, ++round);
+			wait_for(&stopped, round);
+			if (enters(round) != 3 * round)
+				__atomic_add_fetch(&wrong, 1, __ATOMIC_SEQ_CST);
+			wait_for(&ended[1], round);
+			uint64_t hits = np_probe_hits(&probe.probe), missed = np_retprobe_nmissed(&probe);
+			uint64_t bad = __atomic_exchange_n(&wrong, 0, __ATOMIC_SEQ_CST);
+			if (hits != 2 || missed != 1 || bad) {
+				printf("way %d, %d behind the barrier: %lu hits, %lu missed, %lu wrong\n", way, wanted, hits,
+				       missed, bad);
+				failed = 1;
+			}
+			check(np_unregister_retprobe(&probe));
+		}
+	pthread_join(other, NULL);
+	check(np_unregister_probe(&first));
+	if (!failed)
+		printf("%lu rounds\n", round);
+	return failed;
+}
