@@ -19,6 +19,7 @@ const SOURCES: &[&str] = &[
     "dynamic",
     "emulate",
     "enter",
+    "errno",
     "image",
     "json",
     "key",

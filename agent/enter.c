@@ -123,6 +123,9 @@ NP_ENTRY void np_exit(struct np_context *context, u64 status)
 {
 	struct np_control *control = np_control_block(context);
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
+	/* The first one counts. */
+	if (np_load_once(control->exit_requested))
+		return;
 	control->exit_status = (i32)status;
 	np_store(control->exit_requested, 1);
 	full_barrier();

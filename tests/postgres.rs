@@ -193,6 +193,17 @@ impl Client {
         self.take_answers().expect("the answer");
     }
 
+    /// A query that is parsed, and not executed.
+    ///
+    /// # Panics
+    /// When the session has ended.
+    #[track_caller]
+    pub fn prepare(&mut self, text: &str) {
+        self.send(b'P', &[b"\0", text.as_bytes(), b"\0\0\0"].concat());
+        self.send(b'S', &[]);
+        self.take_answers().expect("the answer");
+    }
+
     /// A query by the extended protocol, as most libraries send theirs: parsed, bound to no parameters, executed.
     ///
     /// # Panics

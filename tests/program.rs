@@ -92,6 +92,16 @@ pub fn profile_folder() -> PathBuf {
     }
 }
 
+/// Copies a file that will be executed. Not by ourselves: a process that another test forks just then would inherit the
+/// copy, open for writing, and nobody may execute it until that has executed something else (ETXTBSY).
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().expect("running cp");
+    assert!(status.success(), "copying {} failed", from.display());
+}
+
 /// What the programs may include, in an order that is always the same.
 fn headers() -> Vec<PathBuf> {
     let files = std::fs::read_dir(sources()).expect("the programs' folder");

@@ -1,18 +1,19 @@
 /*
  * funcslower - the calls of functions that took long
  *
- * usage: nanoprobe tool funcslower {-p PID | -c COMMAND} [MODULE:]FUNCTION [MICROSECONDS]
+ * usage: nanoprobe tool funcslower {-p PID | -c COMMAND} [MODULE:]FUNCTION [TIME]
  *
- * One line for each call that took MICROSECONDS (1000 when not given) or longer, callees included, when it returns: the
- * thread, how long it took, the value that it returned, its first two arguments.
+ * One line for each call that took TIME (microseconds, or with a unit: 5ms, 2s; 1000 when not given) or longer, callees
+ * included, when it returns: the thread, how long it took, the value that it returned, its first two arguments.
  *
  * example: which writes take more than 5 ms?
  *
- *   # nanoprobe tool funcslower -p 1234 libc:write 5000
+ *   # nanoprobe tool funcslower -p 1234 libc:write 5ms
  *        TID   MICROSECONDS               RETURNED             ARG0             ARG1  FUNCTION
  *       1236          11273                   4096                7     7f52a4001b70  libc.so.6`write
  */
 #pragma D option quiet
+#pragma D option return=value
 
 BEGIN
 {

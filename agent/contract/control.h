@@ -90,6 +90,7 @@ struct np_control {
 	u32 semaphore_count;
 	u32 semaphore_capacity;
 	u64 library_timeouts;   /* library.c: the program went on before the tracer had answered; atomic */
+	u64 errno_offset;       /* of errno from the thread pointer, a signed number; 0: unknown */
 };
 #define NP_SPECULATIONS_MAX 256u
 #define NP_EXAMPLE_AGGREGATES 1024

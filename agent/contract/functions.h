@@ -81,6 +81,8 @@ void np_commit(struct np_context *context);
 void np_ustack(struct np_context *context, u64 destination, u64 frames);
 /* result = the caller's address, by the same unwinding. */
 void np_ucaller(struct np_context *context);
+/* result = the thread's errno, 0 where nobody knows where it is. */
+void np_errno(struct np_context *context);
 /* result = ns since boot; CPU time of the thread in ns; ns since the epoch; the number of the CPU. `tsc` is the counter
  * that the clause has read already, for its record; 0: it is read now. */
 void np_timestamp(struct np_context *context, u64 tsc);

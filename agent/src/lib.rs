@@ -137,6 +137,8 @@ functions! {
     UserStack = np_ustack,
     /// `np_ucaller(context)`
     UserCaller = np_ucaller,
+    /// `np_errno(context)`
+    Errno = np_errno,
     /// `np_timestamp(context, tsc)`
     Timestamp = np_timestamp,
     /// `np_vtimestamp(context)`

@@ -251,6 +251,44 @@ fn killed_at_every_kind_of_system_call() {
     );
 }
 
+/// The target is killed at any moment of the attach: the tracer ends, by itself, and says that the target has.
+#[test]
+fn the_target_is_killed_during_attach() {
+    let mut before = 0;
+    let mut length = Duration::from_millis(300);
+    let kills = number_from_environment("NANOPROBE_KILLS", 20).div_ceil(2);
+    for kill in 0..kills {
+        let mut busy = start_waiting(&program("busy.c"), "3");
+        busy.go();
+        busy.wait_for("working\n");
+        let started = Instant::now();
+        if kill == 0 {
+            Tracer::new(Form::Default).clause(CLAUSE).attach(busy.pid()).interrupt();
+            length = started.elapsed();
+        }
+        let delay = length.mul_f64((kill as f64 + 0.5) / kills as f64);
+        let tracing = tracer(Form::Default, kill).clause(CLAUSE).process(busy.pid()).start();
+        std::thread::sleep(delay);
+        busy.signal(Signal::SIGKILL);
+        assert_eq!(busy.finish().code(), 137);
+        let finished = tracing.finish().finished;
+        // Where it was attached already the target's end is the end of the session.
+        let gone = [
+            "has ended",
+            " ended in the middle",
+            "its memory is gone",
+            "No such process",
+        ];
+        let says_so = gone.iter().any(|words| finished.stderr.contains(words));
+        match finished.code() {
+            0 => {}
+            1 if says_so => before += 1,
+            _ => panic!("killed after {delay:?}: {finished:?}"),
+        }
+    }
+    assert!(before > 0, "no kill came before the probes");
+}
+
 /// Nothing to restore harms nobody; neither does restoring twice.
 #[test]
 fn restore_of_an_untouched_program() {

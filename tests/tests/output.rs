@@ -6,7 +6,7 @@ use std::process::Command;
 
 use nanoprobe_tests::command::{Finished, run};
 use nanoprobe_tests::live_tests;
-use nanoprobe_tests::program::program;
+use nanoprobe_tests::program::{copy_program, program};
 use nanoprobe_tests::results::{records, values};
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting};
 
@@ -196,6 +196,23 @@ live_tests! {
         assert_eq!(traced.finished.code(), 17, "{}", traced.finished.stderr);
     }
 
+    /// What stands behind an exit() in its clause is done; further clauses of that firing are not, nor do later hits count.
+    fn exit_ends_the_firing(form) {
+        let clause = format!(
+            "{NUMBERED} {{ @before = count(); }} {NUMBERED} /arg0 == 10/ {{ printf(\"out \"); exit(17); printf(\"%d\\n\", arg0); }} \
+             {NUMBERED} {{ @behind = count(); }} {NUMBERED} /arg0 == 10/ {{ printf(\"not here\\n\"); exit(18); }} \
+             pid$target:a.out:number*:entry {{ @any = count(); }} END {{ printa(\"%@d %@d %@d\\n\", @before, @behind, @any); }}"
+        );
+        let tracer = Tracer::new(form).argument("-q").clause(&clause);
+        let traced = tracer.command(&program("numbers.c"), "").run();
+        assert_eq!(traced.finished.code(), 17, "{}", traced.finished.stderr);
+        let found = trimmed(&traced.results);
+        let counts: Vec<i64> = found.lines().last().unwrap_or_default().split_whitespace().flat_map(str::parse).collect();
+        assert!(found.starts_with("out 10"), "{found}");
+        assert!(!found.contains("not here"), "{found}");
+        assert!(matches!(counts[..], [before, behind, any] if before == behind + 1 && any == behind), "{found}");
+    }
+
     /// The flight recorder: nothing is printed while the program runs, and at the end what it did last.
     fn the_buffer_policy_ring_keeps_what_came_last(form) {
         let calls = form.scale(20_000, 2000);
@@ -320,7 +337,9 @@ fn a_script_file_runs() {
         "#!{} -s\n#pragma D option quiet\n/* a comment */\nBEGIN\n{{\n\tprintf(\"hello %s\\n\", $$1);\n\texit(0);\n}}\n",
         nanoprobe.display()
     );
-    std::fs::write(&script, text).expect("writing the script");
+    let written = folder.path().join("text");
+    std::fs::write(&written, text).expect("writing the script");
+    copy_program(&written, &script);
     let path = script.display().to_string();
     assert_eq!(command(&["-s", &path, "world"]).success().stdout, "hello world\n");
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("its permissions");

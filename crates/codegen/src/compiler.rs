@@ -96,6 +96,7 @@ impl Compiler {
             arena,
             slots,
             needs,
+            follows_exit: crate::scan::follows_exit(program, clause),
         };
         let symbols = emit::emit(builder, &source, self.isa.frontend_config())?;
 

@@ -31,6 +31,13 @@ pub(crate) mod context {
     });
 }
 
+/// `struct np_control`.
+pub(crate) mod control {
+    offsets!(layout::Control {
+        EXIT_REQUESTED = exit_requested,
+    });
+}
+
 /// `struct np_record`.
 pub(crate) mod record {
     offsets!(layout::RecordHeader {
@@ -94,4 +101,4 @@ pub(crate) mod fault {
 }
 
 /// Set in the variable id of a thread-local dynamic variable.
-pub(crate) const THREAD_LOCAL_VARIABLE: u32 = 1 << 31;
+pub const THREAD_LOCAL_VARIABLE: u32 = 1 << 31;

@@ -20,6 +20,7 @@
 //! `context->enabling`; what differs between threads through `context`:
 //!
 //! ```text
+//!    exit() before?                     when an earlier clause at the probe has an exit(): it ends the firing, return
 //!    predicate                          false: return
 //!    tid check                          when self-> or tid is used: the thread behind a context may have changed
 //!    np_reserve(epid, bytes)            when the clause records; no room: return (the agent has counted the drop)
@@ -51,6 +52,7 @@ mod scan;
 mod slots;
 
 pub use compiler::Compiler;
+pub use contract::THREAD_LOCAL_VARIABLE;
 pub use error::Error;
 pub use handler::{Handler, Relocation, RelocationTarget};
 pub use nanoprobe_agent::Function as AgentFunction;

@@ -1,9 +1,10 @@
 //! What a clause needs before its first statement, found by looking through it once.
 
+use nanoprobe_lang::glob;
 use nanoprobe_lang::layout::recorded_values;
 use nanoprobe_lang::program::{
-    Builtin, Clause, Expression, ExpressionKind, Function, KeyExpression, Place, Program, RecordKind, Scope, Statement,
-    Type,
+    Builtin, Clause, Expression, ExpressionKind, Function, KeyExpression, Place, ProbeDescription, Program, RecordKind,
+    Scope, Statement, Type,
 };
 
 use crate::check::check;
@@ -30,6 +31,35 @@ struct Probe<'a> {
     program: &'a Program,
     kind: ProbeKind,
     arena: &'a ArenaLayout,
+}
+
+/// Whether an earlier clause with an `exit()` may fire with this one: then the rest of that firing is not to run.
+pub(crate) fn follows_exit(program: &Program, clause: usize) -> bool {
+    let Some((found, earlier)) = program.clauses.get(..=clause).and_then(<[Clause]>::split_last) else {
+        return false;
+    };
+    let has_exit = |clause: &&Clause| {
+        let is_exit = |statement: &Statement| matches!(statement, Statement::Record(action) if matches!(action.kind, RecordKind::Exit(_)));
+        clause.statements.iter().any(is_exit)
+    };
+    let may_meet = |clause: &Clause| {
+        let pairs = clause
+            .probes
+            .iter()
+            .flat_map(|one| found.probes.iter().map(move |other| (one, other)));
+        pairs.into_iter().any(|(one, other)| may_be_one_probe(one, other))
+    };
+    earlier.iter().filter(has_exit).any(may_meet)
+}
+
+/// Whether two descriptions may describe the same probe: not when they say different functions or names. A module has
+/// several names.
+fn may_be_one_probe(one: &ProbeDescription, other: &ProbeDescription) -> bool {
+    let may_agree = |one: &str, other: &str| match (glob::literal(one), glob::literal(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    };
+    may_agree(&one.function, &other.function) && may_agree(&one.name, &other.name)
 }
 
 impl Needs {

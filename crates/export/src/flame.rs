@@ -204,8 +204,8 @@ fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
             '"' => out.push_str("&quot;"),
-            // XML has no other control characters.
-            character if character.is_control() => out.push('?'),
+            // XML has neither other control characters nor these two.
+            character if character.is_control() || matches!(character, '\u{fffe}' | '\u{ffff}') => out.push('?'),
             character => out.push(character),
         }
     }
@@ -248,9 +248,9 @@ mod tests {
 
     #[test]
     fn names_are_data() {
-        let picture = flame_graph("<&>", &[stack(&["operator<\"x\">&\u{7}"], 1)]);
+        let picture = flame_graph("<&>", &[stack(&["operator<\"x\">&\u{7}\u{ffff}"], 1)]);
         assert!(picture.contains(">&lt;&amp;&gt;</text>"));
-        assert!(picture.contains("operator&lt;&quot;x&quot;&gt;&amp;?"));
+        assert!(picture.contains("operator&lt;&quot;x&quot;&gt;&amp;??"));
         assert_eq!(picture.matches("<g>").count(), picture.matches("</g>").count());
     }
 

@@ -32,6 +32,7 @@ mod console;
 mod date;
 mod escape;
 mod flame;
+mod floating;
 mod flow;
 mod histogram;
 mod json;

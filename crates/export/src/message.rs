@@ -14,6 +14,12 @@ pub fn error_message(epid: u32, probe: &ProbeName, fault: &ClauseFault) -> Strin
         FaultKind::BadAddress => format!(" (0x{:x})", fault.fault.value),
         _ => String::new(),
     };
+    let kind = fault.fault.kind;
+    format!("{}: {kind}{details} in {place}", enabled(epid, probe))
+}
+
+/// `error on enabled probe ID 1 (ID 2: pid1:a:b:c)`.
+pub(crate) fn enabled(epid: u32, probe: &ProbeName) -> String {
     let ProbeName {
         id,
         provider,
@@ -21,10 +27,7 @@ pub fn error_message(epid: u32, probe: &ProbeName, fault: &ClauseFault) -> Strin
         function,
         name,
     } = probe;
-    format!(
-        "error on enabled probe ID {epid} (ID {id}: {provider}:{module}:{function}:{name}): {}{details} in {place}",
-        fault.fault.kind
-    )
+    format!("error on enabled probe ID {epid} (ID {id}: {provider}:{module}:{function}:{name})")
 }
 
 /// `3 drops on CPU 1`, `1 aggregation drop`, `2 dynamic variable drops`: `what` is nothing or `aggregation`, ..., `place`

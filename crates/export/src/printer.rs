@@ -194,7 +194,8 @@ impl<'a> Printer<'a> {
                     let mut string = || Some(String::from_utf8_lossy(recorded.next()?.1.as_bytes()).into_owned());
                     let (name, value) = (string().unwrap_or_default(), string());
                     if let Err(problem) = set_option(&mut self.options, &name, value.as_deref()) {
-                        out.act(Effect::Complaint(problem))?;
+                        let place = crate::message::enabled(event.epid, event.probe);
+                        out.act(Effect::Complaint(format!("{place}: {problem}")))?;
                     }
                 }
                 RecordKind::Print { shown, .. } => {
@@ -345,7 +346,7 @@ fn set_option(options: &mut Options, name: &str, value: Option<&str>) -> Result<
         *options = before;
         format!(
             "couldn't set option \"{name}\" to \"{}\": {reason}",
-            value.unwrap_or("set")
+            value.unwrap_or("1")
         )
     })
 }

@@ -12,9 +12,13 @@ use crate::aggregate::{average, standard_deviation, word};
 use crate::bytes;
 use crate::date::{self, LocalTime};
 use crate::escape::escaped;
+use crate::floating;
 use crate::histogram::{self, Scale};
 use crate::number::{self, Base, Shape};
 use crate::stack::{self, Symbolizer};
+
+/// The widest field that a `*` can ask for: its number may come from the traced program.
+const ARGUMENT_MAX: i64 = 65_535;
 
 const SIGNED: IntegerType = IntegerType { bytes: 8, signed: true };
 const UNSIGNED: IntegerType = IntegerType {
@@ -108,7 +112,9 @@ pub(crate) fn format<'v>(
             Dimension::Unset => 0,
             Dimension::Fixed(value) => i64::from(value),
             Dimension::Argument => match next(false) {
-                Some(Item::Integer(value, _) | Item::Enumeration(value, _)) => i64::from(value as i32),
+                Some(Item::Integer(value, _) | Item::Enumeration(value, _)) => {
+                    i64::from(value as i32).clamp(-ARGUMENT_MAX, ARGUMENT_MAX)
+                }
                 _ => 0,
             },
         };
@@ -232,12 +238,15 @@ fn integral(
         Conversion::Address => number::text(context.symbolizer.symbolize(bits()).as_bytes(), shape),
         Conversion::Date => number::text(date::date(value, context.local).as_bytes(), shape),
         Conversion::MailDate => number::text(date::mail_date(value, context.local).as_bytes(), shape),
+        Conversion::Float => number::text(
+            floating::text(f64::from_bits(value as u64), directive.letter, shape).as_bytes(),
+            Shape {
+                precision: None,
+                ..shape
+            },
+        ),
         // Refused by the check of the format.
-        Conversion::Float
-        | Conversion::Stack
-        | Conversion::String
-        | Conversion::EscapedString
-        | Conversion::WideString => Vec::new(),
+        Conversion::Stack | Conversion::String | Conversion::EscapedString | Conversion::WideString => Vec::new(),
     }
 }
 

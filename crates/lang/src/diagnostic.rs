@@ -9,15 +9,15 @@ use std::fmt;
 
 /// The tags that are ours, and what they refuse. Those that stand for something of D go away when it comes.
 pub const OWN_TAGS: &[(&str, &str)] = &[
-    (
-        "N_ACTION",
-        "an action of D that is not there: stack, panic, chill, jstack, ...",
-    ),
+    ("N_ACTION", "an action of D that is not there: stack, panic, chill, ..."),
     (
         "N_DESTRUCTIVE",
         "destructive actions without `-w` (Destructive actions not allowed)",
     ),
-    ("N_FLOAT", "computing with, and variables of, float and double"),
+    (
+        "N_FLOAT",
+        "computing with float and double; variables of them, other than global ones",
+    ),
     ("N_FUNCTION_TYPE", "a function where a value's type must stand"),
     (
         "N_LOAD",
@@ -34,7 +34,6 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ("N_PROVIDER", "provider definitions"),
     ("N_SOURCE_LENGTH", "a limit: a text that is too long"),
     ("N_STRING_BYTES", "strings that are not UTF-8"),
-    ("N_STRING_NUL", "strings with a NUL in them"),
     ("N_SIZE", "a limit: structures and arrays that are too large"),
     (
         "N_STRUCT",
@@ -46,7 +45,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ),
     (
         "N_TRACER",
-        "uregs, ucaller or ustack in a clause that only runs in the tracer: BEGIN, END, ERROR, tick-..., profile-...",
+        "uregs, ucaller, ustack or args[] in a clause that only runs in the tracer: BEGIN, END, ERROR, tick-...; args[] in profile-...",
     ),
     (
         "N_TRANSLATOR",
@@ -54,7 +53,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ),
     (
         "N_VARIABLE",
-        "a built-in variable of D that is not there yet: errno, curthread, caller, ...",
+        "a built-in variable of D that is not there: curthread, caller, stackdepth, ...",
     ),
 ];
 

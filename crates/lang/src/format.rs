@@ -21,8 +21,8 @@ use crate::program::Foreign;
 
 pub use check::check_joined;
 
-/// The widest field: more is a mistake, not a wish.
-pub const WIDTH_MAX: u32 = 65_535;
+/// The widest field that a format can ask for: more is a mistake, not a wish.
+pub const WIDTH_MAX: u32 = 16_777_215;
 
 /// A parsed format.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,7 +25,12 @@ pub struct Limits {
     pub strsize: u32,
     /// Frames of a `ustack()` that does not say how many (option `ustackframes`).
     pub ustackframes: u32,
+    /// Likewise of a `jstack()` (option `jstackframes`).
+    pub jstackframes: u32,
 }
+
+/// The number of frames of a `jstack()` that does not say how many.
+pub const JSTACK_FRAMES: u32 = u32::MAX;
 
 impl Limits {
     /// Bytes that a string takes up in storage and in records: `strsize` rounded up to a multiple of 8, at least 8.
@@ -38,18 +43,24 @@ impl Limits {
         self.strsize.max(2)
     }
 
-    /// The number of frames that `ustack(frames)` records: 0 stands for the option `ustackframes`.
+    /// The number of frames that `ustack(frames)` records: 0 stands for the option `ustackframes`, [`JSTACK_FRAMES`] for
+    /// `jstackframes`.
     pub fn stack_frames(self, frames: u32) -> u32 {
-        if frames == 0 { self.ustackframes } else { frames }
+        match frames {
+            0 => self.ustackframes,
+            JSTACK_FRAMES => self.jstackframes,
+            _ => frames,
+        }
     }
 }
 
 impl Default for Limits {
-    /// 256 bytes a string; 100 frames a stack.
+    /// 256 bytes a string; 100 frames a stack, 50 of a `jstack()`.
     fn default() -> Limits {
         Limits {
             strsize: 256,
             ustackframes: 100,
+            jstackframes: 50,
         }
     }
 }
@@ -268,6 +279,7 @@ mod tests {
     const LIMITS: Limits = Limits {
         strsize: 250,
         ustackframes: 5,
+        jstackframes: 5,
     };
 
     fn expression(value_type: Type) -> Expression {
@@ -307,7 +319,8 @@ mod tests {
                 &Type::String,
                 Limits {
                     strsize: 0,
-                    ustackframes: 1
+                    ustackframes: 1,
+                    jstackframes: 1,
                 }
             ),
             8

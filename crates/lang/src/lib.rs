@@ -95,7 +95,7 @@ pub fn compile_for(
     if !diagnostics.is_empty() {
         return Err(diagnostics);
     }
-    let program = resolve::resolve(&items, pragmas, macros.string_bytes, target)?;
+    let program = resolve::resolve(&items, pragmas, macros.string_bytes, macros.scratch_bytes, target)?;
     if let Some((number, text)) = state.first_unused() {
         let message = format!("extraneous argument '{text}' (${number} is not used)");
         return Err(vec![Diagnostic::new("D_MACRO_UNUSED", Span::default(), message)]);

@@ -38,6 +38,8 @@ pub struct MacroValues {
     pub unused_arguments: bool,
     /// `-x strsize`: what `sizeof` says of a string. `None`: the pragma's, or the default.
     pub string_bytes: Option<u32>,
+    /// `-x scratchsize`, which bounds what `alloca` and its kin may take. `None`: the pragma's, or all there is.
+    pub scratch_bytes: Option<u64>,
     /// `-x empty`: a text may hold nothing. The pragma does the same.
     pub empty: bool,
 }

@@ -97,6 +97,9 @@ pub enum ReturnForm {
     Exits,
     /// The return address is replaced, as kretprobes do.
     Address,
+    /// As `Auto`, but of a function that may end by a tail call the return address is replaced, where that may be: when such
+    /// a call jumps, neither the value nor the time is known yet.
+    Value,
 }
 
 /// The options of a session.
@@ -138,6 +141,14 @@ pub struct Options {
     pub string_bytes: u32,
     /// Frames of a `ustack()`.
     pub stack_frames: u32,
+    /// `jstackframes`.
+    pub jstack_frames: u32,
+    /// `maxframes`: the most that `stack_frames` may ask for.
+    pub stack_frames_max: u32,
+    /// `scratchsize`: bytes that a clause may take by `alloca`, `copyin` and `copyinstr` at a time; all there are when not given.
+    pub scratch_bytes: Option<u64>,
+    /// `verbose`: the compiled program is printed (`-S`).
+    pub listing: bool,
     /// Spaces in front of a frame.
     pub stack_indent: u32,
     /// How often records are read, in ns.
@@ -202,6 +213,10 @@ impl Default for Options {
             dynamic_bytes: 1 << 20,
             string_bytes: 256,
             stack_frames: 100,
+            jstack_frames: 50,
+            stack_frames_max: 2048,
+            scratch_bytes: None,
+            listing: false,
             stack_indent: 14,
             switch_ns: SECOND,
             aggregation_ns: SECOND,

@@ -55,6 +55,15 @@ pub fn parse(text: &str, span: Span) -> Result<ProbeDescription, Diagnostic> {
     })
 }
 
+/// Somebody has written a name of C++ or Rust in full.
+pub fn ended_by(sign: char, text: &str, span: Span) -> Diagnostic {
+    let message = format!("a probe description cannot have `{sign}` in it, as behind {text}");
+    Diagnostic::new("D_PDESC_INVAL", span, message).with_help(
+        "write ? for each of < > ( ) & , and blank in a function's name, or * for all of them: std::vector<int>::size is \
+         std::vector?int?::size, or std::vector*::size",
+    )
+}
+
 /// The probe of a number: those of the provider `dtrace` have the same in every session, as in DTrace.
 ///
 /// # Errors

@@ -93,6 +93,36 @@ impl Clause {
     pub fn records(&self) -> bool {
         self.statements.is_empty() || self.statements.iter().any(|s| matches!(s, Statement::Record(_)))
     }
+
+    /// Whether firing it walks the thread's stack: `ustack()`, `ucaller`, `ustackdepth`.
+    pub fn walks_stack(&self) -> bool {
+        let mut pending: Vec<&Expression> = self.predicate.iter().collect();
+        for statement in &self.statements {
+            match statement {
+                Statement::Expression(expression) => pending.push(expression),
+                Statement::Aggregate {
+                    keys, value, weight, ..
+                } => {
+                    for key in keys {
+                        match key {
+                            KeyExpression::Value(expression) => pending.push(expression),
+                            KeyExpression::UserStack { .. } => return true,
+                        }
+                    }
+                    pending.extend(value.iter().chain(weight));
+                }
+                Statement::Record(action) if matches!(action.kind, RecordKind::UserStack { .. }) => return true,
+                Statement::Record(action) => pending.extend(crate::layout::recorded_values(&action.kind)),
+            }
+        }
+        while let Some(expression) = pending.pop() {
+            if let ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStackDepth) = expression.kind {
+                return true;
+            }
+            pending.extend(expression.operands());
+        }
+        false
+    }
 }
 
 /// `provider:module:function:name` with globs; an empty field matches all. Macro arguments are already replaced.

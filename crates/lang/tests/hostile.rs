@@ -271,7 +271,7 @@ fn depth_is_refused_not_survived_by_luck() {
         deep("sizeof ", ""),
         deep("stringof(", ")"),
         deep("", "[1]"),
-        deep("", "(1)"),
+        deep("strlen(", ")"),
         deep("", "->x"),
         deep("", "++"),
         format!("BEGIN {{ {} {} }}", "if (1) {".repeat(50_000), "}".repeat(50_000)),

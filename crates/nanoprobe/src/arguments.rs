@@ -3,6 +3,8 @@
 //! The order matters: several `-n` and `-s` make one program, in the order in which they stand. Hence the flags are read
 //! by clap as raw occurrences (`LowArguments`) and then put in order by their positions ([`Arguments`]).
 
+use std::borrow::Cow;
+
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
 
 use crate::tools;
@@ -30,6 +32,8 @@ pub struct Arguments {
     pub json: bool,
     /// `-C`: what the preprocessor is given besides the script.
     pub preprocessor: Option<Vec<String>>,
+    /// `-x cpppath`: another preprocessor than `cpp`.
+    pub preprocessor_path: Option<String>,
     /// `$1`, `$2`, ...
     pub macro_arguments: Vec<String>,
 }
@@ -53,7 +57,7 @@ pub enum ProgramText {
         /// What it is called in messages.
         name: String,
         /// The text.
-        text: &'static str,
+        text: Cow<'static, str>,
     },
 }
 
@@ -98,6 +102,20 @@ pub struct LowArguments {
     /// Print the paths of included files
     #[arg(short = 'H')]
     headers: bool,
+    /// Further arguments of the preprocessor, and another one (`-x cppargs`, `-x cpppath`)
+    #[arg(skip)]
+    preprocessor_arguments: Vec<String>,
+    #[arg(skip)]
+    preprocessor_path: Option<String>,
+    /// How far the standard of C is followed: there is one
+    #[arg(short = 'X', hide = true, value_parser = ["a", "c", "s", "t"], overrides_with = "standard")]
+    standard: Option<String>,
+    /// -64, the one data model
+    #[arg(short = '6', hide = true, value_parser = ["4"], overrides_with = "model_64")]
+    model_64: Option<String>,
+    /// -32: refused
+    #[arg(short = '3', hide = true, value_parser = ["2"])]
+    model_32: Option<String>,
     /// Print the compiled program
     #[arg(short = 'S')]
     listing: bool,
@@ -138,7 +156,12 @@ pub struct LowArguments {
     #[arg(short = 'q')]
     quiet: bool,
     /// Append the output to this file
-    #[arg(short = 'o', allow_hyphen_values = true, value_name = "file")]
+    #[arg(
+        short = 'o',
+        allow_hyphen_values = true,
+        value_name = "file",
+        overrides_with = "output"
+    )]
     output: Option<String>,
     /// Set an option, as `#pragma D option`
     #[arg(short = 'x', allow_hyphen_values = true, value_name = "opt[=val]", action = ArgAction::Append)]
@@ -147,7 +170,12 @@ pub struct LowArguments {
     #[arg(short = 'F')]
     flow_indent: bool,
     /// Bytes of a thread's buffer, as -x bufsize
-    #[arg(short = 'b', allow_hyphen_values = true, value_name = "size")]
+    #[arg(
+        short = 'b',
+        allow_hyphen_values = true,
+        value_name = "size",
+        overrides_with = "buffer_size"
+    )]
     buffer_size: Option<String>,
     /// Exit after compiling, before anything is touched
     #[arg(short = 'e')]
@@ -256,6 +284,7 @@ pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
         flame_graph: low.flame_graph,
         json: low.format == "json",
         preprocessor,
+        preprocessor_path: low.preprocessor_path,
         macro_arguments: low.arguments,
     })
 }
@@ -266,6 +295,11 @@ fn take_preprocessor_options(low: &mut LowArguments) {
         match option.split_once('=') {
             None if option == "cpp" => low.preprocess = true,
             None if option == "cpphdrs" => low.headers = true,
+            Some(("cpppath", value)) => low.preprocessor_path = Some(value.to_owned()),
+            Some(("cppargs", value)) => {
+                let words = value.split_ascii_whitespace().map(str::to_owned);
+                low.preprocessor_arguments.extend(words);
+            }
             Some(("define", value)) => low.define.push(value.to_owned()),
             Some(("undef", value)) => low.undefine.push(value.to_owned()),
             Some(("incdir", value)) => low.include.push(value.to_owned()),
@@ -293,6 +327,10 @@ fn refusal(low: &LowArguments) -> Option<&'static str> {
             low.anonymous || low.claim,
             "-A, -a: anonymous tracing is of the kernel's start; there is nothing to claim",
         ),
+        (
+            low.model_32.is_some(),
+            "-32: there is one data model, that of 64-bit programs",
+        ),
     ];
     refusals.into_iter().find_map(|(is_given, why)| is_given.then_some(why))
 }
@@ -309,6 +347,7 @@ fn preprocessor(low: &LowArguments) -> Option<Vec<String>> {
     given.extend(flagged("-U", &low.undefine));
     given.extend(flagged("-I", &low.include));
     given.extend(low.headers.then(|| "-H".to_owned()));
+    given.extend(low.preprocessor_arguments.iter().cloned());
     Some(given)
 }
 
@@ -381,21 +420,44 @@ mod tests {
 
     #[test]
     fn the_preprocessor_can_be_asked_for_by_options() {
-        let line = "nanoprobe -x cpp -x define=A=1 -x undef=C -x incdir=/tmp -x cpphdrs -x quiet -s a.d";
-        let Ok(Request::Trace(arguments)) = parse(&words(line)) else {
+        let line =
+            "nanoprobe -x cpp -x define=A=1 -x undef=C -x incdir=/tmp -x cpphdrs -x cpppath=/bin/cpp -x quiet -s a.d";
+        let mut line = words(line);
+        line.insert(1, "-xcppargs=-dD -P".to_owned());
+        let Ok(Request::Trace(arguments)) = parse(&line) else {
             panic!("not a trace request");
         };
-        let expected = ["-DA=1", "-UC", "-I/tmp", "-H"].map(str::to_owned).to_vec();
+        let expected = ["-DA=1", "-UC", "-I/tmp", "-H", "-dD", "-P"]
+            .map(str::to_owned)
+            .to_vec();
         assert_eq!(arguments.preprocessor, Some(expected));
+        assert_eq!(arguments.preprocessor_path.as_deref(), Some("/bin/cpp"));
         assert_eq!(arguments.options, ["quiet"]);
     }
 
     #[test]
     fn what_cannot_be_had_is_refused_by_name() {
-        for (line, name) in [("-G -s a.d", "-G"), ("-A -n BEGIN", "-A"), ("-a", "-a")] {
+        for (line, name) in [
+            ("-G -s a.d", "-G"),
+            ("-A -n BEGIN", "-A"),
+            ("-a", "-a"),
+            ("-32 -n BEGIN", "-32"),
+        ] {
             let error = parse(&words(&format!("nanoprobe {line}"))).unwrap_err();
             assert!(error.to_string().contains(name), "{line}");
         }
+    }
+
+    #[test]
+    fn the_last_of_a_flag_counts_and_what_changes_nothing_is_taken() {
+        let line = "nanoprobe -b 1g -o one -64 -Xa -b 2g -X s -o two -n BEGIN";
+        let Ok(Request::Trace(arguments)) = parse(&words(line)) else {
+            panic!("not a trace request");
+        };
+        assert_eq!(arguments.options, ["bufsize=2g"]);
+        assert_eq!(arguments.output.as_deref(), Some("two"));
+        assert!(parse(&words("nanoprobe -Xq -n BEGIN")).is_err());
+        assert!(parse(&words("nanoprobe -65 -n BEGIN")).is_err());
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
     let mut sources = Vec::new();
     for (number, text) in arguments.programs.iter().enumerate() {
         sources.push(match text {
-            ProgramText::Carried { name, text } => Source::new(name.clone(), *text),
+            ProgramText::Carried { name, text } => Source::new(name.clone(), text.clone()),
             ProgramText::Inline(text) => Source::new(format!("<-n {}>", number + 1), text.clone()),
             ProgramText::Short { text, colons } => Source::new(format!("<-n {}>", number + 1), full(text, colons)?),
             ProgramText::Script(path) => {
@@ -29,7 +29,7 @@ pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
                 };
                 let bytes = bytes.map_err(|error| format!("failed to open {path}: {error}"))?;
                 let bytes = match &arguments.preprocessor {
-                    Some(given) => preprocess::run(path, bytes, given)?,
+                    Some(given) => preprocess::run(path, bytes, given, arguments.preprocessor_path.as_deref())?,
                     None => bytes,
                 };
                 Source::new(path.clone(), String::from_utf8_lossy(&bytes))

@@ -17,15 +17,12 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
     });
     let is_on = |name: &str| arguments.options.iter().any(|option| option == name);
     // What is wrong with the option is said where the options are read.
-    let strsize = arguments
-        .options
-        .iter()
-        .rev()
-        .find(|option| option.starts_with("strsize="));
-    let strsize = strsize.and_then(|option| {
+    let last = |start: &str| {
+        let mut given = arguments.options.iter().rev();
+        let option = given.find(|option| option.starts_with(start))?;
         let mut options = Options::default();
         options.set_text(option).is_ok().then_some(options)
-    });
+    };
     MacroValues {
         target: arguments.pid.map(i64::from),
         pid: Some(number(getpid())),
@@ -43,7 +40,8 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         arguments: arguments.macro_arguments.clone(),
         default_arguments: is_on("defaultargs"),
         unused_arguments: is_on("argref"),
-        string_bytes: strsize.map(|options| options.string_bytes),
+        string_bytes: last("strsize=").map(|options| options.string_bytes),
+        scratch_bytes: last("scratchsize=").and_then(|options| options.scratch_bytes),
         empty: is_on("empty"),
     }
 }

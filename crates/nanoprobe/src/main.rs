@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     };
     match request {
         Request::Version => {
-            println!("nanoprobe: {} (D as in Sun D 1.13)", env!("CARGO_PKG_VERSION"));
+            println!("nanoprobe: {}, Sun D 1.13", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
         Request::Print(text) => {

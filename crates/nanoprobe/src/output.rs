@@ -207,6 +207,13 @@ pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
     let text = |count| format!("{count} error{} in ERROR probe enabling", plural(count));
     let (since, until) = (before.errors_in_error, now.errors_in_error);
     add("error in ERROR", "DTRACEDROP_DBLERROR", until, since, &text);
+    let text = |count| {
+        format!(
+            "{count} sample{} lost: profile probes sample faster than they can be read",
+            plural(count)
+        )
+    };
+    add("sample", "", now.lost_samples, before.lost_samples, &text);
     let text = |count| format!("{count} hits missed: a probe was hit while a handler ran in the same thread");
     add("missed", "", now.missed, before.missed, &text);
     let text = |count| format!("{count} hits missed: more threads at once than there is room for");

@@ -25,16 +25,17 @@ const ALWAYS: [&str; 14] = [
     "-D_BITS_UINTN_IDENTITY_H=1",
 ];
 
-/// The preprocessed text. Files in `#include "..."` are looked for beside the script.
+/// The preprocessed text, by `cpp` or by another program that takes its flags. Files in `#include "..."` are looked for beside the script.
 ///
 /// # Errors
 /// A message: there is no preprocessor, or it has found something wrong and said so on stderr.
-pub fn run(path: &str, text: Vec<u8>, given: &[String]) -> Result<Vec<u8>, String> {
+pub fn run(path: &str, text: Vec<u8>, given: &[String], program: Option<&str>) -> Result<Vec<u8>, String> {
     let folder = Path::new(path).parent().filter(|_| path != "-");
     let folder = folder
         .map(|folder| folder.to_string_lossy().into_owned())
         .filter(|folder| !folder.is_empty());
-    let mut child = Command::new("cpp")
+    let program = program.unwrap_or("cpp");
+    let mut child = Command::new(program)
         .args(ALWAYS)
         .args(["-iquote", folder.as_deref().unwrap_or(".")])
         .args(given)
@@ -42,7 +43,9 @@ pub fn run(path: &str, text: Vec<u8>, given: &[String]) -> Result<Vec<u8>, Strin
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| format!("-C: failed to run the C preprocessor, cpp ({error}); it comes with gcc or clang"))?;
+        .map_err(|error| {
+            format!("-C: failed to run the C preprocessor, {program} ({error}); cpp comes with gcc or clang")
+        })?;
     let input = child.stdin.take();
     // cpp may write before it has read everything: one of us has to do two things at a time.
     let writer = std::thread::spawn(move || {

@@ -3,6 +3,8 @@
 //! A script takes its arguments as macro variables. What was not given has a default, so that the script itself need not
 //! know; a function may be named without its module.
 
+use std::borrow::Cow;
+
 use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 
@@ -23,14 +25,44 @@ pub struct Tool {
 enum Argument {
     /// `[MODULE:]FUNCTION`.
     Function,
-    /// The same; when it is not given, this.
+    /// The same; when it is not given, this, in which `$1` is the first argument.
     OtherFunction(&'static str),
     /// Anything; when it is not given, this.
     Default(&'static str),
     /// A whole number of what is named; when it is not given, this.
     Number(&'static str, &'static str),
+    /// A time in this unit, or with a unit of its own; when it is not given, this.
+    Time(Unit, &'static str),
+    /// An expression of D, which is put into the text; when it is not given, this.
+    Expression(&'static str),
+    /// One of these; when it is not given, the first.
+    OneOf(&'static [&'static str]),
 }
-use Argument::{Default, Function, Number, OtherFunction};
+use Argument::{Default, Expression, Function, Number, OneOf, OtherFunction, Time};
+
+/// What a script counts a time in.
+#[derive(Debug, Clone, Copy)]
+enum Unit {
+    Microseconds,
+    Milliseconds,
+}
+use Unit::{Microseconds, Milliseconds};
+
+impl Unit {
+    fn nanoseconds(self) -> u64 {
+        match self {
+            Microseconds => 1_000,
+            Milliseconds => 1_000_000,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Microseconds => "microseconds",
+            Milliseconds => "milliseconds",
+        }
+    }
+}
 
 macro_rules! tool {
     ($name:literal, $($argument:expr),*) => {
@@ -43,18 +75,25 @@ macro_rules! tool {
 }
 
 /// All of them, as they are listed.
-pub static TOOLS: [Tool; 14] = [
-    tool!("argdist", Function, Default("arg0")),
+pub static TOOLS: [Tool; 16] = [
+    tool!("argcount", Function, Expression("arg0"), OneOf(&["entry", "return"])),
+    tool!("argdist", Function, Expression("arg0"), OneOf(&["entry", "return"])),
     tool!("funccount", Function),
     tool!("funcgraph", Function, OtherFunction("a.out:*")),
     tool!("funclatency", Function),
-    tool!("funcslower", Function, Number("microseconds", "1000")),
-    tool!("gcpause", Number("microseconds", "1000")),
-    tool!("lockwait", Default("libc"), Number("microseconds", "10")),
+    tool!("funcslower", Function, Time(Microseconds, "1000")),
+    tool!("gcpause", Time(Microseconds, "1000")),
+    tool!(
+        "lockwait",
+        Default("libc"),
+        Time(Microseconds, "10"),
+        Number("stacks", "0")
+    ),
     tool!("mallocstacks", Default("libc"), Number("stacks", "20")),
-    tool!("memleak", Default("libc")),
-    tool!("nodegc", Number("microseconds", "1000"), Default("a.out")),
-    tool!("sqlslower", Number("milliseconds", "1")),
+    tool!("memleak", Default("libc"), OtherFunction("$1:malloc")),
+    tool!("nodegc", Time(Microseconds, "1000"), Default("a.out")),
+    tool!("profile", Number("samples a second", "97"), Number("stacks", "20")),
+    tool!("sqlslower", Time(Milliseconds, "1")),
     tool!("stackcount", Function),
     tool!("threadsnoop", Default("libc")),
     tool!("uobjnew", Default("libstdc++*")),
@@ -98,9 +137,46 @@ impl Tool {
                 (Function, None) => Err("which function? [MODULE:]FUNCTION".to_owned()),
                 (Default(_), Some(given)) => Ok(given.clone()),
                 (Number(what, _), Some(given)) => number(what, given),
-                (OtherFunction(default) | Default(default) | Number(_, default), None) => Ok((*default).to_owned()),
+                (Time(unit, _), Some(given)) => time(*unit, given),
+                (Expression(_), Some(given)) if given.trim().is_empty() => Err("the expression is empty".to_owned()),
+                (Expression(_), Some(given)) => Ok(given.clone()),
+                (OneOf(words), Some(given)) if words.contains(&given.as_str()) => Ok(given.clone()),
+                (OneOf(words), Some(given)) => Err(format!("`{given}` is neither {}", words.join(" nor "))),
+                (OneOf(words), None) => Ok(words.first().copied().unwrap_or_default().to_owned()),
+                (OtherFunction(default) | Default(default) | Expression(default), None) => Ok((*default).to_owned()),
+                (Number(_, default) | Time(_, default), None) => Ok((*default).to_owned()),
             });
-        complete.collect()
+        let mut complete = complete.collect::<Result<Vec<String>, String>>()?;
+        let first = complete.first().cloned().unwrap_or_default();
+        for word in complete.iter_mut().skip(given.len()) {
+            *word = word.replace("$1", &first);
+        }
+        Ok(complete)
+    }
+
+    /// The script with its expressions put in: a macro variable could only be a name, a number or a text.
+    fn filled_in(&self, complete: &[String]) -> Cow<'static, str> {
+        let mut text = Cow::Borrowed(self.text);
+        for (index, argument) in self.arguments.iter().enumerate() {
+            if let (Expression(_), Some(given)) = (argument, complete.get(index)) {
+                text = Cow::Owned(text.replace(&format!("${}", index + 1), given));
+            }
+        }
+        text
+    }
+
+    /// What is wrong with how it was asked for, and how it is asked for.
+    fn misused(&self, what: &str) -> clap::Error {
+        let help = self.help();
+        let usage = help
+            .lines()
+            .find(|line| line.starts_with("usage: "))
+            .unwrap_or_default();
+        let text = format!(
+            "error: {name}: {what}\n\n{usage}\n\n`nanoprobe tool {name} -h` tells more.\n",
+            name = self.name
+        );
+        clap::Error::raw(ErrorKind::ValueValidation, text)
     }
 }
 
@@ -131,6 +207,32 @@ fn number(what: &str, given: &str) -> Result<String, String> {
     }
 }
 
+/// A time as a whole number of units. A number alone is one of them already.
+fn time(unit: Unit, given: &str) -> Result<String, String> {
+    let digits = given.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let nanoseconds = match &given[digits.len()..] {
+        "" => unit.nanoseconds(),
+        "ns" | "nsec" => 1,
+        "us" | "usec" => 1_000,
+        "ms" | "msec" => 1_000_000,
+        "s" | "sec" => 1_000_000_000,
+        _ => 0,
+    };
+    let all = digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|count| count.checked_mul(nanoseconds));
+    let count = all.filter(|all| nanoseconds > 0 && all % unit.nanoseconds() == 0);
+    let count = count.and_then(|all| u32::try_from(all / unit.nanoseconds()).ok());
+    count.map(|count| count.to_string()).ok_or_else(|| {
+        format!(
+            "`{given}` is no number of {what}: a whole one up to {}, or a time like 20us, 5ms, 2s",
+            u32::MAX,
+            what = unit.name()
+        )
+    })
+}
+
 /// The list.
 pub fn list() -> String {
     let lines = TOOLS.iter().map(|tool| format!("{}\n", tool.summary()));
@@ -156,17 +258,17 @@ pub fn parse(words: &[String]) -> Result<Wanted, clap::Error> {
     trace.extend_from_slice(rest);
     let mut arguments = parse_trace(&trace)?;
     if !arguments.programs.is_empty() {
-        return Err(error("a tool brings its own program: no -n, -s, -P, -m or -f"));
+        return Err(tool.misused("a tool brings its own program: no -n, -s, -P, -m or -f"));
     }
     arguments.macro_arguments = tool
         .complete(&arguments.macro_arguments)
-        .map_err(|what| error(&format!("{name}: {what}; `nanoprobe tool {name} -h` tells more")))?;
+        .map_err(|what| tool.misused(&what))?;
     if arguments.pid.is_none() && arguments.command.is_none() {
-        return Err(error(&format!("{name}: what is to be traced? -p PID, or -c COMMAND")));
+        return Err(tool.misused("what is to be traced? -p PID, or -c COMMAND"));
     }
     arguments.programs.push(ProgramText::Carried {
         name: format!("tools/{name}.d"),
-        text: tool.text,
+        text: tool.filled_in(&arguments.macro_arguments),
     });
     Ok(Wanted::Run(Box::new(arguments)))
 }
@@ -222,15 +324,36 @@ mod tests {
         assert_eq!(arguments("funcgraph -p 1 a.out:main"), ["a.out:main", "a.out:*"]);
         assert_eq!(arguments("funcgraph -p 1 main libc:"), [":main", "libc:"]);
         assert_eq!(arguments("funcslower -c true main 5"), [":main", "5"]);
-        assert_eq!(arguments("lockwait -p 1"), ["libc", "10"]);
-        assert_eq!(arguments("argdist -p 1 read arg2"), [":read", "arg2"]);
-        assert_eq!(arguments("lockwait -p 1 libc 0"), ["libc", "0"]);
+        assert_eq!(arguments("lockwait -p 1"), ["libc", "10", "0"]);
+        assert_eq!(arguments("argdist -p 1 read"), [":read", "arg0", "entry"]);
+        assert_eq!(arguments("argdist -p 1 read arg2"), [":read", "arg2", "entry"]);
+        assert_eq!(arguments("argcount -p 1 read arg1 return"), [":read", "arg1", "return"]);
+        assert_eq!(arguments("lockwait -p 1 libc 0"), ["libc", "0", "0"]);
+        assert_eq!(arguments("lockwait -p 1 libc 5ms 3"), ["libc", "5000", "3"]);
+        assert_eq!(arguments("funcslower -p 1 read 3000ns"), [":read", "3"]);
+        assert_eq!(arguments("funcslower -p 1 read 20us"), [":read", "20"]);
+        assert_eq!(arguments("sqlslower -p 1 2s"), ["2000"]);
+        assert_eq!(arguments("sqlslower -p 1 30"), ["30"]);
+        assert_eq!(arguments("memleak -p 1"), ["libc", "libc:malloc"]);
+        assert_eq!(arguments("memleak -p 1 a.out"), ["a.out", "a.out:malloc"]);
+        assert_eq!(arguments("memleak -p 1 libc a.out:xmalloc"), ["libc", "a.out:xmalloc"]);
         assert_eq!(
             arguments("funccount -p 1 shapes::Circle::area"),
             [":shapes::Circle::area"]
         );
         assert_eq!(arguments("funccount -p 1 a.out:*::area"), ["a.out:*::area"]);
         assert_eq!(arguments("funccount -p 1 a.out:"), ["a.out:"]);
+    }
+
+    #[test]
+    fn an_expression_is_put_into_the_text() {
+        let words = ["argdist", "-p", "1", "read", "args[0]->port + 1"].map(str::to_owned);
+        let Ok(Wanted::Run(arguments)) = parse(&words) else {
+            panic!("refused");
+        };
+        assert!(
+            matches!(&arguments.programs[..], [ProgramText::Carried { text, .. }] if text.contains("quantize(args[0]->port + 1);"))
+        );
     }
 
     #[test]
@@ -246,7 +369,16 @@ mod tests {
             ("funcslower -p 1 read -5", "no number of microseconds"),
             ("lockwait -p 1 libc 99999999999999999999", "no number of microseconds"),
             ("mallocstacks -p 1 libc few", "`few` is no number of stacks"),
-            ("sqlslower -p 1 1s", "`1s` is no number of milliseconds"),
+            ("sqlslower -p 1 1h", "`1h` is no number of milliseconds"),
+            ("sqlslower -p 1 1us", "`1us` is no number of milliseconds"),
+            ("sqlslower -p 1 ms", "`ms` is no number of milliseconds"),
+            ("funcslower -p 1 read 99999999s", "no number of microseconds"),
+            ("funcslower -p 1 read 5µs", "no number of microseconds"),
+            ("argdist -p 1 read arg2 exit", "`exit` is neither entry nor return"),
+            (
+                "argdist -p 1",
+                "usage: nanoprobe tool argdist {-p PID | -c COMMAND} [MODULE:]FUNCTION [EXPRESSION",
+            ),
             ("gcpause -p 1 x", "`x` is no number of microseconds"),
             ("funccount -p 1 -n BEGIN malloc", "its own program"),
             ("nothing -p 1", "there is no tool nothing"),

@@ -55,6 +55,9 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         out.flush()?;
         return Ok(status);
     }
+    if sources.is_empty() && arguments.exit_after_compile {
+        return Ok(0);
+    }
     if sources.is_empty() {
         message("no probes specified: give a program by -n or -s (nanoprobe -h tells more)");
         return Ok(if std::env::args_os().len() == 1 { 2 } else { 1 });
@@ -78,10 +81,10 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
     let Some(mut program) = compile::program(sources, &macros, &target) else {
         return Ok(1);
     };
-    if arguments.listing {
+    let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
+    if arguments.listing || options.listing {
         anstream::eprint!("{}", nanoprobe_lang::dump::dump(&program));
     }
-    let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
     let is_limited = options.max_cost.is_some();
     let with_hits = |macros: &MacroValues, target: &Rc<dyn Target>| {
         if is_limited {

@@ -233,6 +233,46 @@ fn speculations_without_a_target() {
 }
 
 #[test]
+fn without_a_program_e_has_nothing_to_compile_and_the_last_b_counts() {
+    let output = nanoprobe(&["-b", "1g", "-b", "2g", "-e"]);
+    assert_eq!((text(&output.stderr), output.status.code()), (String::new(), Some(0)));
+    let output = nanoprobe(&["-b", "2g"]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn the_option_verbose_is_the_listing() {
+    let output = nanoprobe(&["-x", "verbose", "-e", "-n", "BEGIN { exit(3); }"]);
+    let listed = nanoprobe(&["-S", "-e", "-n", "BEGIN { exit(3); }"]);
+    assert_eq!(text(&output.stderr), text(&listed.stderr));
+    assert!(text(&output.stderr).contains("exit 3"));
+}
+
+#[test]
+fn another_preprocessor_can_be_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = folder.path().join("script.d");
+    std::fs::write(&script, "BEGIN { trace(EXTRA); exit(0); }\n").expect("a script");
+    let path = script.to_string_lossy().into_owned();
+    let output = nanoprobe(&["-xcpppath=/nowhere/cpp", "-q", "-C", "-s", &path]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("/nowhere/cpp"),
+        "{}",
+        text(&output.stderr)
+    );
+    if Command::new("cpp").arg("--version").output().is_err() {
+        println!("left out: there is no cpp here");
+        return;
+    }
+    let output = nanoprobe(&["-xcpppath=cpp", "-xcppargs=-DEXTRA=5 -P", "-q", "-C", "-s", &path]);
+    assert_eq!(
+        (text(&output.stdout), text(&output.stderr)),
+        ("5".into(), String::new())
+    );
+}
+
+#[test]
 fn scripts_go_through_the_preprocessor() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("script.d");

@@ -39,6 +39,8 @@ pub struct Losses {
     pub unawaited_libraries: u64,
     /// Faults of ERROR clauses.
     pub errors_in_error: u64,
+    /// Samples of threads that found no room.
+    pub lost_samples: u64,
     /// Rings that were found damaged.
     pub damaged: u64,
 }

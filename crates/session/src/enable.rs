@@ -82,6 +82,8 @@ pub struct Needs {
     pub reads_memory: bool,
     /// They walk its stacks.
     pub walks_stacks: bool,
+    /// They read its errno.
+    pub reads_errno: bool,
 }
 
 /// What compiling needs besides the clause.
@@ -168,6 +170,7 @@ impl Enablings {
                 function,
                 AgentFunction::UserStack | AgentFunction::UserCaller | AgentFunction::KeyStack
             );
+            needs.reads_errno |= matches!(function, AgentFunction::Errno);
             needs.reads_memory |= matches!(
                 function,
                 AgentFunction::CopyIn

@@ -24,6 +24,13 @@ pub fn arguments_of(pid: u32) -> String {
     joined(&std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default())
 }
 
+/// ns that a thread has been on a processor; 0 when it is no more.
+pub fn processor_time_of(pid: i32, tid: i32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
+    let first = text.split_whitespace().next();
+    first.and_then(|number| number.parse().ok()).unwrap_or(0)
+}
+
 fn joined(words: &[u8]) -> String {
     let words = words.strip_suffix(&[0]).unwrap_or(words);
     let text = String::from_utf8_lossy(words).replace('\0', " ");

@@ -9,15 +9,18 @@
 //! ```
 
 mod attaching;
+mod errno;
 mod events;
 mod libraries;
 mod matching;
+mod naming;
 mod reading;
 mod returns;
 mod running;
 mod sandbox;
 mod sites;
 mod sources;
+mod timers;
 mod unseen;
 
 use std::cell::RefCell;
@@ -28,7 +31,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use nanoprobe_agent::Function as AgentFunction;
-use nanoprobe_arena::layout::{Control, ErrorRecord, RING_FILL, RING_OVERWRITE, RING_SWITCH};
+use nanoprobe_arena::layout::{Control, ErrorRecord, RING_FILL, RING_OVERWRITE, RING_SWITCH, UnwindRow};
 use nanoprobe_arena::{DynamicVariables, Mapping, Memory as _, Record, Structure as _};
 use nanoprobe_codegen::{ProbeKind, SessionConstants};
 use nanoprobe_export::{Epoch, Snapshot, Speculations};
@@ -42,6 +45,7 @@ use nanoprobe_symbols::{FunctionKind, ImageAddress, Libc, Linking, Module, Modul
 use nanoprobe_target::{Exit, Pauses, Process, Sandbox, Seccomp, StopError, Stopped};
 
 use self::attaching::{open_process, release_one};
+use self::timers::Timer;
 use crate::arena_memory::ArenaMemory;
 use crate::arming::Armed;
 use crate::attachment::{Attachment, Parameters};
@@ -159,6 +163,11 @@ pub struct Session {
     tracer: TracerState,
     speculations: Speculations<Output>,
     timers: Vec<Timer>,
+    /// The process executes another program by now than the one which was instrumented, and is sampled.
+    executed_another: bool,
+    code_looked_for: Instant,
+    /// How to walk through each module's frames, for samples.
+    rows: HashMap<usize, Vec<UnwindRow>>,
     outputs: VecDeque<Output>,
     refused: Vec<Refused>,
     exit_status: Option<i32>,
@@ -174,13 +183,9 @@ pub struct Session {
     return_hooks: HashSet<u64>,
     warned_of_returns: bool,
     abandoned_calls: u64,
-}
-
-struct Timer {
-    enabling: usize,
-    period: Duration,
-    next: Instant,
-    firings: u32,
+    lost_samples: u64,
+    /// Where errno is was found out, or that nobody knows.
+    errno_known: bool,
 }
 
 /// How long a step waits at most.
@@ -293,6 +298,9 @@ impl Session {
             tracer: TracerState::default(),
             speculations,
             timers: Vec::new(),
+            executed_another: false,
+            code_looked_for: Instant::now(),
+            rows: HashMap::new(),
             outputs: VecDeque::new(),
             refused: Vec::new(),
             exit_status: None,
@@ -306,6 +314,8 @@ impl Session {
             return_hooks: HashSet::new(),
             warned_of_returns: false,
             abandoned_calls: 0,
+            lost_samples: 0,
+            errno_known: false,
         };
         session.match_tracer()?;
         session.update_modules()?;
@@ -377,40 +387,6 @@ impl Session {
     /// What could not be placed.
     pub fn refused(&self) -> &[Refused] {
         &self.refused
-    }
-
-    /// The name of an address of the target.
-    pub fn symbolize(&self, address: u64) -> String {
-        if self.modules.find(TargetAddress(address)).is_none()
-            && let Some((start, name)) = self.perf_map.borrow_mut().find(address)
-        {
-            return match address - start {
-                0 => format!("jit`{name}"),
-                offset => format!("jit`{name}+{offset:#x}"),
-            };
-        }
-        self.modules.symbolize(TargetAddress(address), self.options.demangle)
-    }
-
-    /// The start of the function or module around an address of the target; the address itself where none is known.
-    pub fn start_of(&self, address: u64, kind: SymbolKind) -> u64 {
-        let address = TargetAddress(address);
-        if self.modules.find(address).is_none() {
-            let mut made = self.perf_map.borrow_mut();
-            let start = made.find(address.0).map(|(start, _)| start);
-            if let Some(start) = start {
-                return match kind {
-                    SymbolKind::Address => address.0,
-                    SymbolKind::Function => start,
-                    SymbolKind::Module => made.start().unwrap_or(start),
-                };
-            }
-        }
-        match kind {
-            SymbolKind::Address => address.0,
-            SymbolKind::Function => self.modules.function_start(address).0,
-            SymbolKind::Module => self.modules.module_start(address).0,
-        }
     }
 
     /// The status of an `exit()` that was run, when one was.
@@ -496,25 +472,5 @@ impl Session {
             .map(str::parse)
             .transpose()
             .map_err(SessionError::Option)
-    }
-}
-
-/// Where a C library keeps the number of a thread, from its thread pointer: `struct pthread`'s `tid`.
-fn tid_offset(libc: Option<Libc>, dynamic: bool) -> u32 {
-    match libc {
-        Some(Libc::Glibc) if dynamic => 0x2d0,
-        Some(Libc::Musl) => 0x30,
-        _ => 0,
-    }
-}
-
-fn output(record: Record, epid: u32) -> Output {
-    let mut bytes = vec![0; RECORD_HEADER_BYTES as usize];
-    bytes.extend_from_slice(&record.payload);
-    Output::Record {
-        epid,
-        cpu: record.cpu,
-        thread: record.tid,
-        bytes,
     }
 }

@@ -112,7 +112,7 @@ impl Statics {
             };
             probe.is_noted
                 && probe.module >= first
-                && answers(&description.provider, &provider_of(&probe.provider, pid))
+                && (description.provider.is_empty() || names_provider(&description.provider, &probe.provider, pid))
                 && answers_to(&probe.function, &description.function, Demangle::Auto).is_some()
                 && (answers(&description.name, &probe.name) || answers(&description.name, &probe.spelled))
                 && match last {
@@ -243,6 +243,12 @@ pub fn provider_of(provider: &str, pid: i32) -> String {
     format!("{provider}{pid}")
 }
 
+/// Whether a description's provider is this one of the process: as in the source, or with `-` for `__`, as DTrace has it.
+pub fn names_provider(pattern: &str, provider: &str, pid: i32) -> bool {
+    let matches = |provider: &str| glob::matches(pattern, &provider_of(provider, pid));
+    matches(provider) || (provider.contains("__") && matches(&provider.replace("__", "-")))
+}
+
 /// Whether a description may mean static probes at all.
 pub fn may_be_static(description: &ProbeDescription) -> bool {
     let bare = description.module.is_empty() && description.function.is_empty();
@@ -254,4 +260,20 @@ pub fn may_be_static(description: &ProbeDescription) -> bool {
         _ => crate::probes::is_target_provider(description),
     };
     !is_others
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_answers_to_both_spellings() {
+        for pattern in ["my__own12", "my-own12", "my-*", "*own12"] {
+            assert!(names_provider(pattern, "my__own", 12), "{pattern}");
+        }
+        for pattern in ["my-own1", "my_own12", "my--own12"] {
+            assert!(!names_provider(pattern, "my__own", 12), "{pattern}");
+        }
+        assert!(!names_provider("my-own12", "my_own", 12));
+    }
 }

@@ -1,9 +1,11 @@
 //! What the clauses that fire in the tracer (BEGIN, END, ERROR, tick, profile) see: the same globals and associative
-//! arrays as the target's threads, thread-local and clause-local variables of their own, no registers and no stack.
+//! arrays as the target's threads, thread-local and clause-local variables of their own, no registers and no stack; but
+//! for a `profile` that is about a thread of the target's: it sees what a sample says of that, and its thread-local variables.
 
 use std::collections::HashMap;
 
 use nanoprobe_arena::{DynamicError, DynamicVariables, Mapping, Memory as _, variables};
+use nanoprobe_codegen::THREAD_LOCAL_VARIABLE;
 use nanoprobe_export::Snapshot;
 use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{Fault, FaultKind, Value, World};
@@ -13,13 +15,27 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
 
 use crate::layout::{ArenaLayout, SPECULATIONS_OFFSET};
-use crate::{clock, identity};
+use crate::sampled::SampledThread;
+use crate::{clock, identity, sampled};
+
+/// A variable of the tracer's own thread, or of another that has no context.
+type Own = (Scope, VariableId, Option<Vec<u8>>);
+
+/// Where a variable is kept.
+enum Home {
+    /// With the tracer.
+    Own(Own),
+    /// In the arena, at an offset.
+    Storage(u64),
+    /// In the arena's table of elements, by the variable's number and the key.
+    Table(u32, Vec<u8>),
+}
 
 /// What stays from one firing to the next.
 #[derive(Default)]
 pub struct TracerState {
     /// Thread-local and clause-local variables of the tracer's own thread.
-    locals: HashMap<(Scope, VariableId, Option<Vec<u8>>), Value>,
+    locals: HashMap<Own, Value>,
     /// What the tracer's clauses have aggregated.
     pub aggregates: Snapshot,
     /// What these take, as if strings were as long as they may be.
@@ -70,6 +86,8 @@ pub struct TracerWorld<'a> {
     pub arguments: [i64; 10],
     /// ns since boot, the same for the whole clause.
     pub timestamp: u64,
+    /// The thread that it is about, where it is about one.
+    pub thread: Option<SampledThread<'a>>,
 }
 
 impl TracerWorld<'_> {
@@ -82,14 +100,33 @@ impl TracerWorld<'_> {
         list.get(id.0 as usize)
     }
 
-    fn global_offset(&self, id: VariableId) -> Option<u64> {
-        let offset = self
-            .storage
-            .globals
-            .get(id.0 as usize)
-            .copied()
-            .filter(|offset| *offset != u32::MAX)?;
-        Some(self.layout.globals_offset + u64::from(offset))
+    /// Where a variable is kept; `None` where it has no room, since nothing reads it.
+    fn home(&self, scope: Scope, id: VariableId, key: Option<&[u8]>) -> Option<Home> {
+        let thread = self.thread.filter(|_| scope == Scope::ThreadLocal);
+        let place = |list: &[u32]| list.get(id.0 as usize).copied().filter(|offset| *offset != u32::MAX);
+        match (scope, key) {
+            (Scope::Global, None) => {
+                let offset = place(&self.storage.globals)?;
+                Some(Home::Storage(self.layout.globals_offset + u64::from(offset)))
+            }
+            (Scope::Global, Some(key)) => Some(Home::Table(id.0, key.to_vec())),
+            (_, Some(key)) if let Some(thread) = thread => {
+                // As handlers have it: one table for all threads, by the thread's number in front of the key.
+                let mut whole = i64::from(thread.tid).to_le_bytes().to_vec();
+                whole.extend_from_slice(key);
+                Some(Home::Table(id.0 | THREAD_LOCAL_VARIABLE, whole))
+            }
+            (_, None) if let Some(thread) = thread => {
+                let offset = u64::from(place(&self.storage.thread_locals)?);
+                let context = sampled::context_of(self.memory, self.layout, thread.tid);
+                Some(match context {
+                    Some(context) => Home::Storage(context + self.layout.context.locals + offset),
+                    // It has hit no probe yet.
+                    None => Home::Own((scope, id, Some(thread.tid.to_le_bytes().to_vec()))),
+                })
+            }
+            _ => Some(Home::Own((scope, id, key.map(<[u8]>::to_vec)))),
+        }
     }
 
     fn value_bytes(&self, value_type: &Type) -> u64 {
@@ -131,6 +168,31 @@ impl World for TracerWorld<'_> {
     fn builtin(&mut self, builtin: Builtin) -> Result<Value, Fault> {
         let text = |text: &str| Ok(Value::String(text.as_bytes().to_vec()));
         let number = |value: i64| Ok(Value::Integer(value));
+        if let Some(thread) = self.thread {
+            let constants = thread.constants;
+            match builtin {
+                Builtin::Pid => return number(i64::from(constants.pid)),
+                Builtin::Tid => return number(i64::from(thread.tid)),
+                Builtin::Ppid => return number(i64::from(constants.ppid)),
+                Builtin::Uid => return number(i64::from(constants.uid)),
+                Builtin::Gid => return number(i64::from(constants.gid)),
+                Builtin::ExecName => return text(&constants.execname),
+                Builtin::ProcessArguments => return text(&constants.arguments),
+                Builtin::Cpu => return number(i64::from(thread.sample.processor)),
+                Builtin::VirtualTimestamp => {
+                    return number(identity::processor_time_of(thread.sample.process, thread.sample.thread) as i64);
+                }
+                Builtin::WallTimestamp => {
+                    let ago = clock::monotonic_ns().saturating_sub(self.timestamp);
+                    return number(clock::wall_ns().saturating_sub(ago) as i64);
+                }
+                Builtin::UserCaller => return number(thread.caller() as i64),
+                Builtin::UserStackDepth => return number(thread.frames.len() as i64),
+                // A sample has no thread pointer by which it could be found.
+                Builtin::Errno => return Err(Fault::new(FaultKind::Illegal)),
+                _ => {}
+            }
+        }
         match builtin {
             Builtin::Argument(index) => number(self.arguments.get(usize::from(index)).copied().unwrap_or(0)),
             Builtin::Pid | Builtin::Tid => number(i64::from(std::process::id())),
@@ -146,41 +208,36 @@ impl World for TracerWorld<'_> {
             Builtin::Timestamp => number(self.timestamp as i64),
             Builtin::VirtualTimestamp => number(0),
             Builtin::WallTimestamp => number(clock::wall_ns() as i64),
-            Builtin::UserCaller | Builtin::UserStackDepth => number(0),
+            Builtin::UserCaller | Builtin::UserStackDepth | Builtin::Errno => number(0),
             Builtin::EnabledProbeId => number(i64::from(self.epid)),
             Builtin::ProbeId => number(i64::from(self.probe_id)),
             Builtin::TargetPid => number(self.target_pid),
         }
     }
 
-    fn register(&mut self, _index: i64) -> Result<i64, Fault> {
-        Err(Fault::new(FaultKind::Illegal))
+    fn register(&mut self, index: i64) -> Result<i64, Fault> {
+        let register = self.thread.and_then(|thread| thread.register(index));
+        register.ok_or(Fault::new(FaultKind::Illegal))
     }
 
     fn get(&mut self, scope: Scope, id: VariableId, key: Option<&[u8]>) -> Option<Value> {
         let value_type = self.variable(scope, id)?.value_type.clone();
-        if scope != Scope::Global {
-            return self.state.locals.get(&(scope, id, key.map(<[u8]>::to_vec))).cloned();
-        }
-        let bytes = self.value_bytes(&value_type);
-        match key {
-            None => {
-                let offset = self.global_offset(id)?;
-                match value_type {
-                    Type::String => variables::read_string(self.memory, offset, bytes)
-                        .ok()
-                        .map(Value::String),
-                    Type::Bytes { size: Some(size) } => {
-                        let mut bytes = vec![0; size as usize];
-                        nanoprobe_arena::Memory::read(self.memory, offset, &mut bytes).ok()?;
-                        Some(Value::Bytes { address: 0, bytes })
-                    }
-                    _ => variables::read_integer(self.memory, offset).ok().map(Value::Integer),
+        match self.home(scope, id, key)? {
+            Home::Own(place) => self.state.locals.get(&place).cloned(),
+            Home::Storage(offset) => match value_type {
+                Type::String => variables::read_string(self.memory, offset, self.value_bytes(&value_type))
+                    .ok()
+                    .map(Value::String),
+                Type::Bytes { size: Some(size) } => {
+                    let mut bytes = vec![0; size as usize];
+                    nanoprobe_arena::Memory::read(self.memory, offset, &mut bytes).ok()?;
+                    Some(Value::Bytes { address: 0, bytes })
                 }
-            }
-            Some(key) => {
+                _ => variables::read_integer(self.memory, offset).ok().map(Value::Integer),
+            },
+            Home::Table(number, key) => {
                 let bytes = self.element_bytes(&value_type);
-                let found = self.dynamic().get(self.memory, id.0, key, bytes).ok()??;
+                let found = self.dynamic().get(self.memory, number, &key, bytes).ok()??;
                 Some(match value_type {
                     Type::String => Value::String(found.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()),
                     _ => Value::Integer(i64::from_le_bytes(found.get(..8)?.try_into().ok()?)),
@@ -193,38 +250,43 @@ impl World for TracerWorld<'_> {
         let Some(value_type) = self.variable(scope, id).map(|variable| variable.value_type.clone()) else {
             return;
         };
-        if scope != Scope::Global {
-            let place = (scope, id, key.map(<[u8]>::to_vec));
-            match value {
-                Some(value) => self.state.locals.insert(place, value),
-                None => self.state.locals.remove(&place),
-            };
-            return;
-        }
-        let bytes = self.value_bytes(&value_type);
-        let Some(key) = key else {
-            let Some(offset) = self.global_offset(id) else { return };
-            let value = value.unwrap_or(Value::Integer(0));
-            // The offset lies in the arena by construction, so this does not fail.
-            let _ = match value_type {
-                Type::String => variables::write_string(self.memory, offset, bytes, value.as_bytes()),
-                Type::Bytes { size: Some(size) } => {
-                    let mut whole = value.as_bytes().to_vec();
-                    whole.resize(size as usize, 0);
-                    nanoprobe_arena::Memory::write(self.memory, offset, &whole).map_err(Into::into)
+        match self.home(scope, id, key) {
+            None => {}
+            Some(Home::Own(place)) => {
+                match value {
+                    Some(value) => self.state.locals.insert(place, value),
+                    None => self.state.locals.remove(&place),
+                };
+            }
+            Some(Home::Storage(offset)) => {
+                let value = value.unwrap_or(Value::Integer(0));
+                // The offset lies in the arena by construction, so this does not fail.
+                let _ = match value_type {
+                    Type::String => {
+                        let bytes = self.value_bytes(&value_type);
+                        variables::write_string(self.memory, offset, bytes, value.as_bytes())
+                    }
+                    Type::Bytes { size: Some(size) } => {
+                        let mut whole = value.as_bytes().to_vec();
+                        whole.resize(size as usize, 0);
+                        nanoprobe_arena::Memory::write(self.memory, offset, &whole).map_err(Into::into)
+                    }
+                    _ => variables::write_integer(self.memory, offset, value.as_integer()),
+                };
+            }
+            Some(Home::Table(number, key)) => {
+                let bytes = self.element_bytes(&value_type);
+                let value = value.map(|value| match value_type {
+                    Type::String => value.as_bytes().to_vec(),
+                    _ => value.as_integer().to_le_bytes().to_vec(),
+                });
+                match self.dynamic().store(self.memory, number, &key, bytes, value.as_deref()) {
+                    Ok(()) => {}
+                    Err(DynamicError::Busy | DynamicError::Full | DynamicError::Corrupt(_)) => {
+                        self.state.dynamic_drops += 1;
+                    }
                 }
-                _ => variables::write_integer(self.memory, offset, value.as_integer()),
-            };
-            return;
-        };
-        let bytes = self.element_bytes(&value_type);
-        let value = value.map(|value| match value_type {
-            Type::String => value.as_bytes().to_vec(),
-            _ => value.as_integer().to_le_bytes().to_vec(),
-        });
-        match self.dynamic().store(self.memory, id.0, key, bytes, value.as_deref()) {
-            Ok(()) => {}
-            Err(DynamicError::Busy | DynamicError::Full | DynamicError::Corrupt(_)) => self.state.dynamic_drops += 1,
+            }
         }
     }
 
@@ -265,6 +327,13 @@ impl World for TracerWorld<'_> {
     }
 
     fn is_progeny_of(&mut self, pid: i64) -> bool {
+        if let Some(thread) = self.thread {
+            return thread
+                .constants
+                .ancestors
+                .iter()
+                .any(|ancestor| i64::from(*ancestor) == pid);
+        }
         if self.state.ancestors.is_empty() {
             self.state.ancestors = identity::ancestors_of(std::process::id());
         }
@@ -293,8 +362,9 @@ impl World for TracerWorld<'_> {
             })
     }
 
-    fn stack(&mut self, _frames: u32) -> Vec<u64> {
-        Vec::new()
+    fn stack(&mut self, frames: u32) -> Vec<u64> {
+        let known = self.thread.map_or(&[][..], |thread| thread.frames);
+        known.get(..frames as usize).unwrap_or(known).to_vec()
     }
 
     fn aggregate(&mut self, aggregation: AggregationId, key: &[u8], value: i64, weight: i64) {

@@ -1,4 +1,6 @@
-//! One ELF image, and what can be asked about it.
+//! One ELF image, and what can be asked about it; about its code in [`code`].
+
+mod code;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -12,10 +14,8 @@ use crate::error::Error;
 use crate::frames::Frames;
 use crate::function::Function;
 use crate::functions::{self, Functions};
-use crate::landing::LandingPads;
 use crate::linkage::{Linkage, Linking};
 use crate::module_name;
-use crate::pointers;
 use crate::relocations::{self, Relocation};
 use crate::resolve::Index;
 use crate::static_probes::{self, StaticProbe};
@@ -289,173 +289,6 @@ impl Module {
     /// The static probes of `sys/sdt.h`, in the order of their notes. Reads them anew each time.
     pub fn static_probes(&self) -> Vec<StaticProbe> {
         static_probes::static_probes(&self.elf)
-    }
-
-    /// The original bytes of code: `bytes` of them at `address`; `None` when any of them is not in an executable
-    /// segment's part of the file.
-    pub fn code_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
-        let end = address.0.checked_add(bytes)?;
-        let inside = |segment: &&Segment| {
-            let segment_end = segment.address.saturating_add(segment.file_bytes);
-            segment.executable && segment.address <= address.0 && end <= segment_end
-        };
-        let segment = self.elf.segments.iter().find(inside)?;
-        self.elf
-            .at_offset(segment.offset.checked_add(address.0 - segment.address)?, bytes)
-    }
-
-    /// `bytes` bytes of constant data: in the file's part of a segment that is not writable (so nobody relocates it, either).
-    pub fn constant_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
-        let end = address.0.checked_add(bytes)?;
-        let inside = |segment: &&Segment| {
-            let segment_end = segment.address.saturating_add(segment.file_bytes);
-            !segment.writable && segment.address <= address.0 && end <= segment_end
-        };
-        let segment = self.elf.segments.iter().find(inside)?;
-        self.elf
-            .at_offset(segment.offset.checked_add(address.0 - segment.address)?, bytes)
-    }
-
-    /// What enters `range` other than by a branch, ascending: the starts of functions, fragments and FDEs in it, the landing
-    /// pads of its exceptions, the sites of static probes (which are instructions, whoever leads to them), and where Go's runtime goes on after a recovered panic.
-    pub fn entered_from_elsewhere(&self, range: AddressRange) -> Vec<ImageAddress> {
-        let mut found = self.index.spans_starting_in(range);
-        let frames = self.frames.overlapping(range.start.0..range.end.0);
-        found.extend(frames.iter().map(|frame| frame.start));
-        let mut pads = LandingPads {
-            elf: &self.elf,
-            frames,
-            found,
-        };
-        if self.has_landing_pads {
-            self.frames.with_descriptions(&self.elf, frames, &mut pads);
-        }
-        let mut found = pads.found;
-        let sites = self.static_sites.get_or_init(|| {
-            let mut sites: Vec<u64> = self.static_probes().iter().map(|probe| probe.address.0).collect();
-            sites.sort_unstable();
-            sites
-        });
-        let first = sites.partition_point(|site| *site < range.start.0);
-        found.extend(sites.iter().skip(first).take_while(|site| **site < range.end.0));
-        self.find_recoveries(range, &mut found);
-        found.retain(|address| range.contains(ImageAddress(*address)));
-        found.sort_unstable();
-        found.dedup();
-        found.into_iter().map(ImageAddress).collect()
-    }
-
-    /// Adds where functions of Go are entered when a panic is recovered: at their call of `runtime.deferreturn`, to which
-    /// nothing leads.
-    fn find_recoveries(&self, range: AddressRange, found: &mut Vec<u64>) {
-        let look = || {
-            self.functions()
-                .iter()
-                .find(|function| &*function.name == "runtime.deferreturn")
-        };
-        let address = || self.linkage.go.then(look).flatten().map(|function| function.address.0);
-        let Some(deferreturn) = self.deferreturn.get_or_init(address) else {
-            return;
-        };
-        let code = self.elf.at_address(range.start.0, range.len()).unwrap_or_default();
-        for (call, window) in (range.start.0..).zip(code.windows(5)) {
-            if let &[0xe8, d0, d1, d2, d3] = window {
-                let distance = i64::from(i32::from_le_bytes([d0, d1, d2, d3]));
-                if call.wrapping_add(5).wrapping_add_signed(distance) == *deferreturn {
-                    found.push(call);
-                }
-            }
-        }
-    }
-
-    /// The functions that no symbol names, as a stripped module has them: what an FDE describes and no function holds,
-    /// without cold fragments and linkage stubs.
-    pub fn unnamed_functions(&self) -> Vec<AddressRange> {
-        let mut found = Vec::new();
-        for frame in &self.frames.list {
-            let start = ImageAddress(frame.start);
-            let is_stub = self.elf.sections.iter().any(|section| {
-                section.name.starts_with(".plt") && frame.start.wrapping_sub(section.address) < section.bytes
-            });
-            let range = AddressRange::new(frame.start, frame.end);
-            // glibc's __restore_rt has its FDE begin a byte early: a named function inside is that one.
-            let has_name = self.index.span_at(start).is_some() || !self.index.spans_starting_in(range).is_empty();
-            if !is_stub && !has_name && !self.is_cold_fragment(start) {
-                found.push(range);
-            }
-        }
-        found
-    }
-
-    /// The addresses in `range`, which is code, to which pointers in the module's data lead.
-    pub fn code_pointers(&self, range: AddressRange) -> Vec<ImageAddress> {
-        let all = self.pointers.get_or_init(|| pointers::find(&self.elf));
-        let first = all.partition_point(|address| *address < range.start.0);
-        let inside = all.iter().skip(first).take_while(|address| **address < range.end.0);
-        inside.copied().map(ImageAddress).collect()
-    }
-
-    /// Where the module has instructions: its executable sections, sorted and disjoint.
-    pub fn executable_ranges(&self) -> impl Iterator<Item = AddressRange> + '_ {
-        self.elf.executable.iter().copied()
-    }
-
-    /// The main part of a function, from its entry to its end. For an IFUNC it is the resolver's.
-    pub fn function_extent(&self, function: &Function) -> AddressRange {
-        function.extent()
-    }
-
-    /// The extent of the function that begins at `address`, or has it inside: by symbol, else by FDE. This is how the
-    /// implementation that an IFUNC chose gets its extent, which seldom has a symbol of its own.
-    pub fn extent_at(&self, address: ImageAddress) -> Option<AddressRange> {
-        let named = self.index.span_at(address).filter(|span| span.start == address);
-        let frame = || {
-            self.frames
-                .at(address.0)
-                .map(|frame| AddressRange::new(frame.code_start(), frame.end))
-        };
-        named.or_else(frame).or_else(|| self.index.span_at(address))
-    }
-
-    /// What lies between `end`, the end of some function, and the next thing that anything is known about: a function,
-    /// fragment, FDE, data symbol, or the section's end. Usually the alignment's padding; in a stripped module it may
-    /// also hold assembly code without an FDE, so the caller checks the bytes.
-    pub fn padding_after(&self, end: ImageAddress) -> AddressRange {
-        self.index.padding_after(&self.elf, &self.frames, end)
-    }
-
-    /// What lies behind a section of code and belongs to nobody: the alignment of the next one, or the rest of the segment's
-    /// last page. Empty unless such a section ends at `end`. [`Module::code_with_gap_at`] has the bytes.
-    pub fn gap_after(&self, end: ImageAddress) -> AddressRange {
-        self.index.gap_after(&self.elf, &self.frames, end)
-    }
-
-    /// As [`Module::code_at`], but up to the end of the segment's last page, which the kernel maps as well.
-    pub fn code_with_gap_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
-        self.elf.code_pages_at(address.0, bytes)
-    }
-
-    /// The cold fragment that `address` lies in: a part of some function that is entered by jumps, with a frame already
-    /// built. By its symbol (`name.cold`), else as an FDE without a symbol at whose start the CFA is not `rsp + 8`.
-    ///
-    /// Without symbols, a fragment that was cut from a function without any frame looks like a function of its own.
-    pub fn cold_fragment_at(&self, address: ImageAddress) -> Option<AddressRange> {
-        if let Some(fragment) = self.index.fragment_at(address) {
-            return Some(fragment);
-        }
-        let frame = self.frames.at(address.0)?;
-        let named = self.index.is_start(ImageAddress(frame.start));
-        let in_stubs =
-            self.elf.sections.iter().any(|section| {
-                section.name.starts_with(".plt") && address.0.wrapping_sub(section.address) < section.bytes
-            });
-        let built = !named && !in_stubs && self.frames.begins_with_built_frame(&self.elf, frame);
-        built.then(|| AddressRange::new(frame.start, frame.end))
-    }
-
-    /// Whether `address` lies in a cold fragment.
-    pub fn is_cold_fragment(&self, address: ImageAddress) -> bool {
-        self.cold_fragment_at(address).is_some()
     }
 
     /// The function that an address belongs to, and how many bytes behind its start it lies: the innermost function or

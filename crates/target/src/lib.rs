@@ -10,6 +10,7 @@
 //!     .stop()               every thread stands still                     Stopped (dropping it lets all go)
 //!        .registers(tid)    ... of one thread; set_registers moves it
 //!        .remote(tid)       system calls made by that thread              Remote (dropping it restores the thread)
+//!     .sampler(period)      what its threads execute, now and then        Sampler
 //!   Process::spawn(words)   the same, standing before the first instruction of a new program
 //! ```
 //!
@@ -36,12 +37,14 @@ mod homing;
 mod images;
 mod map;
 mod memory;
+mod perf;
 mod process;
 mod processor;
 mod raw;
 mod remote;
 mod remote_calls;
 mod restart;
+mod sampling;
 mod sandbox;
 mod spawn;
 mod status;
@@ -60,6 +63,7 @@ pub use process::{Exit, Process};
 pub use raw::Registers;
 pub use remote::Remote;
 pub use remote_calls::{Protection, SharedMemory, SignalAction};
+pub use sampling::{Sample, Sampler, SamplingError, UserState};
 pub use sandbox::Sandbox;
 pub use spawn::Spawned;
 pub use status::Seccomp;

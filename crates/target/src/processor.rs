@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::read;
 
-use crate::{ThreadId, raw};
+use crate::{ThreadId, perf};
 
 /// Clocks are to be had, and quickly, while this lives.
 #[derive(Debug)]
@@ -27,14 +27,14 @@ pub(crate) struct Clocks {
 impl Clocks {
     /// `None` where we may not have any.
     pub fn ready() -> Option<Clocks> {
-        let _own = raw::task_clock(0).ok()?;
+        let _own = perf::task_clock(0).ok()?;
         Some(Clocks { _own })
     }
 
     /// True when the thread was seen to be on no processor, at some moment since this was called.
     pub fn stands_still(&self, tid: ThreadId) -> bool {
         // Opened anew each time: a number that was given to a new thread is that thread's.
-        let Ok(clock) = raw::task_clock(tid) else { return false };
+        let Ok(clock) = perf::task_clock(tid) else { return false };
         match (reading(&clock), reading(&clock)) {
             (Some(first), Some(second)) => first == second,
             _ => false,

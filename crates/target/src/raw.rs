@@ -5,7 +5,6 @@
 
 use std::io::IoSliceMut;
 use std::mem::{MaybeUninit, size_of};
-use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::uio::{RemoteIoVec, process_vm_readv};
@@ -55,22 +54,6 @@ pub(crate) struct RseqConfiguration {
     pub signature: u32,
     pub flags: u32,
     pad: u32,
-}
-
-/// The first version of perf_event_open(2)'s description of an event, all that is needed here.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct PerfEvent {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_type: u32,
-    breakpoint_address: u64,
 }
 
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
@@ -297,37 +280,6 @@ fn decode(code: i32, status: i32) -> Event {
 pub(crate) fn send_signal(pid: ProcessId, tid: ThreadId, signal: i32) -> Result<(), Errno> {
     // SAFETY: no memory is involved.
     Errno::result(unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, signal) }).map(drop)
-}
-
-/// A clock that goes while a thread (0: our own) is on a processor; reading it gives a u64 of nanoseconds.
-pub(crate) fn task_clock(tid: ThreadId) -> Result<OwnedFd, Errno> {
-    const SOFTWARE: u32 = 1;
-    const TASK_CLOCK: u64 = 1;
-    /// exclude_kernel, exclude_hv: without them users may not have any. They change nothing for this clock.
-    const USER_ONLY: u64 = 1 << 5 | 1 << 6;
-    const CLOEXEC: libc::c_ulong = 1 << 3;
-    let event = PerfEvent {
-        kind: SOFTWARE,
-        size: size_of::<PerfEvent>() as u32,
-        config: TASK_CLOCK,
-        flags: USER_ONLY,
-        ..PerfEvent::default()
-    };
-    let (every_processor, no_group) = (-1, -1);
-    // SAFETY: the kernel only reads the event, whose size it is told.
-    let opened = Errno::result(unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const event,
-            tid,
-            every_processor,
-            no_group,
-            CLOEXEC,
-        )
-    })?;
-    let descriptor = i32::try_from(opened).map_err(|_| Errno::EBADF)?;
-    // SAFETY: it has just been opened for us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 /// Reads another process's memory as its own permissions allow; how many bytes were read before the first bad page.

@@ -6,7 +6,7 @@ mod support;
 use std::process::Command;
 
 use nanoprobe_target::{AttachError, Process, Seccomp};
-use support::{Running, compile, is_root, until};
+use support::{Running, compile, copy_program, is_root, until};
 
 fn refusal(pid: i32) -> AttachError {
     Process::open(pid).map(drop).unwrap_err()
@@ -76,7 +76,7 @@ fn facts_are_right() {
 fn as_nobody(pid: i32) -> String {
     let mut copy = std::env::temp_dir();
     copy.push(format!("nanoprobe-attach-test-{}", std::process::id()));
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    copy_program(&std::env::current_exe().unwrap(), &copy);
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
         .arg(&copy)
@@ -152,7 +152,7 @@ fn an_ordinary_user_traces_own_processes_and_no_others() {
 
     // A program that may be executed but not read: on some systems not dumpable, on others it can be traced.
     let hidden = program.path.with_file_name("hidden");
-    std::fs::copy(&program.path, &hidden).unwrap();
+    copy_program(&program.path, &hidden);
     std::fs::set_permissions(&hidden, std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
     let mut command = Command::new("setpriv");
     command

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Exit, Process, SpawnError, Spawned};
 use nix::errno::Errno;
-use support::{compile_with, words};
+use support::{compile_with, copy_program, words};
 
 /// e_entry of a file, moved to where the file is mapped.
 fn entry(spawned: &Spawned, path: &std::path::Path) -> u64 {
@@ -119,8 +119,9 @@ fn failures_name_the_command() {
         }
     ));
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("nonsense");
-    std::fs::write(&file, "no program").unwrap();
+    let (text, file) = (folder.path().join("text"), folder.path().join("nonsense"));
+    std::fs::write(&text, "no program").unwrap();
+    copy_program(&text, &file);
     std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
     assert!(matches!(
         spawn(file.to_str().unwrap()),

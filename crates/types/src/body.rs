@@ -9,6 +9,8 @@
 //!
 //! A member whose type cannot be told has a size and no value. Static members are none.
 
+use std::cell::Cell;
+
 use gimli::{AttributeValue, constants as dw};
 use nanoprobe_lang::program::{Bits, Body, Foreign, ForeignKind, IntegerType, Member, Type, alignment_of};
 
@@ -21,9 +23,38 @@ const MEMBERS_MAX: usize = 1 << 16;
 /// The deepest structure in a structure that is looked into for its alignment.
 const ALIGNMENT_DEPTH_MAX: u32 = 6;
 
+/// The most structures in one another, each of which is looked into because the one around it was.
+const NESTED_MAX: u32 = 64;
+
+std::thread_local! {
+    static NESTED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// One structure more is being looked into. Damaged information may have one that holds itself.
+struct Nested;
+
+impl Nested {
+    fn enter() -> Option<Nested> {
+        NESTED.with(|count| {
+            let more = count.get() + 1;
+            (more <= NESTED_MAX).then(|| {
+                count.set(more);
+                Nested
+            })
+        })
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        NESTED.with(|count| count.set(count.get().saturating_sub(1)));
+    }
+}
+
 impl DebugInfo {
     /// The members of a structure; `None` where nobody knows them.
     pub(crate) fn body(&self, id: EntryId) -> Option<Body> {
+        let _nested = Nested::enter()?;
         let reader = self.reader();
         let entry = reader.entry(id).ok()?;
         if !entry.is(dw::DW_AT_declaration) {

@@ -161,6 +161,11 @@ impl<'a> Reader<'a> {
                 module: self.info.module.clone(),
             });
         }
+        if self.language(entry.id.unit) == Some(dw::DW_LANG_Go) {
+            return Err(Problem::Go {
+                module: self.info.module.clone(),
+            });
+        }
         let abstract_entry = match self.reference(entry, dw::DW_AT_abstract_origin)? {
             Some(id) => Some(self.entry(id)?),
             None => None,
@@ -182,6 +187,11 @@ impl<'a> Reader<'a> {
             .collect::<Result<Vec<_>, Problem>>()?;
         let result = self.inherited(described, dw::DW_AT_type)?;
         let result = result.map(|of| self.parameter(String::new(), Some(of)));
+        if parameters.is_empty() && result.is_none() && self.is_lines_only(entry.id.unit) {
+            return Err(Problem::LinesOnly {
+                module: self.info.module.clone(),
+            });
+        }
         Ok(Signature {
             parameters,
             // Rust says that a function returns (), which is no bytes.

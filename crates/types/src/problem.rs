@@ -46,6 +46,18 @@ pub enum Problem {
         /// The module's name.
         module: String,
     },
+    /// A function of Go's.
+    #[error("functions of Go (in {module}) take their arguments in other registers than C's")]
+    Go {
+        /// The module's name.
+        module: String,
+    },
+    /// It tells of lines alone (`-g1`).
+    #[error("the debug information of {module} tells of no parameters: it was compiled with -g1")]
+    LinesOnly {
+        /// The module's name.
+        module: String,
+    },
     /// It does not have what was asked for.
     #[error("the debug information of {module} does not know {what}")]
     Unknown {
@@ -63,6 +75,11 @@ impl Problem {
         Some(match self {
             Problem::None { .. } => "compile it with -g, or install its separate debug file below /usr/lib/debug",
             Problem::Split { .. } => "compile it without -gsplit-dwarf",
+            Problem::Go { .. } => {
+                "integers and pointers come in uregs[R_RAX], R_RBX, R_RCX, R_RDI, R_RSI, R_R8 to R_R11, in this order; a string \
+                 or an interface takes two of them, a slice three"
+            }
+            Problem::LinesOnly { .. } => "compile it with -g; arg0, arg1, ... need no debug information",
             Problem::Supplementary { .. } => "use a debug file that was not shared by dwz -m",
             _ => return None,
         })

@@ -186,6 +186,16 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Whether gcc was asked to describe no more than lines.
+    pub fn is_lines_only(&self, index: UnitIndex) -> bool {
+        let producer = || {
+            let unit = self.unit(index).ok()?;
+            let root = unit.entry(unit.header.root_offset()).ok()?;
+            self.string(index, root.attr_value(gimli::DW_AT_producer)?)
+        };
+        producer().is_some_and(|producer| producer.split(' ').any(|option| option == "-g1"))
+    }
+
     /// Whether that is C, where a tag means one type throughout the program.
     pub fn is_c(&self, index: UnitIndex) -> bool {
         matches!(

@@ -7,7 +7,8 @@ use std::process::Command;
 use nanoprobe_tests::command::{Running, as_ordinary_user, run};
 use nanoprobe_tests::left_out::{left_out, need_command};
 use nanoprobe_tests::postgres;
-use nanoprobe_tests::program::program;
+use nanoprobe_tests::program::{Build, need_program, program};
+use nanoprobe_tests::results::{function_of, stacks};
 use nanoprobe_tests::tracer::nanoprobe;
 
 /// What a tool printed on `tools MODE`.
@@ -51,6 +52,7 @@ fn of<'l>(lines: &'l [String], place: &str) -> Vec<&'l str> {
 fn the_tools_are_listed_and_explained() {
     let list = run(Command::new(nanoprobe()).arg("tools")).success().stdout;
     for name in [
+        "argcount",
         "argdist",
         "funccount",
         "funcgraph",
@@ -61,6 +63,7 @@ fn the_tools_are_listed_and_explained() {
         "mallocstacks",
         "memleak",
         "nodegc",
+        "profile",
         "sqlslower",
         "stackcount",
         "threadsnoop",
@@ -86,6 +89,33 @@ fn the_tools_are_listed_and_explained() {
         unknown.code() == 2 && unknown.stderr.contains("nanoprobe tools"),
         "{unknown:?}"
     );
+}
+
+/// The numbers themselves are looked at in living/sampled.rs.
+#[test]
+fn profile_shows_the_stacks_that_are_met_most() {
+    let results = tempfile::NamedTempFile::new().expect("a temporary file");
+    let command = format!("{} work 300 1", program("sampled.c").display());
+    let mut traced = Command::new(nanoprobe());
+    traced.args(["tool", "profile", "-o"]).arg(results.path());
+    let finished = run(traced.args(["-c", &command, "997", "3"])).success();
+    if finished.stderr.contains("the kernel lets us have no samples") {
+        left_out("the tool profile", "perf_event_open is not allowed here");
+        return;
+    }
+    let text = std::fs::read_to_string(results.path()).expect("the results");
+    let (found, all) = text.trim_end().rsplit_once('\n').expect("stacks, and how many samples");
+    let all: i64 = all
+        .strip_suffix(" samples")
+        .and_then(|number| number.parse().ok())
+        .expect(all);
+    let found = stacks(found);
+    let counts: Vec<i64> = found.iter().map(|(_, count)| *count).collect();
+    assert!(counts.len() == 3 && counts.is_sorted(), "{text}");
+    assert!(counts.iter().sum::<i64>() <= all && (50..=400).contains(&all), "{text}");
+    let most = found.last().map_or(&[][..], |(frames, _)| frames);
+    let names: Vec<&str> = most.iter().map(|frame| function_of(frame)).collect();
+    assert!(names.contains(&"hot") && names.contains(&"main"), "{text}");
 }
 
 #[test]
@@ -204,6 +234,20 @@ fn argdist_counts_values() {
 }
 
 #[test]
+fn argcount_counts_each_value_and_what_is_returned() {
+    let lines = tool("argcount", "memory", &["leak", "arg1 * 10"]);
+    assert_eq!(
+        lines[..],
+        ["tools leak 10000 7", "tools leak 1000 12"].map(str::to_owned)[..],
+        "{lines:?}"
+    );
+    let lines = tool("argcount", "calls", &["inner", "arg1", "return"]);
+    for row in ["tools inner 0 6", "tools inner 1 3", "tools inner 2 3"] {
+        assert!(lines.iter().any(|line| line == row), "{lines:?}");
+    }
+}
+
+#[test]
 fn memleak_finds_what_was_leaked_and_nothing_else() {
     let lines = tool("memleak", "memory", &[]);
     // 12 of 100 bytes and 7 of 1000; 500 that were made, grown and freed; one of posix_memalign.
@@ -213,6 +257,26 @@ fn memleak_finds_what_was_leaked_and_nothing_else() {
         "{lines:?}"
     );
     assert_eq!(of(&lines, "leak_aligned"), ["1 256"], "{lines:?}");
+}
+
+/// The allocator is the program's own then; its functions are in `a.out`. Without a linker all is there from the start.
+#[test]
+fn memleak_finds_what_a_static_program_leaked() {
+    let Some(path) = need_program("tools.cpp", Build::Static) else {
+        return;
+    };
+    let lines = tool_on("memleak", &format!("{} memory", path.display()), &["a.out"]);
+    let of = |place: &str| -> Vec<&str> {
+        let place = format!("`{place}+");
+        let found = lines.iter().filter(|line| line.contains(&place));
+        found.filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect()
+    };
+    assert_eq!(
+        (of("leak"), of("leak_aligned")),
+        (vec!["19 8200"], vec!["1 256"]),
+        "{lines:?}"
+    );
+    assert_eq!(of("frees"), ["0 0", "0 0"], "{lines:?}");
 }
 
 #[test]

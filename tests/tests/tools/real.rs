@@ -51,7 +51,8 @@ impl Tool {
     }
 }
 
-/// Every query once, by either protocol; whoever failed is not shown, and is not mistaken for the next one.
+/// Every query once, by either protocol, those that fail marked as such: whatever is wrong with them, and wherever in a
+/// transaction. What is only parsed, and a transaction that its client gives up, is no failure.
 #[test]
 fn sqlslower_shows_what_the_client_sent() {
     let Some(server) = Server::start("sqlslower on a server") else {
@@ -69,6 +70,20 @@ fn sqlslower_shows_what_the_client_sent() {
         }
     }
     assert_eq!((client.done, client.failed), (80, 8));
+    client.prepare("select 'parsed only'");
+    client.query("selct 'misspelled'");
+    client.execute("selct 'misspelled'");
+    client.query("set statement_timeout = 50");
+    client.query("select pg_sleep(60)");
+    client.execute("select pg_sleep(61)");
+    client.query("begin");
+    client.execute("rollback");
+    client.query("begin");
+    client.query("select nothing");
+    client.query("select 'refused, since that failed'");
+    client.query("rollback");
+    client.prepare("select 'parsed only'");
+    assert_eq!((client.done, client.failed), (85, 14));
     let lines = tool.interrupt();
     snapshot.assert_restored(client.pid);
     let shown: Vec<String> = lines
@@ -76,8 +91,35 @@ fn sqlslower_shows_what_the_client_sent() {
         .filter(|line| line[0].parse::<u64>().is_ok())
         .map(|line| line[1..].join(" "))
         .collect();
-    let both = |number: u32| ["simple", "extended"].map(|protocol| format!("select '{protocol}', {number}"));
-    assert_eq!(shown, (0..40).flat_map(both).collect::<Vec<_>>());
+    let mut sent: Vec<String> = Vec::new();
+    for number in 0..40 {
+        sent.extend(["simple", "extended"].map(|protocol| format!("select '{protocol}', {number}")));
+        if number % 10 == 0 {
+            sent.push("FAILED select 'failing' || 1 / 0".to_owned());
+            sent.push("FAILED select 'failing' || 1 / (select 0)".to_owned());
+        }
+    }
+    let others = [
+        "FAILED selct 'misspelled'",
+        "FAILED selct 'misspelled'",
+        "set statement_timeout = 50",
+        "FAILED select pg_sleep(60)",
+        "FAILED select pg_sleep(61)",
+        "begin",
+        "rollback",
+        "begin",
+        "FAILED select nothing",
+        "FAILED select 'refused, since that failed'",
+        "rollback",
+    ];
+    sent.extend(others.map(str::to_owned));
+    assert_eq!(shown, sent);
+    // Those that were cancelled had their time.
+    let cancelled = lines
+        .iter()
+        .filter(|line| line[1..].join(" ").starts_with("FAILED select pg_sleep"));
+    let times: Vec<u64> = cancelled.map(|line| line[0].parse().expect("a time")).collect();
+    assert!(times.iter().all(|us| *us >= 50_000), "{times:?}");
     server.stop();
 }
 
@@ -175,12 +217,18 @@ fn nodegc_counts_what_node_says() {
     }
 }
 
-/// What redis-server itself counts of its commands, by name.
-fn calls_of_commands(port: u16) -> BTreeMap<String, u64> {
+/// What redis-server says of itself.
+fn info(port: u16, section: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
-    stream.write_all(b"INFO commandstats\r\nQUIT\r\n").expect("sending");
+    write!(stream, "INFO {section}\r\nQUIT\r\n").expect("sending");
     let mut text = String::new();
     stream.read_to_string(&mut text).expect("the answer");
+    text
+}
+
+/// What it counts of its commands, by name.
+fn calls_of_commands(port: u16) -> BTreeMap<String, u64> {
+    let text = info(port, "commandstats");
     let row = |line: &str| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
@@ -188,7 +236,7 @@ fn calls_of_commands(port: u16) -> BTreeMap<String, u64> {
     text.lines().filter_map(row).collect()
 }
 
-/// Three tools, one after the other, on a server under load from twenty clients: each command is a call of its function.
+/// The tools, one after the other, on a server under load from twenty clients: each command is a call of its function.
 #[test]
 fn counts_of_a_server_under_load_are_its_own() {
     let Some(redis) = need_command("tools on redis-server", "redis-server") else {
@@ -229,12 +277,17 @@ fn counts_of_a_server_under_load_are_its_own() {
         ]);
         run(&mut command).success();
     };
-    // All three are under load while the tools come and go; then what is counted is sent while each is there.
-    let counted = |tool: &str, arguments: &[&str]| {
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", server.pid()));
+    let uses_jemalloc = maps.is_ok_and(|maps| maps.contains("libjemalloc"));
+    // All of them are under load while the tools come and go; then what is counted is sent while each is there.
+    let mut counted = |tool: &str, arguments: &[&str]| {
         let snapshot = Snapshot::take(server.pid());
         let before = calls_of_commands(port);
         let tool = Tool::attach(tool, server.pid(), arguments);
         load();
+        server.wait_until("alone with us", |_| {
+            info(port, "clients").contains("connected_clients:1\r")
+        });
         let lines = tool.interrupt();
         snapshot.assert_restored(server.pid());
         let after = calls_of_commands(port);
@@ -278,8 +331,91 @@ fn counts_of_a_server_under_load_are_its_own() {
         lines.iter().any(|line| line[0].contains("`processCommand+0x")),
         "{lines:?}"
     );
+
+    // Each command is looked up once; `INFO` and what redis-benchmark asks for besides are commands as well.
+    let (lines, commands) = counted("argcount", &["a.out:setCommand", "arg0 != 0"]);
+    let rows: Vec<&[String]> = lines.iter().map(|line| &line[1..]).collect();
+    assert_eq!(
+        rows,
+        [["setCommand".to_owned(), "1".to_owned(), commands[0].to_string()]],
+        "{lines:?}"
+    );
+
+    let (lines, commands) = counted("argdist", &["a.out:lookupKeyWrite", "arg1 != 0", "return"]);
+    let bars = lines.iter().filter(|line| line.len() > 2 && line[1].starts_with('|'));
+    let sum: u64 = bars.filter_map(|line| line.last()?.parse::<u64>().ok()).sum();
+    assert!(sum >= commands[2], "{commands:?} {lines:?}");
+
+    let (lines, commands) = counted("funcslower", &["a.out:incrCommand", "0us"]);
+    assert_eq!(lines.len() as u64, commands[2] + 1);
+
+    let (lines, commands) = counted("funcgraph", &["a.out:incrCommand", "a.out:incrCommand"]);
+    let opened = lines.iter().filter(|line| line[1..] == ["incrCommand()", "{"]).count();
+    let closed = lines.iter().filter(|line| line[1] == "}").count();
+    assert_eq!((opened as u64, closed as u64), (commands[2], commands[2]));
+
+    // Sixty clients, each with 32 KiB of buffers: nothing is left of them once they have gone, but perhaps of who asked last.
+    if uses_jemalloc {
+        let (lines, _) = counted("memleak", &["libjemalloc*", "a.out:createClient"]);
+        let bytes: Vec<i64> = lines.iter().filter_map(|line| line.get(1)?.parse().ok()).collect();
+        assert!(
+            !bytes.is_empty() && bytes.iter().all(|bytes| (0..100_000).contains(bytes)),
+            "{lines:?}"
+        );
+        let (lines, _) = counted("mallocstacks", &["libjemalloc*", "5"]);
+        assert_eq!(
+            lines
+                .iter()
+                .filter(|line| line.len() == 1 && line[0].parse::<u64>().is_ok())
+                .count(),
+            5,
+            "{lines:?}"
+        );
+        assert!(
+            lines.iter().any(|line| line[0].contains("`createClient+0x")),
+            "{lines:?}"
+        );
+    }
     server.signal(Signal::SIGTERM);
     server.finish().success();
+}
+
+/// A python3 that calls the allocator itself, a known number of times among its own: what it leaks is found, to the byte, with
+/// every form of the allocator's functions; glibc's aligned ones end by tail calls.
+#[test]
+fn memleak_finds_what_python_leaks() {
+    let Some(python) = need_command("memleak, attached", "python3") else {
+        return;
+    };
+    let text = "import ctypes, sys\n\
+        libc = ctypes.CDLL(None)\n\
+        P, N = ctypes.c_void_p, ctypes.c_size_t\n\
+        def take(name, *of): f = libc[name]; f.restype = P; f.argtypes = of; return f\n\
+        malloc, calloc, realloc = take('malloc', N), take('calloc', N, N), take('realloc', P, N)\n\
+        aligned, memalign, valloc = take('aligned_alloc', N, N), take('memalign', N, N), take('valloc', N)\n\
+        posix = libc.posix_memalign; posix.argtypes = [P, N, N]; free = take('free', P); slot = P()\n\
+        print('ready', flush=True); sys.stdin.readline()\n\
+        for n in range(500):\n\
+        \x20   kept = [malloc(70001), calloc(3, 10000), aligned(64, 640), memalign(128, 70000), valloc(70002)]\n\
+        \x20   posix(ctypes.byref(slot), 64, 70003)\n\
+        \x20   free(malloc(77)); free(None); free(aligned(64, 64)); free(memalign(32, 77)); free(valloc(7))\n\
+        \x20   free(realloc(realloc(calloc(3, 5), 600), 90000)); realloc(malloc(10), 0)\n\
+        \x20   malloc(1 << 62); calloc(1 << 40, 1 << 40); free(realloc(None, 9))\n\
+        print('done', flush=True); sys.stdin.readline()\n";
+    let mut python = Running::start(Command::new(python).args(["-S", "-E", "-c", text]));
+    python.wait_for("ready\n");
+    let snapshot = Snapshot::take(python.pid());
+    let tool = Tool::attach("memleak", python.pid(), &[]);
+    python.go();
+    python.wait_for("done\n");
+    let lines = tool.interrupt();
+    snapshot.assert_restored(python.pid());
+    // All of them are called by the same instruction of libffi.
+    let bytes = 70001 + 30000 + 640 + 70000 + 70002 + 70003;
+    let wanted = [(6 * 500).to_string(), (bytes * 500).to_string()];
+    assert_eq!(lines.iter().filter(|line| line[..2] == wanted).count(), 1, "{lines:?}");
+    python.go();
+    python.finish().success();
 }
 
 /// The tool ends with the program, and what it has counted is there.

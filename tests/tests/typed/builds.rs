@@ -6,6 +6,7 @@ use std::process::Command;
 
 use nanoprobe_tests::command::{Running, run};
 use nanoprobe_tests::left_out::{find_command, left_out, need_command};
+use nanoprobe_tests::program::{Build, copy_program, need_program};
 use nanoprobe_tests::tracer::{Form, Tracer};
 
 const SOURCE: &str = "#include <stdio.h>\n\
@@ -151,6 +152,38 @@ fn split_debug_information_is_told() {
     }
 }
 
+/// gcc's -g1 tells of lines: that is why there are no arguments, not that the function has none.
+#[test]
+fn debug_information_of_lines_alone_is_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    if !compile(folder.path(), "lines", "gcc", &["-g1"]) {
+        return;
+    }
+    for clause in [CLAUSE, "pid$target:a.out:area:return { trace(args[1]); }"] {
+        let tracer = Tracer::new(Form::Default).clause(clause);
+        let refused = tracer.command(&folder.path().join("lines"), "").run().finished;
+        let is_told = refused
+            .stderr
+            .contains("tells of no parameters: it was compiled with -g1");
+        assert!(refused.stderr.contains("[D_ARGS_TYPE]") && is_told, "{refused:?}");
+    }
+}
+
+/// Go's functions take their arguments in registers of their own: what C has there would be something else.
+#[test]
+fn arguments_of_go_are_refused() {
+    let Some(path) = need_program("goprog.go", Build::Go) else {
+        return;
+    };
+    for probe in ["entry", "return"] {
+        let tracer =
+            Tracer::new(Form::Default).clause(&format!("pid$target:a.out:main.counted:{probe} {{ trace(args[0]); }}"));
+        let refused = tracer.command(&path, "").run().finished;
+        let is_told = refused.stderr.contains("functions of Go") && refused.stderr.contains("uregs[R_RAX]");
+        assert!(refused.stderr.contains("[D_ARGS_TYPE]") && is_told, "{refused:?}");
+    }
+}
+
 /// Its file was replaced by another one, as an update does, or is gone.
 #[test]
 fn of_a_file_that_is_not_there_any_more() {
@@ -160,7 +193,7 @@ fn of_a_file_that_is_not_there_any_more() {
         return;
     }
     for replaced in [true, false] {
-        std::fs::copy(path.join("first"), path.join("runs")).expect("a copy");
+        copy_program(&path.join("first"), &path.join("runs"));
         let mut target = Running::start(Command::new(path.join("runs")).arg("wait"));
         target.wait_for("ready\n");
         if replaced {

@@ -184,6 +184,8 @@ structure! {
         semaphore_capacity: u32,
         /// How often the program went on before its new libraries had their probes.
         library_timeouts: u64,
+        /// Of errno from the thread pointer, a signed number; 0: unknown.
+        errno_offset: u64,
     }
 }
 structure! {

@@ -72,6 +72,7 @@ impl Emitter<'_, '_> {
             Builtin::WallTimestamp => self.read_clock_once(2, AgentFunction::WallTimestamp),
             Builtin::UserCaller => self.read_once(3, |emitter| emitter.call_for_result(AgentFunction::UserCaller, &[])),
             Builtin::UserStackDepth => self.user_stack_depth(),
+            Builtin::Errno => self.call_for_result(AgentFunction::Errno, &[]),
             Builtin::EnabledProbeId => self.epid(),
             Builtin::ProbeId => {
                 let address = self.context_load(context::ENABLING);

@@ -7,13 +7,20 @@ use nanoprobe_lang::program::Statement;
 
 use super::Emitter;
 use crate::AgentFunction;
-use crate::contract::context;
+use crate::contract::{context, control};
 use crate::error::Error;
 
 impl Emitter<'_, '_> {
     /// The whole function.
     pub(super) fn clause(&mut self) -> Result<(), Error> {
         let (clause, needs) = (self.source.clause, self.source.needs);
+        if self.source.follows_exit {
+            let control = self.context_load(context::CONTROL);
+            let requested = self.load_u32(control, control::EXIT_REQUESTED);
+            let on = self.builder.create_block();
+            self.branch(requested, self.return_block, on);
+            self.enter(on);
+        }
         if needs.fault {
             let none = self.constant(0);
             self.context_store(none, context::FAULT);

@@ -49,6 +49,8 @@ pub(crate) struct Source<'a> {
     pub arena: &'a ArenaLayout,
     pub slots: StaticSlots,
     pub needs: Needs,
+    /// An earlier clause at the same probe may have run `exit()`.
+    pub follows_exit: bool,
 }
 
 /// Emits the whole function; the symbols it refers to are the result.

@@ -58,6 +58,7 @@ pub fn run(text: &str, option_texts: &[String]) -> Result<String, Vec<Diagnostic
             options.set(name, value).unwrap();
         }
     }
+    macros.scratch_bytes = options.scratch_bytes;
     macros.string_bytes = option_texts
         .iter()
         .any(|option| option.starts_with("strsize="))
@@ -119,7 +120,9 @@ impl<'a> Run<'a> {
 
     fn fire(&mut self, event: &str, arguments: [u64; 6]) {
         for (index, clause) in self.program.clauses.iter().enumerate() {
-            if clause.probes.iter().any(|probe| probe.name == event) {
+            // An exit() ends the firing; END comes all the same.
+            let is_over = self.exited && event != "END";
+            if !is_over && clause.probes.iter().any(|probe| probe.name == event) {
                 self.clause(index, clause, event, arguments);
             }
         }

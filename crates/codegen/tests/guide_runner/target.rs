@@ -124,6 +124,14 @@ impl<'a> Target<'a> {
             }
             None => self.prepare(&handler),
         };
+        if event == "END" {
+            // The tracer carries it out, whatever has been run before.
+            let (at, shift) = (
+                offset_of!(Control, exit_requested) / 8,
+                offset_of!(Control, exit_requested) % 8 * 8,
+            );
+            self.arena[at] &= !(u64::from(u32::MAX) << shift);
+        }
         machine.enabling[0] = (clause as u64 + 1) | 1 << 32;
         machine.set_names(names(event));
         let head = |machine: &Machine| machine.context[offset_of!(Context, ring_head) / 8] as usize;

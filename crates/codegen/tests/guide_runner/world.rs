@@ -118,7 +118,8 @@ impl World for GuideWorld<'_> {
             Builtin::Timestamp => number(1_000_000),
             Builtin::VirtualTimestamp => number(1000),
             Builtin::WallTimestamp => number(1_000_000_000_000_000_000),
-            Builtin::Cpu | Builtin::UserCaller => number(0),
+            // What runs there has no C library.
+            Builtin::Cpu | Builtin::UserCaller | Builtin::Errno => number(0),
             // What made the stack of the machine has no unwinding table.
             Builtin::UserStackDepth => number(1),
             Builtin::EnabledProbeId => number(i64::from(self.epid)),

@@ -9,6 +9,7 @@ use super::agent::{self, STATE, STRSIZE, State};
 pub const LIMITS: Limits = Limits {
     strsize: STRSIZE as u32,
     ustackframes: 20,
+    jstackframes: 20,
 };
 /// Behind struct np_control.
 pub const GLOBALS_OFFSET: u32 = 2048;

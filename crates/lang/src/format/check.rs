@@ -1,7 +1,7 @@
 //! Whether a format and its arguments fit.
 
 use super::{Conversion, Dimension, Directive, Format, FormatError, Size};
-use crate::program::{AggregatingFunction, Aggregation, IntegerType, KeyType, Type};
+use crate::program::{AggregatingFunction, Aggregation, ForeignKind, IntegerType, KeyType, Type};
 
 impl Format {
     /// Checks the arguments of a `printf`, or of what takes the same: their number and types. Arguments are counted from 2: the format is the
@@ -157,6 +157,8 @@ enum Argument {
     String,
     Bytes,
     Stack,
+    /// Floating point, of so many bytes.
+    Float(u32),
     /// Nothing that can be printed.
     Other,
 }
@@ -168,7 +170,10 @@ impl Argument {
             Type::String => Argument::String,
             Type::Bytes { size: Some(_) } => Argument::Bytes,
             Type::Pointer(_) | Type::Bytes { size: None } => Argument::Pointer,
-            Type::Foreign(foreign) => foreign.integer().map_or(Argument::Other, Argument::Enumeration),
+            Type::Foreign(foreign) => match foreign.kind() {
+                ForeignKind::Floating(bytes) => Argument::Float(*bytes),
+                _ => foreign.integer().map_or(Argument::Other, Argument::Enumeration),
+            },
             Type::Void | Type::Structure(_) | Type::Array { .. } => Argument::Other,
         }
     }
@@ -218,7 +223,11 @@ impl Argument {
             Conversion::String | Conversion::EscapedString => matches!(self, Argument::String | Argument::Bytes),
             Conversion::WideString => matches!(self, Argument::Bytes),
             Conversion::Stack => matches!(self, Argument::Stack),
-            Conversion::Float => false,
+            Conversion::Float => match (self, directive.size) {
+                (Argument::Float(bytes), Size::LongDouble) => bytes > 8,
+                (Argument::Float(_), _) => true,
+                _ => false,
+            },
         }
     }
 
@@ -245,6 +254,9 @@ impl Argument {
             Argument::String => "string",
             Argument::Bytes => "char []",
             Argument::Stack => "stack",
+            Argument::Float(4) => "float",
+            Argument::Float(8) => "double",
+            Argument::Float(_) => "long double",
             Argument::Enumeration(_) | Argument::Other => "void",
         }
     }

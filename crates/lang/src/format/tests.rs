@@ -104,14 +104,14 @@ fn malformed_formats_are_refused() {
             "format conversion #1 has more than one '*' specified for the output precision",
         ),
         (
-            "%99999d",
+            "%99999999d",
             "D_SYNTAX",
-            "format conversion #1 has a width or precision beyond 65535: 99999",
+            "format conversion #1 has a width or precision beyond 16777215: 99999999",
         ),
         (
             "%99999999999999999999999d",
             "D_SYNTAX",
-            "format conversion #1 has a width or precision beyond 65535: 99999999999999999999999",
+            "format conversion #1 has a width or precision beyond 16777215: 99999999999999999999999",
         ),
     ] {
         let error = Format::parse(text).unwrap_err();

@@ -17,6 +17,7 @@ use crate::source::Span;
 const LIMITS: Limits = Limits {
     strsize: 16,
     ustackframes: 3,
+    jstackframes: 3,
 };
 const I8: Type = Type::Integer(IntegerType { bytes: 1, signed: true });
 const U8: Type = Type::Integer(IntegerType {
@@ -38,6 +39,7 @@ impl World for TestWorld {
             Builtin::Argument(index) => Ok(Value::Integer(100 + i64::from(index))),
             Builtin::Tid => Ok(Value::Integer(-1)),
             Builtin::UserStackDepth => Ok(Value::Integer(5)),
+            Builtin::Errno => Ok(Value::Integer(2)),
             Builtin::ExecName => Ok(Value::String(b"looper".to_vec())),
             Builtin::ProcessArguments => Ok(Value::String(b"./looper 7".to_vec())),
             _ => Err(Fault::new(FaultKind::Illegal)),

@@ -46,7 +46,18 @@ impl Lexer<'_> {
         match words {
             [] => Ok(()),
             ["D", "option", options @ ..] => self.options(options, span),
-            ["D", "attributes" | "binding", ..] => Ok(()),
+            ["D", "attributes", attributes, _, ..] if !is_attributes(attributes) => Err(Diagnostic::new(
+                "D_PRAGMA_INVAL",
+                span,
+                format!("invalid attributes specified by #pragma attributes: {attributes}"),
+            )
+            .with_help("name stability/data stability/class, such as Stable/Evolving/Common")),
+            ["D", "attributes" | "binding", _, _, ..] => Ok(()),
+            ["D", name @ ("attributes" | "binding"), ..] => Err(Diagnostic::new(
+                "D_PRAGMA_MALFORM",
+                span,
+                format!("malformed #pragma {name}: expected two words behind it"),
+            )),
             ["D", "depends_on", what, ..] => Err(Diagnostic::new(
                 "D_PRAGMA_DEPEND",
                 span,
@@ -84,7 +95,8 @@ impl Lexer<'_> {
                 Some((name, value)) => (name, Some(value.trim_matches('"').to_owned())),
                 None => (*option, None),
             };
-            if name.is_empty() || value.as_deref() == Some("") {
+            let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+            if !is_name || value.as_deref() == Some("") {
                 return Err(Diagnostic::new(
                     "D_PRAGMA_MALFORM",
                     span,
@@ -103,6 +115,19 @@ impl Lexer<'_> {
             });
         }
         Ok(())
+    }
+}
+
+/// Whether this is `name stability/data stability/dependency class`, of the stability chapter's words in any case.
+fn is_attributes(text: &str) -> bool {
+    const STABILITIES: [&str; 8] = [
+        "internal", "private", "obsolete", "external", "unstable", "evolving", "stable", "standard",
+    ];
+    const CLASSES: [&str; 6] = ["unknown", "cpu", "platform", "group", "isa", "common"];
+    let text = text.to_ascii_lowercase();
+    match text.split('/').collect::<Vec<_>>()[..] {
+        [name, data, class] => STABILITIES.contains(&name) && STABILITIES.contains(&data) && CLASSES.contains(&class),
+        _ => false,
     }
 }
 

@@ -157,6 +157,11 @@ impl<'a> Lexer<'a> {
         }
     }
 
+    /// The character directly behind a token.
+    pub fn behind(&self, token: Span) -> Option<char> {
+        self.text.get(token.end as usize..)?.chars().next()
+    }
+
     /// Goes back to where a token begins, to read it in another mode.
     pub fn rewind(&mut self, to: Span) {
         self.position = to.start as usize;

@@ -7,12 +7,10 @@ use crate::syntax::IntegerLiteral;
 impl Lexer<'_> {
     pub(super) fn string(&mut self) -> Result<TokenKind, Diagnostic> {
         let start = self.position;
-        let bytes = self.quoted('"', "D_STR_NL", "the string is not closed on its line")?;
-        if bytes.contains(&0) {
-            return Err(
-                Diagnostic::new("N_STRING_NUL", self.span(start), "a string cannot contain a NUL")
-                    .with_help("D's strings end at their first NUL; end the string there"),
-            );
+        let mut bytes = self.quoted('"', "D_STR_NL", "the string is not closed on its line")?;
+        // D's strings end at their first NUL.
+        if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+            bytes.truncate(end);
         }
         match String::from_utf8(bytes) {
             Ok(text) => Ok(TokenKind::String(text)),

@@ -32,10 +32,12 @@ pub const NAMES: &[&str] = &[
     "flowindent",
     "maxactive",
     "maxcost",
+    "maxframes",
     "nspec",
     "quiet",
     "rawbytes",
     "return",
+    "scratchsize",
     "specsize",
     "stackindent",
     "statusrate",
@@ -45,11 +47,14 @@ pub const NAMES: &[&str] = &[
     "tactic",
     "trap",
     "ustackframes",
+    "verbose",
     "version",
     "zdefs",
 ];
 
 const MEBIBYTE: u64 = 1 << 20;
+/// The scratch memory of a clause.
+const SCRATCH_MAX: u64 = 64 << 10;
 pub(super) const DAY_NS: u64 = 24 * 60 * 60 * 1_000_000_000;
 
 impl Options {
@@ -79,7 +84,11 @@ impl Options {
             "aggsortrev" => self.sort_reversed = given.switch()?,
             "aggsortpos" => self.sort_position = given.number(0, 1 << 16)? as usize,
             "aggsortkeypos" => self.sort_key_position = given.number(0, 1 << 16)? as usize,
+            "jstackframes" => self.jstack_frames = given.number(1, 2048)? as u32,
             "ustackframes" => self.stack_frames = given.number(1, 2048)? as u32,
+            "maxframes" => self.stack_frames_max = given.number(1, 2048)? as u32,
+            "scratchsize" => self.scratch_bytes = Some(given.size(0, SCRATCH_MAX)?),
+            "verbose" => self.listing = given.switch()?,
             "stackindent" => self.stack_indent = given.number(0, 1024)? as u32,
             "bufsize" => self.buffer_bytes = given.room()?,
             "aggsize" => self.aggregation_bytes = given.room()?,
@@ -124,10 +133,11 @@ impl Options {
             }
             "return" => {
                 self.return_form = given.word(
-                    "exits, address or auto",
+                    "exits, address, value or auto",
                     &[
                         ("exits", ReturnForm::Exits),
                         ("address", ReturnForm::Address),
+                        ("value", ReturnForm::Value),
                         ("auto", ReturnForm::Auto),
                     ],
                 )?;
@@ -146,8 +156,8 @@ impl Options {
             "trap" => self.trap = Some(given.required("emulate, boost or step")?.to_owned()),
             "tactic" => self.tactic = Some(given.required("the name of a tactic")?.to_owned()),
             "temporal" => self.temporal = given.switch()?,
-            // Stacks of kernels and of interpreters are never taken.
-            "stackframes" | "jstackframes" => {
+            // Stacks of kernels are never taken, and interpreters' frames have no names of their own.
+            "stackframes" => {
                 given.number(0, u64::from(u32::MAX))?;
             }
             "jstackstrsize" => {
@@ -162,6 +172,34 @@ impl Options {
                 if value.is_some() {
                     given.switch()?;
                 }
+            }
+            // How DTrace links, loads and verifies what it compiles; nothing of it shows in what is printed.
+            "linkmode" => given.word(
+                "kernel, static or dynamic",
+                &[("kernel", ()), ("static", ()), ("dynamic", ())],
+            )?,
+            "linktype" => given.word("elf or dof", &[("elf", ()), ("dof", ()), ("ELF", ()), ("DOF", ())])?,
+            "late" => given.word("dynamic or static", &[("dynamic", ()), ("static", ())])?,
+            "lazyload" | "linknommap" => {}
+            "bpflog" | "quietresize" => {
+                given.switch()?;
+            }
+            "bpflogsize" | "preallocate" => {
+                given.size(0, u64::MAX)?;
+            }
+            "lockmem" if value == Some("unlimited") => {}
+            "lockmem" => {
+                given.size(0, u64::MAX)?;
+            }
+            "pgmax" | "disasm" => {
+                given.number(0, u64::from(u32::MAX))?;
+            }
+            // How many registers its virtual machine may use.
+            "iregs" => {
+                given.number(1, 8)?;
+            }
+            "tregs" => {
+                given.number(1, u64::from(u32::MAX))?;
             }
             // How far the standard of C is followed: there is one.
             "stdc" => given.word("a, c, s or t", &[("a", ()), ("c", ()), ("s", ()), ("t", ())])?,
@@ -191,7 +229,8 @@ impl Options {
     pub fn limits(&self) -> Limits {
         Limits {
             strsize: self.string_bytes,
-            ustackframes: self.stack_frames,
+            ustackframes: self.stack_frames.min(self.stack_frames_max),
+            jstackframes: self.jstack_frames.min(self.stack_frames_max),
         }
     }
 }
@@ -204,12 +243,17 @@ fn not_here(name: &str) -> Option<&'static str> {
         "cpp" | "cpphdrs" | "cpppath" | "cppargs" | "define" | "incdir" | "undef" => {
             "the preprocessor runs before options are read: -C, -D, -I, -U, -H"
         }
-        "libdir" | "syslibdir" | "ldpath" | "late" | "lazyload" | "linkmode" | "linktype" => {
-            "there are no D libraries, and nothing is linked"
+        "libdir" | "syslibdir" | "ldpath" => "there are no D libraries, and nothing is linked",
+        "ctypes" | "dtypes" | "ctfpath" | "kdefs" | "knodefs" | "udefs" => {
+            "types are those of the text and of the traced program"
         }
-        "ctypes" | "dtypes" | "kdefs" | "knodefs" | "udefs" => "types are those of the text",
-        "core" | "pgmax" | "setenv" | "unsetenv" | "amin" | "iregs" | "pspec" | "strip" | "tree" | "tregs"
-        | "verbose" | "oformat" => "it has no meaning for this compiler",
+        "aggpercpu" => "aggregations are of threads, not of CPUs",
+        "debug" | "debugassert" => "-v tells what is done, and -S what the program was compiled to",
+        "modpath" | "procfspath" | "sysslice" | "useruid" => "there is no kernel's side to tell it to",
+        "noresolve" | "printsize" | "pcapsize" => "what is printed does not depend on it",
+        "core" | "setenv" | "unsetenv" | "amin" | "pspec" | "strip" | "tree" | "oformat" => {
+            "it has no meaning for this compiler"
+        }
         _ => return None,
     })
 }

@@ -21,14 +21,17 @@ impl<'a> Given<'a> {
 
     /// A version of D, which must not be later than ours.
     pub(super) fn version(&self) -> Result<(), OptionError> {
-        const EXPECTED: &str = "a version of D up to 1.13";
+        const EXPECTED: &str = "a version of D: up to 1.13, or 2.0";
         let parts: Option<Vec<u32>> = self
             .required(EXPECTED)?
             .split('.')
             .map(|part| part.parse().ok())
             .collect();
         match parts.as_deref() {
-            Some([major, minor] | [major, minor, _]) if (*major, *minor) <= (1, 13) => Ok(()),
+            // 2.0 is what DTrace for Linux calls 1.6 since it runs on BPF.
+            Some([major, minor] | [major, minor, _]) if (*major, *minor) <= (1, 13) || (*major, *minor) == (2, 0) => {
+                Ok(())
+            }
             _ => Err(self.invalid(EXPECTED)),
         }
     }

@@ -5,6 +5,7 @@ use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::program::IntegerType;
+use crate::resolve;
 use crate::source::Span;
 use crate::syntax::{BaseType, Declarator, MemberDeclaration, TypeName};
 use crate::types;
@@ -32,7 +33,7 @@ impl Parser<'_> {
     /// Whether `word` is a type's name.
     pub(super) fn is_type(&self, word: &str) -> bool {
         let word = unscoped(word);
-        types::named(word).is_some() || self.types.contains(word)
+        types::named(word).is_some() || self.types.contains(word) || word == resolve::ADDRESS_NAME
     }
 
     /// Whether the traced program has a type of this name. Asked only where an identifier can be nothing else.
@@ -139,6 +140,8 @@ impl Parser<'_> {
                 TokenKind::Identifier(name) if !found.has_type() && self.is_type(&name) => {
                     found.base = Some(BaseType::Named(unscoped(&name).to_owned()));
                 }
+                // `struct a { ... }` without a semicolon in front of the next declaration, say.
+                TokenKind::Keyword("struct" | "union" | "enum") => return Err(combination(token.span)),
                 _ if found.has_type() => break,
                 _ if found.any => break,
                 TokenKind::Identifier(name) if self.is_foreign_type(&name) => {

@@ -331,6 +331,10 @@ impl Parser<'_> {
                     )?
                 }
                 "(" => {
+                    if !matches!(operand.kind, NodeKind::Identifier(_)) {
+                        let message = "function designator is not of function type";
+                        return Err(Diagnostic::new("D_FUNC_IDENT", operand.span, message));
+                    }
                     self.take()?;
                     let arguments = self.list(")", "after the arguments")?;
                     self.node(

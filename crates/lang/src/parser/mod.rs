@@ -176,7 +176,12 @@ impl Parser<'_> {
         loop {
             let token = self.take_in(Mode::Outer)?;
             match token.kind {
-                TokenKind::Probe(text) => probes.push(probes::parse(&text, token.span)?),
+                TokenKind::Probe(text) => {
+                    if let Some(sign @ ('<' | '(' | '&' | '>')) = self.lexer.behind(token.span) {
+                        return Err(probes::ended_by(sign, &text, token.span));
+                    }
+                    probes.push(probes::parse(&text, token.span)?);
+                }
                 TokenKind::Integer(literal) => probes.push(probes::numbered(literal.value, token.span)?),
                 kind => {
                     return Err(Diagnostic::new(

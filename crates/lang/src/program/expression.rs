@@ -206,13 +206,15 @@ pub enum Builtin {
     WallTimestamp,
     /// `ucaller`: the address that the function returns to.
     UserCaller,
+    /// `errno`: the thread's, as its C library has it at that moment.
+    Errno,
     /// `ustackdepth`: how many frames the thread's stack has.
     UserStackDepth,
     /// The id of the enabled probe; the id of the probe.
     EnabledProbeId,
     /// `id`.
     ProbeId,
-    /// `$target`, where it is not a constant yet. `errno` is refused for now; kept out.
+    /// `$target`, where it is not a constant yet.
     TargetPid,
 }
 

@@ -83,7 +83,7 @@ impl Resolver {
 
     /// An argument that is an aggregation, without keys.
     pub(super) fn aggregation(&mut self, name: &str, node: &Node, index: usize) -> Resolve<AggregationId> {
-        let [_, wrong, undefined] = tags(name);
+        let [_, wrong] = tags(name);
         let NodeKind::Aggregation(text) = &node.kind else {
             let found = if aggregations::named(node).is_some() {
                 "an element of one".to_owned()
@@ -101,25 +101,17 @@ impl Resolver {
         };
         match self.aggregations.get(text) {
             Some(known) => Ok(known.id),
-            None => {
-                let diagnostic = Diagnostic::new(undefined, node.span, format!("undefined aggregation: {text}"));
-                Err(match self.later.first(text) {
-                    Some(later) => diagnostic
-                        .with_related(later, "it is assigned here, later in the text")
-                        .with_help("put the clause that assigns it first"),
-                    None => diagnostic,
-                })
-            }
+            None => Err(self.unknown_aggregation(text, node.span)),
         }
     }
 }
 
-/// The tags of an action on aggregations: wrong number of arguments, wrong kind of argument, unknown aggregation.
-fn tags(name: &str) -> [&'static str; 3] {
+/// The tags of an action on aggregations: wrong number of arguments, wrong kind of argument.
+fn tags(name: &str) -> [&'static str; 2] {
     match name {
-        "printa" => ["D_PRINTA_PROTO", "D_PRINTA_AGGARG", "D_PRINTA_AGGBAD"],
-        "clear" => ["D_CLEAR_PROTO", "D_CLEAR_AGGARG", "D_CLEAR_AGGBAD"],
-        "trunc" => ["D_TRUNC_PROTO", "D_TRUNC_AGGARG", "D_TRUNC_AGGBAD"],
-        _ => ["D_NORMALIZE_PROTO", "D_NORMALIZE_AGGARG", "D_NORMALIZE_AGGBAD"],
+        "printa" => ["D_PRINTA_PROTO", "D_PRINTA_AGGARG"],
+        "clear" => ["D_CLEAR_PROTO", "D_CLEAR_AGGARG"],
+        "trunc" => ["D_TRUNC_PROTO", "D_TRUNC_AGGARG"],
+        _ => ["D_NORMALIZE_PROTO", "D_NORMALIZE_AGGARG"],
     }
 }

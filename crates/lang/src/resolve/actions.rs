@@ -2,9 +2,10 @@
 
 use super::names::{self, Callable};
 use super::subroutines::{check_count, incompatible_argument};
-use super::{Resolve, Resolver, aggregations, constant, convert};
+use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::format::{Format, FormatError, check_joined};
+use crate::layout::JSTACK_FRAMES;
 use crate::program::{
     Expression, ExpressionKind, Foreign, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
 };
@@ -20,8 +21,8 @@ impl Resolver {
             "tracemem" => self.tracemem(arguments, span)?,
             "printf" => self.printf(arguments, span)?,
             "printa" => self.printa(arguments, span)?,
-            "ustack" => RecordKind::UserStack {
-                frames: self.ustack_frames(arguments, span)?,
+            "ustack" | "jstack" => RecordKind::UserStack {
+                frames: self.stack_frames(name, arguments, span)?,
             },
             "exit" => {
                 check_count(name, arguments, 1..=1, span)?;
@@ -61,7 +62,7 @@ impl Resolver {
         let [node] = arguments else {
             return Err(Diagnostic::new("D_PROTO_LEN", span, "trace( ) takes one argument"));
         };
-        if aggregations::named(node).is_some() {
+        if self.is_dynamic(node) {
             return Err(Diagnostic::new(
                 "D_TRACE_DYN",
                 node.span,
@@ -185,7 +186,14 @@ impl Resolver {
                 pieces: Vec::new(),
                 names: Vec::new(),
             },
-            _ => constant_format(name, first)?,
+            NodeKind::String(_) => constant_format(name, first)?,
+            _ => {
+                let found = self.expression(first)?.value_type;
+                if found != Type::String {
+                    return Err(incompatible_argument(name, 0, "string", &found, first.span));
+                }
+                constant_format(name, first)?
+            }
         };
         let mut resolved = Vec::with_capacity(rest.len());
         let mut types: Vec<Type> = Vec::with_capacity(rest.len());
@@ -194,8 +202,17 @@ impl Resolver {
             if is_action(node) {
                 return refused("a void expression has no value to print");
             }
-            if aggregations::named(node).is_some() {
+            if self.is_dynamic(node) {
                 return refused("an aggregation has no value to print: printa( ) prints aggregations");
+            }
+            if let NodeKind::Identifier(variable) = &node.kind
+                && let Some(of) = self.floats.get(variable)
+            {
+                // Nothing is ever assigned to it: it is 0.
+                format.names.push(None);
+                types.push(Type::Foreign(of.clone()));
+                resolved.push(constant::integer(0, constant::UNSIGNED_LONG, node.span));
+                continue;
             }
             let value = super::memory::placed(self.operand(node)?)?;
             match value.value_type {
@@ -222,7 +239,7 @@ impl Resolver {
         let [node] = arguments else {
             return Err(super::subroutines::count_mismatch("print", arguments.len(), "1", span));
         };
-        if aggregations::named(node).is_some() {
+        if self.is_dynamic(node) {
             let message = "print( ) may not be applied to a dynamic expression";
             return Err(Diagnostic::new("D_PRINT_DYN", node.span, message).with_help("printa() prints aggregations"));
         }
@@ -249,6 +266,10 @@ impl Resolver {
     }
 
     fn printa(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        if arguments.is_empty() {
+            return Err(super::subroutines::count_mismatch("printa", 0, "at least 1", span)
+                .with_help("printa([\"format\",] @aggregation, ...)"));
+        }
         let (format, rest) = match arguments {
             [first, rest @ ..] if matches!(first.kind, NodeKind::String(_)) => {
                 (Some(constant_format("printa", first)?), rest)
@@ -284,16 +305,16 @@ impl Resolver {
         Ok(RecordKind::Printa { format, aggregations })
     }
 
-    /// The number of frames of `ustack([frames[, strsize]])`; 0: as many as the option says.
-    pub(super) fn ustack_frames(&mut self, arguments: &[Node], span: Span) -> Resolve<u32> {
+    /// The number of frames of `ustack([frames[, strsize]])`; 0 or [`JSTACK_FRAMES`]: as many as the option says.
+    pub(super) fn stack_frames(&mut self, name: &str, arguments: &[Node], span: Span) -> Resolve<u32> {
         if arguments.len() > 2 {
             return Err(Diagnostic::new(
                 "D_USTACK_PROTO",
                 span,
-                "ustack( ) prototype mismatch: too many arguments",
+                format!("{name}( ) prototype mismatch: too many arguments"),
             ));
         }
-        let mut frames = 0;
+        let mut frames = if name == "jstack" { JSTACK_FRAMES } else { 0 };
         if let Some(node) = arguments.first() {
             let value = self.expression(node)?;
             frames = match constant::wide_value(&value).and_then(|value| u32::try_from(value).ok()) {
@@ -302,15 +323,17 @@ impl Resolver {
                     return Err(Diagnostic::new(
                         "D_USTACK_FRAMES",
                         node.span,
-                        "ustack( ) argument #1 must be a non-zero positive integer constant",
+                        format!("{name}( ) argument #1 must be a non-zero positive integer constant"),
                     ));
                 }
             };
             if frames > 2048 {
-                return Err(
-                    Diagnostic::new("D_USTACK_FRAMES", node.span, "ustack( ) argument #1 is too large")
-                        .with_help("at most 2048 frames, as of the option ustackframes"),
-                );
+                return Err(Diagnostic::new(
+                    "D_USTACK_FRAMES",
+                    node.span,
+                    format!("{name}( ) argument #1 is too large"),
+                )
+                .with_help("at most 2048 frames, as of the option ustackframes"));
             }
         }
         if let Some(node) = arguments.get(1) {
@@ -320,11 +343,11 @@ impl Resolver {
                 return Err(Diagnostic::new(
                     "D_USTACK_STRSIZE",
                     node.span,
-                    "ustack( ) argument #2 must be a positive integer constant",
+                    format!("{name}( ) argument #2 must be a positive integer constant"),
                 ));
             }
         }
-        self.needs_target("ustack( )", span)?;
+        self.needs_thread(&format!("{name}( )"), span)?;
         Ok(frames)
     }
 }
@@ -373,13 +396,11 @@ pub(super) fn symbol_arguments(node: &Node) -> Option<(&str, SymbolKind, &[Node]
     }
 }
 
-/// Whether a node calls `ustack`: in a key, a stack rather than a value.
-pub(super) fn ustack_arguments(node: &Node) -> Option<&[Node]> {
+/// Whether a node calls `ustack` or `jstack`: in a key, a stack rather than a value. Which, and its arguments.
+pub(super) fn stack_arguments(node: &Node) -> Option<(&str, &[Node])> {
     match &node.kind {
         NodeKind::Call { function, arguments } => match &function.kind {
-            NodeKind::Identifier(name) if name == "ustack" && names::callable(name) == Some(Callable::Action) => {
-                Some(arguments)
-            }
+            NodeKind::Identifier(name) if matches!(name.as_str(), "ustack" | "jstack") => Some((name, arguments)),
             _ => None,
         },
         _ => None,

@@ -1,6 +1,6 @@
 //! `@name[keys] = function(value, parameters)`.
 
-use super::actions::{symbol_arguments, ustack_arguments};
+use super::actions::{stack_arguments, symbol_arguments};
 use super::names::Callable;
 use super::subroutines::check_count;
 use super::variables::{key_mismatch, length_mismatch};
@@ -58,6 +58,8 @@ impl Resolver {
             )
         };
         let NodeKind::Call { function, arguments } = &right.kind else {
+            // What is wrong with the value itself is told first: `@a = nothing` is an unknown name.
+            self.operand(right)?;
             return Err(no_function());
         };
         let (called, callable) = self.callee(function)?;
@@ -83,8 +85,8 @@ impl Resolver {
 
     /// One element of the key, its type and its place.
     fn key(&mut self, name: &str, index: usize, node: &Node) -> Resolve<(KeyExpression, KeyType, Span)> {
-        if let Some(arguments) = ustack_arguments(node) {
-            let frames = self.ustack_frames(arguments, node.span)?;
+        if let Some((name, arguments)) = stack_arguments(node) {
+            let frames = self.stack_frames(name, arguments, node.span)?;
             return Ok((
                 KeyExpression::UserStack { frames },
                 KeyType::UserStack { frames },
@@ -95,6 +97,9 @@ impl Resolver {
             check_count(name, arguments, 1..=1, node.span)?;
             let address = self.address(name, arguments, 0)?;
             return Ok((KeyExpression::Value(address), KeyType::Symbol(kind), node.span));
+        }
+        if self.is_dynamic(node) {
+            return Err(dynamic_key(name, index, node.span));
         }
         let found = super::memory::placed(self.operand(node)?)?;
         if let Type::Foreign(of) = &found.value_type
@@ -211,6 +216,14 @@ impl Resolver {
             _ => (1..=1, None),
         };
         check_count(name, arguments, counts, span)?;
+        let fixed = match name {
+            "lquantize" => 2,
+            "llquantize" => 4,
+            _ => 0,
+        };
+        for index in 1..=fixed {
+            self.integer_parameter(name, arguments, index)?;
+        }
         let value = match arguments.first() {
             Some(node) => Some(self.aggregated(name, node)?),
             None => None,
@@ -235,7 +248,7 @@ impl Resolver {
 
     /// The value that is aggregated: an integer, or an address.
     fn aggregated(&mut self, name: &str, node: &Node) -> Resolve<Expression> {
-        if named(node).is_some() {
+        if self.is_dynamic(node) {
             return Err(Diagnostic::new(
                 "D_AGG_SCALAR",
                 node.span,
@@ -271,6 +284,14 @@ impl Resolver {
             )),
         }
     }
+}
+
+pub(super) fn dynamic_key(name: &str, index: usize, span: Span) -> Diagnostic {
+    let message = format!(
+        "a dynamic expression may not be used as {name} index: key #{}",
+        index + 1
+    );
+    Diagnostic::new("D_KEY_TYPE", span, message)
 }
 
 /// The integers that a key is made of.

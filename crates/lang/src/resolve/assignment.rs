@@ -1,11 +1,11 @@
 //! Assignments: `=`, `+=` and its kin, `++`, `--`.
 
-use super::bit_fields::BitField;
+use super::bit_fields::{BitField, has_effects};
 use super::operators::{incompatible, operand_type, scaled, symbol};
-use super::variables::designator;
+use super::variables::{Designator, designator};
 use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
-use crate::program::{BinaryOperator, Expression, ExpressionKind, Place, Type};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, Place, Scope, Type, VariableId};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind, PrefixOperator, TypeName};
 use crate::types;
@@ -29,6 +29,9 @@ impl Resolver {
                 self.check_assignable(&target)?;
                 let found = super::memory::placed(self.operand(right)?)?;
                 let of = found.value_type.clone();
+                if matches!(of, Type::Array { .. }) && matches!(found.kind, ExpressionKind::Variable(_)) {
+                    self.check_array_assigned(&target, &of, span)?;
+                }
                 let value = super::memory::readable(super::memory::decayed(found))?;
                 let is_new = self.known(target.scope, target.name).is_none();
                 let place = self.place_or_new(&target, &value.value_type)?;
@@ -105,6 +108,21 @@ impl Resolver {
         Ok(all.unwrap_or_else(|| constant::integer(0, constant::INT, span)))
     }
 
+    /// `p = array`, of an array of D's: there is no address to be had that would go on meaning the array.
+    fn check_array_assigned(&self, target: &Designator<'_>, array: &Type, span: Span) -> Resolve<()> {
+        let known = self.known(target.scope, target.name).map(|known| known.id);
+        if known.is_some_and(|id| self.aggregates.contains_key(&(target.scope, id))) {
+            // It is told what assignments of arrays as a whole are told.
+            return Ok(());
+        }
+        let is_text = matches!(array, Type::Array { of, .. } if types::size_of(of) == Some(1));
+        if is_text && known.is_some() {
+            return Ok(());
+        }
+        let message = "cannot take address of dynamic variable: D's own variables have none";
+        Err(Diagnostic::new("D_ADDROF_VAR", span, message).with_help("name the array where its elements are wanted"))
+    }
+
     /// `x = value` where `x` is a structure: of the same type.
     fn assign_whole(&mut self, place: Place, value: Expression, span: Span) -> Resolve<Expression> {
         let held = match &place {
@@ -164,6 +182,26 @@ impl Resolver {
                 }
             },
         };
+        // `i += i++`: the left side is read first. It is where nothing on the right can change it that it need not be.
+        let read = Expression {
+            kind: ExpressionKind::Variable(place.clone()),
+            value_type: to.clone(),
+            span: left.span,
+        };
+        if has_effects(&value) && !has_effects(&read) {
+            let from = types::name(&value.value_type);
+            let value = self.binary(operator, read, value, span)?;
+            let value =
+                convert::assign(value, &to).ok_or_else(|| incompatible(&types::name(&to), &mark, &from, span))?;
+            return Ok(Expression {
+                kind: ExpressionKind::Assign {
+                    place,
+                    value: Box::new(value),
+                },
+                value_type: to,
+                span,
+            });
+        }
         let value = match (&to, &value.value_type) {
             (Type::Integer(place_type), Type::Integer(value_type)) => {
                 let shifts = matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
@@ -249,7 +287,7 @@ impl Resolver {
     }
 
     /// Whether `base[index]` goes through a pointer variable rather than into an associative array.
-    fn is_pointer_element(&self, target: &super::variables::Designator<'_>) -> bool {
+    fn is_pointer_element(&self, target: &Designator<'_>) -> bool {
         target.keys.is_some()
             && self
                 .known(target.scope, target.name)
@@ -289,7 +327,19 @@ impl Resolver {
             kind => kind,
         };
         let address = match loaded {
-            ExpressionKind::Load(address) if types::is_scalar(&value_type) => address,
+            ExpressionKind::Load(address) if types::is_scalar(&value_type) => match own(&address) {
+                // `*(array + 1)` is `array[1]`.
+                Some((scope, variable, offset)) => {
+                    let place = Place::Field {
+                        scope,
+                        variable,
+                        offset: Box::new(offset),
+                        value_type: value_type.clone(),
+                    };
+                    return Ok(Assignable::Place(place, value_type));
+                }
+                None => address,
+            },
             ExpressionKind::Variable(place @ Place::Field { .. }) if types::is_scalar(&value_type) => {
                 return Ok(Assignable::Place(place, value_type));
             }
@@ -324,4 +374,27 @@ fn not_assignable(mark: &str, left: &Node) -> Diagnostic {
         left.span,
         format!("operator {mark} requires modifiable lvalue as an operand"),
     )
+}
+
+/// The variable of D's whose bytes an address lies in, and where in it.
+fn own(address: &Expression) -> Option<(Scope, VariableId, Expression)> {
+    match &address.kind {
+        ExpressionKind::Cast(inner) => match (&inner.kind, &inner.value_type) {
+            (ExpressionKind::Variable(Place::Scalar { scope, variable }), Type::Bytes { .. }) => {
+                let start = constant::integer(0, constant::UNSIGNED_LONG, address.span);
+                Some((*scope, *variable, start))
+            }
+            _ => own(inner),
+        },
+        ExpressionKind::Binary {
+            operator: BinaryOperator::Add,
+            left,
+            right,
+        } => {
+            let (scope, variable, offset) = own(left)?;
+            let right = convert::to_address((**right).clone());
+            Some((scope, variable, super::memory::add(offset, right, address.span)))
+        }
+        _ => None,
+    }
 }

@@ -145,7 +145,7 @@ fn twice(span: Span) -> Diagnostic {
 }
 
 /// Whether computing an expression changes anything, or yields something else the second time.
-fn has_effects(of: &Expression) -> bool {
+pub(super) fn has_effects(of: &Expression) -> bool {
     match &of.kind {
         ExpressionKind::Integer(_) | ExpressionKind::String(_) | ExpressionKind::Builtin(_) => false,
         ExpressionKind::Assign { .. } | ExpressionKind::AssignOperator { .. } | ExpressionKind::Increment { .. } => {

@@ -52,6 +52,13 @@ pub(super) fn address(string: Expression) -> Expression {
     convert::cast(string, Type::U64)
 }
 
+/// A copy of a string in scratch memory, all of it.
+pub(super) fn copied(string: Expression) -> Expression {
+    let span = string.span;
+    let all = constant::integer(text::ALL, constant::LONG, span);
+    part(string, constant::integer(0, constant::LONG, span), all, span)
+}
+
 fn character_at(string: Expression, index: Expression, span: Span) -> Expression {
     let one = constant::integer(1, constant::LONG, span);
     let found = address(part(string, index, one, span));

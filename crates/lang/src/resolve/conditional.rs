@@ -149,8 +149,9 @@ impl Resolver {
     fn if_condition(&mut self, node: &Node) -> Resolve<Expression> {
         let value = self.expression(node)?;
         if types::is_scalar(&value.value_type) {
-            return Ok(value);
+            return self.settled(Ok(value));
         }
+        self.without_value = None;
         Err(Diagnostic::new(
             "D_OP_SCALAR",
             node.span,

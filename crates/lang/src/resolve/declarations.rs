@@ -1,7 +1,7 @@
 //! Declarations: variables, `typedef`, `enum`, `inline`.
 
 use super::expressions::unsupported;
-use super::{Resolve, Resolver, constant, convert, names};
+use super::{Resolve, Resolver, constant, convert, internet, names};
 use crate::diagnostic::Diagnostic;
 use crate::parser::MAXIMUM_NESTING;
 use crate::program::{Builtin, Expression, ExpressionKind, Foreign, ForeignKind, Scope, Type, Variable};
@@ -114,7 +114,17 @@ impl Resolver {
             let message = format!("cannot declare void object: {}", declarator.name);
             return Err(Diagnostic::new("D_DECL_VOIDOBJ", span, message));
         }
-        if matches!(&value_type, Type::Foreign(foreign) if foreign.integer().is_none()) {
+        let float = self.floats.get(&declarator.name).filter(|_| scope == Scope::Global);
+        if float.is_some_and(|before| !matches!(&value_type, Type::Foreign(of) if of == before)) {
+            return Err(redeclared(&declarator.name, span));
+        }
+        if let Type::Foreign(of) = &value_type
+            && of.integer().is_none()
+        {
+            if keys.is_none() && scope == Scope::Global && !self.globals.contains_key(&declarator.name) {
+                self.floats.insert(declarator.name.clone(), of.clone());
+                return Ok(());
+            }
             return Err(unsupported("N_FLOAT", "a variable of floating point", span)
                 .with_help("D computes with integers; print(*(double *)address) shows one of the program's"));
         }
@@ -346,6 +356,9 @@ impl Resolver {
                 .map(Type::Structure),
             BaseType::Named(name) => match self.types.get(name).cloned().or_else(|| types::named(name)) {
                 Some(found) => Ok(found),
+                None if name == internet::ADDRESS_NAME => {
+                    self.structure("struct", "in6_addr", None, span).map(Type::Structure)
+                }
                 None => self.foreign_type(name, span),
             },
             BaseType::Enumeration { tag, enumerators } => {

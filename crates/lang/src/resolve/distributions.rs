@@ -1,9 +1,9 @@
 //! The parameters of `lquantize` and `llquantize`: constants, within the bounds that DTrace gives them.
 
-use super::subroutines::count_mismatch;
+use super::subroutines::{count_mismatch, incompatible_argument};
 use super::{Resolve, Resolver, constant};
 use crate::diagnostic::Diagnostic;
-use crate::program::AggregatingFunction;
+use crate::program::{AggregatingFunction, Type};
 use crate::source::Span;
 use crate::syntax::Node;
 
@@ -11,6 +11,17 @@ impl Resolver {
     /// A constant parameter; `None`: it is no integer constant.
     fn parameter(&mut self, node: &Node) -> Resolve<Option<i128>> {
         Ok(constant::wide_value(&self.expression(node)?))
+    }
+
+    /// Checks the type of a parameter that DTrace's prototype has as an integer, before anything else is.
+    pub(super) fn integer_parameter(&mut self, name: &str, arguments: &[Node], index: usize) -> Resolve<()> {
+        let Some(node) = arguments.get(index) else {
+            return Ok(());
+        };
+        match self.expression(node)?.value_type {
+            Type::Integer(_) => Ok(()),
+            ref other => Err(incompatible_argument(name, index, "int32_t", other, node.span)),
+        }
     }
 
     /// `lquantize(value, base, limit[, step[, weight]])`. DTrace counts its parameters from the base.
@@ -47,7 +58,7 @@ impl Resolver {
                 "argument #2 must be a 32-bit quantity",
             ));
         };
-        if limit < base {
+        if limit <= base {
             let text = "base (argument #1) must be less than limit (argument #2)";
             return Err(error("D_LQUANT_MISMATCH", span, text));
         }

@@ -2,7 +2,7 @@
 
 use super::names::Callable;
 use super::variables::designator;
-use super::{Resolve, Resolver, constant, convert, names};
+use super::{Resolve, Resolver, constant, convert, internet, names};
 use crate::diagnostic::Diagnostic;
 use crate::program::{BinaryOperator, Builtin, Expression, ExpressionKind, IntegerType, Scope, Type};
 use crate::source::Span;
@@ -23,7 +23,7 @@ impl Resolver {
             NodeKind::Identifier(name) => self.identifier(name, node),
             NodeKind::Local { .. } => self.variable_of(node),
             NodeKind::Index { base, indices } => self.index(base, indices, node),
-            NodeKind::Aggregation(name) => Err(aggregation_as_value(name, span)),
+            NodeKind::Aggregation(name) => self.aggregation_as_value(name, span),
             NodeKind::Call { function, arguments } => self.call(function, arguments, span),
             NodeKind::Member { base, name, arrow } => self.member(base, name, *arrow, span),
             NodeKind::Unary { operator, operand } => self.unary(*operator, operand, span),
@@ -88,6 +88,10 @@ impl Resolver {
                     let message = format!("cannot apply sizeof to a bit-field: {name}");
                     return Err(Diagnostic::new("D_SIZEOF_BITFIELD", span, message));
                 }
+                if matches!(&operand.kind, NodeKind::Identifier(name) if name == "NULL") {
+                    // DTrace's is an `int`.
+                    return Ok(constant::integer(4, constant::UNSIGNED_LONG, span));
+                }
                 let operand = self.operand(operand)?;
                 if let ExpressionKind::String(text) = &operand.kind {
                     return Ok(constant::integer(text.len() as i64 + 1, constant::UNSIGNED_LONG, span));
@@ -139,12 +143,15 @@ impl Resolver {
         if let Some(of) = self.externals.get(name) {
             return self.external_symbol(name, of, span);
         }
+        if self.floats.contains_key(name) {
+            return Err(float_as_value(name, span));
+        }
         if let Some(value) = self.constant_name(name) {
             return Ok(constant::integer(value, constant::INT, span));
         }
         if let Some((builtin, value_type)) = names::builtin(name) {
             if matches!(builtin, Builtin::UserCaller | Builtin::UserStackDepth) {
-                self.needs_target(name, span)?;
+                self.needs_thread(name, span)?;
             }
             return Ok(Expression {
                 kind: ExpressionKind::Builtin(builtin),
@@ -207,20 +214,21 @@ impl Resolver {
         }
     }
 
-    /// A name for a number: an enumerator, a register, a signal, a kind of fault.
+    /// A name for a number: an enumerator, a register, a signal, a kind of fault, a family of addresses.
     fn constant_name(&self, name: &str) -> Option<i64> {
         let known = self.enumerators.get(name).copied();
         known
             .or_else(|| names::register(name))
             .or_else(|| names::signal(name))
             .or_else(|| names::fault(name))
+            .or_else(|| internet::family(name).filter(|_| !self.is_declared(name)))
     }
 
     /// `base[index]`: an element of an associative array, a register, or what a pointer points to.
     fn index(&mut self, base: &Node, indices: &[Node], node: &Node) -> Resolve<Expression> {
         let span = node.span;
         match &base.kind {
-            NodeKind::Aggregation(name) => return Err(aggregation_as_value(name, span)),
+            NodeKind::Aggregation(name) => return self.aggregation_as_value(name, span),
             NodeKind::Index { base: inner, .. } if matches!(inner.kind, NodeKind::Aggregation(_)) => {
                 return Err(multi_dimensional(inner, span));
             }
@@ -304,7 +312,7 @@ impl Resolver {
                     .with_help("from 0 (R_R15) to 27 (R_GSBASE)"),
             );
         }
-        self.needs_target("uregs[ ]", span)?;
+        self.needs_thread("uregs[ ]", span)?;
         let index = Box::new(convert::to_integer(index, constant::LONG));
         Ok(Expression {
             kind: ExpressionKind::Register(index),
@@ -377,6 +385,16 @@ pub(super) fn literal(of: IntegerLiteral, span: Span) -> Expression {
     constant::integer(value, constant_type, span)
 }
 
+/// A variable of floating point where D would have to compute with it.
+pub(super) fn float_as_value(name: &str, span: Span) -> Diagnostic {
+    unsupported(
+        "N_FLOAT",
+        &format!("an expression with {name}, of floating point,"),
+        span,
+    )
+    .with_help("D computes with integers; print(*(double *)address) shows one of the program's")
+}
+
 /// Something of D that is not there yet.
 pub(super) fn unsupported(tag: &'static str, what: &str, span: Span) -> Diagnostic {
     Diagnostic::new(tag, span, format!("{what} is not supported yet"))
@@ -390,13 +408,4 @@ pub(super) fn multi_dimensional(aggregation: &Node, span: Span) -> Diagnostic {
         format!("improper attempt to reference {name} as a multi-dimensional array"),
     )
     .with_help(format!("separate the keys with commas: {name}[a, b]"))
-}
-
-fn aggregation_as_value(name: &str, span: Span) -> Diagnostic {
-    Diagnostic::new(
-        "D_OP_DYN",
-        span,
-        format!("the aggregation {name} cannot be used as a value"),
-    )
-    .with_help("only printa, clear, trunc, normalize and denormalize take aggregations")
 }

@@ -133,7 +133,7 @@ impl Resolver {
     }
 
     /// Whether the text has given a name a meaning of its own.
-    fn is_declared(&self, name: &str) -> bool {
+    pub(super) fn is_declared(&self, name: &str) -> bool {
         self.known(Scope::Global, name).is_some()
             || self.inlines.contains_key(name)
             || self.externals.contains_key(name)

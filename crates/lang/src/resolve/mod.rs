@@ -15,6 +15,7 @@
 //! | `structures`, `memory` | structures and arrays: their declarations; members and elements |
 //! | `translators` | `translator`, `xlate` |
 //! | `foreign` | `args[]`, types and variables of the traced program |
+//! | `valueless` | actions and aggregations where a value is wanted |
 //! | `constant`, `names` | folding; the names every program knows |
 //!
 //! Every function that resolves answers with the first thing wrong; the statements of a clause are resolved
@@ -35,6 +36,7 @@ pub mod effects;
 mod elsewhere;
 mod expressions;
 mod foreign;
+mod internet;
 mod later;
 mod memory;
 mod names;
@@ -44,6 +46,7 @@ mod statements;
 mod structures;
 mod subroutines;
 mod translators;
+mod valueless;
 mod variables;
 
 use crate::diagnostic::Diagnostic;
@@ -59,13 +62,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 pub(crate) use aggregations::function_name;
+pub(crate) use internet::ADDRESS_NAME;
 pub(crate) use operators::symbol;
 
 type Resolve<T> = Result<T, Diagnostic>;
 
 /// Resolves the items of all sources, in order.
 ///
-/// `string_bytes`: the option `strsize`, where it was given outside of the text.
+/// `string_bytes`, `scratch_bytes`: the options `strsize` and `scratchsize`, where they were given outside of the text.
 ///
 /// # Errors
 /// Everything found wrong.
@@ -73,6 +77,7 @@ pub fn resolve(
     items: &[Item],
     pragmas: Vec<Pragma>,
     string_bytes: Option<u32>,
+    scratch_bytes: Option<u64>,
     target: &Rc<dyn Target>,
 ) -> Result<Program, Vec<Diagnostic>> {
     let mut resolver = Resolver {
@@ -82,6 +87,7 @@ pub fn resolve(
     };
     resolver.pragmas(pragmas);
     resolver.string_bytes = string_bytes.unwrap_or(resolver.string_bytes);
+    resolver.scratch_bytes = scratch_bytes.or(resolver.scratch_bytes);
     for item in items {
         match item {
             Item::Clause(clause) => resolver.clause(clause),
@@ -135,6 +141,8 @@ struct KnownAggregation {
 struct Resolver {
     program: Program,
     diagnostics: Vec<Diagnostic>,
+    /// What stands where a value is wanted and has none: told when nothing else refuses it (`valueless`).
+    without_value: Option<Diagnostic>,
     globals: HashMap<String, Known>,
     thread_locals: HashMap<String, Known>,
     clause_locals: HashMap<String, Known>,
@@ -158,6 +166,8 @@ struct Resolver {
     later: Later,
     /// The clause at hand is carried out by the tracer, at every one of its probes.
     in_tracer: bool,
+    /// At one of them it is about a thread of the target: `profile-...` samples these.
+    samples: bool,
     /// The probes of the clause at hand; none outside of clauses.
     probes: Vec<ProbeDescription>,
     /// Its `args[]`, once they were asked for.
@@ -166,6 +176,10 @@ struct Resolver {
     program_traced: Option<Rc<dyn Target>>,
     /// The option `strsize`.
     string_bytes: u32,
+    /// Declared variables of floating point, which nothing can be assigned to.
+    floats: HashMap<String, Foreign>,
+    /// The option `scratchsize`.
+    scratch_bytes: Option<u64>,
     /// What `extern` declares: the program's variables, by their names alone.
     externals: HashMap<String, Type>,
     /// Why structures that were only named are not known.
@@ -178,7 +192,7 @@ impl Resolver {
     }
 
     fn note(&mut self, result: Resolve<()>) {
-        if let Err(diagnostic) = result {
+        if let Err(diagnostic) = self.settled(result) {
             self.diagnostics.push(diagnostic);
         }
     }
@@ -199,6 +213,7 @@ impl Resolver {
             }
         }
         self.string_bytes = options.string_bytes;
+        self.scratch_bytes = options.scratch_bytes;
         self.program.pragmas = pragmas;
     }
 }

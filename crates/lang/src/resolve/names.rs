@@ -31,6 +31,7 @@ pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
         "vtimestamp" => integer(Builtin::VirtualTimestamp, UNSIGNED_LONG),
         "walltimestamp" => integer(Builtin::WallTimestamp, LONG),
         "ucaller" => integer(Builtin::UserCaller, UNSIGNED_LONG),
+        "errno" => integer(Builtin::Errno, INT),
         "ustackdepth" => integer(Builtin::UserStackDepth, UNSIGNED),
         "epid" => integer(Builtin::EnabledProbeId, UNSIGNED),
         "id" => integer(Builtin::ProbeId, UNSIGNED),
@@ -58,7 +59,6 @@ pub(super) fn information(variable: &str, member: &str) -> Option<Option<(Builti
 /// Variables of D that are not there yet, with what to use instead.
 pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
     Some(match name {
-        "errno" => "at a return probe, arg1 is the value returned",
         "curthread" => "use pid, tid, execname, uid, gid, cpu",
         "curpsinfo" => "its members are there: curpsinfo->pr_psargs, pr_fname, pr_pid, pr_ppid, pr_uid, pr_gid",
         "curlwpsinfo" | "curcpu" => "of its members there are curlwpsinfo->pr_lwpid and pr_onpro, curcpu->cpu_id",
@@ -146,7 +146,7 @@ pub(super) enum Callable {
 pub(super) fn callable(name: &str) -> Option<Callable> {
     Some(match name {
         _ if super::subroutines::is_subroutine(name) => Callable::Subroutine,
-        "trace" | "tracemem" | "printf" | "printa" | "exit" | "ustack" | "clear" | "trunc" | "normalize"
+        "trace" | "tracemem" | "printf" | "printa" | "exit" | "ustack" | "jstack" | "clear" | "trunc" | "normalize"
         | "denormalize" | "uaddr" | "usym" | "ufunc" | "umod" | "print" | "system" | "freopen" | "ftruncate"
         | "setopt" | "stop" | "raise" | "speculate" | "commit" | "discard" => Callable::Action,
         "count" | "sum" | "avg" | "min" | "max" | "stddev" | "quantize" | "lquantize" | "llquantize" => {
@@ -170,8 +170,9 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
         | "rw_write_held"
         | "typeref"
         | "uaddr_of" => Callable::Missing("subroutine"),
-        "breakpoint" | "chill" | "func" | "jstack" | "mod" | "panic" | "pcap" | "printm" | "printt" | "stack"
-        | "sym" => Callable::Missing("action"),
+        "breakpoint" | "chill" | "func" | "mod" | "panic" | "pcap" | "printm" | "printt" | "stack" | "sym" => {
+            Callable::Missing("action")
+        }
         _ => return None,
     })
 }

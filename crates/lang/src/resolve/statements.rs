@@ -15,6 +15,7 @@ impl Resolver {
             self.note(result);
         }
         self.in_tracer = clause.probes.iter().all(fires_in_tracer);
+        self.samples = clause.probes.iter().any(|probe| probe.name.starts_with("profile-"));
         self.probes.clone_from(&clause.probes);
         self.arguments = None;
         if clause
@@ -31,25 +32,54 @@ impl Resolver {
             statements: Vec::new(),
             span: clause.span,
         };
+        // What the statements assign is known to the predicate (`/i < 10/ { i++; }`), and, when they do not know a
+        // variable, what the predicate makes is known to them (`/i++ < 10/ { trace(i); }`). So has DTrace.
+        let before = self.diagnostics.len();
+        let mut statements = self.statements(&clause.body);
+        let mut errors = self.diagnostics.split_off(before);
         if let Some(predicate) = &clause.predicate {
             match self.predicate(predicate) {
                 Ok(predicate) => resolved.predicate = Some(predicate),
                 Err(diagnostic) => self.diagnostics.push(diagnostic),
             }
+            if errors
+                .iter()
+                .any(|error| matches!(error.tag, "D_IDENT_UNDEF" | "D_VAR_UNDEF"))
+            {
+                let first = self.diagnostics.len();
+                statements = self.statements(&clause.body);
+                errors = self.diagnostics.split_off(first);
+            }
         }
-        for statement in &clause.body {
+        self.diagnostics.append(&mut errors);
+        resolved.statements = statements;
+        self.program.clauses.push(resolved);
+    }
+
+    /// Those of the statements that can be resolved; what is wrong with the others is told.
+    fn statements(&mut self, body: &[syntax::Statement]) -> Vec<Statement> {
+        let mut statements = Vec::with_capacity(body.len());
+        for statement in body {
             if let syntax::Statement::Expression(node) = statement {
                 match self.statement(node) {
-                    Ok(statement) => resolved.statements.push(statement),
+                    Ok(statement) => statements.push(statement),
                     Err(diagnostic) => self.diagnostics.push(diagnostic),
                 }
             }
         }
-        self.program.clauses.push(resolved);
+        statements
     }
 
     pub(super) fn predicate(&mut self, node: &Node) -> Resolve<crate::program::Expression> {
-        let predicate = self.expression(node)?;
+        let predicate = self.predicate_value(node);
+        let predicate = match predicate {
+            // Here the type is what is wrong with it.
+            Ok(value) if value.value_type != crate::program::Type::Void => self.settled(Ok(value))?,
+            other => {
+                self.without_value = None;
+                other?
+            }
+        };
         if types::is_scalar(&predicate.value_type) {
             return Ok(super::convert::uncut(predicate));
         }
@@ -63,8 +93,22 @@ impl Resolver {
         ))
     }
 
+    fn predicate_value(&mut self, node: &Node) -> Resolve<crate::program::Expression> {
+        let found = super::memory::placed(self.operand(node)?)?;
+        // Its address would be no condition.
+        if matches!(found.value_type, crate::program::Type::Array { .. }) {
+            return Ok(found);
+        }
+        super::memory::readable(super::memory::decayed(found))
+    }
+
     /// A statement that is not `if`.
     pub(super) fn statement(&mut self, node: &Node) -> Resolve<Statement> {
+        let statement = self.unsettled_statement(node);
+        self.settled(statement)
+    }
+
+    fn unsettled_statement(&mut self, node: &Node) -> Resolve<Statement> {
         match &node.kind {
             NodeKind::Assign {
                 operator: None,
@@ -82,7 +126,10 @@ impl Resolver {
                 }
             }
             _ => {
-                if let Some((name, ..)) = aggregations::target(node)? {
+                if let Some((name, _, keys)) = aggregations::target(node)? {
+                    if keys.is_empty() && !self.aggregations.contains_key(name) {
+                        return Err(self.unknown_aggregation(name, node.span));
+                    }
                     return Err(Diagnostic::new(
                         "D_AGG_NULL",
                         node.span,
@@ -98,6 +145,15 @@ impl Resolver {
 
 impl Resolver {
     /// Refuses what only a thread of the target has where no such thread is: the interpreter would have nothing to give.
+    /// `profile-...` has what a sample of a thread says.
+    pub(super) fn needs_thread(&self, what: &str, span: Span) -> Resolve<()> {
+        if self.samples {
+            return Ok(());
+        }
+        self.needs_target(what, span)
+    }
+
+    /// Refuses what only a clause in the target has.
     pub(super) fn needs_target(&self, what: &str, span: Span) -> Resolve<()> {
         if !self.in_tracer {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Structures, unions and arrays of fixed size, as types.
 
 use super::expressions::unsupported;
-use super::{Resolve, Resolver, constant};
+use super::{Resolve, Resolver, constant, internet};
 use crate::diagnostic::Diagnostic;
 use crate::program::{Declared, Found, Structure, Type, size_of};
 use crate::source::Span;
@@ -28,8 +28,12 @@ impl Resolver {
             format!("{keyword} {tag}")
         };
         let known = self.structures.get(&name).filter(|_| !tag.is_empty()).cloned();
+        let is_ours = members.is_none() && name == internet::ADDRESS && !self.later.defines(&name);
         let foreign = || self.foreign_structure(keyword, tag, &name);
-        let structure = known.or_else(foreign).unwrap_or_else(|| Structure::new(name.clone()));
+        let structure = known.or_else(foreign).unwrap_or_else(|| match is_ours {
+            true => internet::address(),
+            false => Structure::new(name.clone()),
+        });
         if !tag.is_empty() {
             self.structures.insert(name.clone(), structure.clone());
         }

@@ -3,7 +3,7 @@
 use super::names::{self, Callable};
 use super::{Resolve, Resolver, characters, constant, convert, elsewhere};
 use crate::diagnostic::Diagnostic;
-use crate::program::{Expression, ExpressionKind, Function, IntegerType, Place, Scope, Type, Variable};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, Function, IntegerType, Place, Scope, Type, Variable};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
@@ -139,21 +139,8 @@ impl Resolver {
         match callable {
             Callable::Subroutine => {}
             Callable::Missing(what) => return Err(missing(name, what, span)),
-            Callable::Aggregating => {
-                return Err(Diagnostic::new(
-                    "D_FUNC_IDKIND",
-                    span,
-                    format!("aggregating function '{name}' may only be assigned to an aggregation"),
-                )
-                .with_help(format!("@ = {name}(...);")));
-            }
-            Callable::Action => {
-                return Err(Diagnostic::new(
-                    "D_CG_EXPR",
-                    span,
-                    format!("{name}( ) may not be called from a D expression: it is a statement"),
-                ));
-            }
+            Callable::Aggregating => return Ok(self.aggregating_call(name, span)),
+            Callable::Action => return Ok(self.action_call(name, span)),
         }
         let Some(signature) = signature(name) else {
             return Err(missing(name, "subroutine", span));
@@ -165,9 +152,66 @@ impl Resolver {
         check_count(name, arguments, least..=most, span)?;
         let mut resolved = Vec::with_capacity(most);
         for (index, parameter) in signature.parameters.iter().take(arguments.len()).enumerate() {
+            self.no_action(name, arguments, index)?;
             resolved.push(self.argument(name, arguments, index, *parameter)?);
         }
+        let size = match name {
+            "alloca" => resolved.get_mut(0),
+            "copyin" | "copyinstr" => resolved.get_mut(1),
+            _ => None,
+        };
+        if let (Some(size), Some(limit)) = (size, self.scratch_bytes) {
+            *size = self.within_scratch(name, size.clone(), limit)?;
+        }
         Ok(self.finish_call(name, signature, resolved, span))
+    }
+
+    /// Refuses a call of an action where a value is wanted: DTrace takes it for a value of type void.
+    fn no_action(&self, name: &str, arguments: &[Node], index: usize) -> Resolve<()> {
+        if let Some(node) = arguments.get(index)
+            && let NodeKind::Call { function, .. } = &node.kind
+            && let Ok((_, Callable::Action)) = self.callee(function)
+        {
+            return Err(incompatible_argument(name, index, "a value", &Type::Void, node.span));
+        }
+        Ok(())
+    }
+
+    /// A number of bytes of scratch memory, of which the option `scratchsize` grants at most `limit`, rounded up as
+    /// scratch memory is: more is refused at once where it is a constant, else no memory is large enough.
+    fn within_scratch(&mut self, name: &str, size: Expression, limit: u64) -> Resolve<Expression> {
+        let (span, limit) = (size.span, limit.next_multiple_of(8));
+        if let Some(bytes) = constant::value(&size) {
+            if bytes as u64 <= limit {
+                return Ok(size);
+            }
+            let message = format!("{name}( ) size larger than scratchsize: {} bytes", bytes as u64);
+            return Err(Diagnostic::new("D_ALLOCA_SIZE", span, message));
+        }
+        let of = |kind, value_type| Expression { kind, value_type, span };
+        let unsigned = |value: u64| constant::integer(value as i64, constant::UNSIGNED_LONG, span);
+        let place = self.unnamed("%size", Type::U64, span);
+        let known = of(ExpressionKind::Variable(place.clone()), Type::U64);
+        let value = Box::new(size);
+        let granted = ExpressionKind::Conditional {
+            condition: Box::new(of(
+                ExpressionKind::Binary {
+                    operator: BinaryOperator::LessOrEqual,
+                    left: Box::new(known.clone()),
+                    right: Box::new(unsigned(limit)),
+                },
+                Type::I32,
+            )),
+            then: Box::new(known),
+            otherwise: Box::new(unsigned(u64::MAX)),
+        };
+        Ok(of(
+            ExpressionKind::Comma {
+                first: Box::new(of(ExpressionKind::Assign { place, value }, Type::U64)),
+                second: Box::new(of(granted, Type::U64)),
+            },
+            Type::U64,
+        ))
     }
 
     /// What a call becomes when its arguments are known to fit.
@@ -296,6 +340,11 @@ impl Resolver {
         let found = argument.value_type.clone();
         let converted = match (parameter, &found) {
             (Kind::TextOrNull, _) if convert::is_null(&argument) => Some(convert::null_string(argument.span)),
+            // Nothing can be read there.
+            (Kind::Text, _) if convert::is_null(&argument) => {
+                let nowhere = constant::integer(0, constant::UNSIGNED_LONG, argument.span);
+                Some(convert::cast(nowhere, Type::String))
+            }
             (Kind::Text | Kind::TextOrNull, _) => convert::assign(argument, &Type::String),
             (Kind::Integer(to), Type::Integer(_)) => {
                 Some(convert::to_integer(convert::to_integer(argument, to), constant::LONG))
@@ -303,6 +352,9 @@ impl Resolver {
             (Kind::Pointer(None), Type::Pointer(_) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
             // Only to read from: a string is no memory that could be written.
             (Kind::Pointer(None), Type::String) if (name, index) == ("bcopy", 0) => Some(characters::address(argument)),
+            (Kind::Pointer(None), Type::String) if (name, index) == ("copyout", 0) => {
+                Some(characters::address(characters::copied(argument)))
+            }
             (Kind::Pointer(Some(_)), Type::Pointer(None) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
             (Kind::Pointer(Some(bytes)), Type::Pointer(Some(to))) if types::size_of(to) == Some(bytes) => {
                 Some(convert::to_address(argument))

@@ -136,6 +136,9 @@ impl Resolver {
         }
         let value_type = match value_type {
             Type::Void => {
+                if let Some(told) = self.without_value.take() {
+                    return Err(told);
+                }
                 return Err(Diagnostic::new(
                     "D_OP_INCOMPAT",
                     designator.span,
@@ -196,6 +199,9 @@ impl Resolver {
         if designator.scope != Scope::Global || self.known(Scope::Global, name).is_some() {
             return Ok(());
         }
+        if self.floats.contains_key(name) {
+            return Err(super::expressions::float_as_value(name, designator.span));
+        }
         // As in DTrace the inline of a constant is the constant.
         let is_constant = self
             .inlines
@@ -250,6 +256,9 @@ impl Resolver {
         }
         let mut resolved = Vec::with_capacity(keys.len());
         for (index, key) in keys.iter().enumerate() {
+            if self.is_dynamic(key) {
+                return Err(super::aggregations::dynamic_key(name, index, key.span));
+            }
             let expression = self.expression(key)?;
             let expression = match expression.value_type {
                 Type::Integer(_) | Type::String => expression,

@@ -39,6 +39,7 @@ fn statement(program: &Program, of: &Statement) {
                             (Type::Integer(integer), KeyType::Enumeration(of)) => {
                                 assert_eq!(Some(*integer), of.integer())
                             }
+                            (Type::Integer(integer), KeyType::Symbol(_)) => assert_eq!(integer.bytes, 8),
                             (Type::String, KeyType::String) => {}
                             other => panic!("key {other:?}"),
                         }

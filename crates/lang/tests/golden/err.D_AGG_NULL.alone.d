@@ -1,1 +1,1 @@
-BEGIN { @a; }
+BEGIN { @a = count(); @a; }

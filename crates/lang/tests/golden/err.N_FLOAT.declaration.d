@@ -1,2 +1,1 @@
-double x;
-BEGIN { }
+self float f; BEGIN { }

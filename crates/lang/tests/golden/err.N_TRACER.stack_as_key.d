@@ -1,1 +1,1 @@
-tick-1s, profile-97 { @[ustack(5)] = count(); }
+tick-1s, tick-97 { @[ustack(5)] = count(); }

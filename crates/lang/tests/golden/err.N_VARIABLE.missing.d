@@ -1,2 +1,1 @@
-BEGIN { trace(errno); }
 BEGIN { trace(curthread); }

@@ -130,7 +130,7 @@ impl Work {
             ExpressionKind::Builtin(Builtin::Timestamp | Builtin::VirtualTimestamp | Builtin::WallTimestamp) => {
                 self.clock_ns
             }
-            ExpressionKind::Builtin(Builtin::Cpu | Builtin::UserCaller) => MEMORY_NS,
+            ExpressionKind::Builtin(Builtin::Cpu | Builtin::UserCaller | Builtin::Errno) => MEMORY_NS,
             ExpressionKind::Builtin(Builtin::UserStackDepth) => STACK_NS,
             ExpressionKind::Builtin(_) => OPERATION_NS,
             ExpressionKind::Variable(place) => self.place_ns(place),

@@ -123,10 +123,12 @@ impl Planner<'_> {
             ReturnForm::Exits => return Ok(false),
             ReturnForm::Auto => false,
             ReturnForm::Address => true,
+            ReturnForm::Value => parts.iter().any(|part| part.returns_only().is_none()),
         };
         if undecodable.is_none() && (!by_choice || parts.iter().all(|part| part.exits().is_empty())) {
             return Ok(false);
         }
+        let may_be_exits = self.returns.form == ReturnForm::Value && undecodable.is_none();
         let names = self.modules.get(group.module).into_iter().flat_map(|module| {
             let at = module.bias().to_image(TargetAddress(group.extent.start));
             let here = move |function: &&nanoprobe_symbols::Function| function.extent().start == at;
@@ -138,6 +140,7 @@ impl Planner<'_> {
         });
         match (returns::check_function(&self.returns, names, parts), undecodable) {
             (Ok(()), _) => Ok(true),
+            (Err(_), _) if may_be_exits => Ok(false),
             (Err(refusal), Some(at)) if !by_choice => Err(RefusedBecause::NoReturnForm(refusal, at)),
             (Err(refusal), _) => Err(RefusedBecause::ReturnAddress(refusal)),
         }

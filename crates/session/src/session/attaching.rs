@@ -31,8 +31,19 @@ impl Session {
             Err(error) => {
                 // Whatever was mapped or patched goes again; the first error is the one that counts.
                 let _ = self.detach();
-                Err(error)
+                Err(self.or_ended(error))
             }
+        }
+    }
+
+    /// What is wrong with a process that has ended meanwhile is that: it has no memory, no threads and no files.
+    pub(super) fn or_ended(&self, error: SessionError) -> SessionError {
+        use SessionError::{AtDescription, Memory, Stop};
+        match (&error, &self.process) {
+            (AtDescription { .. } | Memory(_) | Stop(_), Some(process)) if self.target_is_gone() => {
+                StopError::Gone { pid: process.pid() }.into()
+            }
+            _ => error,
         }
     }
 
@@ -101,7 +112,11 @@ impl Session {
         let armed = self.place(first, 0, &hooks, stopped)?;
         pauses.add(&armed.pauses);
         self.look_for_sandbox()?;
-        self.serve_returns()?;
+        match self.serve_returns() {
+            Err(SessionError::Memory(_) | SessionError::Stop(_) | SessionError::Remote(_)) if self.target_is_gone() => {
+            }
+            other => other?,
+        }
         Ok(Begun {
             pauses,
             patches: armed.patches,
@@ -117,7 +132,18 @@ impl Session {
         hooks: &[Hook],
         stopped: Option<Stopped>,
     ) -> Result<Armed, SessionError> {
-        let mut placement = self.planned(first, hooks)?;
+        let knows_all = stopped.is_some() && self.takes_all_returns() && self.is_static();
+        let unwinders = if knows_all {
+            self.missing_return_hooks()
+        } else {
+            Vec::new()
+        };
+        let hooked: Vec<u64> = unwinders
+            .iter()
+            .filter_map(|hook| Some(self.address_of(hook)?.0))
+            .collect();
+        let hooks: Vec<Hook> = hooks.iter().chain(&unwinders).copied().collect();
+        let mut placement = self.planned(first, &hooks)?;
         let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
         if !placement.patches.is_empty() || attachment.shimmed.is_some() {
             let first = attachment.shimmed.replace(self.modules.list().len()).unwrap_or(0);
@@ -143,6 +169,13 @@ impl Session {
         let stopped = match stopped {
             Some(mut stopped) => {
                 map(attachment, &mut stopped)?;
+                let sites = || placement.patches.iter().flat_map(|patch| &patch.sites);
+                if takes_returns && knows_all && hooked.iter().all(|hook| sites().any(|site| site.0 == *hook)) {
+                    // No linker can bring more, so the program's first calls are seen, too.
+                    let event = attachment.returns.events(process.memory())?;
+                    attachment.returns.answer(process.memory(), event)?;
+                    self.return_hooks.extend(hooked);
+                }
                 Some(stopped)
             }
             None if placement.regions.is_empty() && !takes_returns => None,
@@ -166,6 +199,8 @@ impl Session {
         if attachment.parameters.reads_memory {
             self.ranges.publish(attachment)?;
         }
+        self.publish_errno()?;
+        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
         attachment.write(&placement.patches)?;
         let mut armed = attachment.arm(stopped, placement)?;
         armed.pauses.add(&pauses);

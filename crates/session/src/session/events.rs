@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::layout::SPECULATIONS_OFFSET;
+use crate::sampled::SampledThread;
 
 impl Session {
     pub(super) fn take_records(&mut self) -> Result<(), SessionError> {
@@ -99,47 +100,6 @@ impl Session {
         self.fire_all(|place| *place == Place::Error, arguments)
     }
 
-    pub(super) fn start_timers(&mut self) {
-        let now = Instant::now();
-        let cpus = std::thread::available_parallelism().map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(1));
-        for (index, enabling) in self.enablings.list().iter().enumerate() {
-            let Some(Place::Interval(interval)) = self.probes.get(enabling.probe).map(|probe| &probe.place) else {
-                continue;
-            };
-            let period = Duration::from_nanos(interval.period_ns);
-            let firings = if interval.kind == IntervalKind::Profile {
-                cpus
-            } else {
-                1
-            };
-            self.timers.push(Timer {
-                enabling: index,
-                period,
-                next: now + period,
-                firings,
-            });
-        }
-    }
-
-    pub(super) fn fire_timers(&mut self) -> Result<(), SessionError> {
-        let now = Instant::now();
-        for index in 0..self.timers.len() {
-            let Some(timer) = self.timers.get_mut(index).filter(|timer| timer.next <= now) else {
-                continue;
-            };
-            timer.next += timer.period;
-            if timer.next <= now {
-                // Late by more than a period: what was missed is not made up for.
-                timer.next = now + timer.period;
-            }
-            let (enabling, firings) = (timer.enabling, timer.firings);
-            for _ in 0..firings {
-                self.fire(enabling, [0; 10])?;
-            }
-        }
-        Ok(())
-    }
-
     pub(super) fn fire_all(&mut self, at: impl Fn(&Place) -> bool, arguments: [i64; 10]) -> Result<(), SessionError> {
         if self.listing {
             return Ok(());
@@ -150,14 +110,19 @@ impl Session {
                 .and_then(|enabling| self.probes.get(enabling.probe))
                 .is_some_and(|probe| at(&probe.place));
             if fires {
-                self.fire(index, arguments)?;
+                self.fire(index, arguments, None)?;
             }
         }
         Ok(())
     }
 
-    /// Runs one clause in the tracer.
-    pub(super) fn fire(&mut self, index: usize, arguments: [i64; 10]) -> Result<(), SessionError> {
+    /// Runs one clause in the tracer; `thread`: about a thread of the target's.
+    pub(super) fn fire(
+        &mut self,
+        index: usize,
+        arguments: [i64; 10],
+        thread: Option<SampledThread<'_>>,
+    ) -> Result<(), SessionError> {
         let Some(enabling) = self.enablings.list().get(index) else {
             return Ok(());
         };
@@ -190,7 +155,8 @@ impl Session {
             probe_id: probe.id,
             epid,
             arguments,
-            timestamp: clock::monotonic_ns(),
+            timestamp: thread.map_or_else(clock::monotonic_ns, |thread| thread.sample.time_ns),
+            thread,
         };
         match run_clause(clause, &self.program, self.limits, &mut world) {
             Ok(outcome) => {
@@ -203,11 +169,13 @@ impl Session {
                 } else if let Some(payload) = outcome.payload {
                     let mut bytes = vec![0; RECORD_HEADER_BYTES as usize];
                     bytes.extend_from_slice(&payload);
-                    let cpu = rustix::thread::sched_getcpu() as u32;
                     let output = Output::Record {
                         epid,
-                        cpu,
-                        thread: std::process::id(),
+                        cpu: thread.map_or_else(
+                            || rustix::thread::sched_getcpu() as u32,
+                            |thread| thread.sample.processor,
+                        ),
+                        thread: thread.map_or_else(std::process::id, |thread| thread.tid),
                         bytes,
                     };
                     self.recorded(output, clock::tsc())?;
@@ -220,5 +188,16 @@ impl Session {
             }
             Err(fault) => self.note_fault(epid, fault),
         }
+    }
+}
+
+fn output(record: Record, epid: u32) -> Output {
+    let mut bytes = vec![0; RECORD_HEADER_BYTES as usize];
+    bytes.extend_from_slice(&record.payload);
+    Output::Record {
+        epid,
+        cpu: record.cpu,
+        thread: record.tid,
+        bytes,
     }
 }

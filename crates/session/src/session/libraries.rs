@@ -162,6 +162,7 @@ impl Session {
             process.pid(),
             program.display()
         )));
+        self.sample_another_program();
     }
 
     pub(super) fn target_is_gone(&self) -> bool {
@@ -277,5 +278,14 @@ impl Session {
             unseen.end(memory, &self.layout)?;
         }
         Ok(remote.finish()?)
+    }
+}
+
+/// Where a C library keeps the number of a thread, from its thread pointer: `struct pthread`'s `tid`.
+fn tid_offset(libc: Option<Libc>, dynamic: bool) -> u32 {
+    match libc {
+        Some(Libc::Glibc) if dynamic => 0x2d0,
+        Some(Libc::Musl) => 0x30,
+        _ => 0,
     }
 }

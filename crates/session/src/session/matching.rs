@@ -200,7 +200,7 @@ impl Session {
                 Some(error) => error.clone().into(),
                 None => self.no_match(description),
             };
-            return Err(error.at(description));
+            return Err(self.or_ended(error.at(description)));
         }
         Ok(())
     }

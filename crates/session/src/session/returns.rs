@@ -20,10 +20,7 @@ impl Session {
         if self.has_shadow_stack() {
             return Some(ReturnRefusal::ShadowStack);
         }
-        let dynamic = self
-            .executable()
-            .is_none_or(|module| module.linkage().linking == Linking::Dynamic);
-        if dynamic && self.hooks().is_empty() {
+        if !self.is_static() && self.hooks().is_empty() {
             return Some(ReturnRefusal::NoLinkerHook);
         }
         let modules = self.modules.list().iter().enumerate();
@@ -47,9 +44,9 @@ impl Session {
         enablings.any(|enabling| spot(enabling) == Some(Spot::Exits))
     }
 
-    /// Whether it is certain, before anything is planned, that return addresses are to be replaced.
+    /// Whether it is certain or likely, before anything is planned, that return addresses are to be replaced.
     pub(super) fn takes_all_returns(&self) -> bool {
-        self.options.return_form == ReturnForm::Address
+        matches!(self.options.return_form, ReturnForm::Address | ReturnForm::Value)
             && !self.listing
             && self.wants_exits()
             && self.return_refusal().is_none()
@@ -153,13 +150,19 @@ impl Session {
         linker.chain(unwinders).collect()
     }
 
-    fn missing_return_hooks(&self) -> Vec<Hook> {
+    pub(super) fn missing_return_hooks(&self) -> Vec<Hook> {
         let mut hooks = self.return_hooks();
         hooks.retain(|hook| {
             self.address_of(hook)
                 .is_some_and(|address| !self.return_hooks.contains(&address.0))
         });
         hooks
+    }
+
+    /// Whether no linker can bring further modules.
+    pub(super) fn is_static(&self) -> bool {
+        self.executable()
+            .is_some_and(|module| module.linkage().linking != Linking::Dynamic)
     }
 
     /// Notes those that are in the text; yields whether all are.
@@ -177,7 +180,7 @@ impl Session {
         all
     }
 
-    fn address_of(&self, hook: &Hook) -> Option<TargetAddress> {
+    pub(super) fn address_of(&self, hook: &Hook) -> Option<TargetAddress> {
         let module = self.modules.list().get(hook.module)?;
         Some(module.bias().to_target(hook.address))
     }

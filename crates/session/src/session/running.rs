@@ -11,11 +11,7 @@ impl Session {
         self.look()?;
         if self.outputs.is_empty() && !self.is_finished() {
             let now = Instant::now();
-            let timer = self
-                .timers
-                .iter()
-                .map(|timer| timer.next.saturating_duration_since(now))
-                .min();
+            let timer = self.next_timer().map(|next| next.saturating_duration_since(now));
             let wait = timer.unwrap_or(STEP).min(STEP);
             match self.process.clone() {
                 Some(process) if self.loaded => {
@@ -89,6 +85,7 @@ impl Session {
     /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
     pub fn end(&mut self) -> Result<(Vec<Output>, Detached), SessionError> {
         self.starting = None;
+        self.end_timers()?;
         self.look_for_exec();
         let mut detached = if self.exited.is_none() {
             self.detach()

@@ -43,6 +43,13 @@ pub fn compile(name: &str) -> Program {
     compile_with("cc", name, &[]).expect("a C compiler")
 }
 
+/// Copies a file that will be executed. Not by ourselves: a process that another test forks just then would inherit the
+/// copy, open for writing, and nobody may execute it until that has executed something else (ETXTBSY).
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(status.success(), "copying {} failed", from.display());
+}
+
 /// A running program with pipes; killed when dropped.
 pub struct Running {
     pub child: Child,

@@ -1,0 +1,1 @@
+pid$target:a.out:ns::over(int, const ns::Box&):entry { }

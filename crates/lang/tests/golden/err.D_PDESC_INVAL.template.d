@@ -1,0 +1,1 @@
+pid$target:a.out:std::map<int, std::string>::at:entry { }

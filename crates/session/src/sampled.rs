@@ -1,0 +1,123 @@
+//! A thread of the target's as a sample shows it: what `profile-...` clauses see. Pure.
+
+use std::mem::offset_of;
+
+use nanoprobe_arena::layout::Context;
+use nanoprobe_arena::{ControlBlock, Mapping, Memory as _};
+use nanoprobe_codegen::SessionConstants;
+use nanoprobe_target::Sample;
+
+use crate::consume::context_offset;
+use crate::layout::ArenaLayout;
+
+/// What a clause is fired about.
+#[derive(Clone, Copy, Debug)]
+pub struct SampledThread<'a> {
+    /// The sample.
+    pub sample: &'a Sample,
+    /// What `tid` is: the program's own number of the thread.
+    pub tid: u32,
+    /// The stack, innermost frame first; empty where no clause asks for it.
+    pub frames: &'a [u64],
+    /// What is the same for the whole session.
+    pub constants: &'a SessionConstants,
+}
+
+impl SampledThread<'_> {
+    /// `uregs[]`, by illumos' numbers (`<sys/regset.h>`); `None` where a sample does not have it.
+    pub fn register(&self, number: i64) -> Option<i64> {
+        const NAMES: [&str; 22] = [
+            "r15", "r14", "r13", "r12", "r11", "r10", "r9", "r8", "di", "si", "bp", "bx", "dx", "cx", "ax", "", "",
+            "ip", "cs", "flags", "sp", "ss",
+        ];
+        let user = self.sample.user.as_ref()?;
+        match number {
+            // The data segments are null, and GS is not used.
+            22..=25 | 27 => Some(0),
+            _ => {
+                let name = NAMES.get(usize::try_from(number).ok()?)?;
+                Some(user.register(name) as i64)
+            }
+        }
+    }
+
+    /// `ucaller`; 0: none.
+    pub fn caller(&self) -> u64 {
+        self.frames.get(1).copied().unwrap_or(0)
+    }
+}
+
+/// `arg0` and `arg1` of a profile probe: what was executed, in the kernel and in the program; 0 where it was in the other.
+pub fn arguments(sample: &Sample) -> [i64; 10] {
+    const KERNEL: u64 = 1 << 63;
+    let mut arguments = [0; 10];
+    let index = usize::from(sample.executed & KERNEL == 0);
+    if let Some(argument) = arguments.get_mut(index) {
+        *argument = sample.executed as i64;
+    }
+    arguments
+}
+
+/// Where a thread's context lies, once it has hit a probe.
+pub fn context_of(memory: &Mapping, layout: &ArenaLayout, tid: u32) -> Option<u64> {
+    let contexts = ControlBlock::open(memory).ok()?.contexts_in_use().ok()?;
+    let mut offsets = (0..u64::from(contexts)).map(|index| context_offset(layout, index));
+    offsets.find(|offset| memory.load_u32(offset + offset_of!(Context, tid) as u64) == Ok(tid))
+}
+
+#[cfg(test)]
+mod tests {
+    use nanoprobe_target::UserState;
+
+    use super::*;
+
+    fn sample(executed: u64) -> Sample {
+        let mut user = UserState::default();
+        for (register, value) in user.registers.iter_mut().zip(100..) {
+            *register = value;
+        }
+        Sample {
+            process: 1,
+            thread: 2,
+            processor: 3,
+            time_ns: 4,
+            executed,
+            user: Some(user),
+        }
+    }
+
+    #[test]
+    fn registers_have_illumos_numbers() {
+        let sample = sample(0);
+        let thread = SampledThread {
+            sample: &sample,
+            tid: 2,
+            frames: &[7, 8, 9],
+            constants: &SessionConstants::default(),
+        };
+        let numbers = [
+            (0, 119),
+            (7, 112),
+            (8, 105),
+            (14, 100),
+            (17, 108),
+            (19, 109),
+            (20, 107),
+            (15, 0),
+            (27, 0),
+        ];
+        for (number, value) in numbers {
+            assert_eq!(thread.register(number), Some(value), "R_ number {number}");
+        }
+        assert_eq!(thread.register(26), None, "the thread pointer is in no sample");
+        assert_eq!((thread.register(-1), thread.register(28)), (None, None));
+        assert_eq!(thread.caller(), 8);
+    }
+
+    #[test]
+    fn what_was_executed_is_the_kernels_or_the_programs() {
+        assert_eq!(arguments(&sample(0x40_1000)).get(..2), Some(&[0, 0x40_1000][..]));
+        let kernel = 0xffff_ffff_8100_0000;
+        assert_eq!(arguments(&sample(kernel)).get(..2), Some(&[kernel as i64, 0][..]));
+    }
+}

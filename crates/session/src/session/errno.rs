@@ -1,0 +1,43 @@
+//! `errno`: where the traced program's C library keeps it.
+
+use nanoprobe_patch::thread_local_offset;
+
+use super::*;
+
+/// What libraries call the function that says so: glibc and musl, bionic.
+const FUNCTIONS: [&str; 2] = ["__errno_location", "__errno"];
+/// Bytes of it that are read.
+const FUNCTION_BYTES: u64 = 32;
+
+impl Session {
+    /// Tells handlers that ask for it, once it is known.
+    pub(super) fn publish_errno(&mut self) -> Result<(), SessionError> {
+        if self.errno_known || !self.enablings.needs().reads_errno {
+            return Ok(());
+        }
+        if let Some(offset) = self.errno_offset() {
+            self.errno_known = true;
+            let memory = self.memory().ok_or(SessionError::NotAttached)?;
+            memory.store_u64(offset_of!(Control, errno_offset) as u64, offset as u64)?;
+        } else if self.loaded {
+            self.errno_known = true;
+            let warning = "no C library was found in the program, or not where it keeps errno: it is 0 here";
+            self.outputs.push_back(Output::Warning(warning.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn errno_offset(&self) -> Option<i64> {
+        let memory = self.process.as_ref()?.memory();
+        let modules = self.modules.list().iter().enumerate();
+        let loaded = modules.filter(|(index, _)| self.modules.is_loaded(*index));
+        let mut offsets = loaded.filter_map(|(_, module)| {
+            let symbol = FUNCTIONS.iter().find_map(|name| module.symbol(name))?;
+            let code = module.code_at(symbol.address, FUNCTION_BYTES)?;
+            let address = module.bias().to_target(symbol.address);
+            thread_local_offset(code, address.0, |address| memory.read_u64(TargetAddress(address)).ok())
+        });
+        // The word of a library that is not relocated yet is 0.
+        offsets.find(|offset| *offset != 0)
+    }
+}

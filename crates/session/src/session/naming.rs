@@ -1,0 +1,39 @@
+//! Names of the target's addresses, for who prints them.
+
+use super::*;
+
+impl Session {
+    /// The name of an address of the target.
+    pub fn symbolize(&self, address: u64) -> String {
+        if self.modules.find(TargetAddress(address)).is_none()
+            && let Some((start, name)) = self.perf_map.borrow_mut().find(address)
+        {
+            return match address - start {
+                0 => format!("jit`{name}"),
+                offset => format!("jit`{name}+{offset:#x}"),
+            };
+        }
+        self.modules.symbolize(TargetAddress(address), self.options.demangle)
+    }
+
+    /// The start of the function or module around an address of the target; the address itself where none is known.
+    pub fn start_of(&self, address: u64, kind: SymbolKind) -> u64 {
+        let address = TargetAddress(address);
+        if self.modules.find(address).is_none() {
+            let mut made = self.perf_map.borrow_mut();
+            let start = made.find(address.0).map(|(start, _)| start);
+            if let Some(start) = start {
+                return match kind {
+                    SymbolKind::Address => address.0,
+                    SymbolKind::Function => start,
+                    SymbolKind::Module => made.start().unwrap_or(start),
+                };
+            }
+        }
+        match kind {
+            SymbolKind::Address => address.0,
+            SymbolKind::Function => self.modules.function_start(address).0,
+            SymbolKind::Module => self.modules.module_start(address).0,
+        }
+    }
+}

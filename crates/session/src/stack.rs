@@ -1,0 +1,197 @@
+//! Walking a sampled thread's stack, as `agent/unwind.c` walks one in the thread itself, by the same rows; there is the
+//! theory. Pure.
+//!
+//! What a sample holds of the stack is what can be walked: where it ends the walk does. A thread may be anywhere, in the
+//! middle of a prologue too, and its program counter is exact; where no row says anything of it the chain of rbp is followed.
+
+use nanoprobe_arena::layout::{CFA_PLT, CFA_RBP, CFA_RBP_DEREF, CFA_RSP, CFA_SIGNAL, CFA_UNKNOWN, UnwindRow};
+use nanoprobe_symbols::{RBP_AT_CFA, RBP_AT_RBP, RBP_UNDEFINED};
+use nanoprobe_target::UserState;
+
+/// As many frames as a `ustack()` may have.
+const FRAMES_MAX: usize = 2048;
+/// Where user memory may be.
+const ADDRESSES: std::ops::RangeInclusive<u64> = 4096..=(1 << 56) - 1;
+/// Where rt_sigreturn finds the registers, from the stack pointer that the handler has returned with.
+const UCONTEXT_RBP: u64 = 120;
+const UCONTEXT_RSP: u64 = 160;
+const UCONTEXT_RIP: u64 = 168;
+
+/// What is known of the code at an address.
+pub enum Known {
+    /// No module covers it.
+    Nothing,
+    /// A module covers it, and this row holds there.
+    Row(UnwindRow),
+}
+
+struct Cursor {
+    pc: u64,
+    rsp: u64,
+    rbp: u64,
+    /// `pc` is an instruction's own address, not a return address.
+    exact: bool,
+}
+
+/// The frames of a thread, innermost first.
+pub fn walk(user: &UserState, mut known: impl FnMut(u64) -> Known) -> Vec<u64> {
+    let mut cursor = Cursor {
+        pc: user.register("ip"),
+        rsp: user.register("sp"),
+        rbp: user.register("bp"),
+        exact: true,
+    };
+    let mut frames = Vec::new();
+    while frames.len() < FRAMES_MAX && ADDRESSES.contains(&cursor.pc) {
+        frames.push(cursor.pc);
+        let at = cursor.pc.wrapping_sub(u64::from(!cursor.exact));
+        match step(user, &cursor, &known(at)) {
+            Some(next) => cursor = next,
+            None => break,
+        }
+    }
+    frames
+}
+
+fn step(user: &UserState, cursor: &Cursor, known: &Known) -> Option<Cursor> {
+    let row = match known {
+        Known::Row(row) if row.cfa != CFA_UNKNOWN => row,
+        _ if cursor.rbp < cursor.rsp => return None,
+        _ => {
+            let rbp = user.stack_word(cursor.rbp)?;
+            return caller(user, cursor, cursor.rbp.checked_add(16)?, rbp);
+        }
+    };
+    let offset = i64::from(row.cfa_offset) as u64;
+    let cfa = match row.cfa {
+        CFA_RSP => cursor.rsp.wrapping_add(offset),
+        CFA_RBP => cursor.rbp.wrapping_add(offset),
+        CFA_PLT => cursor.rsp.wrapping_add(if cursor.pc & 15 >= 11 { 16 } else { 8 }),
+        CFA_RBP_DEREF => user.stack_word(cursor.rbp.wrapping_add(offset))?,
+        CFA_SIGNAL => {
+            let word = |offset: u64| user.stack_word(cursor.rsp.checked_add(offset)?);
+            return Some(Cursor {
+                pc: word(UCONTEXT_RIP)?,
+                rsp: word(UCONTEXT_RSP)?,
+                rbp: word(UCONTEXT_RBP)?,
+                exact: true,
+            });
+        }
+        _ => return None,
+    };
+    let rbp_offset = i64::from(row.rbp_offset) as u64;
+    let rbp = match row.rbp {
+        RBP_AT_CFA => user.stack_word(cfa.wrapping_add(rbp_offset))?,
+        RBP_AT_RBP if cursor.rbp != 0 => user.stack_word(cursor.rbp.wrapping_add(rbp_offset))?,
+        RBP_AT_RBP => return None,
+        RBP_UNDEFINED => 0,
+        _ => cursor.rbp,
+    };
+    caller(user, cursor, cfa, rbp)
+}
+
+fn caller(user: &UserState, cursor: &Cursor, cfa: u64, rbp: u64) -> Option<Cursor> {
+    if cfa <= cursor.rsp || !cfa.is_multiple_of(8) {
+        return None;
+    }
+    Some(Cursor {
+        pc: user.stack_word(cfa - 8)?,
+        rsp: cfa,
+        rbp,
+        exact: false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SP: u64 = 0x7000;
+
+    fn thread(ip: u64, bp: u64, words: &[u64]) -> UserState {
+        let mut user = UserState::default();
+        for (name, value) in [("ip", ip), ("bp", bp), ("sp", SP)] {
+            let index = UserState::NAMES
+                .iter()
+                .position(|known| *known == name)
+                .expect("a register");
+            user.registers[index] = value;
+        }
+        user.stack = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        user
+    }
+
+    fn row(cfa: u8, cfa_offset: i32, rbp: u8, rbp_offset: i16) -> Known {
+        Known::Row(UnwindRow {
+            pc: 0,
+            cfa_offset,
+            rbp_offset,
+            cfa,
+            rbp,
+        })
+    }
+
+    #[test]
+    fn rows_lead_from_frame_to_frame() {
+        // 0x1000: 16 bytes of locals, rbp saved below the return address; 0x2001: called, a plain frame; 0x3001: unknown.
+        let user = thread(0x1000, 5, &[1, 2, SP + 0x30, 0x2001, 3, 0x3001, SP + 0x40, 0x4001]);
+        let mut asked = Vec::new();
+        let frames = walk(&user, |pc| {
+            asked.push(pc);
+            match pc {
+                0x1000 => row(CFA_RSP, 32, RBP_AT_CFA, -16),
+                0x2000 => row(CFA_RSP, 16, 0, 0),
+                _ => Known::Nothing,
+            }
+        });
+        assert_eq!(frames, [0x1000, 0x2001, 0x3001, 0x4001]);
+        assert_eq!(
+            asked.get(..3),
+            Some(&[0x1000, 0x2000, 0x3000][..]),
+            "the row of a call is the call's own"
+        );
+    }
+
+    #[test]
+    fn what_makes_no_sense_ends_the_walk() {
+        let user = thread(0x1000, 0, &[0x2001, 0x3001]);
+        assert_eq!(walk(&user, |_| Known::Nothing), [0x1000], "no chain");
+        assert_eq!(
+            walk(&user, |_| row(CFA_RSP, 0, 0, 0)),
+            [0x1000],
+            "a frame that does not rise"
+        );
+        assert_eq!(
+            walk(&user, |_| row(CFA_RSP, 12, 0, 0)),
+            [0x1000],
+            "one that is not aligned"
+        );
+        assert_eq!(
+            walk(&user, |_| row(CFA_RSP, 8, 0, 0)),
+            [0x1000, 0x2001, 0x3001],
+            "the sample's end"
+        );
+        assert_eq!(walk(&user, |_| row(CFA_RSP, i32::MIN, 0, 0)), [0x1000]);
+        assert!(walk(&thread(0, 0, &[]), |_| Known::Nothing).is_empty());
+    }
+
+    #[test]
+    fn a_signal_frame_leads_to_what_was_interrupted() {
+        let mut words = [0_u64; 40];
+        words[15] = 0;
+        words[20] = SP + 0x100;
+        words[21] = 0x5000;
+        words[32] = 0x6001;
+        let user = thread(0x1000, 0, &words);
+        let mut asked = Vec::new();
+        let frames = walk(&user, |pc| {
+            asked.push(pc);
+            match pc {
+                0x1000 => row(CFA_SIGNAL, 0, 0, 0),
+                _ => row(CFA_RSP, 8, 0, 0),
+            }
+        });
+        assert_eq!(frames.get(..3), Some(&[0x1000, 0x5000, 0x6001][..]));
+        assert_eq!(asked.get(1), Some(&0x5000), "the interrupted instruction's own address");
+    }
+}

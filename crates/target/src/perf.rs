@@ -1,0 +1,205 @@
+//! perf_event_open(2): clocks that go while a thread is on a processor, and samples of what it executes there.
+//!
+//! The system call and the memory that the kernel writes samples into; what these say is read in [`crate::sampling`].
+
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::errno::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::ThreadId;
+
+/// perf_event_open(2)'s description of an event, as of Linux 3.19 (`PERF_ATTR_SIZE_VER3`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct PerfEvent {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint_type: u32,
+    breakpoint_address: u64,
+    breakpoint_length: u64,
+    branch_sample_type: u64,
+    user_registers: u64,
+    user_stack_bytes: u32,
+    clock: i32,
+}
+
+const SOFTWARE: u32 = 1;
+const CPU_CLOCK: u64 = 0;
+const TASK_CLOCK: u64 = 1;
+const INHERIT: u64 = 1 << 1;
+/// exclude_kernel, exclude_hv: without them users may not have any event.
+const USER_ONLY: u64 = 1 << 5 | 1 << 6;
+const USE_CLOCK: u64 = 1 << 25;
+/// Threads inherit it, and forked processes do not; since Linux 5.13.
+const INHERIT_THREAD: u64 = 1 << 35;
+
+fn open(event: &PerfEvent, tid: ThreadId, processor: i32) -> Result<OwnedFd, Errno> {
+    const NO_GROUP: libc::c_int = -1;
+    const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
+    // SAFETY: the kernel only reads the event, whose size it is told.
+    let opened = Errno::result(unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            ptr::from_ref(event),
+            tid,
+            processor,
+            NO_GROUP,
+            CLOSE_ON_EXEC,
+        )
+    })?;
+    let descriptor = i32::try_from(opened).map_err(|_| Errno::EBADF)?;
+    // SAFETY: it has just been opened for us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// A clock that goes while a thread (0: our own) is on a processor; reading it gives a u64 of nanoseconds.
+pub(crate) fn task_clock(tid: ThreadId) -> Result<OwnedFd, Errno> {
+    const EVERY_PROCESSOR: i32 = -1;
+    let event = PerfEvent {
+        kind: SOFTWARE,
+        size: size_of::<PerfEvent>() as u32,
+        config: TASK_CLOCK,
+        flags: USER_ONLY,
+        ..PerfEvent::default()
+    };
+    open(&event, tid, EVERY_PROCESSOR)
+}
+
+/// What a sample is to hold, in the kernel's order; [`crate::sampling`] reads it.
+pub(crate) const SAMPLE_TYPE: u64 = IP | TID | TIME | PROCESSOR | USER_REGISTERS;
+const IP: u64 = 1 << 0;
+const TID: u64 = 1 << 1;
+const TIME: u64 = 1 << 2;
+const PROCESSOR: u64 = 1 << 7;
+const USER_REGISTERS: u64 = 1 << 12;
+const USER_STACK: u64 = 1 << 13;
+/// All that a 64-bit program has (`<asm/perf_regs.h>`): ax bx cx dx si di bp sp ip flags cs ss, and r8 to r15.
+const REGISTERS: u64 = 0xff_0fff;
+
+/// How a thread is sampled.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sampling {
+    /// ns of a processor's time between two samples.
+    pub period_ns: u64,
+    /// How much of the stack a sample holds; 0: none.
+    pub stack_bytes: u32,
+    /// Also while the thread is in the kernel, which needs a privilege.
+    pub kernel: bool,
+    /// Leave forked processes out.
+    pub threads_only: bool,
+}
+
+/// Samples of a thread, and of those that it creates, while they are on one processor. Times are of CLOCK_MONOTONIC.
+pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Result<OwnedFd, Errno> {
+    let with_stack = if sampling.stack_bytes > 0 { USER_STACK } else { 0 };
+    let user_only = if sampling.kernel { 0 } else { USER_ONLY };
+    let threads_only = if sampling.threads_only { INHERIT_THREAD } else { 0 };
+    let event = PerfEvent {
+        kind: SOFTWARE,
+        size: size_of::<PerfEvent>() as u32,
+        config: CPU_CLOCK,
+        sample_period: sampling.period_ns,
+        sample_type: SAMPLE_TYPE | with_stack,
+        flags: INHERIT | USE_CLOCK | user_only | threads_only,
+        user_registers: REGISTERS,
+        user_stack_bytes: sampling.stack_bytes,
+        clock: libc::CLOCK_MONOTONIC,
+        ..PerfEvent::default()
+    };
+    let processor = i32::try_from(processor).map_err(|_| Errno::EINVAL)?;
+    open(&event, tid, processor)
+}
+
+/// Memory that the kernel writes an event's records into, and those of others that were redirected to it.
+///
+/// ```text
+/// start      a page of which two words matter: at 1024 how many bytes the kernel has written, at 1032 how many we have read
+/// start + 1  the ring of bytes, a power of two of pages
+/// ```
+#[derive(Debug)]
+pub(crate) struct Ring {
+    start: NonNull<u8>,
+    page_bytes: usize,
+    ring_bytes: usize,
+    event: OwnedFd,
+}
+
+const WRITTEN: usize = 1024;
+const READ: usize = 1032;
+
+impl Ring {
+    /// A ring of so many pages, a power of two, which an event writes into.
+    ///
+    /// # Errors
+    /// The kernel's: EPERM where a user may lock no more memory.
+    pub fn map(event: OwnedFd, pages: usize) -> Result<Ring, Errno> {
+        let page_bytes = rustix::param::page_size();
+        let ring_bytes = pages.checked_mul(page_bytes).ok_or(Errno::EINVAL)?;
+        let length = ring_bytes.checked_add(page_bytes).ok_or(Errno::EINVAL)?;
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at an address that the kernel chooses; it is ours until it is unmapped in drop().
+        let start = unsafe { mmap(ptr::null_mut(), length, protection, MapFlags::SHARED, &event, 0) };
+        let start = start.map_err(|error| Errno::from_raw(error.raw_os_error()))?;
+        Ok(Ring {
+            start: NonNull::new(start.cast()).ok_or(Errno::EFAULT)?,
+            page_bytes,
+            ring_bytes,
+            event,
+        })
+    }
+
+    /// Has another event of the same processor write into this ring.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn take_in(&self, other: &OwnedFd) -> Result<(), Errno> {
+        const SET_OUTPUT: libc::c_ulong = 0x2405;
+        // SAFETY: the request takes a descriptor by value and touches no memory of ours.
+        let done = unsafe { libc::ioctl(other.as_raw_fd(), SET_OUTPUT, self.event.as_fd().as_raw_fd()) };
+        Errno::result(done).map(drop)
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: both offsets that are passed lie in the first page, which is mapped as long as `self` lives, and are
+        // multiples of 8. The kernel reads and writes the words as such.
+        unsafe { self.start.add(offset).cast::<AtomicU64>().as_ref() }
+    }
+
+    /// Takes out all bytes that were written since the last time.
+    pub fn take(&self) -> Vec<u8> {
+        let written = self.word(WRITTEN).load(Ordering::Acquire);
+        let read = self.word(READ).load(Ordering::Relaxed);
+        let length = usize::try_from(written.wrapping_sub(read)).unwrap_or(0);
+        let mut bytes = vec![0_u8; length.min(self.ring_bytes)];
+        let from = usize::try_from(read).unwrap_or(0) & (self.ring_bytes - 1);
+        let to_the_end = bytes.len().min(self.ring_bytes - from);
+        let (first, second) = bytes.split_at_mut(to_the_end);
+        // SAFETY: the ring begins behind the first page and is `ring_bytes` long. `from` lies in it, `first` ends where it
+        // ends at most, and `second`, what is left of at most `ring_bytes`, is shorter than what lies in front of `from`.
+        // The kernel writes nothing there until the second word says that it was read.
+        unsafe {
+            let ring = self.start.add(self.page_bytes).as_ptr();
+            ptr::copy_nonoverlapping(ring.add(from), first.as_mut_ptr(), first.len());
+            ptr::copy_nonoverlapping(ring, second.as_mut_ptr(), second.len());
+        }
+        self.word(READ).store(written, Ordering::Release);
+        bytes
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that map() made, of this length; nothing borrowed from it outlives `self`.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.page_bytes + self.ring_bytes) };
+    }
+}

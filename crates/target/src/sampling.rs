@@ -1,0 +1,237 @@
+//! What a process's threads execute, now and then: perf_event_open(2)'s samples.
+//!
+//! # Theory of operation
+//!
+//! A thread that is on a processor is interrupted there after so much of its own time, by the kernel's timer, and what it
+//! was doing is written into memory that we read whenever we like: its registers as the program has them, the first
+//! kilobytes of its stack, where, when. Nothing of the program is patched, borrowed or stopped for it.
+//!
+//! ```text
+//!              processor 0        processor 1
+//!   thread 7   event              event           An event for each thread that there is and each processor: only so
+//!   thread 8   event ----+        event ----+     may they write into one ring for each processor, and have threads
+//!                        v                  v     inherit them that come later.
+//!                      ring               ring
+//! ```
+//!
+//! Threads that appear while the events are opened may have inherited some of them, nobody knows which. So all begins anew
+//! then, a few times.
+//!
+//! Of the time in the kernel there are samples only where we may see it (perf_event_paranoid of 1 at most, or CAP_PERFMON).
+
+mod record;
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+
+use nix::errno::Errno;
+
+pub use record::{Sample, UserState};
+
+use crate::perf::{self, Ring, Sampling};
+use crate::{Process, ProcessId, ThreadId};
+
+/// How often it is begun anew for threads that appear.
+const ATTEMPTS: usize = 8;
+/// Pages of a ring, a power of two: 4 MiB; and what a user may lock by default, and less.
+const RING_PAGES: [usize; 3] = [1024, 128, 32];
+/// For how long the largest ring is to have room without being read.
+const RING_NS: u64 = 50_000_000;
+/// Bytes of the stack in a sample that is to be unwound. A record's size is a u16.
+const STACK_BYTES: std::ops::RangeInclusive<u64> = 8 << 10..=32 << 10;
+
+/// Why a process cannot be sampled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SamplingError {
+    /// perf_event_paranoid, seccomp, or a kernel without.
+    #[error(
+        "the kernel lets us have no samples of the threads' time ({reason}); /proc/sys/kernel/perf_event_paranoid must be 2 at most, and the container let perf_event_open through"
+    )]
+    Refused {
+        /// The kernel's error.
+        reason: Errno,
+    },
+    /// A thread and a processor take a descriptor.
+    #[error(
+        "samples of {threads} threads on {processors} processors need as many open files as both together make (ulimit -n)"
+    )]
+    TooMany {
+        /// How many threads.
+        threads: usize,
+        /// How many processors.
+        processors: usize,
+    },
+}
+
+/// Samples of all threads of a process, those to come among them. Dropping it ends the sampling.
+#[derive(Debug)]
+pub struct Sampler {
+    process: ProcessId,
+    with_stack: bool,
+    rings: Vec<Ring>,
+    /// The events without a ring of their own.
+    _events: Vec<OwnedFd>,
+}
+
+impl Process {
+    /// Begins to sample what the threads execute, each after `period_ns` of its time on a processor; `with_stack`: with so
+    /// much of the stack that it can be unwound.
+    ///
+    /// # Errors
+    /// [`SamplingError`].
+    pub fn sampler(&self, period_ns: u64, with_stack: bool) -> Result<Sampler, SamplingError> {
+        let mut wanted = Sampling {
+            period_ns,
+            stack_bytes: if with_stack { stack_bytes(period_ns) } else { 0 },
+            kernel: true,
+            threads_only: true,
+        };
+        let (mut attempts, mut is_raised) = (0, false);
+        loop {
+            let threads = self.threads().unwrap_or_default();
+            match Sampler::open(self.pid(), &threads, wanted) {
+                Ok(sampler) => {
+                    attempts += 1;
+                    let now = self.threads().unwrap_or_default();
+                    let is_complete = now.iter().all(|thread| threads.contains(thread));
+                    if is_complete || attempts == ATTEMPTS {
+                        return Ok(sampler);
+                    }
+                }
+                // Tried again with less: without the kernel's time, then as before Linux 5.13.
+                Err(Errno::EACCES | Errno::EPERM) if wanted.kernel => wanted.kernel = false,
+                Err(Errno::EINVAL) if wanted.threads_only => wanted.threads_only = false,
+                // Not before it is needed: commands that we start inherit it.
+                Err(Errno::EMFILE) if !is_raised => {
+                    is_raised = true;
+                    raise_limit();
+                }
+                Err(Errno::EMFILE | Errno::ENFILE) => {
+                    return Err(SamplingError::TooMany {
+                        threads: threads.len(),
+                        processors: processors().len(),
+                    });
+                }
+                Err(reason) => return Err(SamplingError::Refused { reason }),
+            }
+        }
+    }
+}
+
+impl Sampler {
+    fn open(process: ProcessId, threads: &[ThreadId], wanted: Sampling) -> Result<Sampler, Errno> {
+        let mut rings: HashMap<u32, Ring> = HashMap::new();
+        let mut events = Vec::new();
+        let processors = processors();
+        for &thread in threads {
+            for &processor in &processors {
+                let event = match perf::sampling(thread, processor, wanted) {
+                    Ok(event) => event,
+                    // The thread has ended, or the processor is off.
+                    Err(Errno::ESRCH | Errno::ENODEV) => continue,
+                    Err(error) => return Err(error),
+                };
+                if let Some(ring) = rings.get(&processor) {
+                    ring.take_in(&event)?;
+                    events.push(event);
+                } else {
+                    rings.insert(processor, map(event)?);
+                }
+            }
+        }
+        Ok(Sampler {
+            process,
+            with_stack: wanted.stack_bytes > 0,
+            rings: rings.into_values().collect(),
+            _events: events,
+        })
+    }
+
+    /// The samples since the last call, in the order of their time, and how many more there was no room for.
+    pub fn take(&mut self) -> (Vec<Sample>, u64) {
+        let mut lost = 0;
+        let mut samples = Vec::new();
+        for ring in &self.rings {
+            let taken = record::read(&ring.take(), self.with_stack);
+            lost = taken.lost.saturating_add(lost);
+            samples.extend(taken.samples);
+        }
+        // A kernel that knows no difference between threads and processes samples forked ones, too.
+        samples.retain(|sample| sample.process == self.process);
+        samples.sort_by_key(|sample| sample.time_ns);
+        (samples, lost)
+    }
+}
+
+/// How much of the stack is taken: the more often, the less.
+fn stack_bytes(period_ns: u64) -> u32 {
+    let samples = (RING_NS / period_ns.max(1)).max(1);
+    let bytes = (RING_PAGES[0] as u64 * 4096 / samples).clamp(*STACK_BYTES.start(), *STACK_BYTES.end());
+    // A multiple of 8, as the kernel wants it.
+    bytes as u32 & !7
+}
+
+/// As large a ring as may be had.
+fn map(event: OwnedFd) -> Result<Ring, Errno> {
+    let mut last = Errno::EPERM;
+    for pages in RING_PAGES {
+        match Ring::map(event.try_clone().map_err(|_| Errno::EMFILE)?, pages) {
+            Ok(ring) => return Ok(ring),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The processors that there are.
+fn processors() -> Vec<u32> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let listed = list_of(&text);
+    if !listed.is_empty() {
+        return listed;
+    }
+    let count = std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));
+    (0..count).collect()
+}
+
+/// `0-3,8` and the like.
+fn list_of(text: &str) -> Vec<u32> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
+    };
+    text.trim()
+        .split(',')
+        .filter_map(range)
+        .flatten()
+        .take(1 << 16)
+        .collect()
+}
+
+/// Descriptors are what samples take most of; there may be as many as we may allow ourselves.
+fn raise_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_often_the_less_of_the_stack() {
+        assert_eq!(stack_bytes(10_000_000), 32 << 10);
+        assert_eq!(stack_bytes(200_000), 16_776);
+        assert_eq!(stack_bytes(0), 8 << 10);
+        assert_eq!(stack_bytes(u64::MAX), 32 << 10);
+    }
+
+    #[test]
+    fn lists_of_processors_are_read() {
+        assert_eq!(list_of("0-3,8\n"), [0, 1, 2, 3, 8]);
+        assert_eq!(list_of("0"), [0]);
+        assert_eq!(list_of("nonsense, 4-"), [0; 0]);
+    }
+}

@@ -1,0 +1,224 @@
+//! The records of a ring. Pure.
+//!
+//! ```text
+//! header   u32 type, u16, u16 size of all
+//! sample   u64 ip | u32 pid, u32 tid | u64 time | u32 processor, u32 | u64 abi, 20 registers where that is not 0
+//!          | u64 n, n bytes of the stack, and u64 how many of them are the stack's, where n is not 0
+//! lost     u64 id, u64 count
+//! ```
+//!
+//! perf_event_open(2), "MMAP layout"; the registers are those of `<asm/perf_regs.h>`.
+
+use crate::{ProcessId, ThreadId};
+
+const LOST: u32 = 2;
+const SAMPLE: u32 = 9;
+const HEADER_BYTES: usize = 8;
+
+/// What a thread was doing when it was sampled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The process.
+    pub process: ProcessId,
+    /// The thread.
+    pub thread: ThreadId,
+    /// The processor.
+    pub processor: u32,
+    /// CLOCK_MONOTONIC.
+    pub time_ns: u64,
+    /// What was executed: an address of the program's, or of the kernel's.
+    pub executed: u64,
+    /// The thread as the program has it; `None` of one that has no such state any more.
+    pub user: Option<UserState>,
+}
+
+/// A thread's registers and stack, in the program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserState {
+    /// In the order of [`UserState::NAMES`].
+    pub registers: [u64; 20],
+    /// Bytes from the stack pointer upwards.
+    pub stack: Vec<u8>,
+}
+
+impl UserState {
+    /// What the registers are.
+    pub const NAMES: [&str; 20] = [
+        "ax", "bx", "cx", "dx", "si", "di", "bp", "sp", "ip", "flags", "cs", "ss", "r8", "r9", "r10", "r11", "r12",
+        "r13", "r14", "r15",
+    ];
+
+    /// The register of a name; 0 for one that is none.
+    pub fn register(&self, name: &str) -> u64 {
+        let index = Self::NAMES.iter().position(|register| *register == name);
+        index.and_then(|index| self.registers.get(index)).copied().unwrap_or(0)
+    }
+
+    /// The word of the stack at an address, where that is known.
+    pub fn stack_word(&self, address: u64) -> Option<u64> {
+        let offset = usize::try_from(address.checked_sub(self.register("sp"))?).ok()?;
+        let word = self.stack.get(offset..)?.get(..8)?;
+        Some(u64::from_le_bytes(word.try_into().ok()?))
+    }
+}
+
+/// What a ring held.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Taken {
+    pub samples: Vec<Sample>,
+    /// Records that there was no room for.
+    pub lost: u64,
+}
+
+/// Reads whole records; what is none ends the reading.
+pub(super) fn read(mut bytes: &[u8], with_stack: bool) -> Taken {
+    let mut taken = Taken::default();
+    while let Some((kind, body, rest)) = next(bytes) {
+        match kind {
+            SAMPLE => taken.samples.extend(sample(body, with_stack)),
+            LOST => {
+                let count = Words(body).skip(8).and_then(|mut words| words.word());
+                taken.lost = taken.lost.saturating_add(count.unwrap_or(0));
+            }
+            _ => {}
+        }
+        bytes = rest;
+    }
+    taken
+}
+
+fn next(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
+    let mut words = Words(bytes);
+    let header = words.word()?;
+    let size = usize::from((header >> 48) as u16);
+    let body = bytes.get(HEADER_BYTES..size)?;
+    Some((header as u32, body, bytes.get(size..)?))
+}
+
+fn sample(body: &[u8], with_stack: bool) -> Option<Sample> {
+    let mut words = Words(body);
+    let executed = words.word()?;
+    let (process, thread) = words.halves()?;
+    let time_ns = words.word()?;
+    let (processor, _) = words.halves()?;
+    let mut user = None;
+    if words.word()? != 0 {
+        let mut state = UserState::default();
+        for register in &mut state.registers {
+            *register = words.word()?;
+        }
+        if with_stack {
+            let length = usize::try_from(words.word()?).ok()?;
+            if length > 0 {
+                let stack = words.0.get(..length)?;
+                let valid = usize::try_from(words.skip(length)?.word()?).ok()?;
+                state.stack = stack.get(..valid)?.to_vec();
+            }
+        }
+        user = Some(state);
+    }
+    Some(Sample {
+        process: process as ProcessId,
+        thread: thread as ThreadId,
+        processor,
+        time_ns,
+        executed,
+        user,
+    })
+}
+
+/// Little-endian words, one after the other.
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Words<'a> {
+    fn word(&mut self) -> Option<u64> {
+        let (word, rest) = self.0.split_first_chunk::<8>()?;
+        self.0 = rest;
+        Some(u64::from_le_bytes(*word))
+    }
+
+    fn halves(&mut self) -> Option<(u32, u32)> {
+        let word = self.word()?;
+        Some((word as u32, (word >> 32) as u32))
+    }
+
+    fn skip(&self, bytes: usize) -> Option<Words<'a>> {
+        Some(Words(self.0.get(bytes..)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, body: &[u64]) -> Vec<u8> {
+        let size = (HEADER_BYTES + 8 * body.len()) as u64;
+        let words = [u64::from(kind) | size << 48];
+        let words = words.iter().chain(body);
+        words.flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn body(with_stack: bool) -> Vec<u64> {
+        let mut body = vec![0x40_1000, 7 | 8 << 32, 99, 1, 2];
+        body.extend((0..20).map(|register| if register == 7 { 0x7000 } else { register }));
+        if with_stack {
+            // Three words were asked for; two are the stack's.
+            body.extend([24, 0xaaaa, 0xbbbb, 0, 16]);
+        }
+        body
+    }
+
+    #[test]
+    fn a_sample_says_who_when_where_and_what() {
+        let bytes = [
+            record(SAMPLE, &body(true)),
+            record(LOST, &[0, 5]),
+            record(3, &[1, 2, 3]),
+        ]
+        .concat();
+        let taken = read(&bytes, true);
+        assert_eq!(taken.lost, 5);
+        let [sample] = taken.samples.as_slice() else {
+            panic!("one sample: {taken:?}")
+        };
+        assert_eq!(
+            (
+                sample.process,
+                sample.thread,
+                sample.processor,
+                sample.time_ns,
+                sample.executed
+            ),
+            (7, 8, 1, 99, 0x40_1000)
+        );
+        let user = sample.user.as_ref().expect("a user's state");
+        assert_eq!(
+            (user.register("ip"), user.register("r15"), user.register("sp")),
+            (8, 19, 0x7000)
+        );
+        assert_eq!(user.stack_word(0x7000), Some(0xaaaa));
+        assert_eq!(user.stack_word(0x7008), Some(0xbbbb));
+        assert_eq!(user.stack_word(0x7010), None, "behind the stack");
+        assert_eq!(user.stack_word(0x6ff8), None, "in front of it");
+    }
+
+    #[test]
+    fn a_thread_without_a_state_of_the_users_has_none() {
+        let bytes = record(SAMPLE, &[0xffff_ffff_8100_0000, 7 | 8 << 32, 99, 1, 0]);
+        let taken = read(&bytes, false);
+        assert_eq!(taken.samples.first().map(|sample| sample.user.is_none()), Some(true));
+    }
+
+    #[test]
+    fn what_is_cut_off_or_nonsense_is_no_sample() {
+        let whole = record(SAMPLE, &body(true));
+        for length in 0..whole.len() {
+            assert_eq!(read(whole.get(..length).unwrap_or_default(), true), Taken::default());
+        }
+        // A stack that claims to be longer than its record, and a record of no length.
+        let mut long = body(true);
+        long[25] = 1 << 40;
+        assert_eq!(read(&record(SAMPLE, &long), true), Taken::default());
+        assert_eq!(read(&[0; 64], true), Taken::default());
+    }
+}

@@ -1,0 +1,26 @@
+//! Both actions that show a thread's stack.
+
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::stacks;
+use nanoprobe_tests::tracer::Tracer;
+
+live_tests! {
+    /// Another name for ustack(), with an option of its own.
+    fn jstack_is_a_stack(form) {
+        let counts = |action: &str, option: &str| {
+            let clause = format!("pid$target:a.out:stack_compare:entry {{ @[{action}] = count(); }}");
+            let tracer = Tracer::new(form).argument("-q").argument("-x").argument(option).clause(&clause);
+            stacks(&tracer.command(&program("stacks.c"), "20").run().complete().results)
+        };
+        let deepest = |found: &[(Vec<String>, i64)]| found.iter().map(|(frames, _)| frames.len()).max();
+        let whole = counts("ustack()", "ustackframes=50");
+        let two = counts("ustack(2)", "ustackframes=50");
+        let one = counts("ustack(1)", "ustackframes=50");
+        assert!(deepest(&whole) > Some(2), "{whole:?}");
+        assert_eq!((deepest(&two), deepest(&one)), (Some(2), Some(1)));
+        assert_eq!(counts("jstack()", "ustackframes=1"), whole);
+        assert_eq!(counts("jstack(2)", "jstackframes=1"), two);
+        assert_eq!(counts("jstack()", "jstackframes=1"), one);
+    }
+}
