@@ -23,39 +23,6 @@ enum { NP_SIG_DFL = 0, NP_SIG_IGN = 1, NP_SIG_SETMASK = 2 };
 #define NP_SA_RESTORER 0x04000000UL
 #define NP_SA_RESETHAND 0x80000000UL
 
-u64 np_original_address(u64 address, u64 *pushed)
-{
-	const struct np_redirect *entry = np_entry_before(np_load_once(*(u64 *)&np_header.origins), address);
-	*pushed = entry ? entry->to >> NP_ORIGIN_PUSHED_SHIFT : 0;
-	return entry && entry->to ? entry->to & ((1UL << NP_ORIGIN_PUSHED_SHIFT) - 1) : address;
-}
-
-static const struct np_redirect *entry_before(const struct np_redirect_table *table, u64 address)
-{
-	const struct np_redirect *entries = (const struct np_redirect *)(table + 1);
-	u64 low = 0, high = table->count;
-	while (low < high) { /* the first entry behind `address` */
-		u64 middle = low + (high - low) / 2;
-		if (entries[middle].from <= address)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low ? &entries[low - 1] : 0;
-}
-
-const struct np_redirect *np_entry_before(u64 table_address, u64 address)
-{
-	const struct np_redirect_table *table = (const struct np_redirect_table *)table_address;
-	if (!table)
-		return 0;
-	const struct np_redirect *entry = entry_before(table, address);
-	if (!table->older)
-		return entry;
-	const struct np_redirect *older = entry_before((const struct np_redirect_table *)table->older, address);
-	return older && (!entry || older->from > entry->from) ? older : entry;
-}
-
 /* Yields whether the kernel will deliver the signal anew. */
 static int queue_again(i32 signal, const struct np_siginfo *information)
 {

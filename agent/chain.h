@@ -2,7 +2,7 @@
 #ifndef NANOPROBE_CHAIN_H
 #define NANOPROBE_CHAIN_H
 
-#include "agent.h"
+#include "redirects.h"
 
 /* The kernel's siginfo and ucontext, as far as we look. */
 struct np_siginfo {
@@ -26,13 +26,6 @@ _Static_assert(__builtin_offsetof(struct np_ucontext, r8) == 40, "uc_mcontext");
 _Static_assert(__builtin_offsetof(struct np_ucontext, mask) == 296, "uc_sigmask");
 
 #define NP_FLAG_TRAP 0x100UL
-
-/* The last entry of a struct np_redirect_table, and of its older one, that is not behind `address`; 0: there is none. */
-const struct np_redirect *np_entry_before(u64 table, u64 address);
-
-/* The original address of the instruction whose relocated copy is at `address`; `address` itself when unknown. `pushed`:
- * by how many words the stack is deeper there than at a fault of the original. */
-u64 np_original_address(u64 address, u64 *pushed);
 
 /* Does for `signal` what the program's own action says. */
 void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext);

@@ -43,9 +43,9 @@ u64 np_real_return_address(u64 address)
  * stack pointer points at; at a label that is no function's, whatever its name says, it hardly is. */
 static NP_COLD int follows_patched_call(u64 address)
 {
-	const struct np_redirect *entry = np_entry_before(np_load_once(*(u64 *)&np_header.redirects), address - 1);
+	struct np_redirect redirect;
 	u64 code;
-	return (entry && address - entry->from <= 15) ||
+	return (np_redirect_before(address - 1, &redirect) && address - redirect.from <= 15) ||
 	       (np_guarded_u64(address, &code) && code == NP_SIGRETURN_CODE);
 }
 

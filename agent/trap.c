@@ -21,8 +21,8 @@ enum { NP_TRAP_BRKPT = 1, NP_TRAP_TRACE = 2, NP_TRAP_PERF = 6, NP_SI_KERNEL = 0x
 /* Where a thread goes on that has trapped at `from`; 0: that is no trap of ours. */
 static u64 redirect(u64 from)
 {
-	const struct np_redirect *entry = np_entry_before(np_load_once(*(u64 *)&np_header.redirects), from);
-	return entry && entry->from == from ? entry->to : 0;
+	struct np_redirect found;
+	return np_redirect_before(from, &found) && found.from == from ? found.to : 0;
 }
 
 /* Whether a library in the program has dealt with it. */

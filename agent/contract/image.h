@@ -4,15 +4,14 @@
 
 /* ---- the agent image ----------------------------------------------------------------------------------------- */
 
-/* The first bytes of the agent's image; the tracer fills it in before writing the image. Never written later, but for
- * `redirects` and `origins`: when they grow, new tables are written elsewhere and published by one write of both
- * pointers. A table tells its own length and never changes, so whoever reads an old pointer reads an old table. */
+/* The first bytes of the agent's image; the tracer fills it in before writing the image. Never written later. */
 struct np_image {
 	u64 magic;
 	u64 control;            /* address of struct np_control */
 	u64 table;              /* address of struct np_thread_table */
-	u64 redirects;          /* address of a struct np_redirect_table: trapping address to where it goes on */
-	u64 origins;            /* address of a struct np_redirect_table: relocated address to original one */
+	u64 tables;             /* address of NP_TABLE_ROWS struct np_tables, or of one (redirects.c) */
+	u64 rows;               /* address of as many bytes: not 0 where a row, and each before it, is there; the first one always
+	                         * is. 0: there is one row */
 	u64 thread_key_mode;    /* enum np_thread_key */
 	u64 code_start;         /* [code_start, code_end): the image and the handlers, not the detours */
 	u64 code_end;
@@ -22,7 +21,24 @@ struct np_image {
 	u64 thunks;             /* address of NP_RETURN_INSTANCES thunks of NP_RETURN_THUNK_BYTES bytes, in the code; 0: none */
 	u64 fault_hook;         /* of a library in the program itself: np_fault_hook, or 0 */
 	u64 event_hook;         /* likewise: np_event_hook, or 0 */
-	u64 reserved[2];
+	u64 readers;            /* address of struct np_readers; 0: no table's memory is ever used again */
+	u64 reserved;
+};
+
+/* The tables that hold. When one grows it is written anew elsewhere: a table tells its own length and never changes, so whoever
+ * has found an old one reads an old one. */
+struct np_tables {
+	u64 redirects;          /* address of a struct np_redirect_table: trapping address to where it goes on; 0: none */
+	u64 origins;            /* address of a struct np_redirect_table: relocated address to original one; 0: none */
+};
+#define NP_TABLE_ROWS 4096u
+
+/* Who looks something up in a table just now. Two counts, so that one of them comes to 0 though others begin: they add to the
+ * one that `phase` names. */
+struct np_readers {
+	u32 phase;              /* 0 or 1 */
+	u32 reserved;
+	u64 inside[2];          /* atomic */
 };
 
 enum np_thread_key {

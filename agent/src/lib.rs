@@ -188,10 +188,10 @@ pub struct ImageHeader {
     pub control: u64,
     /// Address of the thread table.
     pub table: u64,
-    /// Address of the table of redirects ([`redirect_table`]).
-    pub redirects: u64,
-    /// Address of the table of origins ([`redirect_table`]).
-    pub origins: u64,
+    /// Address of the rows that tell which tables ([`redirect_table`]) hold, or of the only one.
+    pub tables: u64,
+    /// Address of a byte for each row; 0: there is one row.
+    pub rows: u64,
     /// `KEY_*`.
     pub thread_key_mode: u64,
     /// Where image and handlers begin.
@@ -206,15 +206,14 @@ pub struct ImageHeader {
     pub thunks: u64,
 }
 
-/// Offset of `redirects` in the image, for the tracer's later stores; `origins` is the word behind it. Both are published
-/// by one write.
-pub const REDIRECTS_OFFSET: u32 = 24;
-
 /// Offset of `fault_hook` in the image, which [`image_with`] leaves 0.
 pub const FAULT_HOOK_OFFSET: u32 = 96;
 
 /// Offset of `event_hook`, likewise.
 pub const EVENT_HOOK_OFFSET: u32 = 104;
+
+/// Offset of `readers`, likewise.
+pub const READERS_OFFSET: u32 = 112;
 
 /// The bytes of a `struct np_redirect_table`: pairs of `from` and `to`, which must be sorted by `from`. To be written at
 /// a multiple of 8.
@@ -266,8 +265,8 @@ pub fn image_with(header: ImageHeader) -> Vec<u8> {
     let words = [
         header.control,
         header.table,
-        header.redirects,
-        header.origins,
+        header.tables,
+        header.rows,
         header.thread_key_mode,
         header.code_start,
         header.code_end,

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "test code")]
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
-use nanoprobe_agent::{Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with};
+use nanoprobe_agent::{EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, READERS_OFFSET, image_with};
 use nanoprobe_arena::Structure;
 use nanoprobe_arena::layout::{Image, MAGIC};
 
@@ -138,8 +138,8 @@ fn the_header_is_where_the_contract_says() {
     let header = ImageHeader {
         control: 1,
         table: 2,
-        redirects: 3,
-        origins: 4,
+        tables: 3,
+        rows: 4,
         thread_key_mode: 5,
         code_start: 6,
         code_end: 7,
@@ -152,8 +152,8 @@ fn the_header_is_where_the_contract_says() {
         magic: MAGIC,
         control: 1,
         table: 2,
-        redirects: 3,
-        origins: 4,
+        tables: 3,
+        rows: 4,
         thread_key_mode: 5,
         code_start: 6,
         code_end: 7,
@@ -163,7 +163,8 @@ fn the_header_is_where_the_contract_says() {
         thunks: header.thunks,
         fault_hook: 0,
         event_hook: 0,
-        reserved: [0; 2],
+        readers: 0,
+        reserved: 0,
     };
     assert_eq!(Image::from_bytes(&image), Some(expected));
     // Whether the machine has it, as the kernel says.
@@ -173,8 +174,14 @@ fn the_header_is_where_the_contract_says() {
         flags.split_whitespace().any(|flag| flag == "rdpid")
     );
     assert_eq!(image[128..], IMAGE[128..]);
-    assert_eq!(core::mem::offset_of!(Image, redirects), REDIRECTS_OFFSET as usize);
-    assert_eq!(core::mem::offset_of!(Image, origins), REDIRECTS_OFFSET as usize + 8);
+    let hooks = [
+        (core::mem::offset_of!(Image, fault_hook), FAULT_HOOK_OFFSET),
+        (core::mem::offset_of!(Image, event_hook), EVENT_HOOK_OFFSET),
+        (core::mem::offset_of!(Image, readers), READERS_OFFSET),
+    ];
+    for (offset, told) in hooks {
+        assert_eq!(offset, told as usize);
+    }
 }
 
 /// glibc's and libgcc's unwinders know a signal frame by these bytes.

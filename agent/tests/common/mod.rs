@@ -11,10 +11,10 @@ use core::mem::offset_of;
 use core::ptr;
 use std::sync::Mutex;
 
-use nanoprobe_agent::{Function, ImageHeader, image_with, redirect_table, redirect_table_over};
+use nanoprobe_agent::{Function, ImageHeader, READERS_OFFSET, image_with, redirect_table, redirect_table_over};
 use nanoprobe_arena::layout::{
     Context, Control, Enabling, FrameBelow, KEY_TLS_SELF, MAGIC, Range, Redirect, SLOT_BUS, SLOT_ILL, SLOT_SEGV,
-    SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC, VERSION,
+    SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC, Tables, VERSION,
 };
 use nanoprobe_arena::{ContextPlan, ControlBlock, DynamicVariables, Mapping, Memory};
 
@@ -53,6 +53,8 @@ unsafe extern "C" {
 
 /// Sizes of a target in miniature.
 pub struct Options {
+    /// Where it is told which tables hold; `None`: the redirects and origins of these options do.
+    pub published: Option<Published>,
     pub plan: ContextPlan,
     pub policy: u32,
     pub contexts: u32,
@@ -78,14 +80,25 @@ impl Default for Options {
             origins: Vec::new(),
             thread_key_mode: KEY_TLS_SELF,
             tid_offset: 0,
+            published: None,
         }
     }
+}
+
+/// Addresses, as in the image's header.
+#[derive(Clone, Copy)]
+pub struct Published {
+    pub tables: u64,
+    pub rows: u64,
+    pub readers: u64,
 }
 
 /// Offset of the only [`Enabling`].
 pub const ENABLING: u64 = 4096;
 /// Offset of the only range of the snapshot.
 pub const RANGES: u64 = 4096 + 1024;
+/// Offset of the only row of tables.
+pub const TABLES: u64 = 4096 + 2048;
 /// Offset of room for strings and redirects.
 pub const ROOM: u64 = 8192;
 /// Offset of the unwind table.
@@ -189,15 +202,23 @@ impl Target {
             let table = redirect_table(entries.iter().map(|entry| (entry.from, entry.to)));
             memory.write(offset, &table).unwrap();
         }
-        let image = map_code(&image_with(ImageHeader {
+        let tables = Tables {
+            redirects: arena + ROOM,
+            origins: arena + ROOM + 1024,
+        };
+        memory.write_structure(TABLES, &tables).unwrap();
+        let mut image = image_with(ImageHeader {
             control: arena,
             table,
             thread_key_mode: options.thread_key_mode,
             allow_syscalls: options.allow_syscalls,
-            redirects: arena + ROOM,
-            origins: arena + ROOM + 1024,
+            tables: options.published.map_or(arena + TABLES, |published| published.tables),
+            rows: options.published.map_or(0, |published| published.rows),
             ..ImageHeader::default()
-        }));
+        });
+        let readers = options.published.map_or(0, |published| published.readers);
+        image[READERS_OFFSET as usize..][..8].copy_from_slice(&readers.to_le_bytes());
+        let image = map_code(&image);
         Self {
             memory,
             plan: options.plan,

@@ -44,6 +44,8 @@ macro_rules! every_structure {
             Semaphore,
             Range,
             Image,
+            Tables,
+            Readers,
             ReturnInstance,
             Returns,
             Registers,

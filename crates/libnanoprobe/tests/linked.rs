@@ -135,6 +135,13 @@ fn probes_come_and_go_under_four_threads() {
     assert_eq!(built.run_with(&program, &["100"]), "0 idle, 0 left, 0 changed\n");
 }
 
+#[test]
+fn tables_are_published_under_threads_that_trap() {
+    let built = Built::new();
+    let program = built.compile("cc", "published.c");
+    assert_eq!(built.run_with(&program, &["2000"]), "exact, called\n");
+}
+
 const FORBIDDEN: &str = "\
 the library: refused, 0 others
 signals: -5 -5 -5 -5 -5 -5 -5 -5 -5 -5

@@ -11,6 +11,7 @@
 //!    and the text: see [`crate::arming`].
 
 mod mapping;
+mod published;
 
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -22,13 +23,14 @@ use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with, redire
 use nanoprobe_arena::layout::{
     Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE,
     RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES, Region, STATE_BUILDING, TABLE_BYTES, TABLE_LENT,
-    TABLE_MAGIC, UnwindModule, VERSION,
+    TABLE_MAGIC, Tables, UnwindModule, VERSION,
 };
-use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _};
+use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
 use nanoprobe_patch::{NearSpace, Runtime, TargetAddress, ThreadKey, TrapForm};
 use nanoprobe_target::{Hole, Map, Process, Protection, Remote, Stopped};
 
+use self::published::Published;
 use crate::arena_memory::ArenaMemory;
 use crate::arming::redirects;
 use crate::clock::{Clock, tsc};
@@ -105,6 +107,7 @@ pub struct Attachment {
     pub arena: Option<Arc<ArenaMemory>>,
     /// Code that is handed out.
     pub code: Space,
+    published: Published,
     /// Arena memory that is handed out.
     pub growth: Space,
     /// Near memory.
@@ -180,6 +183,7 @@ impl Attachment {
         // The image comes first; it is written when its header is known.
         code_space.reserve(nanoprobe_agent::IMAGE.len() as u64, 64)?;
         let thunks = code_space.reserve(u64::from(RETURN_INSTANCES) * RETURN_THUNK_BYTES, 64)?;
+        let published = Published::reserve(&mut code_space)?;
         let returns = Returns {
             pool,
             thunks,
@@ -194,6 +198,7 @@ impl Attachment {
             parameters,
             arena: None,
             code: code_space,
+            published,
             growth: Space::new(growth, GROWTH_BYTES),
             near: NearSpace::new(near, PAGE_BYTES),
             reserved: ours,
@@ -253,8 +258,12 @@ impl Attachment {
         let all = || self.retired.iter().chain(&self.patches).chain(patches);
         let redirects = redirect_table(redirects(all()).into_iter());
         let origins = redirect_table(origins(self.gone.iter().chain(all())).into_iter());
-        let redirects = self.code.put(redirects, 16)?;
-        let origins = self.code.put(origins, 16)?;
+        let tables = Tables {
+            redirects: self.code.put(redirects, 16)?.0,
+            origins: self.code.put(origins, 16)?.0,
+        };
+        let row = self.published.take()?;
+        self.code.place(self.published.tables(row), tables.to_bytes());
         let mut pieces = self.code.take_written();
         if self.returns.mapped && !self.returns.written {
             let thunks = self.returns.thunks;
@@ -266,8 +275,9 @@ impl Attachment {
             let header = ImageHeader {
                 control: self.addresses.arena.0,
                 table: self.addresses.table.0,
-                redirects: redirects.0,
-                origins: origins.0,
+                // The first row, and its byte.
+                tables: self.published.tables(row).0,
+                rows: self.published.byte(row).0,
                 thread_key_mode: match self.parameters.thread_key {
                     ThreadKey::TlsSelf => KEY_TLS_SELF,
                     ThreadKey::FsBase => KEY_FSBASE,
@@ -283,10 +293,8 @@ impl Attachment {
         pieces.extend(patches.iter().map(|patch| (patch.detour, patch.built.detour.clone())));
         self.write_code(&pieces)?;
         if !first {
-            // The tables are there; both pointers in one write, so that a tracer that dies leaves a pair.
-            let place = TargetAddress(self.addresses.code.0 + u64::from(nanoprobe_agent::REDIRECTS_OFFSET));
-            let pointers = [redirects.0.to_le_bytes(), origins.0.to_le_bytes()].concat();
-            self.write_code(&[(place, pointers)])?;
+            // The tables are there, and their addresses; one byte, which is there or not whenever a thread looks.
+            self.write_code(&[(self.published.byte(row), vec![1])])?;
         }
         self.write_growth()
     }

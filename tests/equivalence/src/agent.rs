@@ -5,12 +5,13 @@
 
 use std::mem::{offset_of, size_of};
 
-use nanoprobe_agent::{Function, ImageHeader, REDIRECTS_OFFSET, image_with, redirect_table};
-use nanoprobe_arena::layout::{KEY_FSBASE, MAGIC, Step, TABLE_BYTES, TABLE_MAGIC, TABLE_SLOTS, TABLE_STEPS};
+use nanoprobe_agent::{Function, ImageHeader, image_with, redirect_table};
+use nanoprobe_arena::Structure as _;
+use nanoprobe_arena::layout::{KEY_FSBASE, MAGIC, Step, TABLE_BYTES, TABLE_MAGIC, TABLE_SLOTS, TABLE_STEPS, Tables};
 
 use crate::memory::{map_anywhere, read_word, write};
 
-/// Room for a patching's redirects.
+/// Room for a patching's redirects, and for the only row of tables behind it.
 const REDIRECTS_BYTES: usize = 1 << 16;
 
 /// Where the image and its tables are.
@@ -24,12 +25,17 @@ pub struct Agent {
 impl Agent {
     /// Maps it. Never unmapped.
     pub fn map() -> Agent {
-        let (table, redirects) = (map_anywhere(TABLE_BYTES), map_anywhere(REDIRECTS_BYTES));
+        let (table, redirects) = (map_anywhere(TABLE_BYTES), map_anywhere(REDIRECTS_BYTES + 4096));
+        let row = redirects + REDIRECTS_BYTES as u64;
+        let tables = Tables {
+            redirects,
+            origins: redirects,
+        };
+        write(row, &tables.to_bytes());
         write(table + TABLE_MAGIC as u64, &MAGIC.to_le_bytes());
         let bytes = image_with(ImageHeader {
             table,
-            redirects,
-            origins: redirects,
+            tables: row,
             thread_key_mode: KEY_FSBASE,
             // It makes none where it has nothing to hand on to the program; and there the executor ends the run itself.
             allow_syscalls: true,
@@ -49,7 +55,6 @@ impl Agent {
         let bytes = redirect_table(redirects.iter().map(|[from, to]| (*from, *to)));
         assert!(bytes.len() <= REDIRECTS_BYTES, "{} redirects", redirects.len());
         write(self.redirects, &bytes);
-        debug_assert_eq!(read_word(self.image + u64::from(REDIRECTS_OFFSET)), self.redirects);
     }
 
     /// The handler of SIGTRAP and SIGILL.

@@ -37,6 +37,9 @@ pub const TABLE_SLOTS: usize = 1 << TABLE_BITS;
 /// above this bit of the original address.
 pub const ORIGIN_PUSHED_SHIFT: u32 = 56;
 
+/// How often tables are published at most where they are told by rows.
+pub const TABLE_ROWS: u64 = 4096;
+
 /// A key's first slot is `key * TABLE_FACTOR >> (64 - TABLE_BITS)`.
 pub const TABLE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -49,10 +52,10 @@ structure! {
         control: u64,
         /// Address of the thread table.
         table: u64,
-        /// Address of a [`RedirectTable`]: trapping address to where it goes on.
-        redirects: u64,
-        /// Address of a [`RedirectTable`]: relocated address to original one; an entry holds up to the next.
-        origins: u64,
+        /// Address of [`TABLE_ROWS`] [`Tables`], or of one.
+        tables: u64,
+        /// Address of as many bytes, not 0 where a row is there; 0: there is one row.
+        rows: u64,
         /// `KEY_*`.
         thread_key_mode: u64,
         /// Where image and handlers begin.
@@ -71,8 +74,30 @@ structure! {
         fault_hook: u64,
         /// Likewise.
         event_hook: u64,
+        /// Address of [`Readers`]; 0: no table's memory is used again.
+        readers: u64,
         /// Zero.
-        reserved: [u64; 2],
+        reserved: u64,
+    }
+}
+structure! {
+    /// The tables that hold.
+    Tables = "np_tables" {
+        /// Address of a [`RedirectTable`]: trapping address to where it goes on; 0: none.
+        redirects: u64,
+        /// Address of a [`RedirectTable`]: relocated address to original one, an entry holds up to the next; 0: none.
+        origins: u64,
+    }
+}
+structure! {
+    /// Who looks something up in a table.
+    Readers = "np_readers" {
+        /// To which count those add that begin: 0 or 1.
+        phase: u32,
+        /// Zero.
+        reserved: u32,
+        /// How many are in the midst of it; atomic.
+        inside: [u64; 2],
     }
 }
 structure! {

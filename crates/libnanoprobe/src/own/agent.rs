@@ -2,25 +2,24 @@
 //! what is not ours, and stands in front of the program's signal calls.
 //!
 //! ```text
-//!   private, rw-   control block | thread table; pool of return addresses      what the agent reads and writes
+//!   private, rw-   control block | which tables hold, and who reads | thread table; pool of return addresses
+//!                                                                   what the agent reads and writes
 //!   private, r-x   image | thunks | tables, stubs                   written through /proc/self/mem (invariant I7)
 //! ```
 
 use std::mem::offset_of;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use nanoprobe_agent::{
-    EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, REDIRECTS_OFFSET, image_with,
-};
+use nanoprobe_agent::{EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, READERS_OFFSET, image_with};
 use nanoprobe_arena::layout::{
     Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES, Returns as ReturnsHead,
-    SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC, VERSION,
+    SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC, Tables, VERSION,
 };
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
 
-use super::room::Room;
+use super::room::{Readers, Room};
 use super::tables::Table;
 use crate::error::Error;
 use crate::hit;
@@ -44,9 +43,25 @@ const SIGNALS: [(usize, i32, Function); 5] = [
     (SLOT_FPE, libc::SIGFPE, Function::OnFault),
 ];
 
+/// `struct np_tables`, which holds from one store to the next: every thread finds an address as it was or as it is.
+#[repr(C)]
+struct Published {
+    redirects: AtomicU64,
+    origins: AtomicU64,
+}
+const _: () = assert!(size_of::<Published>() == size_of::<Tables>());
+
+/// Behind the control block, in a page of its own.
+#[repr(C)]
+struct Shared {
+    published: Published,
+    readers: Readers,
+}
+
 /// The agent, mapped.
 pub struct Agent {
     control: *mut Control,
+    shared: &'static Shared,
     table: u64,
     code: u64,
     room: Room,
@@ -79,14 +94,16 @@ impl Agent {
     /// The system refuses the memory.
     pub fn map(memory: &Memory) -> Result<Agent, Error> {
         let data = map(
-            PAGE + TABLE_BYTES.next_multiple_of(PAGE),
+            2 * PAGE + TABLE_BYTES.next_multiple_of(PAGE),
             libc::PROT_READ | libc::PROT_WRITE,
         )?;
         let returns = map(RETURN_POOL_BYTES as usize, libc::PROT_READ | libc::PROT_WRITE)?;
         let code = map(CODE_BYTES, libc::PROT_READ | libc::PROT_EXEC)?;
-        const { assert!(size_of::<Control>() <= PAGE) };
+        const { assert!(size_of::<Control>() <= PAGE && size_of::<Shared>() <= PAGE) };
         let control = data as *mut Control;
-        let table = data + PAGE as u64;
+        // SAFETY: a page of the mapping, zeroed and never unmapped; all that ever changes in it is atomic.
+        let shared = unsafe { &*((data + PAGE as u64) as *const Shared) };
+        let table = data + 2 * PAGE as u64;
         // SAFETY: the mapping is ours, zeroed, large enough and aligned to a page; nobody else knows it yet.
         unsafe {
             (*control).magic = MAGIC;
@@ -98,9 +115,13 @@ impl Agent {
         }
         let agent = Agent {
             control,
+            shared,
             table,
             code,
-            room: Room::new(code + (thunks_offset() + THUNKS_BYTES) as u64..code + CODE_BYTES as u64),
+            room: Room::new(
+                code + (thunks_offset() + THUNKS_BYTES) as u64..code + CODE_BYTES as u64,
+                &shared.readers,
+            ),
             returns,
             thunks: code + thunks_offset() as u64,
             redirects: Table::default(),
@@ -110,8 +131,8 @@ impl Agent {
             control: data,
             table,
             // Until the first publication: none.
-            redirects: 0,
-            origins: 0,
+            tables: std::ptr::from_ref(&shared.published) as u64,
+            rows: 0,
             thread_key_mode: KEY_TLS_SELF,
             code_start: code,
             code_end: code + CODE_BYTES as u64,
@@ -122,6 +143,7 @@ impl Agent {
         let hooks = [
             (FAULT_HOOK_OFFSET, hit::fault_hook_address()),
             (EVENT_HOOK_OFFSET, hit::event_hook_address()),
+            (READERS_OFFSET, std::ptr::from_ref(&shared.readers) as u64),
         ];
         for (offset, hook) in hooks {
             for (to, from) in image.iter_mut().skip(offset as usize).zip(hook.to_le_bytes()) {
@@ -154,15 +176,17 @@ impl Agent {
     /// # Errors
     /// No room is left, or the memory cannot be written.
     pub fn publish(&mut self, memory: &Memory) -> Result<(), Error> {
-        // The header has their addresses side by side.
-        let fields = [REDIRECTS_OFFSET, REDIRECTS_OFFSET + size_of::<u64>() as u32];
-        for (table, field) in [&mut self.redirects, &mut self.origins].into_iter().zip(fields) {
+        let published = &self.shared.published;
+        let tables = [
+            (&mut self.redirects, &published.redirects),
+            (&mut self.origins, &published.origins),
+        ];
+        for (table, published) in tables {
             let room = &mut self.room;
             let Some(written) = table.write(|bytes| put(room, memory, bytes))? else {
                 continue;
             };
-            let published = write(memory, self.code + u64::from(field), &written.address.to_le_bytes());
-            published.inspect_err(|_| table.was_not_published())?;
+            published.store(written.address, Ordering::SeqCst);
             for part in written.replaced {
                 room.retire(part.address, part.bytes);
             }
@@ -257,6 +281,8 @@ impl Agent {
 
     /// A child of fork is a process of its own: the agent keeps its records there, too.
     pub fn forked(&mut self) {
+        // Of the parent's other threads none is here.
+        self.shared.readers.forget();
         // SAFETY: the child has one thread, this one.
         unsafe { (*self.control).target_pid = std::process::id() };
     }
@@ -289,4 +315,34 @@ pub(crate) fn write(memory: &Memory, address: u64, bytes: &[u8]) -> Result<(), E
             call: "writing /proc/self/mem",
             error: std::io::Error::other(error),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+    use super::*;
+
+    /// What is written through /proc/self/mem comes byte by byte, so no thread may be reading it meanwhile.
+    #[test]
+    fn nothing_of_the_image_changes_when_tables_do() {
+        let memory = Memory::of_self().unwrap();
+        let mut agent = Agent::map(&memory).unwrap();
+        let header = |agent: &Agent| memory.read_array::<128>(TargetAddress(agent.code)).unwrap();
+        let before = header(&agent);
+        let mut last = (0, 0);
+        for number in 0..1000 {
+            agent.redirects.insert(number, number + 1);
+            agent.origins.insert(number + 1, number);
+            agent.publish(&memory).unwrap();
+            let published = &agent.shared.published;
+            let now = (
+                published.redirects.load(Ordering::SeqCst),
+                published.origins.load(Ordering::SeqCst),
+            );
+            assert!(now.0 != last.0 && now.1 != last.1, "they are published");
+            last = now;
+        }
+        assert_eq!(header(&agent), before);
+    }
 }

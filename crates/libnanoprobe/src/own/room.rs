@@ -1,46 +1,82 @@
 //! Room in the agent's mapping for what is written there later: stubs, which stay, and the tables of redirects and origins, of
 //! which each registration publishes new ones.
 //!
-//! A thread that traps looks an address up in the table that it finds, and cannot be asked whether it has finished. So the
-//! memory of a table that was replaced is used again only when every thread has been seen where it cannot be in the midst of
-//! that:
+//! A thread that traps looks an address up in the table that it finds. So the memory of a table that was replaced is used again
+//! only when nobody is in the midst of a look-up that may have found it. Who looks something up is counted, in one of two counts
+//! ([`Readers`]):
 //!
 //! ```text
-//!   in a system call     a look-up makes none
-//!   gone
-//!   20 ms further on     of its own time on a processor; a look-up takes less than a microsecond
+//!   look-up                                     reuse
+//!     add 1 to the count that `phase` names       publish another table
+//!     (a full barrier)                            (a full barrier)
+//!     load the table's address                    see each count at 0 once, whichever comes first; `phase` names the
+//!     look                                        one that was seen, so that the other comes to 0, too
+//!     subtract 1
 //! ```
 //!
-//! That is asked for many tables at a time, and nobody waits for it unless there is no other room.
+//! Whoever has loaded the old address had added 1 before it was replaced, so its count is not seen at 0 before it has left.
+//! That is asked for many tables at a time, and nobody waits for it unless there is no other room. A thread that is made to leave
+//! in the midst of a look-up (a signal handler's siglongjmp) is counted for ever: then no table is used again.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// Tables are kept until this many bytes of them are of no use any more.
 const ENOUGH: u64 = 1 << 20;
-/// More than any look-up takes, in ns.
-const FURTHER: u64 = 20_000_000;
 /// How long is waited for room.
 const WAIT: Duration = Duration::from_secs(2);
 const ALIGNMENT: u64 = 16;
+
+/// `struct np_readers`.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Readers {
+    phase: AtomicU32,
+    reserved: u32,
+    inside: [AtomicU64; 2],
+}
+const _: () = assert!(size_of::<Readers>() == size_of::<nanoprobe_arena::layout::Readers>());
+
+impl Readers {
+    /// Nobody is counted.
+    pub fn forget(&self) {
+        for count in &self.inside {
+            count.store(0, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether each count was at 0 since `seen` was made.
+    fn have_left(&self, seen: &mut [bool; 2]) -> bool {
+        fence(Ordering::SeqCst);
+        for (count, seen) in self.inside.iter().zip(seen.iter_mut()) {
+            *seen |= count.load(Ordering::SeqCst) == 0;
+        }
+        let [first, _] = *seen;
+        self.phase.store(u32::from(!first), Ordering::SeqCst);
+        *seen == [true; 2]
+    }
+}
 
 /// The room.
 pub struct Room {
     /// Ascending, never adjoining.
     free: Vec<Range<u64>>,
-    /// Of no use to who looks now.
+    /// Of no use to who begins to look now.
     retired: Vec<Range<u64>>,
-    /// Retired before the threads were looked at.
-    ageing: Option<(Threads, Vec<Range<u64>>)>,
+    /// Retired before the readers were looked at, and which counts of them were at 0 since.
+    ageing: Option<([bool; 2], Vec<Range<u64>>)>,
+    readers: &'static Readers,
 }
 
 impl Room {
     /// All of it is free.
-    pub fn new(range: Range<u64>) -> Room {
+    pub fn new(range: Range<u64>, readers: &'static Readers) -> Room {
         Room {
             free: vec![range],
             retired: Vec::new(),
             ageing: None,
+            readers,
         }
     }
 
@@ -69,21 +105,18 @@ impl Room {
         self.retired.push(address..address + bytes);
     }
 
-    /// Frees what nobody can be reading. The threads are looked at when so many bytes are retired.
+    /// Frees what nobody can be reading. The readers are looked at when so many bytes are retired.
     fn collect(&mut self, enough: u64) {
-        if let Some((mut threads, ranges)) = self.ageing.take() {
-            if threads.have_gone_on() {
+        let bytes: u64 = self.retired.iter().map(|range| range.end - range.start).sum();
+        if self.ageing.is_none() && bytes >= enough {
+            self.ageing = Some(([false; 2], std::mem::take(&mut self.retired)));
+        }
+        if let Some((mut seen, ranges)) = self.ageing.take() {
+            if self.readers.have_left(&mut seen) {
                 self.release(ranges);
             } else {
-                self.ageing = Some((threads, ranges));
+                self.ageing = Some((seen, ranges));
             }
-        }
-        let bytes: u64 = self.retired.iter().map(|range| range.end - range.start).sum();
-        if self.ageing.is_none()
-            && bytes >= enough
-            && let Some(threads) = Threads::now()
-        {
-            self.ageing = Some((threads, std::mem::take(&mut self.retired)));
         }
     }
 
@@ -102,60 +135,24 @@ impl Room {
     }
 }
 
-/// Threads that may be in the midst of a look-up, with the time that they had run.
-struct Threads(Vec<(i32, Option<u64>)>);
-
-impl Threads {
-    /// `None`: they cannot be seen.
-    fn now() -> Option<Threads> {
-        // SAFETY: the call takes nothing.
-        let own = unsafe { libc::gettid() };
-        let entries = std::fs::read_dir("/proc/self/task").ok()?;
-        let numbers = entries.map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-        let numbers: Option<Vec<i32>> = numbers.collect();
-        let others = numbers?.into_iter().filter(|thread| *thread != own);
-        let may = others.filter(|thread| !is_in_system_call(*thread));
-        Some(Threads(may.map(|thread| (thread, time_of(thread))).collect()))
-    }
-
-    fn have_gone_on(&mut self) -> bool {
-        self.0.retain(|(thread, before)| {
-            let further = |now: u64| before.is_some_and(|before| now.saturating_sub(before) >= FURTHER);
-            !is_gone(*thread) && !is_in_system_call(*thread) && !time_of(*thread).is_some_and(further)
-        });
-        self.0.is_empty()
-    }
-}
-
-fn is_gone(thread: i32) -> bool {
-    // SAFETY: signal 0 sends nothing.
-    let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, 0) };
-    sent != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
-}
-
-/// Blocked in one: its number comes first then. Else "running", or -1.
-fn is_in_system_call(thread: i32) -> bool {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall"));
-    text.is_ok_and(|text| text.starts_with(|first: char| first.is_ascii_digit()))
-}
-
-/// On a processor, in ns.
-fn time_of(thread: i32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?;
-    text.split(' ').next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use super::*;
+
+    fn room(range: Range<u64>) -> (Room, &'static Readers) {
+        let readers: &Readers = Box::leak(Box::default());
+        (Room::new(range, readers), readers)
+    }
+
+    fn is_whole(room: &Room) -> bool {
+        room.free.len() == 1 && room.free.first() == Some(&(0..64))
+    }
 
     #[test]
     fn what_is_retired_is_joined_and_taken_again() {
-        let mut room = Room::new(0x1000..0x1000 + 0x100);
+        let (mut room, _) = room(0x1000..0x1000 + 0x100);
         let first = room.take(0x40).unwrap();
         let second = room.take(0x39).unwrap();
         let third = room.take(0x80).unwrap();
@@ -169,25 +166,55 @@ mod tests {
         assert_eq!(room.take(16), Some(0x1080));
     }
 
-    /// A thread that runs on and on, without a system call, does not keep it for ever; and one that waits does not at all.
+    /// Who looked when it was retired keeps it, however many come and go behind; who comes later does not.
     #[test]
-    fn threads_that_run_go_on() {
-        static STOP: AtomicBool = AtomicBool::new(false);
-        let runs = std::thread::spawn(|| {
-            while !STOP.load(Ordering::Relaxed) {
-                std::hint::spin_loop();
+    fn nothing_is_taken_again_under_a_reader() {
+        let (mut room, readers) = room(0..64);
+        let enter = || {
+            let phase = readers.phase.load(Ordering::SeqCst) as usize;
+            readers.inside[phase].fetch_add(1, Ordering::SeqCst);
+            phase
+        };
+        let leave = |phase: usize| readers.inside[phase].fetch_sub(1, Ordering::SeqCst);
+        for _ in 0..3 {
+            let taken = room.take(64).unwrap();
+            let early = enter();
+            room.retire(taken, 64);
+            for _ in 0..5 {
+                let late = enter();
+                room.collect(1);
+                assert!(!is_whole(&room));
+                leave(late);
             }
-        });
-        let mut room = Room::new(0..64);
-        assert_eq!(room.take(64), Some(0));
-        room.retire(0, 64);
-        let mut taken = None;
-        // On a busy machine it may not get its time while one call waits.
-        for _ in 0..20 {
-            taken = taken.or_else(|| room.take(64));
+            let late = enter();
+            leave(early);
+            room.collect(1);
+            assert!(is_whole(&room));
+            leave(late);
         }
-        STOP.store(true, Ordering::Relaxed);
-        runs.join().unwrap();
-        assert_eq!(taken, Some(0));
+        // One that read the phase long ago is counted all the same.
+        let taken = room.take(64).unwrap();
+        let stale = 1 - readers.phase.load(Ordering::SeqCst) as usize;
+        readers.inside[stale].fetch_add(1, Ordering::SeqCst);
+        room.retire(taken, 64);
+        room.collect(1);
+        assert!(!is_whole(&room));
+        leave(stale);
+        room.collect(1);
+        assert!(is_whole(&room));
+    }
+
+    #[test]
+    fn a_child_forgets_its_parents_readers() {
+        let (mut room, readers) = room(0..64);
+        let taken = room.take(64).unwrap();
+        readers.inside[0].fetch_add(1, Ordering::SeqCst);
+        readers.inside[1].fetch_add(1, Ordering::SeqCst);
+        room.retire(taken, 64);
+        room.collect(1);
+        assert!(!is_whole(&room));
+        readers.forget();
+        room.collect(1);
+        assert!(is_whole(&room));
     }
 }

@@ -77,11 +77,6 @@ impl Table {
         }
     }
 
-    /// What was written last could not be published.
-    pub fn was_not_published(&mut self) {
-        self.is_current = false;
-    }
-
     /// Writes what has changed, by `put`, which yields where. `None`: nothing has.
     ///
     /// # Errors

@@ -1,0 +1,77 @@
+//! Which tables of redirects and origins hold: rows that are written once each, and a byte for each that is set when its row
+//! is there (the agent's `redirects.c` says why).
+
+use nanoprobe_arena::layout::{TABLE_ROWS, Tables};
+use nanoprobe_patch::TargetAddress;
+
+use crate::space::{Full, Space};
+
+const ROW_BYTES: u64 = size_of::<Tables>() as u64;
+
+/// The rows of an attachment, in its code block.
+#[derive(Debug)]
+pub struct Published {
+    tables: TargetAddress,
+    rows: TargetAddress,
+    left: Space,
+}
+
+/// A row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row(u64);
+
+impl Published {
+    /// None is taken yet.
+    ///
+    /// # Errors
+    /// The code block has no room for them.
+    pub fn reserve(code: &mut Space) -> Result<Published, Full> {
+        let tables = code.reserve(TABLE_ROWS * ROW_BYTES, 64)?;
+        Ok(Published {
+            tables,
+            rows: code.reserve(TABLE_ROWS, 64)?,
+            left: Space::new(tables, TABLE_ROWS * ROW_BYTES),
+        })
+    }
+
+    /// The next one.
+    ///
+    /// # Errors
+    /// All are taken.
+    pub fn take(&mut self) -> Result<Row, Full> {
+        let address = self.left.reserve(ROW_BYTES, ROW_BYTES)?;
+        Ok(Row((address.0 - self.tables.0) / ROW_BYTES))
+    }
+
+    /// Where the addresses of the row's tables are.
+    pub fn tables(&self, row: Row) -> TargetAddress {
+        TargetAddress(self.tables.0 + row.0 * ROW_BYTES)
+    }
+
+    /// The byte that says that they are.
+    pub fn byte(&self, row: Row) -> TargetAddress {
+        TargetAddress(self.rows.0 + row.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+    use super::*;
+
+    #[test]
+    fn rows_are_taken_once_each() {
+        let mut code = Space::new(TargetAddress(0x1_0000), 1 << 20);
+        let mut published = Published::reserve(&mut code).unwrap();
+        let rows: Vec<Row> = std::iter::from_fn(|| published.take().ok()).collect();
+        assert_eq!(rows.len() as u64, TABLE_ROWS);
+        let last = *rows.last().unwrap();
+        assert_eq!(published.tables(rows[0]), TargetAddress(0x1_0000));
+        assert_eq!(published.tables(last).0 + 16, published.byte(rows[0]).0);
+        assert_eq!(
+            published.byte(last).0 + 1 - 0x1_0000,
+            code.reserve(1, 1).unwrap().0 - 0x1_0000
+        );
+    }
+}
