@@ -21,7 +21,7 @@ fn all_hold(source: &str, count: usize) {
 
 #[test]
 fn handlers_that_ask_the_library_are_refused_and_nothing_waits() {
-    all_hold("within.c", 11);
+    all_hold("within.c", 12);
 }
 
 #[test]

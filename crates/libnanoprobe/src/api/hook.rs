@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nanoprobe_patch::TargetAddress;
@@ -16,7 +17,12 @@ pub(crate) static HOOKS: Mutex<Hooks> = Mutex::new(None);
 /// The same.
 pub(crate) type Hooks = Option<HashMap<u64, Spot>>;
 
-fn hook(function: u64, replacement: *mut c_void) -> Result<TargetAddress, Error> {
+/// The function's own code is handed out before anybody comes to the replacement: other threads call the function all the
+/// time, and so does this library (malloc, memcpy) while it writes the text.
+///
+/// # Safety
+/// `original` is NULL or may be written.
+unsafe fn hook(function: u64, replacement: *mut c_void, original: *mut *mut c_void) -> Result<(), Error> {
     if replacement.is_null() {
         return Err(Error::Argument("no replacement"));
     }
@@ -27,11 +33,21 @@ fn hook(function: u64, replacement: *mut c_void) -> Result<TargetAddress, Error>
     }
     let mut engine = engine_to_register()?;
     let address = engine.resolve(function, None, 0)?;
-    let member = Member::new(Kind::Hook, null_mut(), Some(np_hook_hit), replacement);
+    // Until it has a replacement the hook lets everybody go on.
+    let member = Member::new(Kind::Hook, null_mut(), Some(np_hook_hit), null_mut());
     let spots = engine.register(vec![(address, member, Demand::Any)])?;
     let spot = *spots.first().ok_or(Error::NotRegistered)?;
+    let (Some(code), Some(member)) = (engine.original(&spot), engine.member(&spot)) else {
+        engine.withdraw(&spots, true)?;
+        return Err(Error::NotRegistered);
+    };
     hooks.insert(function, spot);
-    engine.original(&spot).ok_or(Error::NotRegistered)
+    if !original.is_null() {
+        // SAFETY: the caller's word.
+        unsafe { AtomicPtr::from_ptr(original) }.store(code.0 as *mut c_void, Ordering::Release);
+    }
+    member.entry.data.store(replacement, Ordering::Release);
+    Ok(())
 }
 
 /// A handler may have interrupted this very thread with the lock held.
@@ -46,7 +62,10 @@ fn unhook(function: u64) -> Result<(), Error> {
     let mut hooks = lock()?;
     let spot = hooks.as_mut().and_then(|hooks| hooks.remove(&function));
     let spot = spot.ok_or(Error::NotRegistered)?;
-    let withdrawn = engine()?.withdraw(&[spot], true)?;
+    // Without the wait: handlers of others may take long.
+    let mut withdrawn = engine()?.withdraw(&[spot], false)?;
+    drop(hooks);
+    withdrawn.wait();
     let unloaded = withdrawn.check();
     engine()?.reclaim(withdrawn);
     unloaded
@@ -58,12 +77,8 @@ fn unhook(function: u64) -> Result<(), Error> {
 /// The replacement takes and returns what the function does. `original` is NULL or may be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn np_hook(function: *mut c_void, replacement: *mut c_void, original: *mut *mut c_void) -> c_int {
-    answer(hook(function as u64, replacement).map(|address| {
-        if !original.is_null() {
-            // SAFETY: the caller's word.
-            unsafe { *original = address.0 as *mut c_void };
-        }
-    }))
+    // SAFETY: the caller's word.
+    answer(unsafe { hook(function as u64, replacement, original) })
 }
 
 /// `np_unhook`.

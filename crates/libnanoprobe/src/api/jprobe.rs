@@ -21,7 +21,7 @@ unsafe fn register(probes: &[*mut JumperProbe]) -> Result<(), Error> {
         }
         member.kind = Kind::Jumper;
         member.entry.function = Some(np_jprobe_hit);
-        member.entry.data = mirror;
+        *member.entry.data.get_mut() = mirror;
         member.entry.pre = None;
         member.entry.post = None;
         Ok(())

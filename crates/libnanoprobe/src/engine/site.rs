@@ -219,7 +219,7 @@ impl Member {
                 function,
                 index: 0,
                 enabled: AtomicU32::new(1),
-                data,
+                data: AtomicPtr::new(data),
             }),
             no_simd: true,
             xmm_only: false,

@@ -191,7 +191,7 @@ NP_HIDDEN int np_hit_fault(int signal, void *ucontext, uint64_t original, uint64
 NP_HIDDEN void np_retprobe_abandoned_handler(struct np_hit_thread *self);
 /* np_hit_function of unwinders' entries. */
 NP_HIDDEN int np_unwinder_hit(struct np_hit_entry *entry, struct np_regs *regs);
-/* np_hit_function of hooks: the thread goes on at entry->data. */
+/* np_hit_function of hooks: the thread goes on at entry->data; NULL: in the function, there is no replacement yet. */
 NP_HIDDEN int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* Loads everything from the struct np_regs at rsp. */
 NP_HIDDEN void np_resume(void);

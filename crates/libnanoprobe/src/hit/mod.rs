@@ -34,7 +34,7 @@ pub struct Entry {
     /// Not 0: fires.
     pub enabled: AtomicU32,
     /// The kind's own.
-    pub data: *mut c_void,
+    pub data: AtomicPtr<c_void>,
 }
 
 // SAFETY: what the pointers lead to is the caller's, who was told that handlers run in every thread.

@@ -327,6 +327,49 @@ static void a_replacement_may_take_itself_away(void)
 	CHECK(replaced == 50);
 }
 
+static void *(*original_malloc)(size_t);
+static void *(*original_realloc)(void *, size_t);
+static void (*original_free)(void *);
+
+/* Of malloc and its like compilers believe that they change no variable. */
+static volatile uint64_t allocations;
+
+static void *in_place_of_malloc(size_t bytes)
+{
+	allocations++;
+	return original_malloc(bytes);
+}
+
+static void *in_place_of_realloc(void *memory, size_t bytes)
+{
+	allocations++;
+	return original_realloc(memory, bytes);
+}
+
+static void in_place_of_free(void *memory)
+{
+	allocations++;
+	original_free(memory);
+}
+
+/* The library itself calls these while it writes the text, and so may other threads: the pointer is there before. */
+static void no_replacement_is_called_before_it_has_the_original(void)
+{
+	for (int round = 0; round < 20; round++) {
+		CHECK(np_hook((void *)realloc, (void *)in_place_of_realloc, (void **)&original_realloc) == 0);
+		CHECK(np_hook((void *)malloc, (void *)in_place_of_malloc, (void **)&original_malloc) == 0);
+		CHECK(np_hook((void *)free, (void *)in_place_of_free, (void **)&original_free) == 0);
+		allocations = 0;
+		char *volatile memory = realloc(malloc(100), 200000);
+		free(memory);
+		CHECK(allocations >= 3);
+		CHECK(np_unhook((void *)realloc) == 0 && np_unhook((void *)malloc) == 0 && np_unhook((void *)free) == 0);
+		original_malloc = NULL;
+		original_realloc = NULL;
+		original_free = NULL;
+	}
+}
+
 static int finished;
 
 static void registers_again(struct np_probe *probe)
@@ -355,6 +398,7 @@ static const struct statement statements[] = {
 	STATEMENT(from_a_signal_handler_that_has_interrupted_one),
 	STATEMENT(from_a_handler_that_the_library_itself_hits),
 	STATEMENT(a_replacement_may_take_itself_away),
+	STATEMENT(no_replacement_is_called_before_it_has_the_original),
 	STATEMENT(what_an_asynchronous_removal_calls_may_register_again),
 };
 

@@ -179,7 +179,7 @@ fn entry(index: u32, pre: nanoprobe::c::PreHandler) -> Box<Entry> {
         function: None,
         index,
         enabled: AtomicU32::new(1),
-        data: null_mut(),
+        data: null_mut::<std::ffi::c_void>().into(),
     })
 }
 
