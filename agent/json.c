@@ -27,13 +27,37 @@ static inline u32 next_token(struct reader *reader)
 	return byte;
 }
 
+static inline int is_digit(u32 byte)
+{
+	return byte >= '0' && byte <= '9';
+}
+
+static inline int is_lower(u32 byte)
+{
+	return byte >= 'a' && byte <= 'z';
+}
+
+/* What is behind a backslash, NONE where that is no escape. */
+static u32 skip_escape(struct reader *reader)
+{
+	u32 byte = next_byte(reader);
+	if (byte != 'u')
+		return byte == NONE ? NONE : 0;
+	for (u32 left = 4; left; left--) {
+		byte = next_byte(reader);
+		if (!is_digit(byte) && !(byte >= 'a' && byte <= 'f') && !(byte >= 'A' && byte <= 'F'))
+			return NONE;
+	}
+	return 0;
+}
+
 /* Behind the closing quote; yields whether there is one. */
 static int skip_string(struct reader *reader)
 {
 	for (;;) {
 		u32 byte = next_byte(reader);
 		if (byte == '\\')
-			byte = next_byte(reader) == NONE ? NONE : 0;
+			byte = skip_escape(reader);
 		if (byte == NONE)
 			return 0;
 		if (byte == '"')
@@ -41,10 +65,45 @@ static int skip_string(struct reader *reader)
 	}
 }
 
-static inline int is_word(u32 byte)
+/* Behind a number of which the first byte is read; yields whether it is one. Something must follow it. */
+static int skip_number(struct reader *reader)
 {
-	return (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
-	       byte == '-' || byte == '+' || byte == '.';
+	int in_fraction = 0, in_exponent = 0;
+	for (;;) {
+		u32 byte = next_byte(reader);
+		if (byte == NONE)
+			return 0;
+		if (is_digit(byte))
+			continue;
+		if (byte == '+' || byte == '-') {
+			if (!in_exponent)
+				return 0;
+		} else if ((byte == 'e' || byte == 'E') && !in_exponent) {
+			in_exponent = 1;
+		} else if (byte == '.' && !in_fraction && !in_exponent) {
+			in_fraction = 1;
+		} else {
+			reader->at--;
+			return !((byte == 'x' || byte == 'X') && !in_fraction && !in_exponent);
+		}
+	}
+}
+
+/* Behind true, false or null, of which the first byte is read; yields whether it is one of them. Something must follow it. */
+static int skip_word(struct reader *reader)
+{
+	u64 start = reader->at - 1, word = 0;
+	u32 byte;
+	while (is_lower(byte = next_byte(reader)))
+		;
+	if (byte == NONE)
+		return 0;
+	reader->at--;
+	if (reader->at - start > 5)
+		return 0;
+	for (u64 at = start; at < reader->at; at++)
+		word = word << 8 | np_text_byte(reader->text, at);
+	return word == 0x74727565 /* true */ || word == 0x66616c7365 /* false */ || word == 0x6e756c6c /* null */;
 }
 
 /* The value that begins here, [*start, *end); of a string what is between the quotes. */
@@ -62,22 +121,20 @@ static int skip_value(struct reader *reader, u64 *start, u64 *end)
 		return 1;
 	}
 	if (byte == '{' || byte == '[') {
-		for (u64 depth = 1; depth;) {
+		u64 braces = byte == '{', brackets = byte == '[';
+		while (braces || brackets) {
 			byte = next_byte(reader);
-			if (byte == NONE || (byte == '"' && !skip_string(reader)))
+			if (byte == NONE || (byte == '"' && !skip_string(reader)) || (byte == '}' && !braces) ||
+			    (byte == ']' && !brackets))
 				return 0;
-			if (byte == '{' || byte == '[')
-				depth++;
-			else if (byte == '}' || byte == ']')
-				depth--;
+			braces += (u64)(byte == '{') - (u64)(byte == '}');
+			brackets += (u64)(byte == '[') - (u64)(byte == ']');
 		}
-	} else {
-		reader->at = *start;
-		while (reader->at < reader->length && is_word(np_text_byte(reader->text, reader->at)))
-			reader->at++;
+	} else if (byte == '-' || is_digit(byte) ? !skip_number(reader) : !is_lower(byte) || !skip_word(reader)) {
+		return 0;
 	}
 	*end = reader->at;
-	return *end > *start;
+	return 1;
 }
 
 /* Behind the colon of the member of this name. */

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The empty string where the path leads nowhere, and where the text is not JSON as far as it is looked at: what lies
-//! behind the part that is found may be anything. One pass. `agent/json.c` does the same.
+//! behind the part that is found may be anything. Numbers are decimal, words `true`, `false` and `null`, and `\u` has four
+//! digits. One pass. `agent/json.c` does the same.
 
 use std::ops::Range;
 
@@ -80,25 +81,47 @@ impl Reader<'_> {
         match first {
             b'"' => self.string(),
             b'{' | b'[' => {
-                let mut depth = 1_usize;
-                while depth > 0 {
+                let (mut braces, mut brackets) = (usize::from(first == b'{'), usize::from(first == b'['));
+                while braces + brackets > 0 {
                     match self.byte()? {
                         b'"' => {
                             self.string()?;
                         }
-                        b'{' | b'[' => depth += 1,
-                        b'}' | b']' => depth -= 1,
+                        b'{' => braces += 1,
+                        b'[' => brackets += 1,
+                        b'}' => braces = braces.checked_sub(1)?,
+                        b']' => brackets = brackets.checked_sub(1)?,
                         _ => {}
                     }
                 }
                 Some(start..self.at)
             }
-            _ => {
-                let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
-                let rest = self.text.get(start..).unwrap_or_default();
-                let length = rest.iter().take_while(|byte| is_part(byte)).count();
-                self.at = start + length;
-                (length > 0).then_some(start..self.at)
+            b'-' | b'0'..=b'9' => self.number(start),
+            b'a'..=b'z' => {
+                while self.byte()?.is_ascii_lowercase() {}
+                self.at -= 1;
+                let word = self.text.get(start..self.at);
+                matches!(word, Some(b"true" | b"false" | b"null")).then_some(start..self.at)
+            }
+            _ => None,
+        }
+    }
+
+    /// What is left of a number behind its first byte. Something must follow it: a text that ends there is cut off.
+    fn number(&mut self, start: usize) -> Option<Range<usize>> {
+        let (mut in_fraction, mut in_exponent) = (false, false);
+        loop {
+            match self.byte()? {
+                b'0'..=b'9' => {}
+                b'+' | b'-' if in_exponent => {}
+                b'+' | b'-' => return None,
+                b'e' | b'E' if !in_exponent => in_exponent = true,
+                b'.' if !in_fraction && !in_exponent => in_fraction = true,
+                b'x' | b'X' if !in_fraction && !in_exponent => return None,
+                _ => {
+                    self.at -= 1;
+                    return Some(start..self.at);
+                }
             }
         }
     }
@@ -109,8 +132,10 @@ impl Reader<'_> {
         loop {
             match self.byte()? {
                 b'"' => return Some(start..self.at - 1),
-                b'\\' => {
-                    self.byte()?;
+                b'\\' if self.byte()? == b'u' => {
+                    for _ in 0..4 {
+                        self.byte().filter(u8::is_ascii_hexdigit)?;
+                    }
                 }
                 _ => {}
             }
@@ -168,9 +193,27 @@ mod tests {
             b"",
             b"[",
             b"{\"b\": [1, \"a\": 2}",
+            // Numbers and words that are none, and those behind which the text ends.
+            b"{\"a\": 0x10}",
+            b"{\"a\": 1-2}",
+            b"{\"a\": 1.5+2}",
+            b"{\"a\": +1}",
+            b"{\"a\": .5}",
+            b"{\"a\": True}",
+            b"{\"a\": nulls}",
+            b"{\"a\": 1",
+            b"{\"a\": true",
+            // Escapes of fewer than four digits.
+            b"{\"a\": \"\\u00AZ\"}",
+            b"{\"a\": \"\\u00\"}",
+            b"{\"b\": \"\\u00A\", \"a\": 1}",
+            b"{\"b\": {]}, \"a\": 1}",
         ] {
             assert_eq!(find(text, b"a"), b"", "{text:?}");
         }
         assert_eq!(find(b"{\"a\": 1 nonsense", b"a"), b"1");
+        assert_eq!(find(b"{\"a\": 1.2.3}", b"a"), b"1.2");
+        assert_eq!(find(b"{\"a\": 1e5-3+}", b"a"), b"1e5-3+");
+        assert_eq!(find(b"{\"a\": \"\\u00afx\"}", b"a"), b"\\u00afx");
     }
 }
