@@ -196,6 +196,19 @@ live_tests! {
         assert_eq!(traced.finished.code(), 17, "{}", traced.finished.stderr);
     }
 
+    /// As in DTrace: an enabling for each description.
+    fn a_clause_fires_for_each_of_its_descriptions_that_matches(form) {
+        let twice = format!("{NUMBERED}, pid$target:a.out:numbere*:entry");
+        let clause = format!(
+            "BEGIN, BEGIN {{ begun++; }} {NUMBERED} {{ @once = count(); }} {twice} {{ @counted = count(); }} \
+             {twice} {{ @called = sum(1 + arg0 - arg0); }} \
+             END, END {{ ended++; }} END {{ printa(\"%@d %@d %@d \", @once, @counted, @called); printf(\"%d %d\\n\", begun, ended); }}"
+        );
+        let found = about_numbers(form, &clause);
+        let counts: Vec<i64> = found.split_whitespace().flat_map(str::parse).collect();
+        assert!(matches!(counts[..], [once, counted, called, 2, 2] if once > 0 && counted == 2 * once && called == counted), "{found}");
+    }
+
     /// What stands behind an exit() in its clause is done; further clauses of that firing are not, nor do later hits count.
     fn exit_ends_the_firing(form) {
         let clause = format!(

@@ -1,7 +1,7 @@
 //! Enablings: a clause at a probe (DTrace's ECB), with the handler that serves it. Pure.
 //!
 //! ```text
-//!   clause x probe  -> Enabling  epid
+//!   clause x probe  -> Enabling  epid; for each of the clause's descriptions that matches the probe
 //!   clause x kind   -> Handler   machine code, shared by all enablings of that clause at probes of that kind
 //!   clause x key    -> Slots     words in every context, shared by all enablings whose static keys are the same
 //! ```
@@ -11,7 +11,7 @@
 //! when every instruction of a library is probed. A thread runs one clause at a time, and an increment is one
 //! instruction, so enablings that share slots do not get into each other's way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use nanoprobe_arena::layout::CONTEXT_SLOTS;
@@ -64,7 +64,7 @@ struct SlotsKey {
 /// Enablings and handlers of a session.
 pub struct Enablings {
     list: Vec<Enabling>,
-    known: HashMap<(usize, ProbeIndex), usize>,
+    known: HashSet<(usize, usize, ProbeIndex)>,
     handlers: HashMap<(usize, ProbeKind), Handler>,
     unreadable: HashMap<(usize, ProbeKind), String>,
     slots: Vec<Slots>,
@@ -127,7 +127,7 @@ impl Enablings {
     pub fn new(slot_bytes: u64) -> Result<Enablings, nanoprobe_codegen::Error> {
         Ok(Enablings {
             list: Vec::new(),
-            known: HashMap::new(),
+            known: HashSet::new(),
             handlers: HashMap::new(),
             unreadable: HashMap::new(),
             slots: Vec::new(),
@@ -195,18 +195,19 @@ impl Enablings {
         self.unreadable.get(&(clause, kind)).map(String::as_str)
     }
 
-    /// Enables a clause at a probe; a pair that is enabled already stays as it is.
+    /// Enables a clause at a probe for one of its descriptions, of this number; what is enabled already stays as it is. As in
+    /// DTrace a clause whose descriptions match a probe twice fires twice there.
     ///
     /// # Errors
     /// The clause cannot be compiled for this kind of probe, or there is no room for its slots.
     pub fn enable(
         &mut self,
-        clause: usize,
+        (clause, number): (usize, usize),
         index: ProbeIndex,
         probe: &Probe,
         context: &Context<'_>,
     ) -> Result<(), EnableError> {
-        if self.known.contains_key(&(clause, index)) {
+        if !self.known.insert((clause, number, index)) {
             return Ok(());
         }
         let mut slot_base = 0;
@@ -225,7 +226,6 @@ impl Enablings {
             }
         }
         let epid = u32::try_from(self.list.len() + 1).unwrap_or(u32::MAX);
-        self.known.insert((clause, index), self.list.len());
         self.list.push(Enabling {
             epid,
             probe: index,

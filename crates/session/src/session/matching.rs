@@ -157,7 +157,7 @@ impl Session {
                 arena: &self.codegen,
                 statics: &self.statics,
             };
-            self.enablings.enable(clause, index, probe, &context)?;
+            self.enablings.enable((clause, number), index, probe, &context)?;
         }
         Ok(())
     }
