@@ -20,10 +20,6 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ),
     ("N_FUNCTION_TYPE", "a function where a value's type must stand"),
     (
-        "N_LOAD",
-        "reading something else than an integer or a pointer through a pointer",
-    ),
-    (
         "N_NESTING",
         "a limit: expressions, types, statements or inlines nested too deeply",
     ),
@@ -37,7 +33,8 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ("N_SIZE", "a limit: structures and arrays that are too large"),
     (
         "N_STRUCT",
-        "associative arrays of structures; assignments to bit-fields by way of expressions with effects (`p++->bits = 1`)",
+        "a structure of an associative array, or with strings, as a whole, other than assigned; unions there; assignments to \
+         bit-fields, or to such structures, by way of expressions with effects (`p++->bits = 1`)",
     ),
     (
         "N_SUBROUTINE",

@@ -31,7 +31,9 @@ pub use aggregation::{AggregatingFunction, Aggregation, KeyType, SymbolKind};
 pub use expression::{Builtin, Expression, ExpressionKind, Function, Parameter, Place, Scope};
 pub use foreign::{Foreign, ForeignKind};
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
-pub use structure::{Bits, Body, Declared, Found, Member, Source as StructureSource, Structure, alignment_of, size_of};
+pub use structure::{
+    Bits, Body, Declared, Found, Member, Source as StructureSource, Structure, alignment_of, holds_strings, size_of,
+};
 pub use value_type::{IntegerType, Type};
 
 use crate::source::Span;

@@ -26,6 +26,8 @@ struct Definition {
     /// `struct tag`, or the keyword alone.
     name: String,
     body: OnceLock<Body>,
+    /// Whether a string is part of it, once its members are known.
+    strings: OnceLock<bool>,
     /// Of a structure of the traced program: finds out what it is made of when somebody asks. It asks no structure itself.
     source: Option<Source>,
 }
@@ -36,6 +38,8 @@ pub type Source = Box<dyn Fn() -> Option<Body> + Send + Sync>;
 /// How deep members without names are looked into, and how many of them: the types of a damaged program may go in circles.
 const NESTING_MAX: u32 = 32;
 const NAMELESS_MAX: u32 = 4096;
+/// Bytes of a string among the members of a structure: those of DTrace, whatever the option `strsize` says.
+const STRING_BYTES: u64 = 256;
 
 /// What a structure is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +103,7 @@ impl Structure {
         Structure(Arc::new(Definition {
             name,
             body: OnceLock::new(),
+            strings: OnceLock::new(),
             source: None,
         }))
     }
@@ -109,6 +114,7 @@ impl Structure {
         Structure(Arc::new(Definition {
             name,
             body: OnceLock::new(),
+            strings: OnceLock::new(),
             source: Some(source),
         }))
     }
@@ -133,7 +139,15 @@ impl Structure {
 
     /// Lays the members out; yields whether they were not known before. `union`: all at the start.
     pub fn define(&self, declared: Vec<Declared>, union: bool) -> bool {
-        self.body().is_none() && self.0.body.set(laid_out(declared, union)).is_ok()
+        let strings = declared.iter().any(|member| holds_strings(&member.member_type));
+        let is_new = self.body().is_none() && self.0.body.set(laid_out(declared, union)).is_ok();
+        is_new && self.0.strings.set(strings).is_ok()
+    }
+
+    /// Whether a string is part of it.
+    #[must_use]
+    pub fn has_strings(&self) -> bool {
+        self.0.strings.get().copied().unwrap_or(false)
     }
 
     /// A member by its name.
@@ -179,7 +193,10 @@ fn laid_out(declared: Vec<Declared>, union: bool) -> Body {
         width,
     } in declared
     {
-        let bytes = size_of(&member_type).unwrap_or(0);
+        let bytes = match member_type {
+            Type::String => STRING_BYTES,
+            _ => size_of(&member_type).unwrap_or(0),
+        };
         let align = alignment_of(&member_type);
         if union {
             end = 0;
@@ -215,6 +232,17 @@ fn laid_out(declared: Vec<Declared>, union: bool) -> Body {
         members,
         bytes: largest.div_ceil(8).next_multiple_of(alignment),
         alignment,
+    }
+}
+
+/// Whether a string is part of it. Structures of the traced program have none.
+#[must_use]
+pub fn holds_strings(of: &Type) -> bool {
+    match of {
+        Type::String => true,
+        Type::Array { of, .. } => holds_strings(of),
+        Type::Structure(structure) => structure.has_strings(),
+        _ => false,
     }
 }
 

@@ -5,7 +5,7 @@ use super::operators::{incompatible, operand_type, scaled, symbol};
 use super::variables::{Designator, designator};
 use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
-use crate::program::{BinaryOperator, Expression, ExpressionKind, Place, Scope, Type, VariableId};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, Function, Place, Scope, Type, VariableId};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind, PrefixOperator, TypeName};
 use crate::types;
@@ -23,6 +23,9 @@ impl Resolver {
         if let Some((to, operand)) = super::translators::is_translation(right) {
             return self.assign_translated(left, (to, operand), span);
         }
+        if let Some(assigned) = self.assign_spread(left, right, span) {
+            return assigned;
+        }
         let target = designator(left).filter(|target| !self.is_pointer_element(target));
         let (value, (place, to)) = match target {
             Some(target) => {
@@ -35,11 +38,17 @@ impl Resolver {
                 let value = super::memory::readable(super::memory::decayed(found))?;
                 let is_new = self.known(target.scope, target.name).is_none();
                 let place = self.place_or_new(&target, &value.value_type)?;
+                if is_new
+                    && self.spread_type(&place.0).is_some()
+                    && let Some(assigned) = self.assign_spread(left, right, span)
+                {
+                    return assigned;
+                }
                 if is_new && let Some(known) = self.known(target.scope, target.name) {
                     self.names_values(target.scope, known.id, &of);
                 }
                 if matches!(place.1, Type::Bytes { .. }) {
-                    return self.assign_whole(place.0, value, span);
+                    return self.assign_whole(left, place.0, value, span);
                 }
                 (value, place)
             }
@@ -49,6 +58,7 @@ impl Resolver {
                     let value = self.expression(right)?;
                     return field.store(value, "=", span);
                 }
+                Assignable::Text(address) => return self.assign_text(address, right, span),
             },
         };
         let from = types::name(&value.value_type);
@@ -71,14 +81,53 @@ impl Resolver {
         })
     }
 
+    /// `*pointer = right` of strings: into scratch memory, with the NUL.
+    fn assign_text(&mut self, address: Expression, right: &Node, span: Span) -> Resolve<Expression> {
+        let value = self.expression(right)?;
+        let from = types::name(&value.value_type);
+        let value = convert::assign(value, &Type::String).ok_or_else(|| incompatible("string", "=", &from, span))?;
+        let place = self.unnamed("%text", Type::String, span);
+        let of = |kind, value_type| Expression { kind, value_type, span };
+        let text = of(ExpressionKind::Variable(place.clone()), Type::String);
+        let length = ExpressionKind::Call {
+            function: Function::StringLength,
+            arguments: vec![text.clone()],
+        };
+        let bytes = ExpressionKind::Binary {
+            operator: BinaryOperator::Add,
+            left: Box::new(of(length, Type::U64)),
+            right: Box::new(constant::integer(1, constant::UNSIGNED_LONG, span)),
+        };
+        let copy = ExpressionKind::Call {
+            function: Function::CopyInTo,
+            arguments: vec![super::characters::address(text.clone()), of(bytes, Type::U64), address],
+        };
+        let keep = ExpressionKind::Assign {
+            place,
+            value: Box::new(value),
+        };
+        let copied = ExpressionKind::Comma {
+            first: Box::new(of(copy, Type::Void)),
+            second: Box::new(text),
+        };
+        let all = ExpressionKind::Comma {
+            first: Box::new(of(keep, Type::String)),
+            second: Box::new(of(copied, Type::String)),
+        };
+        Ok(of(all, Type::String))
+    }
+
     /// `left = xlate <to>(operand)`: member by member.
     fn assign_translated(&mut self, left: &Node, (to, operand): (&TypeName, &Node), span: Span) -> Resolve<Expression> {
         /// No name that a program can spell.
         const VALUE: &str = "%translated";
         let (output, values) = self.translated_members(to, operand, span)?;
-        let held = self.operand(left)?.value_type;
-        if held != Type::Structure(output.clone()) {
-            return Err(incompatible(&types::name(&held), "=", output.name(), span));
+        let held = self.operand(left)?;
+        if held.value_type != Type::Structure(output.clone()) {
+            return Err(incompatible(&types::name(&held.value_type), "=", output.name(), span));
+        }
+        if has_effects(&held) || !super::spread::is_plain(left) {
+            return Err(super::spread::twice(span));
         }
         let mut all: Option<Expression> = None;
         for (name, value) in values {
@@ -123,12 +172,16 @@ impl Resolver {
         Err(Diagnostic::new("D_ADDROF_VAR", span, message).with_help("name the array where its elements are wanted"))
     }
 
-    /// `x = value` where `x` is a structure: of the same type.
-    fn assign_whole(&mut self, place: Place, value: Expression, span: Span) -> Resolve<Expression> {
+    /// `x = value` where `x` is a structure: of the same type; 0 frees one of a thread, and one of an associative array.
+    fn assign_whole(&mut self, left: &Node, place: Place, value: Expression, span: Span) -> Resolve<Expression> {
         let held = match &place {
             Place::Scalar { scope, variable } => self.aggregates.get(&(*scope, *variable)),
             _ => None,
         };
+        let held = held.or_else(|| self.spread_type(&place));
+        if convert::is_null(&value) && matches!(held, Some(Type::Structure(_))) && is_dynamic(&place) {
+            return self.assign_nothing(left, span);
+        }
         if held != Some(&value.value_type) || !matches!(value.value_type, Type::Structure(_)) {
             let to = held.map(types::name).unwrap_or_default();
             if matches!(held, Some(Type::Array { .. })) {
@@ -180,8 +233,19 @@ impl Resolver {
                     let value = self.binary(operator, field.read(span), right, span)?;
                     return field.store(value, &mark, span);
                 }
+                Assignable::Text(_) => return Err(not_assignable(&mark, left)),
             },
         };
+        let adds = matches!(operator, BinaryOperator::Add | BinaryOperator::Subtract);
+        if adds
+            && matches!(
+                (&to, &value.value_type),
+                (Type::Integer(_), Type::Pointer(None) | Type::Bytes { .. })
+            )
+        {
+            let message = format!("operator {mark} requires operands of known size");
+            return Err(Diagnostic::new("D_OP_VFPTR", span, message));
+        }
         // `i += i++`: the left side is read first. It is where nothing on the right can change it that it need not be.
         let read = Expression {
             kind: ExpressionKind::Variable(place.clone()),
@@ -212,11 +276,7 @@ impl Resolver {
                 };
                 convert::operand(value, of.signed)
             }
-            (Type::Pointer(pointee), Type::Integer(_))
-                if matches!(operator, BinaryOperator::Add | BinaryOperator::Subtract) =>
-            {
-                scaled(value, pointee.as_deref(), span)?
-            }
+            (Type::Pointer(pointee), Type::Integer(_)) if adds => scaled(value, pointee.as_deref(), span)?,
             (to, from) => {
                 let tag = match operator {
                     BinaryOperator::Add | BinaryOperator::Subtract => "D_OP_INCOMPAT",
@@ -258,6 +318,7 @@ impl Resolver {
             None => match self.memory(mark, operand)? {
                 Assignable::Place(place, to) => (place, to),
                 Assignable::Bits(field) => return field.increment(delta, post, span),
+                Assignable::Text(_) => return Err(not_assignable(mark, operand)),
             },
         };
         let step = match &to {
@@ -321,6 +382,12 @@ impl Resolver {
             _ => self.expression(left)?,
         };
         let value_type = found.value_type.clone();
+        if value_type == Type::String
+            && let ExpressionKind::Cast(pointer) = &found.kind
+            && matches!(pointer.value_type, Type::Pointer(_))
+        {
+            return Ok(Assignable::Text(convert::to_address((**pointer).clone())));
+        }
         let loaded = match found.kind {
             // A pointer is loaded as a number, then made a pointer.
             ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
@@ -343,6 +410,12 @@ impl Resolver {
             ExpressionKind::Variable(place @ Place::Field { .. }) if types::is_scalar(&value_type) => {
                 return Ok(Assignable::Place(place, value_type));
             }
+            // A part of a structure that is held member by member.
+            ExpressionKind::Variable(place @ (Place::Element { .. } | Place::Scalar { .. }))
+                if types::is_scalar(&value_type) || value_type == Type::String =>
+            {
+                return Ok(Assignable::Place(place, value_type));
+            }
             _ => return Err(not_assignable(mark, left)),
         };
         let address = Box::new(convert::to_address(*address));
@@ -354,10 +427,21 @@ impl Resolver {
     }
 }
 
+/// Whether it has room of its own, which 0 frees.
+fn is_dynamic(place: &Place) -> bool {
+    match place {
+        Place::Scalar { scope, .. } => *scope == Scope::ThreadLocal,
+        Place::Element { .. } => true,
+        Place::Field { .. } | Place::Memory { .. } => false,
+    }
+}
+
 /// What can be assigned through a pointer, or within a variable.
 enum Assignable {
     Place(Place, Type),
     Bits(Box<BitField>),
+    /// A string at this address.
+    Text(Expression),
 }
 
 fn not_assignable(mark: &str, left: &Node) -> Diagnostic {

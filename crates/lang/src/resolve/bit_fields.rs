@@ -42,6 +42,12 @@ impl BitField {
                 return Err(twice(span));
             }
             ExpressionKind::Variable(place @ Place::Field { .. }) => place.clone(),
+            // A structure that is held member by member.
+            ExpressionKind::Variable(place @ (Place::Element { .. } | Place::Scalar { .. }))
+                if !place.operands().iter().any(has_effects) =>
+            {
+                place.clone()
+            }
             _ => return Err(twice(span)),
         };
         Ok(BitField {

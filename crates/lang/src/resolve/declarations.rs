@@ -136,7 +136,10 @@ impl Resolver {
             }
             Some(keys) => Some(keys.iter().map(|key| self.key_type(key)).collect::<Resolve<Vec<_>>>()?),
         };
-        let aggregate = self.aggregate_of(&value_type, keys.is_some(), span)?;
+        if self.is_to_spread(&value_type, keys.is_some(), span)? {
+            return self.declare_spread(scope, &declarator.name, (&value_type, keys), span);
+        }
+        let aggregate = self.aggregate_of(&value_type, span)?;
         let variable = Variable {
             name: declarator.name.clone(),
             value_type: aggregate.clone().unwrap_or_else(|| as_integer(&value_type)),
@@ -160,6 +163,28 @@ impl Resolver {
         Ok(())
     }
 
+    /// A variable whose structures are held member by member.
+    fn declare_spread(
+        &mut self,
+        scope: Scope,
+        name: &str,
+        (of, keys): (&Type, Option<Vec<Type>>),
+        span: Span,
+    ) -> Resolve<()> {
+        if let Some(known) = self.known(scope, name) {
+            let keys_before = self.variable(scope, known.id).map(|variable| &variable.keys);
+            if self.spread.get(&(scope, known.id)) == Some(of) && keys_before == Some(&keys) {
+                return Ok(());
+            }
+            return Err(redeclared(name, span).with_related(known.span, "it was first declared here"));
+        }
+        if scope == Scope::Global {
+            self.check_new_name(name, span)?;
+        }
+        self.define_spread(scope, name, (of, keys), span);
+        Ok(())
+    }
+
     fn key_type(&mut self, key: &TypeName) -> Resolve<Type> {
         match as_integer(&self.type_of(key)?) {
             found @ (Type::Integer(_) | Type::String) => Ok(found),
@@ -175,7 +200,7 @@ impl Resolver {
     /// A global name that is not taken by what every program knows.
     fn check_new_name(&self, name: &str, span: Span) -> Resolve<()> {
         let taken = names::builtin(name).is_some()
-            || names::callable(name).is_some()
+            || self.is_function(name)
             || names::missing_variable(name).is_some()
             || names::register(name).is_some()
             || self.inlines.contains_key(name)

@@ -167,7 +167,12 @@ fn typed_value(argument: &Argument, span: Span) -> Resolve<Expression> {
 /// What is at an address of the target, if D has a way to say it.
 pub(super) fn at_address(address: Expression, of: &Type, span: Span) -> Resolve<Expression> {
     match of {
-        Type::Void | Type::String | Type::Bytes { .. } => Err(Diagnostic::new(
+        // A member of a structure: the text that is there.
+        Type::String => Ok(Expression {
+            span,
+            ..convert::to_string(convert::cast(address, Type::Pointer(None)))
+        }),
+        Type::Void | Type::Bytes { .. } => Err(Diagnostic::new(
             "D_DEREF_VOID",
             span,
             format!("a value of type {} cannot be read", types::name(of)),

@@ -128,6 +128,11 @@ impl Resolver {
         } else {
             base
         };
+        if let ExpressionKind::Variable(place) = &base.kind
+            && self.spread_type(place).is_some()
+        {
+            return Ok((self.spread_member(place, name, &found.member_type, span)?, found.bits));
+        }
         let offset = constant::integer(found.offset as i64, constant::UNSIGNED_LONG, span);
         Ok((part(base, offset, &found.member_type, span)?, found.bits))
     }
@@ -172,6 +177,11 @@ impl Resolver {
                 format!("index outside array bounds: there are {count} elements"),
             ));
         }
+        if let ExpressionKind::Variable(place) = &base.kind
+            && self.spread_type(place).is_some()
+        {
+            return self.spread_element(place, index, (&of, count), span);
+        }
         let offset = super::operators::scaled(index, Some(&of), span)?;
         part(base, offset, &of, span)
     }
@@ -195,7 +205,7 @@ pub(super) fn decayed(found: Expression) -> Expression {
     }
 }
 
-/// Refuses what has no place as a whole: a structure in registers.
+/// Refuses what has no place as a whole: a structure in registers, or held member by member.
 pub(super) fn placed(found: Expression) -> Resolve<Expression> {
     if matches!(found.kind, ExpressionKind::Builtin(_)) && is_aggregate(&found.value_type) {
         let message = format!(
@@ -204,6 +214,7 @@ pub(super) fn placed(found: Expression) -> Resolve<Expression> {
         );
         return Err(Diagnostic::new("D_ARGS_TYPE", found.span, message));
     }
+    super::spread::refuse_whole(&found)?;
     Ok(found)
 }
 
@@ -255,15 +266,11 @@ fn part(whole: Expression, offset: Expression, of: &Type, span: Span) -> Resolve
             ..
         }) => {
             let offset = Box::new(add(*before, offset, span));
-            let held = match of {
-                Type::Foreign(foreign) => foreign.integer().map_or_else(|| of.clone(), Type::Integer),
-                _ => of.clone(),
-            };
             let place = Place::Field {
                 scope,
                 variable,
                 offset,
-                value_type: held,
+                value_type: held(of),
             };
             Ok(Expression {
                 kind: ExpressionKind::Variable(place),
@@ -276,6 +283,14 @@ fn part(whole: Expression, offset: Expression, of: &Type, span: Span) -> Resolve
             span,
             "this has no members that can be named",
         )),
+    }
+}
+
+/// The type in which a variable of D's holds a value.
+pub(super) fn held(of: &Type) -> Type {
+    match of {
+        Type::Foreign(foreign) => foreign.integer().map_or_else(|| of.clone(), Type::Integer),
+        _ => of.clone(),
     }
 }
 

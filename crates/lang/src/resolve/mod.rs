@@ -13,6 +13,7 @@
 //! | `bit_fields` | assignments to bit-fields |
 //! | `variables` | places that can be read and assigned |
 //! | `structures`, `memory` | structures and arrays: their declarations; members and elements |
+//! | `spread` | structures in associative arrays, and with strings in them |
 //! | `translators` | `translator`, `xlate` |
 //! | `foreign` | `args[]`, types and variables of the traced program |
 //! | `valueless` | actions and aggregations where a value is wanted |
@@ -42,6 +43,7 @@ mod memory;
 mod names;
 mod operators;
 mod speculations;
+mod spread;
 mod statements;
 mod structures;
 mod subroutines;
@@ -152,6 +154,8 @@ struct Resolver {
     structures: HashMap<String, Structure>,
     /// Variables that hold a structure or an array: their program form is bytes.
     aggregates: HashMap<(Scope, VariableId), Type>,
+    /// Variables whose structures are held member by member, in further variables (`spread`).
+    spread: HashMap<(Scope, VariableId), Type>,
     /// Variables that hold values of an enumeration of the program's: their program form is integers.
     enumerations: HashMap<(Scope, VariableId), Foreign>,
     enumerators: HashMap<String, i64>,
@@ -174,6 +178,8 @@ struct Resolver {
     arguments: Option<Result<Vec<Argument>, Unknown>>,
     /// What knows the traced program.
     program_traced: Option<Rc<dyn Target>>,
+    /// The option `version` asks for D 1.0.
+    is_1_0: bool,
     /// The option `strsize`.
     string_bytes: u32,
     /// Declared variables of floating point, which nothing can be assigned to.
@@ -212,6 +218,10 @@ impl Resolver {
                     .push(Diagnostic::new(error.tag(), pragma.span, message));
             }
         }
+        self.is_1_0 = pragmas.iter().any(|pragma| {
+            let version = pragma.value.as_deref().unwrap_or_default();
+            pragma.name == "version" && (version == "1.0" || version.starts_with("1.0."))
+        });
         self.string_bytes = options.string_bytes;
         self.scratch_bytes = options.scratch_bytes;
         self.program.pragmas = pragmas;

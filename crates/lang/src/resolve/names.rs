@@ -142,6 +142,14 @@ pub(super) enum Callable {
     Missing(&'static str),
 }
 
+/// Whether a function came to D with version 1.1: to a text for an earlier one its name is like any other.
+pub(super) fn came_with_1_1(name: &str) -> bool {
+    matches!(
+        name,
+        "freopen" | "index" | "rindex" | "strchr" | "strrchr" | "strstr" | "strtok" | "substr"
+    )
+}
+
 /// What a function's name stands for.
 pub(super) fn callable(name: &str) -> Option<Callable> {
     Some(match name {

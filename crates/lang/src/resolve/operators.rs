@@ -55,6 +55,8 @@ impl Resolver {
     /// `*pointer`.
     pub(super) fn dereference(&mut self, pointer: Expression, span: Span) -> Resolve<Expression> {
         let to = match &pointer.value_type {
+            // The text that is there.
+            Type::Pointer(Some(to)) if **to == Type::String => return Ok(convert::to_string(pointer)),
             Type::Pointer(Some(to)) => to.as_ref().clone(),
             Type::String => return Ok(characters::first_character(pointer, span)),
             Type::Pointer(None) | Type::Bytes { .. } => {
@@ -77,10 +79,10 @@ impl Resolver {
             Type::Structure(_) | Type::Array { .. } | Type::Foreign(_) => {
                 super::foreign::at_address(convert::to_address(pointer), &to, span)
             }
-            other => Err(super::expressions::unsupported(
-                "N_LOAD",
-                &format!("reading a {} through a pointer", types::name(&other)),
+            other => Err(Diagnostic::new(
+                "D_DEREF_VOID",
                 span,
+                format!("cannot dereference pointer to {}", types::name(&other)),
             )),
         }
     }

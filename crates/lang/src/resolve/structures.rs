@@ -1,6 +1,5 @@
 //! Structures, unions and arrays of fixed size, as types.
 
-use super::expressions::unsupported;
 use super::{Resolve, Resolver, constant, internet};
 use crate::diagnostic::Diagnostic;
 use crate::program::{Declared, Found, Structure, Type, size_of};
@@ -90,11 +89,8 @@ impl Resolver {
                     let message = format!("cannot have void member: {name}");
                     return Err(Diagnostic::new("D_DECL_VOIDOBJ", declarator.span, message));
                 }
-                Type::String => {
-                    let message = format!("cannot have dynamic member: {name}");
-                    return Err(Diagnostic::new("D_DECL_DYNOBJ", declarator.span, message)
-                        .with_help("an array of char, or a pointer to char"));
-                }
+                // It has no size that `sizeof` would tell, and room in a structure all the same.
+                Type::String => {}
                 _ => complete(&member_type, name, declarator.span)?,
             }
             let width = match width {
@@ -190,18 +186,11 @@ impl Resolver {
     }
 
     /// The program form of a variable that holds a structure or an array: bytes. `None` for other types.
-    pub(super) fn aggregate_of(&self, of: &Type, element: bool, span: Span) -> Resolve<Option<Type>> {
+    pub(super) fn aggregate_of(&self, of: &Type, span: Span) -> Resolve<Option<Type>> {
         if !matches!(of, Type::Structure(_) | Type::Array { .. }) {
             return Ok(None);
         }
         complete(of, "a variable", span)?;
-        if element {
-            return Err(unsupported(
-                "N_STRUCT",
-                "an associative array of structures or arrays",
-                span,
-            ));
-        }
         match size_of(of).and_then(|size| u32::try_from(size).ok()) {
             Some(size) if u64::from(size) <= MAXIMUM_VARIABLE_BYTES => Ok(Some(Type::Bytes { size: Some(size) })),
             _ => Err(too_large("the variable", span)),

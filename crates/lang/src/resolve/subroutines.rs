@@ -167,11 +167,13 @@ impl Resolver {
     }
 
     /// Refuses a call of an action where a value is wanted: DTrace takes it for a value of type void.
-    fn no_action(&self, name: &str, arguments: &[Node], index: usize) -> Resolve<()> {
+    fn no_action(&mut self, name: &str, arguments: &[Node], index: usize) -> Resolve<()> {
         if let Some(node) = arguments.get(index)
-            && let NodeKind::Call { function, .. } = &node.kind
-            && let Ok((_, Callable::Action)) = self.callee(function)
+            && let NodeKind::Call { function, arguments } = &node.kind
+            && let Ok((action, Callable::Action)) = self.callee(function)
         {
+            // Its own mistakes are told first.
+            self.action(action, arguments, node.span)?;
             return Err(incompatible_argument(name, index, "a value", &Type::Void, node.span));
         }
         Ok(())
@@ -304,7 +306,7 @@ impl Resolver {
     }
 
     /// A clause-local variable that no text can name.
-    fn unnamed(&mut self, name: &str, value_type: Type, span: Span) -> Place {
+    pub(super) fn unnamed(&mut self, name: &str, value_type: Type, span: Span) -> Place {
         let variable = match self.known(Scope::ClauseLocal, name) {
             Some(known) => known.id,
             None => {
@@ -344,6 +346,10 @@ impl Resolver {
             (Kind::Text, _) if convert::is_null(&argument) => {
                 let nowhere = constant::integer(0, constant::UNSIGNED_LONG, argument.span);
                 Some(convert::cast(nowhere, Type::String))
+            }
+            // DTrace's prototypes have `const char *`, which an address of anything is compatible with.
+            (Kind::Text | Kind::TextOrNull, Type::Pointer(None) | Type::Bytes { .. }) => {
+                Some(convert::to_string(argument))
             }
             (Kind::Text | Kind::TextOrNull, _) => convert::assign(argument, &Type::String),
             (Kind::Integer(to), Type::Integer(_)) => {

@@ -168,6 +168,11 @@ impl Resolver {
             let given = known.members.iter().find(|(name, _)| *name == member.name);
             let value = match given {
                 Some((name, value)) => self.conversion(&known, name, value, input.clone(), span)?,
+                None if member.member_type == Type::String => Expression {
+                    kind: ExpressionKind::String(String::new()),
+                    value_type: Type::String,
+                    span,
+                },
                 None => convert::cast(constant::integer(0, constant::LONG, span), member.member_type.clone()),
             };
             values.push((member.name, value));

@@ -123,7 +123,8 @@ impl Resolver {
         if let Some(found) = self.place(designator)? {
             return Ok(found);
         }
-        if let Some(bytes) = self.aggregate_of(value_type, designator.keys.is_some(), designator.span)? {
+        let is_spread = self.is_to_spread(value_type, designator.keys.is_some(), designator.span)?;
+        if !is_spread && let Some(bytes) = self.aggregate_of(value_type, designator.span)? {
             let variable = Variable {
                 name: designator.name.to_owned(),
                 value_type: bytes.clone(),
@@ -167,12 +168,21 @@ impl Resolver {
         let types = keys
             .as_ref()
             .map(|keys| keys.iter().map(|key| key.value_type.clone()).collect());
-        let variable = Variable {
-            name: designator.name.to_owned(),
-            value_type: value_type.clone(),
-            keys: types,
+        let id = if is_spread {
+            self.define_spread(scope, designator.name, (&value_type, types), designator.span)
+        } else {
+            let variable = Variable {
+                name: designator.name.to_owned(),
+                value_type: value_type.clone(),
+                keys: types,
+            };
+            self.define(scope, variable, designator.span)
         };
-        let id = self.define(scope, variable, designator.span);
+        let value_type = if is_spread {
+            Type::Bytes { size: None }
+        } else {
+            value_type
+        };
         let place = match keys {
             None => Place::Scalar { scope, variable: id },
             Some(keys) => Place::Element {
@@ -191,6 +201,11 @@ impl Resolver {
         {
             self.enumerations.insert((scope, variable), foreign.clone());
         }
+    }
+
+    /// Whether a name is a function's in the version of D that the text asks for.
+    pub(super) fn is_function(&self, name: &str) -> bool {
+        names::callable(name).is_some() && !(self.is_1_0 && names::came_with_1_1(name))
     }
 
     /// Refuses to assign what the tracer provides.
@@ -225,7 +240,7 @@ impl Resolver {
             || name == "NULL"
         {
             "an inline"
-        } else if names::callable(name).is_some() {
+        } else if self.is_function(name) {
             "a function"
         } else if name.contains('`') {
             "a symbol of the target"
@@ -296,6 +311,13 @@ impl Resolver {
     /// The value of a variable that must exist.
     pub(super) fn read(&mut self, designator: &Designator<'_>, span: Span) -> Resolve<Expression> {
         if let Some((place, value_type)) = self.place(designator)? {
+            if let Some(of) = self.spread_type(&place).cloned() {
+                return Ok(Expression {
+                    kind: ExpressionKind::Variable(place),
+                    value_type: of,
+                    span,
+                });
+            }
             if let Place::Scalar { scope, variable } = place
                 && let Some(of) = self.aggregates.get(&(scope, variable)).cloned()
             {

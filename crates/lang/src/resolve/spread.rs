@@ -1,0 +1,395 @@
+//! Variables whose structures are held member by member: those of associative arrays, and those with strings in them.
+//!
+//! ```text
+//! struct { int n; string s; } a[int];      the variables   int a.n[int]; string a.s[int];
+//! a[k].n = 1                               the element [k] of `a.n`
+//! struct { int row[4]; } b[int];           b[k].row[i] is the element [k, i] of the variable b.row[]
+//! ```
+//!
+//! A text cannot spell these names. The variable `a` itself is of no type that anything computes with, and holds nothing. A
+//! structure as a whole has no bytes then: it is assigned member by member, and nothing else can be done with it.
+
+use super::bit_fields::has_effects;
+use super::expressions::unsupported;
+use super::variables::designator;
+use super::{Resolve, Resolver, constant, convert, memory};
+use crate::diagnostic::Diagnostic;
+use crate::program::{
+    BinaryOperator, Expression, ExpressionKind, Place, Scope, Structure, Type, Variable, VariableId, holds_strings,
+};
+use crate::source::Span;
+use crate::syntax::{IntegerLiteral, Node, NodeKind};
+
+/// The most assignments that one of a whole structure becomes.
+const MAXIMUM_ASSIGNED: usize = 256;
+/// How deep structures are looked into for unions, and how many of them.
+const NESTING_MAX: u32 = 32;
+const STRUCTURES_MAX: u32 = 4096;
+
+impl Resolver {
+    /// Whether a variable of this type is held member by member.
+    pub(super) fn is_to_spread(&self, of: &Type, element: bool, span: Span) -> Resolve<bool> {
+        if !matches!(of, Type::Structure(_) | Type::Array { .. }) || !(element || holds_strings(of)) {
+            return Ok(false);
+        }
+        if holds_unions(of, NESTING_MAX, &mut STRUCTURES_MAX.clone()) {
+            return Err(
+                unsupported("N_STRUCT", "a union in an associative array, or beside a string,", span)
+                    .with_help("a structure with all its members, each of them by its name"),
+            );
+        }
+        Ok(true)
+    }
+
+    /// Makes a variable that is held member by member.
+    pub(super) fn define_spread(
+        &mut self,
+        scope: Scope,
+        name: &str,
+        (of, keys): (&Type, Option<Vec<Type>>),
+        span: Span,
+    ) -> VariableId {
+        let variable = Variable {
+            name: name.to_owned(),
+            value_type: Type::Bytes { size: None },
+            keys,
+        };
+        let id = self.define(scope, variable, span);
+        self.spread.insert((scope, id), of.clone());
+        id
+    }
+
+    /// The type of a variable that is held member by member.
+    pub(super) fn spread_type(&self, place: &Place) -> Option<&Type> {
+        match place {
+            Place::Scalar { scope, variable } | Place::Element { scope, variable, .. } => {
+                self.spread.get(&(*scope, *variable))
+            }
+            Place::Field { .. } | Place::Memory { .. } => None,
+        }
+    }
+
+    /// A member, `name`, of a structure that is held so: where that is kept.
+    pub(super) fn spread_member(&mut self, whole: &Place, name: &str, of: &Type, span: Span) -> Resolve<Expression> {
+        self.spread_part(whole, &format!(".{name}"), None, of, span)
+    }
+
+    /// An element of an array that is held so.
+    pub(super) fn spread_element(
+        &mut self,
+        whole: &Place,
+        index: Expression,
+        (of, count): (&Type, u32),
+        span: Span,
+    ) -> Resolve<Expression> {
+        let index = convert::to_integer(convert::uncut(index), constant::LONG);
+        self.spread_part(whole, "[]", Some(within(index, count, span)?), of, span)
+    }
+
+    fn spread_part(
+        &mut self,
+        whole: &Place,
+        suffix: &str,
+        index: Option<Expression>,
+        of: &Type,
+        span: Span,
+    ) -> Resolve<Expression> {
+        let (scope, outer, mut keys) = match whole {
+            Place::Scalar { scope, variable } => (*scope, *variable, None),
+            Place::Element { scope, variable, keys } => (*scope, *variable, Some(keys.clone())),
+            Place::Field { .. } | Place::Memory { .. } => return Err(nameless(span)),
+        };
+        let Some(outer) = self.variable(scope, outer) else {
+            return Err(nameless(span));
+        };
+        let name = format!("{}{suffix}", outer.name);
+        let mut types = outer.keys.clone();
+        if let Some(index) = index {
+            if scope == Scope::ClauseLocal {
+                return Err(unsupported(
+                    "N_STRUCT",
+                    "an array beside a string, in a this-> variable,",
+                    span,
+                ));
+            }
+            types.get_or_insert_default().push(Type::I64);
+            keys.get_or_insert_default().push(index);
+        }
+        let held = memory::held(of);
+        let known = self.known(scope, &name).map(|known| known.id);
+        let variable = known.unwrap_or_else(|| match of {
+            Type::Structure(_) | Type::Array { .. } => self.define_spread(scope, &name, (of, types), span),
+            _ => {
+                let variable = Variable {
+                    name,
+                    value_type: held,
+                    keys: types,
+                };
+                self.define(scope, variable, span)
+            }
+        });
+        let place = match keys {
+            None => Place::Scalar { scope, variable },
+            Some(keys) => Place::Element { scope, variable, keys },
+        };
+        Ok(Expression {
+            kind: ExpressionKind::Variable(place),
+            value_type: of.clone(),
+            span,
+        })
+    }
+
+    /// `left = right` of structures, where one of them is held member by member, or `left` is a member of another: so is it
+    /// assigned. `None`: that is not so.
+    pub(super) fn assign_spread(&mut self, left: &Node, right: &Node, span: Span) -> Option<Resolve<Expression>> {
+        let is_part = designator(left).is_none();
+        if !(is_part || self.names_spread(left) || self.names_spread(right)) || !is_plain(left) || !is_plain(right) {
+            return None;
+        }
+        let from = match self.operand(right) {
+            Ok(from) => from,
+            Err(error) => return Some(Err(error)),
+        };
+        let Type::Structure(structure) = from.value_type.clone() else {
+            return None;
+        };
+        let target = designator(left);
+        if let Some(target) = &target
+            && self.known(target.scope, target.name).is_none()
+            && let Err(error) = self.place_or_new(target, &from.value_type)
+        {
+            return Some(Err(error));
+        }
+        let to = match self.operand(left) {
+            Ok(to) => to,
+            Err(error) => return Some(Err(error)),
+        };
+        if to.value_type != from.value_type {
+            let (to, from) = (crate::types::name(&to.value_type), crate::types::name(&from.value_type));
+            return Some(Err(super::operators::incompatible(&to, "=", &from, span)));
+        }
+        if has_effects(&to) || has_effects(&from) {
+            return Some(Err(twice(span)));
+        }
+        Some(self.assign_members(left, Some(right), &structure, span))
+    }
+
+    /// `left = 0` of a structure.
+    pub(super) fn assign_nothing(&mut self, left: &Node, span: Span) -> Resolve<Expression> {
+        if !is_plain(left) {
+            return Err(twice(span));
+        }
+        let found = self.operand(left)?;
+        let Type::Structure(structure) = &found.value_type else {
+            return Err(nameless(span));
+        };
+        if has_effects(&found) {
+            return Err(twice(span));
+        }
+        self.assign_members(left, None, structure, span)
+    }
+
+    /// Assigns the members of `right`, or 0, to those of `left`.
+    fn assign_members(
+        &mut self,
+        left: &Node,
+        right: Option<&Node>,
+        structure: &Structure,
+        span: Span,
+    ) -> Resolve<Expression> {
+        let mut paths = Vec::new();
+        if !members(&Type::Structure(structure.clone()), &mut Vec::new(), &mut paths) {
+            return Err(unsupported(
+                "N_STRUCT",
+                "assigning such a large structure as a whole",
+                span,
+            ));
+        }
+        let nothing = Node::new(NodeKind::Integer(IntegerLiteral::decimal(0)), span);
+        let mut all: Option<Expression> = None;
+        for path in paths {
+            let value = right.map_or_else(|| nothing.clone(), |right| step(right, &path, span));
+            let assigned = self.assign(&step(left, &path, span), &value, span)?;
+            all = Some(match all {
+                None => assigned,
+                Some(first) => Expression {
+                    value_type: assigned.value_type.clone(),
+                    kind: ExpressionKind::Comma {
+                        first: Box::new(first),
+                        second: Box::new(assigned),
+                    },
+                    span,
+                },
+            });
+        }
+        // A structure without members.
+        Ok(all.unwrap_or_else(|| constant::integer(0, constant::INT, span)))
+    }
+
+    /// Whether a node is of the form of a part of a variable that is held so.
+    fn names_spread(&self, node: &Node) -> bool {
+        if let Some(found) = designator(node)
+            && let Some(known) = self.known(found.scope, found.name)
+        {
+            return self.spread.contains_key(&(found.scope, known.id));
+        }
+        match &node.kind {
+            NodeKind::Member { base, arrow: false, .. } | NodeKind::Index { base, .. } => self.names_spread(base),
+            _ => false,
+        }
+    }
+}
+
+/// Whether nothing is assigned or chosen in it. Only such a node is resolved more than once: what is nested would be so again at
+/// each level.
+pub(super) fn is_plain(node: &Node) -> bool {
+    match &node.kind {
+        NodeKind::Integer(_) | NodeKind::String(_) | NodeKind::Identifier(_) | NodeKind::Local { .. } => true,
+        NodeKind::Member { base, .. } => is_plain(base),
+        NodeKind::Index { base, indices } => is_plain(base) && indices.iter().all(is_plain),
+        NodeKind::Unary { operand, .. } | NodeKind::Cast { operand, .. } => is_plain(operand),
+        NodeKind::Binary { left, right, .. } => is_plain(left) && is_plain(right),
+        NodeKind::Call { arguments, .. } => arguments.iter().all(is_plain),
+        _ => false,
+    }
+}
+
+/// One step from a structure to a part of it.
+#[derive(Clone)]
+enum Step {
+    Member(String),
+    Element(u32),
+}
+
+/// The ways to all values in `of`; whether these are not too many.
+fn members(of: &Type, way: &mut Vec<Step>, found: &mut Vec<Vec<Step>>) -> bool {
+    match of {
+        Type::Structure(structure) => {
+            let Some(body) = structure.body() else { return false };
+            body.members.iter().all(|member| {
+                // Those of a member without a name are the outer one's.
+                let named = !member.name.is_empty();
+                if named {
+                    way.push(Step::Member(member.name.clone()));
+                }
+                let fits = members(&member.member_type, way, found);
+                if named {
+                    way.pop();
+                }
+                fits
+            })
+        }
+        Type::Array { of, count } => (0..*count).all(|index| {
+            way.push(Step::Element(index));
+            let fits = members(of, way, found);
+            way.pop();
+            fits
+        }),
+        _ => {
+            found.push(way.clone());
+            found.len() <= MAXIMUM_ASSIGNED
+        }
+    }
+}
+
+/// `whole` with these steps behind it.
+fn step(whole: &Node, way: &[Step], span: Span) -> Node {
+    way.iter().fold(whole.clone(), |base, step| {
+        let base = Box::new(base);
+        let kind = match step {
+            Step::Member(name) => NodeKind::Member {
+                base,
+                name: name.clone(),
+                arrow: false,
+            },
+            Step::Element(index) => {
+                let index = NodeKind::Integer(IntegerLiteral::decimal(i64::from(*index)));
+                NodeKind::Index {
+                    base,
+                    indices: vec![Node::new(index, span)],
+                }
+            }
+        };
+        Node::new(kind, span)
+    })
+}
+
+/// An index that is a bad address where the array has no such element.
+fn within(index: Expression, count: u32, span: Span) -> Resolve<Expression> {
+    if constant::value(&index).is_some() {
+        return Ok(index);
+    }
+    if has_effects(&index) {
+        return Err(twice(span));
+    }
+    let limit = constant::integer(i64::from(count), constant::UNSIGNED_LONG, span);
+    let inside = Expression {
+        kind: ExpressionKind::Binary {
+            operator: BinaryOperator::Less,
+            left: Box::new(convert::to_address(index.clone())),
+            right: Box::new(limit),
+        },
+        value_type: Type::I32,
+        span,
+    };
+    let nowhere = constant::integer(0, constant::UNSIGNED_LONG, span);
+    Ok(Expression {
+        kind: ExpressionKind::Conditional {
+            condition: Box::new(inside),
+            then: Box::new(index),
+            otherwise: Box::new(convert::load(nowhere, &Type::I64, span)),
+        },
+        value_type: Type::I64,
+        span,
+    })
+}
+
+/// Whether the same bytes are part of it by several names. The types of a damaged program may go in circles.
+fn holds_unions(of: &Type, depth: u32, left: &mut u32) -> bool {
+    match of {
+        Type::Array { of, .. } => holds_unions(of, depth, left),
+        Type::Structure(structure) => {
+            let members = structure.body().map(|body| body.members.as_slice()).unwrap_or_default();
+            let is_union = structure.name().starts_with("union") && members.len() > 1;
+            if is_union || depth == 0 || *left == 0 {
+                return true;
+            }
+            *left -= 1;
+            members
+                .iter()
+                .any(|member| holds_unions(&member.member_type, depth - 1, left))
+        }
+        _ => false,
+    }
+}
+
+fn nameless(span: Span) -> Diagnostic {
+    Diagnostic::new("D_OP_LVAL", span, "this has no members that can be named")
+}
+
+/// The error of what would have to be evaluated several times.
+pub(super) fn twice(span: Span) -> Diagnostic {
+    unsupported(
+        "N_STRUCT",
+        "a structure, or an index of its array, by way of an expression with effects,",
+        span,
+    )
+    .with_help("assign the key or the index to a variable first")
+}
+
+/// Refuses a structure that has no bytes of its own.
+pub(super) fn refuse_whole(found: &Expression) -> Resolve<()> {
+    match &found.kind {
+        ExpressionKind::Variable(Place::Element { .. } | Place::Scalar { .. })
+            if matches!(found.value_type, Type::Structure(_) | Type::Array { .. }) =>
+        {
+            Err(unsupported(
+                "N_STRUCT",
+                "a structure or array of an associative array, or with strings, as a whole,",
+                found.span,
+            )
+            .with_help("name its members"))
+        }
+        _ => Ok(()),
+    }
+}
