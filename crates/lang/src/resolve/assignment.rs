@@ -190,6 +190,10 @@ impl Resolver {
             }
             return Err(incompatible(&to, "=", &types::name(&value.value_type), span));
         }
+        // Member by member it would have been assigned already.
+        if self.spread_type(&place).is_some() {
+            return Err(super::spread::twice(span));
+        }
         let value = super::memory::bytes_of(value);
         let value_type = value.value_type.clone();
         Ok(Expression {
