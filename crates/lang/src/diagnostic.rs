@@ -42,7 +42,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ),
     (
         "N_TRACER",
-        "uregs, ucaller, ustack or args[] in a clause that only runs in the tracer: BEGIN, END, ERROR, tick-...; args[] in profile-...",
+        "uregs, ucaller or ustack in a clause that only runs in the tracer: BEGIN, END, ERROR, tick-...",
     ),
     (
         "N_TRANSLATOR",

@@ -40,7 +40,7 @@ impl Resolver {
             let message = format!("args[ ] prototype mismatch: {} args passed, 1 expected", indices.len());
             return Err(Diagnostic::new("D_PROTO_LEN", span, message));
         };
-        let Some(number) = constant::wide_value(&self.expression(index)?).filter(|number| *number >= 0) else {
+        let Some(number) = constant::wide_value(&self.expression(index)?) else {
             let message = "args[ ] argument #1 is incompatible with prototype: expected an integer constant";
             return Err(Diagnostic::new("D_PROTO_ARG", index.span, message));
         };
@@ -48,7 +48,12 @@ impl Resolver {
             let message = "args[ ] may not be referenced outside of a probe clause";
             return Err(Diagnostic::new("D_ARGS_NONE", span, message));
         }
-        self.needs_target("args[ ]", span)?;
+        // As in DTrace: the probes of these providers have no arguments with types.
+        self.needs_target("args[ ]", span).map_err(|error| Diagnostic {
+            tag: "D_ARGS_IDX",
+            message: format!("index {number} is out of range for args[ ]: {}", error.message),
+            ..error
+        })?;
         let arguments = match &self.arguments {
             Some(known) => known.clone(),
             None => {

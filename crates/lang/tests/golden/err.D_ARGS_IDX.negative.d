@@ -1,0 +1,2 @@
+/* typed target */
+pid$target:a.out:serve:entry { trace(args[-1]); }
