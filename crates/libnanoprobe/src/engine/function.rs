@@ -154,7 +154,7 @@ impl Function {
             }],
         };
         let Wanted { behind, .. } = state.wanted();
-        let mut points = vec![point(FireCondition::Always, position, hit::dispatch_address())];
+        let mut points = vec![point(FireCondition::Always, position, state.dispatch())];
         if behind {
             points.push(point(
                 FireCondition::Behind,

@@ -143,6 +143,19 @@ impl SiteState {
         calls.quick(member.entry.function?)
     }
 
+    /// What its patch calls.
+    pub fn dispatch(&self) -> u64 {
+        let is_exit = match &self.members[..] {
+            [member] if member.kind == Kind::Exit => member.calls.as_ref().is_some_and(|calls| calls.has_handler()),
+            _ => false,
+        };
+        if is_exit {
+            hit::dispatch_exit_address()
+        } else {
+            hit::dispatch_address()
+        }
+    }
+
     /// Adds a member, behind those that are there; the library's own come first.
     pub fn add(&mut self, member: Member) {
         if member.otherwise != 0 {

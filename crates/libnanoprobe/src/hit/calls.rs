@@ -116,6 +116,11 @@ impl Calls {
         self.by_address != 0
     }
 
+    /// Whether returns are told of, and not only counted.
+    pub fn has_handler(&self) -> bool {
+        self.handler.is_some()
+    }
+
     /// What np_hit's short way calls in place of `function`, where there is such.
     pub fn short(&self, function: super::Function) -> Option<u64> {
         let is = |other: super::Function| function as usize == other as usize;

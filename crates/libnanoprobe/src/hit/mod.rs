@@ -184,6 +184,7 @@ unsafe extern "C" {
     fn np_hit_fault(signal: i32, context: *mut c_void, original: u64, pushed: u64) -> i32;
     fn np_hit(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
     fn np_hit_nothing();
+    fn np_hit_exit(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
     fn np_hit_behind(site: *mut Site, registers: *mut Registers, behind: u64) -> u32;
     fn np_hit_forked();
     fn np_hit_clear_holds(index: u32);
@@ -205,6 +206,11 @@ unsafe extern "C" {
 /// The address of the detours' dispatcher.
 pub fn dispatch_address() -> u64 {
     np_hit as *const () as u64
+}
+
+/// The same of an exit that has nothing else, but a return probe's handler.
+pub fn dispatch_exit_address() -> u64 {
+    np_hit_exit as *const () as u64
 }
 
 /// The address of what loads everything.

@@ -2,8 +2,8 @@
  * handler, no entry handler and no data. Whatever else it is goes the other way, from the beginning (np_retprobe_entry and
  * np_retprobe_exit, retprobe.c), and the order in which things are read and written is theirs.
  *
- * Entries are asked by detours. Exits are called by np_hit's short way alone (dispatch.S), as handlers are, with what it has
- * in registers:
+ * Entries are asked by detours. Exits are called by detours (np_hit_exit), or, where something is saved around the handler, by
+ * np_hit's short way (dispatch.S), as handlers are, with what it has in registers:
  *
  *     rdi        struct np_hit_entry       rbp   rsp at the hit: the frame
  *     rbx, rsi   struct np_regs            r12   struct np_hit_thread         r13   the site
@@ -11,8 +11,10 @@
  * The thread holds a place in its first slot for the probe, and its other slots are free (places.h).
  */
 	/* struct np_hit_list */
+	.set	LIST_SAVED, 8
 	.set	LIST_ONLY, 24
 	.set	LIST_CALL, 32
+	.set	LIST_ARGUMENT, 40
 	/* struct np_hit_entry */
 	.set	ENTRY_ENABLED, 44
 	.set	ENTRY_DATA, 48
@@ -70,7 +72,10 @@
 	.set	SITE_ADDRESS, 0
 	.set	SITE_LIST, 8
 	.set	REGS_RIP, 120
+	.set	REGS_FLAGS, 128
 	.set	REGS_RSP, 136
+	/* As in dispatch.S. */
+	.set	RARE_FLAGS, 0x240500
 	.set	BUSY, 1
 	/* The frame is so far above rsp in what a detour asks: Quick::Inline, Quick::Called. */
 	.set	INLINE_FRAME, 64
@@ -296,5 +301,77 @@ np_retprobe_exit_short:
 	ret
 1:	jmp	np_retprobe_exit
 	.size	np_retprobe_exit_short, . - np_retprobe_exit_short
+
+	/* What a detour at such an exit calls in place of np_hit (dispatch.S), with the same in registers, and where nothing is saved
+	 * around the handler all that np_hit and np_retprobe_exit_short do. What the handler has made of rip and rsp is not looked
+	 * at: where the thread goes on is not its to change. Over its call:
+	 *
+	 *     rbp   the thread's hold     r12   struct np_hit_thread      r14   rsp at the hit
+	 *     r15   flags at the hit      on the stack: rdx
+	 */
+	.globl	np_hit_exit
+	.hidden	np_hit_exit
+	.type	np_hit_exit, @function
+	.p2align 6
+np_hit_exit:
+	movq	np_hit_self@gottpoff(%rip), %rax
+	movq	%fs:(%rax), %r12
+	testq	%r12, %r12
+	jz	9f
+	cmpq	$0, THREAD_DEPTH(%r12)
+	jne	9f
+	movq	$1, THREAD_DEPTH(%r12)
+	movq	SITE_LIST(%rdi), %r8
+	testq	%r8, %r8
+	jz	8f
+	leaq	np_retprobe_exit_short(%rip), %rax
+	cmpq	%rax, LIST_CALL(%r8)
+	jne	8f
+	movq	LIST_ARGUMENT(%r8), %rcx
+	cmpq	$0, LIST_SAVED(%r8)
+	jne	8f
+	cmpl	$0, ENTRY_ENABLED(%rcx)
+	je	8f
+	movq	ENTRY_DATA(%rcx), %rcx
+	movl	CALLS_INDEX(%rcx), %r8d
+	movq	%r8, %r9
+	shlq	$6, %r9
+	leaq	THREAD_HOLDS(%r12,%r9), %rbp
+	movq	REGS_RSP(%rbx), %r14
+	cmpq	%r14, HELD_FRAME(%rbp)
+	jne	8f
+	movq	HELD_CALL(%rbp), %r9
+	movq	THREAD_LIFE(%r12), %rax
+	cmpq	%rax, CALL_LIFE(%r9)
+	jne	8f
+	decl	THREAD_CALLS(%r12)
+	movq	$BUSY, HELD_FRAME(%rbp)
+	shlq	$4, %r8
+	incq	THREAD_COUNTERS(%r12,%r8)
+	pushq	%rdx
+	movl	REGS_FLAGS(%rbx), %r15d
+	/* The handler sees the function left. */
+	movq	CALL_RETURN_ADDRESS(%r9), %rax
+	movq	%rax, REGS_RIP(%rbx)
+	leaq	8(%r14), %rax
+	movq	%rax, REGS_RSP(%rbx)
+	leaq	CALL_INSTANCE(%r9), %rdi
+	call	*CALLS_HANDLER(%rcx)
+	popq	%rdx
+	movq	$0, HELD_FRAME(%rbp)
+	incq	THREAD_EPOCH(%r12)
+	movq	$0, THREAD_DEPTH(%r12)
+	orl	REGS_FLAGS(%rbx), %r15d
+	xorl	%eax, %eax
+	testl	$RARE_FLAGS, %r15d
+	jnz	3f
+	ret
+3:	movq	%rdx, REGS_RIP(%rbx)
+	movq	%r14, REGS_RSP(%rbx)
+	movl	$1, %eax
+	ret
+8:	movq	$0, THREAD_DEPTH(%r12)
+9:	jmp	np_hit
+	.size	np_hit_exit, . - np_hit_exit
 
 	.section .note.GNU-stack, "", @progbits
