@@ -11,6 +11,11 @@
  *     3. write its identity, then publish it in the slot. A nested hit, in a signal handler that came since 1, may have
  *        published one already: then that is the thread's, and the one claimed here stays unused.
  *     4. exit() may have passed over the table between 1 and 3: look again, and take it back.
+ *
+ * A detour comes here, too, when it finds that handlers run in its thread already, because a signal has interrupted them. Then
+ * it is deeper in the stack than they are. A program's signal handler may also leave them for ever, by siglongjmp: then the
+ * next hit is about as deep as they were, or less, and they are over, or the thread would be blind from then on. Only on an alternate stack a
+ * live one may be found so, which the kernel tells. What they had begun is undone by whoever begins it anew.
  */
 #include "guard.h"
 #include "syscalls.h"
@@ -18,6 +23,8 @@
 
 /* Attempts at the count of contexts against other threads that want one at the same moment. */
 #define NP_CLAIM_ATTEMPTS 1000
+/* A signal's frame, and the red zone above it, take more than this; our own frame here, and the red zone of one of two sites, less. */
+#define NP_SIGNAL_FRAME_MIN 640
 
 /* Full barrier: the store before it is seen before the load after it is made. */
 NP_INLINE void full_barrier(void)
@@ -93,6 +100,26 @@ static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_sl
 	return (u64)context;
 }
 
+/* Whether the thread executes on its alternate signal stack, or the kernel cannot be asked. */
+static NP_COLD int may_be_on_alternate_stack(void)
+{
+	enum { ON_STACK = 1 };
+	struct {
+		u64 address;
+		i32 flags;
+		u64 bytes;
+	} stack;
+	stack.flags = ON_STACK;
+	return !np_may_call() || np_syscall4(NP_SYS_SIGALTSTACK, 0, (u64)&stack, 0, 0) != 0 || (stack.flags & ON_STACK) != 0;
+}
+
+static NP_COLD void end_if_left(struct np_context *context)
+{
+	u64 here = (u64)__builtin_frame_address(0);
+	if (here + NP_SIGNAL_FRAME_MIN >= context->busy && !may_be_on_alternate_stack())
+		np_store(context->busy, 0);
+}
+
 NP_ENTRY u64 np_enter(void)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
@@ -105,8 +132,12 @@ NP_ENTRY u64 np_enter(void)
 	struct np_thread_slot *slot = key ? np_own_slot(table, key) : 0;
 	if (!slot)
 		return missed(control);
-	u64 context = np_load_once(slot->context);
-	return context ? context : claim_context(control, slot, key);
+	struct np_context *context = (struct np_context *)np_load_once(slot->context);
+	if (!context)
+		return claim_context(control, slot, key);
+	if (np_unlikely(context->busy != 0))
+		end_if_left(context);
+	return (u64)context;
 }
 
 NP_ENTRY void np_thread_changed(struct np_context *context)

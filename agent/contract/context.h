@@ -8,7 +8,7 @@
 
 struct np_context {
 	/* 0: written by the detours */
-	u64 busy;               /* 1 while handlers run: a hit meanwhile is missed */
+	u64 busy;               /* not 0 while handlers run: a hit meanwhile is missed. The stack pointer in the detour */
 	u64 frame;              /* address of the detour's frame (struct np_frame's `flags`) */
 	u64 target_rsp;         /* the stack pointer at the site */
 	u64 enabling;           /* address of the struct np_enabling being served */

@@ -8,6 +8,7 @@ mod errno;
 mod exceptions;
 mod forks;
 mod forms;
+mod left;
 mod loading;
 mod machine;
 mod middle;

@@ -36,7 +36,7 @@ pub const FAULT_ILLEGAL: u32 = 6;
 structure! {
     /// A thread's context: its fixed part up to the tracer's cache line.
     Context = "np_context" {
-        /// 1 while handlers run.
+        /// The stack pointer in the detour while handlers run; 0: none does.
         busy: u64,
         /// Address of the detour's frame ([`Frame`]).
         frame: u64,

@@ -197,8 +197,8 @@ pub(super) fn emit_fires(
 }
 
 /// ```text
-///   if context->busy: context->missed++          once a hit
-///   else: busy = 1; frame, target_rsp; each: enabling, call; busy = 0
+///   if context->busy: context->missed++, np_enter          once a hit
+///   else: busy = rsp; frame, target_rsp; each: enabling, call; busy = 0
 /// ```
 fn emit_calls(
     code: &mut Assembler,
@@ -209,7 +209,7 @@ fn emit_calls(
     counts_missed: bool,
 ) {
     let behind = code.label();
-    code.bytes(&[0x41, 0x83, 0x3f, 0]); // cmp dword [r15 + busy], 0
+    code.bytes(&[0x49, 0x83, 0x3f, 0]); // cmp qword [r15 + busy], 0
     if counts_missed {
         let here = code.label();
         code.jump_if(5, here); // jne
@@ -217,7 +217,7 @@ fn emit_calls(
     } else {
         code.jump_if(5, behind);
     }
-    code.bytes(&[0x41, 0xc7, 0x07, 1, 0, 0, 0]); // mov dword [r15 + busy], 1
+    code.bytes(&[0x49, 0x89, 0x27]); // mov [r15 + busy], rsp
     code.bytes(&[0x49, 0x89, 0x67, context::FRAME]); // mov [r15 + frame], rsp
     // lea rax, [rsp + distance], or mov
     let distance = stack_pointer.distance() as u32;
@@ -244,6 +244,6 @@ fn emit_calls(
     if full_frame {
         code.bytes(&[0x48, 0x83, 0xc4, 104]); // add rsp, 104: the handlers left all of them alone
     }
-    code.bytes(&[0x41, 0xc7, 0x07, 0, 0, 0, 0]); // mov dword [r15 + busy], 0
+    code.bytes(&[0x49, 0xc7, 0x07, 0, 0, 0, 0]); // mov qword [r15 + busy], 0
     code.bind(behind);
 }

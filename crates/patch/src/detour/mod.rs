@@ -40,7 +40,7 @@ pub enum ThreadKey {
 /// What detours need to know of the agent in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runtime {
-    /// `np_enter`: called on a miss in the table; may change rax and flags only.
+    /// `np_enter`: called on a miss in the table, and where handlers run already; may change rax and flags only.
     pub enter: TargetAddress,
     /// `struct np_thread_table`.
     pub table: TargetAddress,

@@ -400,7 +400,11 @@ fn test_handlers(machine: &mut Machine, random: &mut Random) {
             machine.clear_context();
             assert_eq!(machine.run(&registers, &data, start.0), native);
             assert_eq!(seen(machine, 0), 3, "calls");
-            assert_eq!(seen(machine, 1), 1, "busy while the handler runs");
+            assert_eq!(
+                seen(machine, 1),
+                machine.context_word(8),
+                "busy while the handler runs: the frame"
+            );
             assert_eq!(seen(machine, 2), native.0.rsp - 8, "target_rsp");
             assert_eq!(seen(machine, 3), enabling.0);
             assert_eq!(seen(machine, 4), registers.rdi, "arg0 in place");
@@ -441,6 +445,11 @@ fn test_handlers(machine: &mut Machine, random: &mut Random) {
             assert_eq!(seen(machine, 0), 0, "calls of a busy thread");
             assert_eq!(machine.context_word(32), 1, "missed once a hit");
             assert_eq!(machine.context_word(COUNTERS), 2, "counts are not guarded");
+            assert_eq!(
+                machine.context_word(SEEN as u32 - 16),
+                1,
+                "np_enter looks whether it is over"
+            );
 
             // A thread without a context: asked for, and left alone.
             machine.clear_context();

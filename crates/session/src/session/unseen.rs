@@ -52,7 +52,7 @@ impl Unseen {
             for (value, field) in fields.iter_mut().zip(FIELDS) {
                 *value = memory.load_u64(context + field as u64)?;
             }
-            memory.store_u64(context + offset_of!(Context, busy) as u64, 1)?;
+            memory.store_u64(context + offset_of!(Context, busy) as u64, u64::MAX)?;
             unseen.before.push(Before { context, fields, slots });
         }
         Ok(unseen)

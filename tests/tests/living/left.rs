@@ -1,0 +1,57 @@
+//! Probes' handlers that the program's own signal handlers interrupt, and leave for ever by siglongjmp.
+
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::{said, table};
+use nanoprobe_tests::tracer::{Form, Traced, Tracer};
+
+/// One that takes its time, so that most signals come in its midst.
+const CLAUSE: &str =
+    "pid$target:a.out:called:entry { @[probename, tid != 0, strjoin(probefunc, execname) != \"\"] = count(); }";
+
+fn trace(arguments: &str) -> (Traced, i64, i64) {
+    let traced = Tracer::new(Form::Default)
+        .clause(CLAUSE)
+        .command(&program("left.c"), arguments)
+        .run()
+        .success();
+    assert!(traced.finished.stdout.contains("OK"), "{}", traced.finished.stdout);
+    let hits = table(&traced.results).values().sum();
+    // "nanoprobe: 12 hits missed: ...", or nothing.
+    let missed = traced.finished.stderr.lines().find(|line| line.contains("hits missed"));
+    let missed = missed.map_or(0, |line| {
+        let number = line.split_whitespace().find_map(|word| word.parse().ok());
+        number.unwrap_or_else(|| panic!("{line}"))
+    });
+    (traced, hits, missed)
+}
+
+#[test]
+fn a_thread_that_leaves_a_handler_is_traced_on() {
+    let (traced, hits, missed) = trace("1000000");
+    let (calls, signals) = (
+        said(&traced.finished.stdout, "calls"),
+        said(&traced.finished.stdout, "signals"),
+    );
+    assert!(signals > 20, "{signals} signals");
+    // A call that was left is made again.
+    let entered = hits + missed;
+    assert!(
+        (calls..=calls + signals).contains(&entered),
+        "{hits} + {missed} of {calls}"
+    );
+    // The next hit finds out.
+    assert!(missed <= signals, "{missed} missed, {signals} signals");
+}
+
+#[test]
+fn a_handler_is_not_over_when_it_is_interrupted_from_above() {
+    let (traced, hits, missed) = trace("1000000 alternate");
+    let (calls, within) = (
+        said(&traced.finished.stdout, "calls"),
+        said(&traced.finished.stdout, "within"),
+    );
+    assert!(within > 20, "{within} signals");
+    assert_eq!(hits + missed, calls + within, "{hits} + {missed}");
+    // Those that came in the midst of a handler, and no others.
+    assert!(missed <= within, "{missed} missed, {within} within");
+}
