@@ -18,6 +18,8 @@ pub fn message(text: impl Display) {
 pub struct Sink {
     /// Standard output, or the file of `-o`.
     first: Writer,
+    /// That file's name.
+    path: Option<String>,
     /// The file of a `freopen()`.
     reopened: Option<BufWriter<File>>,
     /// Who gets the signals of `stop()` and `raise()`.
@@ -45,6 +47,7 @@ impl Sink {
         };
         Ok(Sink {
             first,
+            path: path.map(str::to_owned),
             reopened: None,
             target: None,
         })
@@ -53,6 +56,17 @@ impl Sink {
     /// Says who gets signals.
     pub fn set_target(&mut self, pid: Option<i32>) {
         self.target = pid;
+    }
+
+    /// What went wrong, with the file that it was about.
+    fn told(&self, error: io::Error) -> io::Error {
+        match (&self.reopened, &self.path) {
+            (None, Some(path)) => io::Error::new(
+                error.kind(),
+                format!("cannot write to the output file '{path}': {error}"),
+            ),
+            _ => error,
+        }
     }
 
     fn writer(&mut self) -> &mut dyn Write {
@@ -65,11 +79,13 @@ impl Sink {
 
 impl Write for Sink {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.writer().write(bytes)
+        let written = self.writer().write(bytes);
+        written.map_err(|error| self.told(error))
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.writer().flush()
+        let flushed = self.writer().flush();
+        flushed.map_err(|error| self.told(error))
     }
 }
 

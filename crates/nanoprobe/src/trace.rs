@@ -114,6 +114,11 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         message("--flamegraph draws counts and sums by stacks, and there are none: @[ustack()] = count();");
         return Ok(2);
     }
+    // Better told now than when the tracing is over.
+    if let Some(path) = &arguments.flame_graph {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        file.map_err(|error| anyhow::anyhow!("cannot write {path}: {error}"))?;
+    }
     let compile = |process: &Process| {
         let mut macros = macros.clone();
         macros.target = Some(i64::from(process.pid()));

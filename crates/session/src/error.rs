@@ -43,7 +43,7 @@ pub enum SessionError {
     /// A function that is named without globs, in a module that is there, and that the module does not have.
     #[error(
         "[D_PROC_FUNC] probe description {description} does not match any probes: failed to lookup '{function}' in \
-         module '{module}'"
+         module '{module}'{hint}"
     )]
     NoFunction {
         /// As written.
@@ -52,6 +52,8 @@ pub enum SessionError {
         module: String,
         /// Likewise.
         function: String,
+        /// What to do, beginning with a separator.
+        hint: String,
     },
     /// A description that matches nothing.
     #[error("[D_PDESC_ZERO] probe description {description} does not match any probes{hint}")]

@@ -204,6 +204,8 @@ impl Planner<'_> {
                 group.hooks.extend(hooks);
                 placement.replaced.push(TargetAddress(start));
             }
+            // Where probes share an instruction a return fires last, as in DTrace, where it fires behind the instruction.
+            group.members.sort_by_key(|(_, spot)| *spot == Spot::Exits);
             self.placed.insert(start, (group.members.clone(), group.hooks.clone()));
             self.plan_group(&group, &free, &mut planned, &mut placement.refused);
         }

@@ -22,8 +22,8 @@ mod tests;
 mod tracer;
 
 pub use description::{
-    DescriptionError, Line, answers_to, describe, hint_for_elsewhere, is_target_provider, matching_name, means_inlined,
-    named_process,
+    DescriptionError, Line, answers_to, describe, hint_for_elsewhere, hint_for_fields, is_target_provider,
+    matching_name, means_inlined, named_process,
 };
 pub use matching::{Candidate, Later, Matched};
 

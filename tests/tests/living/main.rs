@@ -17,6 +17,7 @@ mod others;
 mod relocated;
 mod returns;
 mod sampled;
+mod scripts;
 mod semaphores;
 mod signals;
 mod stacks;

@@ -13,8 +13,9 @@ impl Lexer<'_> {
             bytes.truncate(end);
         }
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(TokenKind::String(text)),
-            Err(_) => Err(Diagnostic::new(
+            // Bytes of the text itself that are no UTF-8 have come as this character.
+            Ok(text) if !text.contains(char::REPLACEMENT_CHARACTER) => Ok(TokenKind::String(text)),
+            _ => Err(Diagnostic::new(
                 "N_STRING_BYTES",
                 self.span(start),
                 "strings of bytes that are not UTF-8 are not supported yet",

@@ -63,14 +63,20 @@ pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
         "curpsinfo" => "its members are there: curpsinfo->pr_psargs, pr_fname, pr_pid, pr_ppid, pr_uid, pr_gid",
         "curlwpsinfo" | "curcpu" => "of its members there are curlwpsinfo->pr_lwpid and pr_onpro, curcpu->cpu_id",
         "caller" => "use ucaller",
-        "stackdepth" | "ipl" | "vmregs" | "fds" | "cwd" | "root" | "zonename" | "execargs" | "usermode" | "vcycles"
-        | "vinstr" | "jid" | "jailname" | "threadname" => "",
+        "stackdepth" => "use ustackdepth: the kernel's stacks are not there",
+        "execargs" => "use curpsinfo->pr_psargs",
+        "fds" => {
+            "keep the path that open( ) was given: self->path = copyinstr(arg0); at its return: path[arg1] = self->path"
+        }
+        "usermode" => "in a profile- clause arg1 is not 0 when the thread was in the program",
+        "vmregs" => "the program's registers are uregs[R_RAX], ...",
+        "ipl" | "cwd" | "root" | "zonename" | "vcycles" | "vinstr" | "jid" | "jailname" | "threadname" => "",
         _ => return None,
     })
 }
 
 /// `R_...`: the index of a register in `uregs[]`, numbered as by DTrace on x86-64 (sys/regset.h), with its names for
-/// the program counter, the stack pointer and so on.
+/// the program counter, the stack pointer and so on. The names of 32 bits mean the whole registers, as in DTrace.
 pub(super) fn register(name: &str) -> Option<i64> {
     let name = name.strip_prefix("R_")?;
     const REGISTERS: [&str; 28] = [
@@ -80,10 +86,16 @@ pub(super) fn register(name: &str) -> Option<i64> {
     let name = match name {
         "PC" => "RIP",
         "SP" => "RSP",
-        "FP" => "RBP",
-        "PS" | "RFLAGS" => "RFL",
-        "R0" => "RAX",
-        "R1" => "RDX",
+        "FP" | "EBP" => "RBP",
+        "PS" | "RFLAGS" | "EFL" => "RFL",
+        "R0" | "EAX" => "RAX",
+        "R1" | "EBX" => "RBX",
+        "ECX" => "RCX",
+        "EDX" => "RDX",
+        "ESI" => "RSI",
+        "EDI" => "RDI",
+        "EIP" => "RIP",
+        "ESP" | "UESP" => "RSP",
         _ => name,
     };
     REGISTERS
@@ -185,6 +197,31 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
     })
 }
 
+/// What a user program's tracer has in the place of a function of D that it has not.
+pub(super) fn instead_of(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "stack" => "the kernel's stacks are not there; the program's is ustack( )",
+        "func" => "the kernel's functions are not there; of an address of the program: ufunc( )",
+        "sym" => "the kernel's symbols are not there; of an address of the program: usym( )",
+        "mod" => "the kernel's modules are not there; of an address of the program: umod( )",
+        "printm" | "memref" | "memstr" => "D has tracemem(address, size) and print(*(type *)address)",
+        "printt" | "typeref" => "D has print(*(type *)address)",
+        "getf" => "descriptors are the kernel's; what open( ) and socket( ) return is seen at their return probes",
+        "link_ntop" => "D has inet_ntop(family, address)",
+        "chill" | "panic" | "breakpoint" => {
+            "it stops the machine's kernel; for the process there are stop( ) and raise(signal)"
+        }
+        "mutex_owned"
+        | "mutex_owner"
+        | "mutex_type_adaptive"
+        | "mutex_type_spin"
+        | "rw_iswriter"
+        | "rw_read_held"
+        | "rw_write_held" => "it is about locks of the kernel; the program's are in its memory: *(int *)arg0",
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,7 +233,9 @@ mod tests {
         assert_eq!(register("R_PC"), register("R_RIP"));
         assert_eq!(register("R_RIP"), Some(17));
         assert_eq!(register("R_SP"), Some(20));
-        assert_eq!(register("R_EAX"), None);
+        assert_eq!(register("R_EAX"), register("R_RAX"));
+        assert_eq!(register("R_R1"), register("R_RBX"), "as DTrace's regs.d has it");
+        assert_eq!(register("R_AX"), None);
     }
 
     #[test]

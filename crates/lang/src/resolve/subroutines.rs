@@ -446,5 +446,9 @@ pub(super) fn incompatible_argument(name: &str, index: usize, wanted: &str, foun
 /// A function of D that is not there yet.
 pub(super) fn missing(name: &str, what: &str, span: Span) -> Diagnostic {
     let tag = if what == "action" { "N_ACTION" } else { "N_SUBROUTINE" };
-    Diagnostic::new(tag, span, format!("the {what} {name}( ) is not supported yet"))
+    let missing = Diagnostic::new(tag, span, format!("the {what} {name}( ) is not supported yet"));
+    match names::instead_of(name) {
+        Some(help) => missing.with_help(help),
+        None => missing,
+    }
 }

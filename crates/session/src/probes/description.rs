@@ -70,8 +70,37 @@ pub fn hint_for_elsewhere(description: &ProbeDescription) -> Option<&'static str
             " (that is bpftrace's; D has pid$target:module:function:entry and :return, and provider$target:::name)"
         }
         "interval" => " (that is bpftrace's; D has tick-1s)",
+        _ if first.trim_end_matches(|last: char| last.is_ascii_digit()) == "plockstat" => {
+            " (that provider is not there; the locks of a user program are its libc's, pid$target:libc:pthread_mutex_lock:entry; \
+             nanoprobe tool lockwait shows who waits for them)"
+        }
         _ => return None,
     })
+}
+
+/// For who has put a field of a description in another's place. Begins with a separator.
+pub fn hint_for_fields(description: &ProbeDescription) -> Option<&'static str> {
+    let ProbeDescription {
+        provider,
+        module,
+        function,
+        name,
+        ..
+    } = description;
+    let is_process = |field: &String| {
+        let number = field.strip_prefix("pid").unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    if is_process(module) || is_process(function) {
+        return Some(" (fields are filled from the right: write all four, pid$target:module:function:name)");
+    }
+    match provider.as_str() {
+        "pid" => Some(" (the process belongs to it: write pid$target)"),
+        "" if name == "entry" || name == "return" => {
+            Some(" (functions are probed by their process: pid$target:module:function:entry)")
+        }
+        _ => None,
+    }
 }
 
 /// The description with all its fields, as DTrace shows it.

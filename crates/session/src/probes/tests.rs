@@ -106,11 +106,28 @@ fn who_asks_for_the_kernel_s_probes_is_told_where_to_look() {
         ("fbt:::", "libc"),
         ("uprobe:bash:readline", "bpftrace"),
         ("interval:s:1", "tick-1s"),
+        ("plockstat7:::mutex-block", "pthread_mutex_lock"),
     ] {
         let hint = hint_for_elsewhere(&description(text)).unwrap();
         assert!(hint.contains(word), "{text}: {hint}");
     }
     for text in ["pid7:a.out:open:entry", "tick-1s", "postgresql7:::query-start"] {
         assert_eq!(hint_for_elsewhere(&description(text)), None, "{text}");
+    }
+}
+
+#[test]
+fn who_puts_a_field_in_another_s_place_is_told_which() {
+    for (text, word) in [
+        ("pid7:malloc", "all four"),
+        ("pid7:libc:malloc", "all four"),
+        ("pid:libc:malloc:entry", "pid$target"),
+        ("malloc:entry", "pid$target"),
+    ] {
+        let hint = hint_for_fields(&description(text)).unwrap();
+        assert!(hint.contains(word), "{text}: {hint}");
+    }
+    for text in ["pid7:a.out:open:entry", "tick-1s", "postgresql7:::query-start"] {
+        assert_eq!(hint_for_fields(&description(text)), None, "{text}");
     }
 }

@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 
 use nanoprobe_lang::glob;
+use nanoprobe_lang::options::Demangle;
+use nanoprobe_symbols::Function;
 
 use super::*;
-use crate::probes::{Line, hint_for_elsewhere};
+use crate::probes::{Line, hint_for_elsewhere, hint_for_fields, matching_name};
+use crate::statics::names_provider;
 
 impl Session {
     pub(super) fn match_tracer(&mut self) -> Result<(), SessionError> {
@@ -219,6 +222,7 @@ impl Session {
                 description: describe(description),
                 module: module.clone(),
                 function: function.clone(),
+                hint: self.stripped_hint(description).unwrap_or_default(),
             };
         }
         SessionError::NoMatch {
@@ -246,13 +250,70 @@ impl Session {
         if let Some(hint) = hint_for_elsewhere(description) {
             return hint.to_owned();
         }
+        if !is_target_provider(description) {
+            return self.provider_hint(description);
+        }
         let modules = self.modules.list();
-        let known = description.module.is_empty() || modules.iter().any(|module| module.names().iter().any(names));
-        if !is_target_provider(description) || known {
+        let meant = |module: &&Module| description.module.is_empty() || module.names().iter().any(names);
+        let mut meant = modules.iter().filter(meant).peekable();
+        if meant.peek().is_none() {
+            let list: Vec<&str> = modules.iter().map(Module::name).collect();
+            return format!(" (there is no such module; there are: {})", list.join(" "));
+        }
+        let answers = |function: &Function| matching_name(function, &description.function, Demangle::Auto).is_some();
+        if description.function.is_empty() {
+            return self.stripped_hint(description).unwrap_or_default();
+        }
+        if meant.any(|module| module.functions().iter().any(answers)) {
             return String::new();
         }
-        let list: Vec<&str> = modules.iter().map(Module::name).collect();
-        format!(" (there is no such module; there are: {})", list.join(" "))
+        if let Some(hint) = self.stripped_hint(description) {
+            return hint;
+        }
+        let module = &description.module;
+        format!(
+            " (no function there has such a name; nanoprobe -l -n 'pid$target:{module}::entry' lists those that there are)"
+        )
+    }
+
+    /// For who names a function of a module whose functions have lost their names.
+    fn stripped_hint(&self, description: &ProbeDescription) -> Option<String> {
+        let is_named = |module: &&Module| {
+            module
+                .names()
+                .iter()
+                .any(|name| glob::matches(&description.module, name))
+        };
+        let mut named = self.modules.list().iter().filter(is_named);
+        let module = named.find(|module| module.kind() != ModuleKind::Vdso && !module.has_full_symbols())?;
+        Some(format!(
+            " ({} is stripped: only what it exports has a name; install its debug file, or name an instruction by its address, \
+             pid$target:{}:-:401f2c)",
+            module.name(),
+            description.module
+        ))
+    }
+
+    /// For who names another provider than `pid`, none of whose probes is in this process.
+    fn provider_hint(&self, description: &ProbeDescription) -> String {
+        if let Some(hint) = hint_for_fields(description) {
+            return hint.to_owned();
+        }
+        let Some(pid) = self.process.as_ref().map(Process::pid) else {
+            return String::new();
+        };
+        let pattern = &description.provider;
+        let providers = self.statics.providers();
+        if providers.iter().any(|provider| names_provider(pattern, provider, pid)) {
+            return format!(" (nanoprobe -l -P '{pattern}' -p PID lists the probes of this provider)");
+        }
+        let list: Vec<&str> = providers.into_iter().collect();
+        match list.is_empty() {
+            true => " (no file of this process has static probes: they are built in with sys/sdt.h; functions are \
+                     pid$target:module:function:entry)"
+                .to_owned(),
+            false => format!(" (the static probes of this process are those of: {})", list.join(" ")),
+        }
     }
 }
 

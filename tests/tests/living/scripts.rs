@@ -1,0 +1,82 @@
+//! Scripts as people have them: what their authors take for granted besides the words of the language.
+
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::said;
+use nanoprobe_tests::tracer::{Form, Tracer};
+
+live_tests! {
+    /// A trace of every instruction ends with the return, behind the instruction that returns; clauses in any order.
+    fn the_return_is_the_last_of_its_instruction(form) {
+        let clause = "pid$target:a.out:func:return { printf(\"%s\\n\", probename); }
+                      pid$target:a.out:func: /probename != \"return\"/ { printf(\"%s\\n\", probename); }";
+        let tracer = Tracer::new(form).argument("-q").clause(clause);
+        let traced = tracer.command(&program("looper.c"), "3").run().complete();
+        let names: Vec<&str> = traced.results.lines().filter(|line| !line.is_empty()).collect();
+        let calls: Vec<&[&str]> = names.split_inclusive(|name| *name == "return").collect();
+        assert_eq!(calls.len(), 3, "{names:?}");
+        for call in calls {
+            let [first, offsets @ .., last] = call else { panic!("{call:?}") };
+            assert_eq!((*first, *last), ("entry", "return"), "{call:?}");
+            let offsets: Vec<u64> = offsets.iter().map(|name| u64::from_str_radix(name, 16).expect("an offset")).collect();
+            assert!(offsets.first() == Some(&0) && offsets.is_sorted() && offsets.len() > 2, "{call:?}");
+        }
+    }
+
+    /// What is speculated of a call is committed at its return: the last instruction is in it.
+    fn an_errorpath_has_the_last_instruction(form) {
+        let clause = "pid$target:a.out:func:entry { self->spec = speculation(); }
+                      pid$target:a.out:func: /self->spec/ { speculate(self->spec); printf(\"%s\\n\", probename); }
+                      pid$target:a.out:func:return /self->spec/ { commit(self->spec); self->spec = 0; }";
+        let tracer = Tracer::new(form).argument("-q").argument("-x").argument("nspec=4").clause(clause);
+        let traced = tracer.command(&program("looper.c"), "1").run().complete();
+        let names: Vec<&str> = traced.results.lines().filter(|line| !line.is_empty()).collect();
+        let [.., before, last] = names.as_slice() else { panic!("{names:?}") };
+        assert_eq!(*last, "return");
+        assert!(u64::from_str_radix(before, 16).is_ok(), "{names:?}");
+    }
+
+    /// The toolkit's way to take the time of what a function calls off its own, by depth: all own times are the whole.
+    fn own_times_add_up(form) {
+        let clause = r#"
+            self int depth;
+            pid$target:a.out:stack_outer:entry, pid$target:a.out:stack_compare:entry, pid$target:a.out:stack_inner:entry {
+                self->depth++; self->inside[self->depth] = 0; self->start[self->depth] = timestamp;
+            }
+            pid$target:a.out:stack_outer:return, pid$target:a.out:stack_compare:return, pid$target:a.out:stack_inner:return
+            /self->start[self->depth]/ {
+                this->whole = timestamp - self->start[self->depth];
+                @own = sum(this->whole - self->inside[self->depth]);
+                self->start[self->depth] = 0; self->inside[self->depth] = 0;
+                self->depth--;
+                self->inside[self->depth] += this->whole;
+            }
+            pid$target:a.out:stack_outer:return { @whole = sum(this->whole); @calls = count(); }
+            END { printa("own %@d\n", @own); printa("whole %@d\n", @whole); printa("calls %@d\n", @calls); }"#;
+        let tracer = Tracer::new(form).argument("-q").clause(clause);
+        let traced = tracer.command(&program("stacks.c"), "10").run().complete();
+        assert_eq!(said(&traced.results, "calls"), 10);
+        assert_eq!(said(&traced.results, "own"), said(&traced.results, "whole"));
+    }
+}
+
+/// What is not there is refused with what there is instead.
+#[test]
+fn a_refusal_says_what_to_write() {
+    for (clause, word) in [
+        ("pid$target:a.out:nosuch*:entry", "no function there has such a name"),
+        ("pid$target::nosuchfunction:entry", "no function there has such a name"),
+        ("plockstat$target:::mutex-block", "pthread_mutex_lock"),
+        ("nosuch$target:::request-start", "static probes"),
+        ("pid$target:malloc", "all four"),
+        ("pid:libc:malloc:entry", "write pid$target"),
+        ("malloc:entry", "pid$target:module"),
+        ("BEGIN { stack(); }", "ustack( )"),
+        ("BEGIN { trace(fds[0].fi_pathname); }", "copyinstr"),
+    ] {
+        let tracer = Tracer::new(Form::Default).clause(clause);
+        let refused = tracer.command(&program("looper.c"), "1").run().finished;
+        assert_eq!(refused.code(), 1, "{clause}");
+        assert!(refused.stderr.contains(word), "{clause}: {}", refused.stderr);
+    }
+}
