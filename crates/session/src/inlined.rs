@@ -162,6 +162,8 @@ mod tests {
             parameters: types.iter().map(parameter).collect(),
             result: None,
             rust: false,
+            changed: false,
+            entered: Vec::new(),
         }
     }
 

@@ -29,7 +29,7 @@ pub fn demangle(name: &str) -> Option<Demangled> {
         // `{:#}` leaves out the hash. Rust names have no parameters, so both forms are the same.
         let full = limited(|out| write!(out, "{rust:#}").is_ok())?;
         return Some(Demangled {
-            short: full.clone(),
+            short: without_brackets(&full).into(),
             full,
         });
     }
@@ -39,8 +39,50 @@ pub fn demangle(name: &str) -> Option<Demangled> {
     let short = options.no_params().no_return_type();
     Some(Demangled {
         full: limited(|out| symbol.structured_demangle(out, &options).is_ok())?,
-        short: limited(|out| symbol.structured_demangle(out, &short).is_ok())?,
+        short: without_tags(&limited(|out| symbol.structured_demangle(out, &short).is_ok())?).into(),
     })
+}
+
+/// A method of Rust's as its source calls it, and as the older mangling has it: `shapes::Circle::area`, which the newer one
+/// has as `<shapes::Circle>::area`. What belongs to a trait stays: `<shapes::Circle as core::clone::Clone>::clone`.
+fn without_brackets(name: &str) -> Cow<'_, str> {
+    let Some(inner) = name.strip_prefix('<') else {
+        return Cow::Borrowed(name);
+    };
+    let mut depth = 1_u32;
+    let mut last = ' ';
+    for (at, character) in inner.char_indices() {
+        match character {
+            '<' => depth += 1,
+            // The arrow of a function's type is no bracket.
+            '>' if last != '-' => depth -= 1,
+            _ => {}
+        }
+        last = character;
+        if depth == 0 {
+            let (of, method) = inner.split_at(at);
+            let is_path = of.starts_with(|first: char| first.is_alphabetic() || first == '_');
+            return match method.strip_prefix('>') {
+                Some(method) if is_path && !of.contains(" as ") => Cow::Owned(format!("{of}{method}")),
+                _ => Cow::Borrowed(name),
+            };
+        }
+    }
+    Cow::Borrowed(name)
+}
+
+/// A name of C++ without the tags of its ABI, which no source has: `name[abi:cxx11]`.
+fn without_tags(name: &str) -> Cow<'_, str> {
+    const TAG: &str = "[abi:";
+    if !name.contains(TAG) {
+        return Cow::Borrowed(name);
+    }
+    let mut parts = name.split(TAG);
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain.push_str(part.split_once(']').map_or("", |(_, rest)| rest));
+    }
+    Cow::Owned(plain)
 }
 
 /// A name as a person reads it: [`Demangled::short`], with the marks of copies and cold parts that it had; other names
@@ -186,6 +228,27 @@ mod tests {
         for plain in ["main", "_start", "_Zzz", "_R", "_Z"] {
             assert_eq!(demangle(plain), None, "{plain}");
         }
+    }
+
+    #[test]
+    fn short_names_are_as_sources_have_them() {
+        for (mangled, right) in [
+            ("_RNvMNtCs1234_7mycrate3fooNtB2_5Thing3put", "mycrate::foo::Thing::put"),
+            ("_ZN4bits4retsB5cxx11Ei", "bits::rets"),
+        ] {
+            assert_eq!(&*demangle(mangled).unwrap().short, right);
+        }
+        for (full, right) in [
+            ("<a::Thing<u8>>::put::<i32>", "a::Thing<u8>::put::<i32>"),
+            ("<a::Thing as b::Trait>::put", "<a::Thing as b::Trait>::put"),
+            ("<a::Thing<fn(u8) -> u8>>::put", "a::Thing<fn(u8) -> u8>::put"),
+            ("<[u8]>::put", "<[u8]>::put"),
+            ("<unclosed", "<unclosed"),
+        ] {
+            assert_eq!(without_brackets(full), right);
+        }
+        assert_eq!(without_tags("a[abi:x][abi:y]::b"), "a::b");
+        assert_eq!(without_tags("a[abi:x"), "a");
     }
 
     #[test]

@@ -16,6 +16,7 @@
 use nanoprobe_lang::program::{ForeignKind, Type, alignment_of, size_of};
 use nanoprobe_lang::target::{Argument, ArgumentPlace};
 
+use crate::entered::Entered;
 use crate::function::{Parameter, Signature};
 
 /// Registers for integers.
@@ -63,7 +64,7 @@ pub fn at_entry(signature: &Signature) -> Vec<Argument> {
         Some(Passed::Unknown(why)) => Some(why),
         _ => None,
     };
-    signature
+    let by_type: Vec<ArgumentPlace> = signature
         .parameters
         .iter()
         .map(|parameter| {
@@ -71,17 +72,80 @@ pub fn at_entry(signature: &Signature) -> Vec<Argument> {
             if let (Passed::Unknown(why), None) = (how, lost) {
                 lost = Some(why);
             }
-            let place = match lost {
+            match lost {
                 Some(why) => ArgumentPlace::Unreadable(why.to_owned()),
                 None => state.place(parameter, how),
-            };
-            Argument {
-                name: parameter.name.clone(),
-                value_type: parameter.value_type.clone(),
-                place,
             }
         })
+        .collect();
+    let told = || signature.parameters.iter().zip(&signature.entered);
+    let changed = signature.changed
+        || by_type
+            .iter()
+            .zip(told())
+            .any(|(place, (of, told))| is_other(place, of, *told));
+    let untold = std::iter::repeat(Entered::Untold);
+    let entered = signature.entered.iter().copied().chain(untold);
+    let places = by_type.into_iter().zip(entered);
+    let parameters = signature.parameters.iter().zip(places);
+    parameters
+        .map(|(parameter, (by_type, entered))| Argument {
+            name: parameter.name.clone(),
+            value_type: parameter.value_type.clone(),
+            place: place_of(parameter, by_type, entered, changed),
+        })
         .collect()
+}
+
+/// Whether a parameter is elsewhere than its type has it, or nowhere: then all others may be, too.
+fn is_other(by_type: &ArgumentPlace, parameter: &Parameter, entered: Entered) -> bool {
+    let has_bytes = size_of(&parameter.value_type).is_none_or(|bytes| bytes != 0);
+    match (entered, by_type) {
+        (Entered::Untold, _) => false,
+        (Entered::Nowhere, _) => has_bytes,
+        // What the type does not tell can be nowhere else.
+        (_, ArgumentPlace::Unreadable(_)) => false,
+        (Entered::Words(words), place) => told_words(parameter, words).as_ref() != Some(place),
+        (Entered::Behind(word), place) => *place != ArgumentPlace::Behind(word),
+    }
+}
+
+/// Where a parameter is, by its type, by what is told of the entry, and where some parameter is elsewhere than by its type.
+fn place_of(parameter: &Parameter, by_type: ArgumentPlace, entered: Entered, changed: bool) -> ArgumentPlace {
+    const CHANGED: &str = "the compiler has changed how this function is called, and does not say where it is then";
+    const GONE: &str = "the compiler has left it out of the call, or a part of it";
+    match entered {
+        Entered::Words(words) => told_words(parameter, words),
+        Entered::Behind(word) if parameter.by_reference || is_large(&parameter.value_type) => {
+            Some(ArgumentPlace::Behind(word))
+        }
+        Entered::Behind(_) | Entered::Nowhere => None,
+        Entered::Untold if changed => return ArgumentPlace::Unreadable(CHANGED.to_owned()),
+        Entered::Untold => return by_type,
+    }
+    .unwrap_or_else(|| match by_type {
+        // It has no bytes, or the reason why its place is not known is one.
+        ArgumentPlace::Unreadable(_) => by_type,
+        _ => ArgumentPlace::Unreadable(GONE.to_owned()),
+    })
+}
+
+/// A value all of which is in words that follow each other.
+fn told_words(parameter: &Parameter, words: [Option<u8>; 2]) -> Option<ArgumentPlace> {
+    let of = match parameter.by_reference {
+        true => return None,
+        false => &parameter.value_type,
+    };
+    let whole = match (size_of(of)?, words) {
+        (1..=8, [Some(_), None]) => true,
+        (9..=16, [Some(first), Some(second)]) => second == first + 1,
+        _ => false,
+    };
+    words[0].filter(|_| whole).map(ArgumentPlace::Words)
+}
+
+fn is_large(of: &Type) -> bool {
+    size_of(of).is_some_and(|bytes| bytes > 16)
 }
 
 /// `args[]` at a function's return: the offset of the exit and, where there is one, the value.
@@ -96,6 +160,9 @@ pub fn at_return(signature: &Signature) -> Vec<Argument> {
         name: String::new(),
         value_type: result.value_type.clone(),
         place: match passed(result, signature.rust) {
+            _ if signature.changed => {
+                ArgumentPlace::Unreadable("the compiler has changed how this function is called".to_owned())
+            }
             Passed::Registers([Class::Integer, Class::Integer | Class::None]) => ArgumentPlace::Words(1),
             Passed::Registers(_) => ArgumentPlace::Unreadable("it is returned in %xmm0".to_owned()),
             Passed::Memory | Passed::Address if is_long_double(&result.value_type) => {

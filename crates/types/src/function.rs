@@ -7,6 +7,7 @@
 use gimli::constants as dw;
 use nanoprobe_lang::program::{Foreign, ForeignKind, Type};
 
+use crate::entered::Entered;
 use crate::entry::{Entry, EntryId, Reader};
 use crate::names::{Kind, Variable};
 use crate::units::UnitIndex;
@@ -35,6 +36,10 @@ pub struct Signature {
     pub result: Option<Parameter>,
     /// Compiled from Rust, whose calls differ from C's.
     pub rust: bool,
+    /// The compiler says that the function is called in another way than its type has it.
+    pub changed: bool,
+    /// Where it says that the parameters are when the function is entered; empty: nothing is known of that.
+    pub entered: Vec<Entered>,
 }
 
 impl DebugInfo {
@@ -58,7 +63,15 @@ impl DebugInfo {
             }
         };
         let entry = reader.function_at(unit, address)?.ok_or_else(unknown)?;
-        reader.signature(&entry)
+        let mut signature = reader.signature(&entry)?;
+        signature.entered = self.entered(&entry, address, &signature);
+        let is_told = |place: &Entered| matches!(place, Entered::Words(_) | Entered::Behind(_));
+        if signature.changed && !signature.entered.iter().any(is_told) {
+            return Err(Problem::Changed {
+                module: self.module.clone(),
+            });
+        }
+        Ok(signature)
     }
 
     fn split(&self, reader: &Reader<'_>, unit: u32) -> Option<Problem> {
@@ -156,11 +169,6 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn signature(&self, entry: &Entry<'a>) -> Result<Signature, Problem> {
         let convention = entry.die.attr_value(dw::DW_AT_calling_convention);
-        if convention == Some(gimli::AttributeValue::CallingConvention(dw::DW_CC_nocall)) {
-            return Err(Problem::Changed {
-                module: self.info.module.clone(),
-            });
-        }
         if self.language(entry.id.unit) == Some(dw::DW_LANG_Go) {
             return Err(Problem::Go {
                 module: self.info.module.clone(),
@@ -197,6 +205,8 @@ impl<'a> Reader<'a> {
             // Rust says that a function returns (), which is no bytes.
             result: result.filter(|result| result.value_type != Type::Void),
             rust: self.language(entry.id.unit) == Some(dw::DW_LANG_Rust),
+            changed: convention == Some(gimli::AttributeValue::CallingConvention(dw::DW_CC_nocall)),
+            entered: Vec::new(),
         })
     }
 

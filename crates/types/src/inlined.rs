@@ -133,7 +133,7 @@ impl DebugInfo {
 }
 
 /// The parameters of what all copies share: which is which in the signature.
-type Numbers = HashMap<EntryId, usize>;
+pub(crate) type Numbers = HashMap<EntryId, usize>;
 
 /// Where a copy's parameters are asked for.
 #[derive(Clone, Copy)]
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Which parameter is which in a signature of so many.
-    fn numbers(&self, origin: EntryId, count: usize) -> Numbers {
+    pub(crate) fn numbers(&self, origin: EntryId, count: usize) -> Numbers {
         let mut numbers = Numbers::new();
         let _incomplete = self.children(origin, |child| {
             if child.die.tag() == dw::DW_TAG_formal_parameter {

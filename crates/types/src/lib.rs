@@ -19,6 +19,7 @@
 mod abi;
 mod body;
 mod copying;
+mod entered;
 mod entry;
 mod function;
 mod inlined;
@@ -38,6 +39,7 @@ use nanoprobe_lang::program::Structure;
 use nanoprobe_symbols::Module;
 
 pub use abi::{at_entry, at_return};
+pub use entered::Entered;
 pub use function::{Parameter, Signature};
 pub use inlined::{Held, Inlined, InlinedCopy};
 pub use lines::NoLine;

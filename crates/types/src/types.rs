@@ -91,12 +91,27 @@ impl<'a> Reader<'a> {
             dw::DW_TAG_array_type => self.array(entry, left),
             dw::DW_TAG_subroutine_type => Ok(Type::Void),
             dw::DW_TAG_unspecified_type => Ok(Type::Void),
-            dw::DW_TAG_ptr_to_member_type => Ok(opaque("a pointer to a member".to_owned(), bytes.unwrap_or(8))),
+            dw::DW_TAG_ptr_to_member_type => {
+                let bytes = match bytes {
+                    Some(bytes) => bytes,
+                    // Of a function: its address or its place among the virtual ones, and what is added to `this`.
+                    None if self.points_to_function(entry)? => 16,
+                    None => 8,
+                };
+                Ok(opaque("a pointer to a member".to_owned(), bytes))
+            }
             _ => match bytes {
                 Some(bytes) => Ok(opaque(self.name(entry).unwrap_or_else(|| tag.to_string()), bytes)),
                 None => Err(self.info.damaged("a type of an unknown kind")),
             },
         }
+    }
+
+    fn points_to_function(&self, entry: &Entry<'a>) -> Result<bool, Problem> {
+        Ok(match self.reference(entry, dw::DW_AT_type)? {
+            Some(to) => self.entry(to)?.die.tag() == dw::DW_TAG_subroutine_type,
+            None => false,
+        })
     }
 
     fn base_type(&self, entry: &Entry<'a>, bytes: Option<u64>) -> Type {

@@ -188,12 +188,20 @@ impl<'a> Reader<'a> {
 
     /// Whether gcc was asked to describe no more than lines.
     pub fn is_lines_only(&self, index: UnitIndex) -> bool {
-        let producer = || {
-            let unit = self.unit(index).ok()?;
-            let root = unit.entry(unit.header.root_offset()).ok()?;
-            self.string(index, root.attr_value(gimli::DW_AT_producer)?)
-        };
-        producer().is_some_and(|producer| producer.split(' ').any(|option| option == "-g1"))
+        self.producer(index)
+            .is_some_and(|producer| producer.split(' ').any(|option| option == "-g1"))
+    }
+
+    /// Whether it was compiled by clang, rustc or another of LLVM's compilers.
+    pub fn is_llvm(&self, index: UnitIndex) -> bool {
+        let made_by = |producer: String| ["LLVM", "clang", "rustc"].iter().any(|name| producer.contains(name));
+        self.producer(index).is_some_and(made_by)
+    }
+
+    fn producer(&self, index: UnitIndex) -> Option<String> {
+        let unit = self.unit(index).ok()?;
+        let root = unit.entry(unit.header.root_offset()).ok()?;
+        self.string(index, root.attr_value(gimli::DW_AT_producer)?)
     }
 
     /// Whether that is C, where a tag means one type throughout the program.

@@ -7,7 +7,7 @@ use std::process::Command;
 use nanoprobe_tests::command::{Running, run};
 use nanoprobe_tests::left_out::{find_command, left_out, need_command};
 use nanoprobe_tests::program::{Build, copy_program, need_program};
-use nanoprobe_tests::tracer::{Form, Tracer};
+use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe};
 
 const SOURCE: &str = "#include <stdio.h>\n\
     struct point { int x; short y; const char *name; };\n\
@@ -254,4 +254,46 @@ fn of_another_mount_namespace() {
     target.go();
     target.finish().success();
     assert_typed("mounted elsewhere", &tracing.finish().success().results);
+}
+
+/// By its build-id below /usr/lib/debug, of which this run has one of its own. Another file of that name is not taken.
+#[test]
+fn of_a_debug_folder_by_build_id() {
+    const WHAT: &str = "types by build-id";
+    if !nix::unistd::geteuid().is_root() {
+        return left_out(WHAT, "only root may mount a folder over /usr/lib/debug");
+    }
+    if !Path::new("/usr/lib/debug").is_dir() {
+        return left_out(WHAT, "there is no /usr/lib/debug");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    if !compile(path, "whole", "gcc", &["-Wl,--build-id=0xab0123456789abcdef"])
+        || !compile(path, "another", "gcc", &["-Wl,--build-id=0xab0123456789abcdee"])
+    {
+        return;
+    }
+    let made = change(path, "objcopy", &["--only-keep-debug", "whole", "right.debug"])
+        && change(path, "objcopy", &["--only-keep-debug", "another", "wrong.debug"])
+        && change(path, "objcopy", &["--strip-all", "whole", "bare"]);
+    assert!(made, "objcopy failed");
+    let traced = |debug: &str| {
+        let script = format!(
+            "mount -t tmpfs none /usr/lib/debug && mkdir -p /usr/lib/debug/.build-id/ab && \
+             cp {debug} /usr/lib/debug/.build-id/ab/0123456789abcdef.debug && echo mounted >&2 && \
+             exec \"$0\" -q -n \"$1\" -c ./bare"
+        );
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", &script]).arg(nanoprobe()).arg(CLAUSE);
+        run(command.current_dir(path))
+    };
+    let right = traced("right.debug");
+    if !right.stderr.contains("mounted") {
+        return left_out(WHAT, &right.stderr);
+    }
+    let lines: Vec<&str> = right.stdout.lines().filter(|line| line.contains("point")).collect();
+    let expected: Vec<String> = (0..5).map(|i| format!("3 -4 point {i}")).collect();
+    assert_eq!(lines, expected, "{right:?}");
+    let wrong = traced("wrong.debug");
+    assert!(wrong.stderr.contains("match no function"), "{wrong:?}");
 }

@@ -1,6 +1,7 @@
 //! What debug information says, on programs in C, C++ and Rust that run: types, names, lines, inlined copies.
 
 mod builds;
+mod entered;
 mod inlined;
 mod libraries;
 mod lines;
