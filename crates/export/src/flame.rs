@@ -16,7 +16,8 @@ use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program};
 
 use crate::aggregate::word;
-use crate::stack::Symbolizer;
+use crate::printf::name_of_value;
+use crate::stack::{Symbolizer, name_of};
 use crate::table::AggregateTable;
 
 /// Pixels.
@@ -70,14 +71,23 @@ pub fn folded(program: &Program, table: &AggregateTable, symbolizer: &mut dyn Sy
                 continue;
             };
             let mut frames = Vec::new();
-            for element in &row.key {
-                match element {
-                    Value::Stack(addresses) => {
+            for (element, key) in row.key.iter().zip(&aggregation.keys) {
+                match (element, key) {
+                    (Value::Stack(addresses), _) => {
                         let names = addresses.iter().rev().map(|address| symbolizer.symbolize(*address));
                         frames.extend(names.map(|name| without_offset(&name).to_owned()));
                     }
-                    Value::Integer(number) => frames.push(number.to_string()),
-                    other => frames.push(String::from_utf8_lossy(other.as_bytes()).into_owned()),
+                    (Value::Integer(address), KeyType::Symbol(kind)) => {
+                        frames.push(name_of(symbolizer, *address as u64, *kind));
+                    }
+                    (Value::Integer(number), KeyType::Enumeration(of)) => {
+                        frames.push(name_of_value(of, *number).into_owned());
+                    }
+                    (Value::Integer(number), KeyType::Integer(integer)) if !integer.signed => {
+                        frames.push((*number as u64).to_string());
+                    }
+                    (Value::Integer(number), _) => frames.push(number.to_string()),
+                    (other, _) => frames.push(String::from_utf8_lossy(other.as_bytes()).into_owned()),
                 }
             }
             stacks.push(Folded { frames, value });

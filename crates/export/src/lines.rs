@@ -246,9 +246,12 @@ fn aggregated(function: AggregatingFunction, words: &[u64], normal: u64) -> Json
             let parameters = LogLinear::unpack(function.packed_parameters());
             let bound = |bucket: usize| parameters.lower(bucket).map(i128::from);
             let last = parameters.buckets().saturating_sub(1);
+            // What lies above the last order that 64 bits hold is counted in the last bucket of that order, as in DTrace.
+            let factor = i128::from(parameters.factor);
+            let clamps = bound(last).is_some_and(|end| end * factor > i128::from(i64::MAX));
             let of = |bucket: usize| match bucket {
                 0 => (None, bound(1)),
-                _ if bucket == last => (bound(bucket), None),
+                _ if bucket == last || (clamps && bucket + 1 == last) => (bound(bucket), None),
                 _ => (bound(bucket), bound(bucket + 1)),
             };
             buckets((0..=last).map(of).collect())
@@ -263,7 +266,9 @@ fn power_of_two(bucket: usize) -> (Option<i128>, Option<i128>) {
     match label {
         0 => (Some(0), Some(1)),
         1.. => (Some(label), Some(2 * label)),
-        _ => (Some((2 * label + 1).max(i128::from(i64::MIN))), Some(label + 1)),
+        // The least i64 has no bucket of its own and is in the lowest.
+        _ if bucket == 0 => (Some(i128::from(i64::MIN)), Some(label + 1)),
+        _ => (Some(2 * label + 1), Some(label + 1)),
     }
 }
 

@@ -1,7 +1,10 @@
 //! What D programs do besides looking: destructive actions, and speculations.
 
+use std::collections::BTreeMap;
+
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::stacks;
 use nanoprobe_tests::tracer::Tracer;
 
 /// The line of a program's output that begins with a word.
@@ -79,5 +82,49 @@ live_tests! {
         assert!(picture.contains("<title>all (120, 100.00%)</title>"), "{picture}");
         assert!(picture.contains("main (120, 100.00%)</title>"), "{picture}");
         assert!(picture.contains("takes (120, 100.00%)</title>"), "{picture}");
+    }
+
+    /// Each frame of the picture is as wide as the rows of the aggregation that go through it, one by one.
+    fn a_picture_has_the_sums_of_its_aggregation(form) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("out.svg");
+        let tracer = Tracer::new(form).argument("-q").argument("--flamegraph").argument(path.to_str().expect("a path"));
+        let clause = "pid$target:a.out:stack_*:entry { @[ustack()] = sum(3); }";
+        let traced = tracer.clause(clause).command(&program("stacks.c"), "10").run().complete();
+        let mut wanted: BTreeMap<Vec<String>, i64> = BTreeMap::new();
+        for (frames, value) in stacks(&traced.results) {
+            let name = |frame: &String| frame.rsplit_once("+0x").map_or(frame.as_str(), |(name, _)| name).to_owned();
+            let outermost_first: Vec<String> = frames.iter().rev().map(name).collect();
+            for depth in 0..=outermost_first.len() {
+                *wanted.entry(outermost_first[..depth].to_vec()).or_default() += value;
+            }
+        }
+        assert!(wanted.len() > 20, "{}", traced.results);
+        let mut wanted: Vec<(String, i64)> =
+            wanted.into_iter().map(|(way, value)| (way.last().map_or("all", String::as_str).to_owned(), value)).collect();
+        let picture = std::fs::read_to_string(&path).expect("the picture");
+        let titles = picture.split("<title>").skip(1).filter_map(|rest| Some(rest.split_once("</title>")?.0));
+        let mut drawn: Vec<(String, i64)> = titles
+            .map(|title| {
+                let (name, share) = title.rsplit_once(" (").expect("a share");
+                (name.to_owned(), share.split(',').next().and_then(|value| value.parse().ok()).expect("a value"))
+            })
+            .collect();
+        wanted.sort();
+        drawn.sort();
+        assert_eq!(drawn, wanted, "{}", traced.results);
+    }
+
+    /// What is beside a stack in the key has its name in the picture, as in the aggregation.
+    fn a_picture_names_what_is_beside_the_stack(form) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("out.svg");
+        let tracer = Tracer::new(form).argument("--flamegraph").argument(path.to_str().expect("a path"));
+        let clause = "pid$target:a.out:takes:entry { @[ustack(1), usym(ucaller), umod(ucaller), (uint64_t)-1, probefunc] = count(); }";
+        tracer.clause(clause).command(&program("strings.c"), "10").run().complete();
+        let picture = std::fs::read_to_string(&path).expect("the picture");
+        for title in ["strings`main", "strings", "18446744073709551615", "takes"] {
+            assert!(picture.contains(&format!("<title>{title} (120, 100.00%)</title>")), "{title}: {picture}");
+        }
     }
 }
