@@ -17,16 +17,24 @@
 //! Threads that appear while the events are opened may have inherited some of them, nobody knows which. So all begins anew
 //! then, a few times.
 //!
+//! The kernel counts each thread's time for itself, from nothing on. So of a program whose threads work for less than the time
+//! between two samples each there would be none, though it kept all processors busy. Therefore samples are taken more often
+//! than they are asked for, and of each so many one is kept, by chance ([`Thinning`]).
+//!
 //! Of the time in the kernel there are samples only where we may see it (perf_event_paranoid of 1 at most, or CAP_PERFMON).
 
 mod record;
+mod thinning;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use nix::errno::Errno;
 
 pub use record::{Sample, UserState};
+
+use thinning::Thinning;
 
 use crate::perf::{self, Ring, Sampling};
 use crate::{Process, ProcessId, ThreadId};
@@ -68,28 +76,40 @@ pub enum SamplingError {
 pub struct Sampler {
     process: ProcessId,
     with_stack: bool,
+    thinning: Thinning,
+    /// Kept, and not taken yet.
+    kept: Vec<Sample>,
+    lost: u64,
     rings: Vec<Ring>,
     /// The events without a ring of their own.
     _events: Vec<OwnedFd>,
 }
 
 impl Process {
-    /// Begins to sample what the threads execute, each after `period_ns` of its time on a processor; `with_stack`: with so
-    /// much of the stack that it can be unwound.
+    /// Begins to sample what the threads execute, once in `period_ns` of the time that they are on a processor; `with_stack`:
+    /// with so much of the stack that it can be unwound.
     ///
     /// # Errors
     /// [`SamplingError`].
     pub fn sampler(&self, period_ns: u64, with_stack: bool) -> Result<Sampler, SamplingError> {
+        let thinning = Thinning::of(period_ns);
         let mut wanted = Sampling {
-            period_ns,
-            stack_bytes: if with_stack { stack_bytes(period_ns) } else { 0 },
+            period_ns: period_ns / thinning.each(),
+            stack_bytes: 0,
             kernel: true,
             threads_only: true,
         };
         let (mut attempts, mut is_raised) = (0, false);
+        let mut sizes = RING_PAGES.into_iter();
+        let mut pages = sizes.next().unwrap_or(1);
         loop {
             let threads = self.threads().unwrap_or_default();
-            match Sampler::open(self.pid(), &threads, wanted) {
+            wanted.stack_bytes = if with_stack {
+                stack_bytes(wanted.period_ns, pages)
+            } else {
+                0
+            };
+            match Sampler::open(self.pid(), &threads, wanted, pages, &thinning) {
                 Ok(sampler) => {
                     attempts += 1;
                     let now = self.threads().unwrap_or_default();
@@ -98,28 +118,51 @@ impl Process {
                         return Ok(sampler);
                     }
                 }
-                // Tried again with less: without the kernel's time, then as before Linux 5.13.
-                Err(Errno::EACCES | Errno::EPERM) if wanted.kernel => wanted.kernel = false,
-                Err(Errno::EINVAL) if wanted.threads_only => wanted.threads_only = false,
+                // Tried again with less: as large a ring as may be had, without the kernel's time, then as before Linux 5.13.
+                Err(Refusal::Ring(reason)) => match sizes.next() {
+                    Some(smaller) => pages = smaller,
+                    None => return Err(SamplingError::Refused { reason }),
+                },
+                Err(Refusal::Event(Errno::EACCES | Errno::EPERM)) if wanted.kernel => wanted.kernel = false,
+                Err(Refusal::Event(Errno::EINVAL)) if wanted.threads_only => wanted.threads_only = false,
                 // Not before it is needed: commands that we start inherit it.
-                Err(Errno::EMFILE) if !is_raised => {
+                Err(Refusal::Event(Errno::EMFILE)) if !is_raised => {
                     is_raised = true;
                     raise_limit();
                 }
-                Err(Errno::EMFILE | Errno::ENFILE) => {
+                Err(Refusal::Event(Errno::EMFILE | Errno::ENFILE)) => {
                     return Err(SamplingError::TooMany {
                         threads: threads.len(),
                         processors: processors().len(),
                     });
                 }
-                Err(reason) => return Err(SamplingError::Refused { reason }),
+                Err(Refusal::Event(reason)) => return Err(SamplingError::Refused { reason }),
             }
         }
     }
 }
 
+/// What the kernel has refused.
+enum Refusal {
+    Event(Errno),
+    /// Its memory.
+    Ring(Errno),
+}
+
+impl From<Errno> for Refusal {
+    fn from(error: Errno) -> Refusal {
+        Refusal::Event(error)
+    }
+}
+
 impl Sampler {
-    fn open(process: ProcessId, threads: &[ThreadId], wanted: Sampling) -> Result<Sampler, Errno> {
+    fn open(
+        process: ProcessId,
+        threads: &[ThreadId],
+        wanted: Sampling,
+        pages: usize,
+        thinning: &Thinning,
+    ) -> Result<Sampler, Refusal> {
         let mut rings: HashMap<u32, Ring> = HashMap::new();
         let mut events = Vec::new();
         let processors = processors();
@@ -129,58 +172,60 @@ impl Sampler {
                     Ok(event) => event,
                     // The thread has ended, or the processor is off.
                     Err(Errno::ESRCH | Errno::ENODEV) => continue,
-                    Err(error) => return Err(error),
+                    Err(error) => return Err(error.into()),
                 };
                 if let Some(ring) = rings.get(&processor) {
                     ring.take_in(&event)?;
                     events.push(event);
                 } else {
-                    rings.insert(processor, map(event)?);
+                    rings.insert(processor, Ring::map(event, pages).map_err(Refusal::Ring)?);
                 }
             }
         }
         Ok(Sampler {
             process,
             with_stack: wanted.stack_bytes > 0,
+            thinning: thinning.clone(),
+            kept: Vec::new(),
+            lost: 0,
             rings: rings.into_values().collect(),
             _events: events,
         })
     }
 
-    /// The samples since the last call, in the order of their time, and how many more there was no room for.
-    pub fn take(&mut self) -> (Vec<Sample>, u64) {
-        let mut lost = 0;
+    /// Reads what the kernel has written, which it has room for as long as [`Sampler::READ_PERIOD`] at least.
+    pub fn read(&mut self) {
         let mut samples = Vec::new();
         for ring in &self.rings {
             let taken = record::read(&ring.take(), self.with_stack);
-            lost = taken.lost.saturating_add(lost);
+            self.lost = taken.lost.saturating_add(self.lost);
             samples.extend(taken.samples);
         }
         // A kernel that knows no difference between threads and processes samples forked ones, too.
         samples.retain(|sample| sample.process == self.process);
         samples.sort_by_key(|sample| sample.time_ns);
-        (samples, lost)
+        samples.retain(|_| self.thinning.keeps());
+        self.kept.append(&mut samples);
     }
+
+    /// The samples since the last call, in the order of their time, and how many more there was no room for.
+    pub fn take(&mut self) -> (Vec<Sample>, u64) {
+        self.read();
+        let lost = self.lost.div_ceil(self.thinning.each());
+        self.lost = 0;
+        (std::mem::take(&mut self.kept), lost)
+    }
+
+    /// How often the samples are to be read.
+    pub const READ_PERIOD: Duration = Duration::from_millis(10);
 }
 
 /// How much of the stack is taken: the more often, the less.
-fn stack_bytes(period_ns: u64) -> u32 {
+fn stack_bytes(period_ns: u64, pages: usize) -> u32 {
     let samples = (RING_NS / period_ns.max(1)).max(1);
-    let bytes = (RING_PAGES[0] as u64 * 4096 / samples).clamp(*STACK_BYTES.start(), *STACK_BYTES.end());
+    let bytes = (pages as u64 * 4096 / samples).clamp(*STACK_BYTES.start(), *STACK_BYTES.end());
     // A multiple of 8, as the kernel wants it.
     bytes as u32 & !7
-}
-
-/// As large a ring as may be had.
-fn map(event: OwnedFd) -> Result<Ring, Errno> {
-    let mut last = Errno::EPERM;
-    for pages in RING_PAGES {
-        match Ring::map(event.try_clone().map_err(|_| Errno::EMFILE)?, pages) {
-            Ok(ring) => return Ok(ring),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 /// The processors that there are.
@@ -222,10 +267,11 @@ mod tests {
 
     #[test]
     fn the_more_often_the_less_of_the_stack() {
-        assert_eq!(stack_bytes(10_000_000), 32 << 10);
-        assert_eq!(stack_bytes(200_000), 16_776);
-        assert_eq!(stack_bytes(0), 8 << 10);
-        assert_eq!(stack_bytes(u64::MAX), 32 << 10);
+        assert_eq!(stack_bytes(10_000_000, 1024), 32 << 10);
+        assert_eq!(stack_bytes(200_000, 1024), 16_776);
+        assert_eq!(stack_bytes(1_000_000, 128), 10_480);
+        assert_eq!(stack_bytes(0, 1024), 8 << 10);
+        assert_eq!(stack_bytes(u64::MAX, 1024), 32 << 10);
     }
 
     #[test]

@@ -18,6 +18,18 @@ pub(super) struct Timer {
     firings: usize,
     /// Of a `profile`, where the target can be sampled.
     sampler: Option<Sampler>,
+    /// When that was read.
+    read: Instant,
+}
+
+impl Timer {
+    /// When something is to be done for it.
+    fn due(&self) -> Instant {
+        match self.sampler {
+            Some(_) => self.next.min(self.read + Sampler::READ_PERIOD),
+            None => self.next,
+        }
+    }
 }
 
 /// How often it is looked for code that samples have shown and no module has.
@@ -26,7 +38,7 @@ const CODE_PERIOD: Duration = Duration::from_millis(100);
 impl Session {
     /// When the next timer is due.
     pub(super) fn next_timer(&self) -> Option<Instant> {
-        self.timers.iter().map(|timer| timer.next).min()
+        self.timers.iter().map(Timer::due).min()
     }
 
     pub(super) fn start_timers(&mut self) {
@@ -49,6 +61,7 @@ impl Session {
                 next: now + period,
                 firings: if is_profile { processors } else { 1 },
                 sampler: None,
+                read: now,
             };
             timers.push((enabling.probe, timer));
         }
@@ -139,9 +152,16 @@ impl Session {
     pub(super) fn fire_timers(&mut self) -> Result<(), SessionError> {
         let now = Instant::now();
         for index in 0..self.timers.len() {
-            let Some(timer) = self.timers.get_mut(index).filter(|timer| timer.next <= now) else {
+            let Some(timer) = self.timers.get_mut(index).filter(|timer| timer.due() <= now) else {
                 continue;
             };
+            if let Some(sampler) = timer.sampler.as_mut() {
+                sampler.read();
+                timer.read = now;
+            }
+            if timer.next > now {
+                continue;
+            }
             timer.next += timer.period;
             if timer.next <= now {
                 // Late by more than a period: what was missed is not made up for.

@@ -1,0 +1,81 @@
+//! Which of the samples are kept, where more are taken than are asked for.
+
+/// After so much of a thread's time it is sampled, if that is not to be asked too often.
+const FINE_NS: u64 = 1_000_000;
+/// So many are taken for one that is kept, at most.
+const EACH_MAX: u64 = 100;
+
+/// Of each so many samples one is kept. Which of them is left to chance: with every tenth, say, threads that take turns might be
+/// kept always, or never.
+#[derive(Clone, Debug)]
+pub(super) struct Thinning {
+    each: u64,
+    /// How many of these have come, and which is kept.
+    come: u64,
+    chosen: u64,
+    random: u64,
+}
+
+impl Thinning {
+    /// For samples after so much time.
+    pub fn of(period_ns: u64) -> Thinning {
+        let mut thinning = Thinning {
+            each: period_ns.div_ceil(FINE_NS).clamp(1, EACH_MAX),
+            come: 0,
+            chosen: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+        };
+        thinning.choose();
+        thinning
+    }
+
+    /// So many are taken for one that is kept.
+    pub fn each(&self) -> u64 {
+        self.each
+    }
+
+    /// Whether the next one is kept.
+    pub fn keeps(&mut self) -> bool {
+        let keeps = self.come == self.chosen;
+        self.come += 1;
+        if self.come == self.each {
+            self.come = 0;
+            self.choose();
+        }
+        keeps
+    }
+
+    fn choose(&mut self) {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.chosen = self.random % self.each;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_each_so_many_is_kept_at_no_fixed_distance() {
+        let mut thinning = Thinning::of(10_309_278);
+        assert_eq!(thinning.each(), 11);
+        let kept: Vec<u64> = (0..11_000).filter(|_| thinning.keeps()).collect();
+        assert_eq!(kept.len(), 1000);
+        assert!(kept.iter().zip(0..).all(|(kept, block)| kept / 11 == block));
+        for place in 0..11 {
+            let count = kept.iter().filter(|kept| **kept % 11 == place).count();
+            assert!((50..150).contains(&count), "{count} at {place}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_often_is_kept() {
+        for period_ns in [0, 200_000, 1_000_000] {
+            let mut thinning = Thinning::of(period_ns);
+            assert!((0..100).all(|_| thinning.keeps()));
+        }
+        assert_eq!(Thinning::of(u64::MAX).each(), 100);
+    }
+}
