@@ -24,6 +24,10 @@ use nanoprobe_lang::layout::{Limits, Storage};
 use crate::probes::{Place, Probe, ProbeIndex, Spot};
 use crate::statics::Statics;
 
+/// Stands for a description that has another name of a function than its probe: functions with several names fire once for all
+/// of these, as `memalign` and `aligned_alloc` of a C library where they are one.
+pub const ANOTHER_NAME: usize = usize::MAX;
+
 /// One clause at one probe.
 #[derive(Clone, Debug)]
 pub struct Enabling {
@@ -64,7 +68,9 @@ struct SlotsKey {
 /// Enablings and handlers of a session.
 pub struct Enablings {
     list: Vec<Enabling>,
+    /// Clause, number of the description ([`ANOTHER_NAME`] where it has another of the function's names), probe.
     known: HashSet<(usize, usize, ProbeIndex)>,
+    enabled: HashSet<(usize, ProbeIndex)>,
     handlers: HashMap<(usize, ProbeKind), Handler>,
     unreadable: HashMap<(usize, ProbeKind), String>,
     slots: Vec<Slots>,
@@ -128,6 +134,7 @@ impl Enablings {
         Ok(Enablings {
             list: Vec::new(),
             known: HashSet::new(),
+            enabled: HashSet::new(),
             handlers: HashMap::new(),
             unreadable: HashMap::new(),
             slots: Vec::new(),
@@ -207,7 +214,13 @@ impl Enablings {
         probe: &Probe,
         context: &Context<'_>,
     ) -> Result<(), EnableError> {
-        if !self.known.insert((clause, number, index)) {
+        let is_new = self.enabled.insert((clause, index));
+        if number == ANOTHER_NAME && !is_new {
+            return Ok(());
+        }
+        // A function that was found by another name already has not fired for its own.
+        let is_known = self.known.remove(&(clause, ANOTHER_NAME, index));
+        if !self.known.insert((clause, number, index)) || is_known {
             return Ok(());
         }
         let mut slot_base = 0;

@@ -7,6 +7,7 @@ use nanoprobe_lang::options::Demangle;
 use nanoprobe_symbols::Function;
 
 use super::*;
+use crate::enable::ANOTHER_NAME;
 use crate::probes::{Line, hint_for_elsewhere, hint_for_fields, matching_name};
 use crate::statics::names_provider;
 
@@ -151,8 +152,13 @@ impl Session {
 
     pub(super) fn enable(&mut self, clause: usize, number: usize, found: Vec<ProbeIndex>) -> Result<(), SessionError> {
         *self.matched.entry((clause, number)).or_default() += found.len();
+        let clauses = &self.program.clauses;
+        let description = clauses.get(clause).and_then(|found| found.probes.get(number));
+        let wanted = description.map_or("", |description| description.function.as_str());
         for index in found {
             let Some(probe) = self.probes.get(index) else { continue };
+            let is_named = wanted.is_empty() || glob::matches(wanted, &probe.function);
+            let number = if is_named { number } else { ANOTHER_NAME };
             let context = Context {
                 program: &self.program,
                 storage: &self.storage,
