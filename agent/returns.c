@@ -3,10 +3,12 @@
 #include "chain.h"
 #include "guard.h"
 #include "ranges.h"
+#include "threads.h"
 
 #define NP_STATE_OF(state) ((state) & 3u)
 /* No stack is larger: what lies further up from a stack pointer is another thread's. */
 #define NP_STACK_BYTES_MAX (1UL << 30)
+#define NP_PAGE_BYTES 4096UL
 /* mov $15, %rax; sysc(all): where a signal handler returns to. */
 #define NP_SIGRETURN_CODE 0x0f0000000fc0c748UL
 
@@ -206,8 +208,52 @@ fault:
 	return 0;
 }
 
-static void put_back(u64 lowest, u64 bytes)
+/* The calling thread's stack, from where it is upwards: as far as there is memory, and no further than its thread control block,
+ * which lies above it where a C library has mapped both. */
+struct stack {
+	u64 lowest;
+	u64 seen;               /* all below is memory */
+	u64 limit;
+};
+
+NP_INLINE struct stack stack_above(u64 lowest)
 {
+	u64 key = np_thread_key(), limit = lowest + NP_STACK_BYTES_MAX;
+	return (struct stack){ lowest, (lowest | (NP_PAGE_BYTES - 1)) + 1, key > lowest ? np_minimum(key, limit) : limit };
+}
+
+static int is_on(struct stack *stack, u64 slot)
+{
+	u64 word;
+	if (slot < stack->lowest)
+		return 0;
+	for (; slot < stack->limit && stack->seen <= slot; stack->seen += NP_PAGE_BYTES)
+		if (!np_guarded_u64(stack->seen, &word))
+			stack->limit = stack->seen;
+	return slot < stack->limit;
+}
+
+/* What struct np_return_pool.chunk_owners has of the calling thread; 0: it has no chunk. */
+static u32 own_number(void)
+{
+	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
+	u64 key = np_thread_key();
+	u32 first = (u32)(key * NP_TABLE_FACTOR >> (64 - NP_TABLE_BITS));
+	for (u32 probe = 0; key && probe < NP_TABLE_PROBES; probe++) {
+		const struct np_thread_slot *slot = &table->slots[(first + probe) & (NP_TABLE_SLOTS - 1)];
+		u64 found = np_load_once(slot->key), context = np_load_once(slot->context);
+		if (found == key)
+			return context ? ((const struct np_context *)context)->index + 1 : 0;
+		if (!found)
+			break;
+	}
+	return 0;
+}
+
+/* Of one stack, and of this thread; or of all (0), as long as nothing new is taken. See returns.h. */
+static void put_back(struct stack *stack)
+{
+	u32 own = stack ? own_number() : 0;
 	struct np_return_pool *pool = pool_of_process();
 	u64 count = np_minimum(np_load_once(pool->head.chunk_count), NP_RETURN_CHUNKS) * NP_RETURN_CHUNK;
 	for (u64 index = 0; index < count; index++) {
@@ -215,20 +261,23 @@ static void put_back(u64 lowest, u64 bytes)
 		if (NP_STATE_OF(np_load_once(instance->state)) != NP_RETURN_ARMED)
 			continue;
 		u64 slot = instance->slot;
-		if (slot - lowest < bytes)
-			replace_in_slot(slot, thunk_of(index), np_real_return_address(instance->address));
+		int is_own = own && np_load_once(pool->chunk_owners[index / NP_RETURN_CHUNK]) == own;
+		if (stack ? !is_own && !is_on(stack, slot) : np_load_once(pool->head.events) == np_load_once(pool->head.answered))
+			continue;
+		replace_in_slot(slot, thunk_of(index), np_real_return_address(instance->address));
 	}
 }
 
 NP_ENTRY void np_return_put_back(void)
 {
-	put_back((u64)__builtin_frame_address(0), NP_STACK_BYTES_MAX);
+	struct stack stack = stack_above((u64)__builtin_frame_address(0));
+	put_back(&stack);
 }
 
 NP_ENTRY void np_return_suspend(void)
 {
 	__atomic_fetch_add(&pool_of_process()->head.events, 1, __ATOMIC_SEQ_CST);
-	put_back(0, ~0UL);
+	put_back(0);
 }
 
 _Static_assert(__builtin_offsetof(struct np_image, returns) == 80, "used below");

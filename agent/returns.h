@@ -31,10 +31,18 @@
  *     our ustack()     np_real_return_address
  *     who is detached  the tracer does what np_return_suspend does, and unmaps when no thread is in our code
  *
- * Putting back is one compare-and-swap: if the slot holds the thunk it is that instance's live return address, or garbage.
- * So it may be done at any moment for any thread: who returns just then goes through the thunk, or past it. The instance
+ * Putting back is one compare-and-swap of the slot: who returns just then goes through the thunk, or past it. The instance
  * stays armed, since a thread may have loaded the thunk's address in the moment before; it is recycled when its slot holds
  * something else than the real address.
+ *
+ * But between the look at an instance and the swap nobody may return through it and take it again, in the same slot, for a call
+ * from elsewhere: the thunk is the same, and that call would return to where the older one was called from. So
+ *
+ *     for an unwinder      only what the calling thread has taken is put back (whatever stack that is on: the unwinder may go on from
+ *                          an alternate one), and what is on its stack (a coroutine's may have come from another thread): nobody
+ *                          else returns there. The stack ends at the thread control block, or where there is no memory above it
+ *     for a new library    nothing is taken from the change of `events` on; should that have been answered meanwhile, what is left
+ *                          stays, since unwinders are hooked then
  *
  * Tail calls: the function that was jumped to finds a thunk in the slot and puts its own in front; the two thunks run one
  * after the other. Chains are at most NP_RETURN_CHAIN_MAX long, what would be longer is missed.

@@ -3,7 +3,7 @@
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, table};
-use nanoprobe_tests::tracer::Tracer;
+use nanoprobe_tests::tracer::{Form, Tracer};
 
 use crate::traced_from_start;
 
@@ -50,4 +50,30 @@ live_tests! {
             assert!(frames.len() >= 22, "{frames:#?}");
         }
     }
+}
+
+/// Return addresses are put back for an unwinder on its own stack, and on no other: there a call might return, and another be
+/// made from elsewhere, in the midst of it. That one would return to where the older one was called from.
+#[test]
+fn calls_beside_exceptions_return_to_their_callers() {
+    let clause = "pid$target:a.out:third:return, pid$target:a.out:fifth:return, pid$target:a.out:between:return
+                  { @[probefunc] = count(); }";
+    let traced = Tracer::new(Form::Default)
+        .clause(clause)
+        .argument("-x")
+        .argument("return=address")
+        .command(&program("beside.cpp"), "16 2000")
+        .run()
+        .success();
+    let stdout = &traced.finished.stdout;
+    assert!(
+        stdout.lines().any(|line| line == "OK"),
+        "{stdout}{}",
+        traced.finished.stderr
+    );
+    let calls = said(stdout, "calls");
+    assert!(said(stdout, "thrown") > calls / 4);
+    let rows = table(&traced.results);
+    // Nobody throws through these.
+    assert_eq!((rows["third"], rows["fifth"]), (3 * calls, 3 * calls));
 }
