@@ -100,7 +100,10 @@ int main(int count, char **arguments)
 			fprintf(stderr, "%s returned %ld\n", kind, result);
 			wrong++;
 		}
-		early += timed && now_us() - from < MS * 1000L;
+		/* A socket's timeout is counted in the kernel's ticks from the last one on, and a virtual machine may get that late,
+		 * and several at once. It begins anew with each call, so what a stop had cut short would be far too short. */
+		long least = strcmp(kind, "receive") ? MS * 1000L : MS * 500L;
+		early += timed && now_us() - from < least;
 	}
 	semctl(semaphore, 0, IPC_RMID);
 	sigset_t after;
