@@ -141,17 +141,7 @@ impl Resolver {
             let assigned = self.assign(&Node::new(member, span), &value, span);
             self.bound.pop();
             let assigned = assigned?;
-            all = Some(match all {
-                None => assigned,
-                Some(first) => Expression {
-                    value_type: assigned.value_type.clone(),
-                    kind: ExpressionKind::Comma {
-                        first: Box::new(first),
-                        second: Box::new(assigned),
-                    },
-                    span,
-                },
-            });
+            all = Some(behind(all, assigned, span));
         }
         // A structure without members.
         Ok(all.unwrap_or_else(|| constant::integer(0, constant::INT, span)))
@@ -428,6 +418,21 @@ impl Resolver {
             value_type: value_type.clone(),
         };
         Ok(Assignable::Place(place, value_type))
+    }
+}
+
+/// One assignment behind others, whose value it has.
+pub(super) fn behind(others: Option<Expression>, last: Expression, span: Span) -> Expression {
+    match others {
+        None => last,
+        Some(others) => Expression {
+            value_type: last.value_type.clone(),
+            kind: ExpressionKind::Comma {
+                first: Box::new(others),
+                second: Box::new(last),
+            },
+            span,
+        },
     }
 }
 

@@ -9,6 +9,7 @@
 //! A text cannot spell these names. The variable `a` itself is of no type that anything computes with, and holds nothing. A
 //! structure as a whole has no bytes then: it is assigned member by member, and nothing else can be done with it.
 
+use super::assignment::behind;
 use super::bit_fields::has_effects;
 use super::expressions::unsupported;
 use super::variables::designator;
@@ -210,17 +211,7 @@ impl Resolver {
         for path in paths {
             let value = right.map_or_else(|| nothing.clone(), |right| step(right, &path, span));
             let assigned = self.assign(&step(left, &path, span), &value, span)?;
-            all = Some(match all {
-                None => assigned,
-                Some(first) => Expression {
-                    value_type: assigned.value_type.clone(),
-                    kind: ExpressionKind::Comma {
-                        first: Box::new(first),
-                        second: Box::new(assigned),
-                    },
-                    span,
-                },
-            });
+            all = Some(behind(all, assigned, span));
         }
         // A structure without members.
         Ok(all.unwrap_or_else(|| constant::integer(0, constant::INT, span)))
