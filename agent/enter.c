@@ -14,8 +14,9 @@
  *
  * A detour comes here, too, when it finds that handlers run in its thread already, because a signal has interrupted them. Then
  * it is deeper in the stack than they are. A program's signal handler may also leave them for ever, by siglongjmp: then the
- * next hit is about as deep as they were, or less, and they are over, or the thread would be blind from then on. Only on an alternate stack a
- * live one may be found so, which the kernel tells. What they had begun is undone by whoever begins it anew.
+ * next hit is about as deep as they were, or less, and they are over, or the thread would be blind from then on. Only on an
+ * alternate stack a live one may be found so, which the kernel tells (not of one with SS_AUTODISARM). What they had begun is
+ * undone by whoever begins it anew.
  */
 #include "guard.h"
 #include "syscalls.h"
@@ -23,7 +24,8 @@
 
 /* Attempts at the count of contexts against other threads that want one at the same moment. */
 #define NP_CLAIM_ATTEMPTS 1000
-/* A signal's frame, and the red zone above it, take more than this; our own frame here, and the red zone of one of two sites, less. */
+/* A signal's frame, and the red zone above it, take more than this; our own frame here, and the red zone of one of two sites,
+ * less. */
 #define NP_SIGNAL_FRAME_MIN 640
 
 /* Full barrier: the store before it is seen before the load after it is made. */
