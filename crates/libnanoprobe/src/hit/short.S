@@ -104,22 +104,27 @@ np_retprobe_entry_replaced:
 	 * that np_hit does around it. rdi: the site. 0: done; 1: it is not, and nothing has happened. The detour keeps rax, rcx,
 	 * rdx, rsi, rdi, r8 and the flags. */
 
+	/* The thread is inside, and the site's list calls this: \thread, \list. Else on to 8 or 9. */
+	.macro	go_inside thread, list, call
+	movq	np_hit_self@gottpoff(%rip), %rax
+	movq	%fs:(%rax), %\thread
+	testq	%\thread, %\thread
+	jz	9f
+	cmpq	$0, THREAD_DEPTH(%\thread)
+	jne	9f
+	movq	$1, THREAD_DEPTH(%\thread)
+	movq	SITE_LIST(%rdi), %\list
+	testq	%\list, %\list
+	jz	8f
+	leaq	\call(%rip), %rax
+	cmpq	%rax, LIST_CALL(%\list)
+	jne	8f
+	.endm
+
 	/* The thread is inside, and holds a place that is free, at this kind of entry: rcx, the thread; rdi, struct np_hit_calls;
 	 * rdx, its holds; r8, the place. Else on to 8 or 9. */
 	.macro	find_place kind, frame
-	movq	np_hit_self@gottpoff(%rip), %rax
-	movq	%fs:(%rax), %rcx
-	testq	%rcx, %rcx
-	jz	9f
-	cmpq	$0, THREAD_DEPTH(%rcx)
-	jne	9f
-	movq	$1, THREAD_DEPTH(%rcx)
-	movq	SITE_LIST(%rdi), %rdx
-	testq	%rdx, %rdx
-	jz	8f
-	leaq	\kind(%rip), %rax
-	cmpq	%rax, LIST_CALL(%rdx)
-	jne	8f
+	go_inside rcx, rdx, \kind
 	movq	LIST_ONLY(%rdx), %rax
 	cmpl	$0, ENTRY_ENABLED(%rax)
 	je	8f
@@ -314,19 +319,7 @@ np_retprobe_exit_short:
 	.type	np_hit_exit, @function
 	.p2align 6
 np_hit_exit:
-	movq	np_hit_self@gottpoff(%rip), %rax
-	movq	%fs:(%rax), %r12
-	testq	%r12, %r12
-	jz	9f
-	cmpq	$0, THREAD_DEPTH(%r12)
-	jne	9f
-	movq	$1, THREAD_DEPTH(%r12)
-	movq	SITE_LIST(%rdi), %r8
-	testq	%r8, %r8
-	jz	8f
-	leaq	np_retprobe_exit_short(%rip), %rax
-	cmpq	%rax, LIST_CALL(%r8)
-	jne	8f
+	go_inside r12, r8, np_retprobe_exit_short
 	movq	LIST_ARGUMENT(%r8), %rcx
 	cmpq	$0, LIST_SAVED(%r8)
 	jne	8f
