@@ -137,7 +137,7 @@ pub struct LowArguments {
     /// Refused: likewise
     #[arg(short = 'a', hide = true)]
     claim: bool,
-    /// Run a command and trace it; $target is its process id
+    /// Run a command and trace it; $target is its process id. It is killed when the tracing ends first
     #[arg(
         short = 'c',
         allow_hyphen_values = true,

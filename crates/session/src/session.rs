@@ -198,7 +198,8 @@ const LAST_WAIT: Duration = Duration::from_millis(200);
 const STATUS_PERIOD: Duration = Duration::from_millis(500);
 
 impl Session {
-    /// Looks at the target, matches and compiles.
+    /// Looks at the target, matches and compiles. A command that is started for it lives no longer than the session: what
+    /// is left of it when that is dropped is killed, as DTrace does it (it alone: what it has started by itself lives on).
     ///
     /// # Errors
     /// [`SessionError`]; a running target was not touched, a command that was started is ended.
@@ -447,10 +448,15 @@ impl Session {
 
     /// Ends a session that has not begun; a command that was started for it is ended too.
     pub fn abandon(&mut self) {
+        self.kill_command();
+        self.starting = None;
+    }
+
+    /// Nobody else has its number while it is not collected, and a process that has ended takes no harm.
+    fn kill_command(&self) {
         if let Some(process) = self.process.as_ref().filter(|process| process.is_child()) {
             process.kill();
         }
-        self.starting = None;
     }
 
     fn initialise_dynamic(&self) -> Result<(), SessionError> {
@@ -472,5 +478,11 @@ impl Session {
             .map(str::parse)
             .transpose()
             .map_err(SessionError::Option)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.kill_command();
     }
 }

@@ -21,6 +21,10 @@ use crate::memory::Memory;
 use crate::status::Seccomp;
 use crate::{ProcessId, ThreadId, threads};
 
+/// For how long the end of a child is waited for that was killed: one that is large, or in the midst of a slow call, takes a
+/// while.
+const LAST_MOMENTS: Duration = Duration::from_secs(10);
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exit {
@@ -326,7 +330,7 @@ impl Drop for Shared {
         if self.kill_on_drop.load(Ordering::Relaxed) {
             // It may have ended already.
             let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
-            is_readable(&self.pidfd, Some(Duration::from_secs(1)));
+            is_readable(&self.pidfd, Some(LAST_MOMENTS));
         }
         // Nothing to collect is fine: it lives on, or somebody else has collected it.
         let _ = waitid(

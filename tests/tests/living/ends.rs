@@ -1,12 +1,15 @@
 //! Every way in which a program ends: the results are complete, and its exit is its own.
 
+use std::path::Path;
 use std::process::Command;
 
-use nanoprobe_tests::command::Running;
+use nanoprobe_tests::command::{Running, run};
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, value};
-use nanoprobe_tests::tracer::{Form, Tracer, start_waiting};
+use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting, wait_until_tracing};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const WAYS: [(&str, i32); 10] = [
     ("return", 0),
@@ -87,4 +90,81 @@ fn an_exec_is_told() {
     let traced = tracing.finish().success();
     assert!(value(&traced.results) >= 1);
     assert_eq!(traced.finished.stderr.matches("its probes are gone").count(), 1);
+}
+
+/// Of a command that outlives the tracing; the results say its number.
+const ITS_NUMBER: &str = "BEGIN { printf(\"%d\\n\", $target); }";
+
+fn number_in(results: &str) -> i32 {
+    let number = results.split_whitespace().find_map(|word| word.parse().ok());
+    number.unwrap_or_else(|| panic!("a process id: {results}"))
+}
+
+/// Not even as a zombie: nobody is left who would have to wait for it.
+fn is_gone(pid: i32) -> bool {
+    !Path::new(&format!("/proc/{pid}")).exists()
+}
+
+live_tests! {
+    /// As in DTrace. It lives until END has had its say.
+    fn a_command_that_outlives_the_tracing_is_killed(form) {
+        let ways = [
+            ("sleep 1000", "BEGIN { exit(7); }"),
+            ("sleep 1000", "tick-20ms { exit(7); }"),
+            ("sleep 1000", "pid$target:a.out:main:entry, pid$target:libc:*nanosleep:entry { exit(7); }"),
+            ("sh -c 'exec sleep 1000'", "tick-200ms { exit(7); }"),
+        ];
+        for (command, way) in ways {
+            let lives = "END { system(\"test -d /proc/%d && echo lives\", $target); }";
+            let tracer = Tracer::new(form).argument("-qw").argument("-Z").clause(ITS_NUMBER).clause(way).clause(lives);
+            let traced = tracer.argument("-c").argument(command).run();
+            assert_eq!(traced.finished.code(), 7, "{command}, {way}");
+            // That it executes another program is told.
+            let mut told = traced.finished.stderr.lines().filter(|line| !line.ends_with("its probes are gone"));
+            assert_eq!(told.next(), None, "{command}, {way}");
+            assert_eq!(traced.finished.stdout, "lives\n", "{command}, {way}");
+            assert!(is_gone(number_in(&traced.results)), "{command}, {way}");
+        }
+    }
+
+    fn a_command_is_killed_when_the_tracer_is_asked_to_end(form) {
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            let mut tracer = Tracer::new(form).argument("-v").clause(ITS_NUMBER).clause("END { printf(\"the end\\n\"); }");
+            tracer = tracer.clause("pid$target:libc:read:entry { @ = count(); }");
+            let mut tracing = tracer.argument("-c").argument("sleep 1000").start();
+            wait_until_tracing(&mut tracing.running);
+            tracing.running.signal(signal);
+            let traced = tracing.finish().success();
+            assert!(traced.results.contains("the end"), "{signal}: {}", traced.results);
+            let its = traced.results.lines().find(|line| line.contains(":BEGIN")).unwrap_or_default();
+            assert!(is_gone(number_in(its.split_once(":BEGIN").unwrap_or_default().1)), "{signal}");
+        }
+    }
+}
+
+/// Its output is a pipe whose reader waits for the end of all who may write.
+#[test]
+fn a_command_that_is_killed_keeps_no_pipe_open() {
+    let script = "\"$0\" -q -c 'sleep 1000' -n 'BEGIN { exit(0); }' | cat; echo over";
+    let finished = run(Command::new("sh").args(["-c", script]).arg(nanoprobe()));
+    assert_eq!(finished.success().stdout, "over\n");
+}
+
+/// We kill what we have started, and nothing that this has started: neither beside it nor in its place.
+#[test]
+fn what_a_command_has_started_lives_on() {
+    for rest in ["; wait", ""] {
+        let command = format!("sh -c 'sleep 1000 >&- 2>&- & echo $!{rest}'");
+        let mut tracer = Tracer::new(Form::Default).argument("-q").clause("BEGIN { begun = 1; }");
+        tracer = tracer.argument("-c").argument(command);
+        let mut tracing = tracer.start();
+        let said = |tracer: &Running| tracer.stdout().ends_with('\n');
+        tracing.running.wait_until("starting another", said);
+        tracing.running.signal(Signal::SIGINT);
+        let traced = tracing.finish().success();
+        let pid = number_in(&traced.finished.stdout);
+        // An error: it is no more.
+        let lived = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        assert_eq!(lived, Ok(()), "{rest}");
+    }
 }

@@ -79,7 +79,8 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the patches out, fires END, and returns what was still to be told.
+    /// Takes the patches out, fires END, and returns what was still to be told. A command that was started for the session
+    /// runs on until that has been told: it is killed when the session goes (see [`Session::open`]).
     ///
     /// # Errors
     /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
@@ -106,15 +107,17 @@ impl Session {
             self.take_records()?;
             self.fire_all(|place| *place == Place::End, [0; 10])?;
         }
-        if let Some(process) = self.process.as_ref().filter(|process| process.is_child()) {
-            process.set_kill_on_drop(false);
-        }
         Ok((self.outputs.drain(..).collect(), detached?))
     }
 
     pub(super) fn detach(&mut self) -> Result<Detached, SessionError> {
         match self.attachment.as_mut() {
             Some(attachment) if !attachment.regions.is_empty() => {
+                // Who has just loaded a library is not kept waiting for probes that do not come. An error: there is no arena
+                // yet, or no more, and nobody waits.
+                if let Ok(memory) = attachment.memory() {
+                    let _ = nanoprobe_arena::ControlBlock::open(memory).and_then(|control| control.beat(0));
+                }
                 let detached = detach::detach(attachment)?;
                 self.abandoned_calls += detached.abandoned_calls;
                 Ok(detached)
