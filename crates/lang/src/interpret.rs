@@ -15,6 +15,7 @@
 //! the world. A clause starts with empty scratch memory; an address kept from an earlier clause faults or reads what is
 //! there now, as in the target.
 
+mod addresses;
 mod arithmetic;
 mod evaluate;
 pub mod json;
@@ -24,6 +25,7 @@ mod subroutines;
 pub mod text;
 mod value;
 
+pub use addresses::VARIABLES_ADDRESS;
 pub use arithmetic::{common_type, normalise, promoted, wide};
 pub use value::{Value, read_field};
 
@@ -175,6 +177,11 @@ pub trait World {
     /// # Errors
     /// [`Fault::bad_address`].
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault>;
+
+    /// Where global variables lie in the target, those without keys; `None` where there is none.
+    fn globals_address(&self) -> Option<u64> {
+        None
+    }
 
     /// The text at `address` up to its NUL, at most `limit` bytes of it.
     ///

@@ -70,6 +70,8 @@ pub struct TracerWorld<'a> {
     pub aggregation_bytes: u64,
     /// What stays.
     pub state: &'a mut TracerState,
+    /// Where the arena lies in the target, once it does.
+    pub arena: Option<TargetAddress>,
     /// The target's memory, when there is a target.
     pub target: Option<&'a Memory>,
     /// The target's number.
@@ -295,6 +297,10 @@ impl World for TracerWorld<'_> {
         target
             .read(TargetAddress(address), bytes)
             .map_err(|_| Fault::bad_address(address))
+    }
+
+    fn globals_address(&self) -> Option<u64> {
+        Some(self.arena?.0 + self.layout.globals_offset)
     }
 
     fn read_string(&mut self, address: u64, limit: usize) -> Result<Vec<u8>, Fault> {

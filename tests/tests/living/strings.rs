@@ -50,4 +50,22 @@ live_tests! {
         assert_eq!(rows["plain"], 10);
         assert_eq!(rows["long"], 10 * i64::from(i32::from_le_bytes(*b"plai")));
     }
+
+    /// BEGIN and END run in the tracer, the probe in the program: for all of them a pointer into D's array is the same.
+    fn a_pointer_into_an_array_is_the_same_for_all(form) {
+        let clause = "int counts[4]; int *p;
+                      BEGIN { counts[2] = 5; p = &counts[2]; }
+                      pid$target:a.out:takes:entry /p[0] >= 5/ { counts[2]++; @seen[\"seen\"] = max(*p); self->p = p; }
+                      pid$target:a.out:takes:entry /self->p[-2] == 0 && self->p[0] == counts[2]/ { @same[\"same\"] = count(); }
+                      pid$target:a.out:takes:entry { *p = 0; }
+                      ERROR { @errors[\"errors\"] = count(); }
+                      END { @at_end[\"end\"] = max(*p + p[1]); }";
+        let traced = Tracer::new(form).clause(clause).command(&program("strings.c"), "5").run().success();
+        let right = unprobed(&program("strings.c"), "5").success();
+        assert_eq!(crate::without_messages(&traced.finished.stdout), right.stdout);
+        let rows = table(&traced.results);
+        let calls = rows["same"];
+        assert!(calls > 0, "{rows:?}");
+        assert_eq!((rows["seen"], rows["end"], rows["errors"]), (5 + calls, 5 + calls, calls), "{rows:?}");
+    }
 }

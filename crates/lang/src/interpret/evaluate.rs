@@ -3,7 +3,7 @@
 use super::arithmetic::{binary, common_type, holds, integer_type, is_comparison, normalise, promoted, wide};
 use super::value::until_nul;
 use super::{Fault, FaultKind, Value, World, key};
-use crate::layout::Limits;
+use crate::layout::{Limits, Storage};
 use crate::program::{
     AggregationId, BinaryOperator, Expression, ExpressionKind, IntegerType, KeyExpression, LogicalOperator, Place,
     Program, Scope, Type, UnaryOperator, Variable, VariableId,
@@ -16,6 +16,8 @@ pub(super) struct Evaluator<'a, W: ?Sized> {
     pub(super) world: &'a mut W,
     /// Scratch memory used so far; it appears at [`SCRATCH_ADDRESS`].
     pub(super) scratch: Vec<u8>,
+    /// Where variables lie, once somebody has asked.
+    pub(super) storage: std::cell::OnceCell<Storage>,
 }
 
 /// A place whose parts are evaluated.
@@ -47,6 +49,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             limits,
             world,
             scratch: Vec::new(),
+            storage: std::cell::OnceCell::new(),
         }
     }
 
@@ -83,6 +86,12 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             ExpressionKind::Register(index) => {
                 let index = self.integer(index)?;
                 Value::Integer(self.world.register(index)?)
+            }
+            // Of bytes of no known size: where they lie.
+            ExpressionKind::Variable(Place::Scalar { scope, variable })
+                if *value_type == (Type::Bytes { size: None }) =>
+            {
+                super::addresses::pointer(self.variable_address(*scope, *variable)?)
             }
             ExpressionKind::Variable(place) => {
                 let slot = self.slot(place)?;
@@ -258,7 +267,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    fn variable(&self, scope: Scope, variable: VariableId) -> Result<&'a Variable, Fault> {
+    pub(super) fn variable(&self, scope: Scope, variable: VariableId) -> Result<&'a Variable, Fault> {
         let list = match scope {
             Scope::Global => &self.program.globals,
             Scope::ThreadLocal => &self.program.thread_locals,

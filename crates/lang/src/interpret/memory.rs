@@ -74,6 +74,10 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     }
 
     pub(super) fn read_memory(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Fault> {
+        if let Some(held) = self.variables_at(address, bytes.len()) {
+            bytes.copy_from_slice(&held);
+            return Ok(());
+        }
         match self.scratch_at(address) {
             None => self.world.read(address, bytes),
             Some(scratch) => {
@@ -84,6 +88,9 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     }
 
     pub(super) fn read_string(&mut self, address: u64, limit: usize) -> Result<Vec<u8>, Fault> {
+        if let Some(held) = self.variables_at(address, limit) {
+            return Ok(until_nul(&held).to_vec());
+        }
         let mut text = match self.scratch_at(address) {
             None => self.world.read_string(address, limit)?,
             Some(scratch) => until_nul(scratch).to_vec(),

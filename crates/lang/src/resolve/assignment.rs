@@ -32,9 +32,6 @@ impl Resolver {
                 self.check_assignable(&target)?;
                 let found = super::memory::placed(self.operand(right)?)?;
                 let of = found.value_type.clone();
-                if matches!(of, Type::Array { .. }) && matches!(found.kind, ExpressionKind::Variable(_)) {
-                    self.check_array_assigned(&target, &of, span)?;
-                }
                 let value = super::memory::readable(super::memory::decayed(found))?;
                 let is_new = self.known(target.scope, target.name).is_none();
                 let place = self.place_or_new(&target, &value.value_type)?;
@@ -145,21 +142,6 @@ impl Resolver {
         }
         // A structure without members.
         Ok(all.unwrap_or_else(|| constant::integer(0, constant::INT, span)))
-    }
-
-    /// `p = array`, of an array of D's: there is no address to be had that would go on meaning the array.
-    fn check_array_assigned(&self, target: &Designator<'_>, array: &Type, span: Span) -> Resolve<()> {
-        let known = self.known(target.scope, target.name).map(|known| known.id);
-        if known.is_some_and(|id| self.aggregates.contains_key(&(target.scope, id))) {
-            // It is told what assignments of arrays as a whole are told.
-            return Ok(());
-        }
-        let is_text = matches!(array, Type::Array { of, .. } if types::size_of(of) == Some(1));
-        if is_text && known.is_some() {
-            return Ok(());
-        }
-        let message = "cannot take address of dynamic variable: D's own variables have none";
-        Err(Diagnostic::new("D_ADDROF_VAR", span, message).with_help("name the array where its elements are wanted"))
     }
 
     /// `x = value` where `x` is a structure: of the same type; 0 frees one of a thread, and one of an associative array.

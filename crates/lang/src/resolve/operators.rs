@@ -2,7 +2,7 @@
 
 use super::{Resolve, Resolver, characters, constant, convert};
 use crate::diagnostic::Diagnostic;
-use crate::program::{BinaryOperator, Expression, ExpressionKind, LogicalOperator, Type, UnaryOperator};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, LogicalOperator, Place, Type, UnaryOperator};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind, PrefixOperator};
 use crate::types;
@@ -87,7 +87,7 @@ impl Resolver {
         }
     }
 
-    /// `&*pointer` and `&pointer[index]`: nothing else in D has an address.
+    /// `&*pointer`, `&pointer[index]`, and of D's own arrays and structures elements and members: nothing else in D has an address.
     fn address_of(&mut self, operand: &Node, span: Span) -> Resolve<Expression> {
         if super::aggregations::named(operand).is_some() {
             return Err(Diagnostic::new(
@@ -102,8 +102,13 @@ impl Resolver {
             let message = format!("cannot take address of a bit-field: {name}");
             return Err(Diagnostic::new("D_ADDROF_BITFIELD", span, message));
         }
+        let is_part = matches!(operand.kind, NodeKind::Index { .. } | NodeKind::Member { .. });
         let operand = self.operand(operand)?;
         let to = operand.value_type.clone();
+        if is_part && matches!(operand.kind, ExpressionKind::Variable(Place::Field { .. })) {
+            let address = super::memory::address_of(operand);
+            return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));
+        }
         if matches!(operand.kind, ExpressionKind::Builtin(_)) && super::memory::is_aggregate(&to) {
             let message = "this lies in registers: it has no address";
             return Err(Diagnostic::new("D_ADDROF_VAR", span, message));

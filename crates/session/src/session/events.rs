@@ -148,6 +148,7 @@ impl Session {
             limits: self.limits,
             aggregation_bytes: self.options.aggregation_bytes,
             state: &mut self.tracer,
+            arena: self.attachment.as_ref().map(|attachment| attachment.addresses.arena),
             target: self.process.as_ref().map(Process::memory),
             target_pid: self.process.as_ref().map_or(0, |process| i64::from(process.pid())),
             provider: &probe.provider,

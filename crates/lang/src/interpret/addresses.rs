@@ -1,0 +1,103 @@
+//! Addresses of variables: those of the structures and arrays of D's own.
+//!
+//! In the target a variable lies in the arena, and its address is that. The tracer's own thread-local and clause-local variables
+//! lie nowhere; they appear from [`VARIABLES_ADDRESS`] on, where no program on x86-64 can have anything, each scope for itself:
+//!
+//! ```text
+//! VARIABLES_ADDRESS  + 0            global variables, where the world says of no other place
+//!                    + SCOPE_BYTES  self->
+//!                    + 2 * ...      this->
+//! ```
+//!
+//! Within a scope they lie as [`Storage`] says, and behind the last one are zeros: an index behind an array's end gives another
+//! variable's bytes, or nothing, as in the target.
+
+use super::evaluate::Evaluator;
+use super::{Fault, FaultKind, Value, World};
+use crate::layout::{NO_OFFSET, Storage, value_bytes};
+use crate::program::{Scope, Type, VariableId};
+
+/// Where variables without a place of their own appear to lie.
+pub const VARIABLES_ADDRESS: u64 = 0x4e51_0000_0000_0000;
+/// No scope has as many bytes.
+const SCOPE_BYTES: u64 = 1 << 33;
+const SCOPES: [Scope; 3] = [Scope::Global, Scope::ThreadLocal, Scope::ClauseLocal];
+
+impl<W: World + ?Sized> Evaluator<'_, W> {
+    /// The address of a variable's first byte.
+    pub(super) fn variable_address(&mut self, scope: Scope, variable: VariableId) -> Result<u64, Fault> {
+        let offset = offsets(self.storage(), scope).get(variable.0 as usize).copied();
+        let offset = offset.filter(|offset| *offset != NO_OFFSET);
+        let offset = offset.ok_or(Fault::new(FaultKind::Illegal))?;
+        Ok(self.base(scope) + u64::from(offset))
+    }
+
+    /// So many bytes from an address on, if variables lie there.
+    pub(super) fn variables_at(&mut self, address: u64, bytes: usize) -> Option<Vec<u8>> {
+        let (scope, start) = SCOPES.into_iter().find_map(|scope| {
+            let base = self.base(scope);
+            let room = match base {
+                VARIABLES_ADDRESS.. if base < VARIABLES_ADDRESS + 3 * SCOPE_BYTES => SCOPE_BYTES,
+                // What lies behind them there is the target's.
+                _ => u64::from(self.storage().globals_bytes),
+            };
+            let start = address.checked_sub(base).filter(|start| *start < room)?;
+            Some((scope, start))
+        })?;
+        let end = start.checked_add(bytes as u64)?;
+        let mut found = vec![0; bytes];
+        let placed: Vec<u32> = offsets(self.storage(), scope).to_vec();
+        for (index, offset) in placed
+            .into_iter()
+            .enumerate()
+            .filter(|(_, offset)| *offset != NO_OFFSET)
+        {
+            let offset = u64::from(offset);
+            let id = VariableId(u32::try_from(index).ok()?);
+            let value_type = self.variable(scope, id).ok()?.value_type.clone();
+            let held_bytes = u64::from(value_bytes(&value_type, self.limits));
+            if offset >= end || offset + held_bytes <= start {
+                continue;
+            }
+            let Some(held) = self.world().get(scope, id, None) else {
+                continue;
+            };
+            let held = match (&held, value_type) {
+                (_, Type::String | Type::Bytes { size: Some(_) }) => held.as_bytes().to_vec(),
+                _ => held.as_integer().to_le_bytes().to_vec(),
+            };
+            for (at, byte) in (offset..offset + held_bytes).zip(held) {
+                let place = at.checked_sub(start).and_then(|place| found.get_mut(place as usize));
+                if let Some(place) = place {
+                    *place = byte;
+                }
+            }
+        }
+        Some(found)
+    }
+
+    fn base(&self, scope: Scope) -> u64 {
+        match scope {
+            Scope::Global => self.world.globals_address().unwrap_or(VARIABLES_ADDRESS),
+            Scope::ThreadLocal => VARIABLES_ADDRESS + SCOPE_BYTES,
+            Scope::ClauseLocal => VARIABLES_ADDRESS + 2 * SCOPE_BYTES,
+        }
+    }
+
+    fn storage(&self) -> &Storage {
+        self.storage.get_or_init(|| Storage::new(self.program, self.limits))
+    }
+}
+
+fn offsets(storage: &Storage, scope: Scope) -> &[u32] {
+    match scope {
+        Scope::Global => &storage.globals,
+        Scope::ThreadLocal => &storage.thread_locals,
+        Scope::ClauseLocal => &storage.clause_locals,
+    }
+}
+
+/// The value of a variable's address.
+pub(super) fn pointer(address: u64) -> Value {
+    Value::Integer(address as i64)
+}
