@@ -78,10 +78,8 @@ impl Resolver {
             let message = "trace( ) may not be applied to a void expression";
             return Err(Diagnostic::new("D_TRACE_VOID", node.span, message));
         }
-        let whole = super::memory::placed(self.operand(node)?)?;
-        let names = names_of(&whole.value_type);
-        let value = super::memory::bytes_of(whole);
-        if let Some(of) = names {
+        let (value, shown) = self.shown_bytes(node)?;
+        if let Some(of) = names_of(&shown) {
             return Ok(RecordKind::TraceName { value, of });
         }
         match value.value_type {
@@ -247,9 +245,7 @@ impl Resolver {
             let message = "print( ) may not be applied to a void expression";
             return Err(Diagnostic::new("D_PRINT_VOID", node.span, message));
         }
-        let whole = super::memory::placed(self.operand(node)?)?;
-        let shown = whole.value_type.clone();
-        let value = super::memory::bytes_of(whole);
+        let (value, shown) = self.shown_bytes(node)?;
         match value.value_type {
             Type::Void => Err(Diagnostic::new(
                 "D_PRINT_VOID",

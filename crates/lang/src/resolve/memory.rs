@@ -37,8 +37,18 @@ impl Resolver {
 
     /// The value of an expression; a structure or an array becomes its bytes.
     pub(super) fn bytes(&mut self, node: &Node) -> Resolve<Expression> {
-        let found = placed(self.operand(node)?)?;
-        Ok(bytes_of(found))
+        Ok(self.shown_bytes(node)?.0)
+    }
+
+    /// Likewise, with the type that it had.
+    pub(super) fn shown_bytes(&mut self, node: &Node) -> Resolve<(Expression, Type)> {
+        let found = self.operand(node)?;
+        let shown = found.value_type.clone();
+        let value = match self.gathered(node, &found)? {
+            Some(gathered) => gathered,
+            None => bytes_of(placed(found)?),
+        };
+        Ok((value, shown))
     }
 
     /// `base.member`, `base->member`.

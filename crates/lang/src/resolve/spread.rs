@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A text cannot spell these names. The variable `a` itself is of no type that anything computes with, and holds nothing. A
-//! structure as a whole has no bytes then: it is assigned member by member, and nothing else can be done with it.
+//! structure as a whole has no bytes then: it is assigned member by member, and where its bytes are wanted (`print()`, `trace()`)
+//! they are gathered in a variable of the clause's.
 
 use super::assignment::behind;
 use super::bit_fields::has_effects;
@@ -16,10 +17,10 @@ use super::variables::designator;
 use super::{Resolve, Resolver, constant, convert, memory};
 use crate::diagnostic::Diagnostic;
 use crate::program::{
-    BinaryOperator, Expression, ExpressionKind, Place, Scope, Structure, Type, Variable, VariableId, holds_strings,
+    BinaryOperator, Expression, ExpressionKind, Place, Scope, Type, Variable, VariableId, holds_strings,
 };
 use crate::source::Span;
-use crate::syntax::{IntegerLiteral, Node, NodeKind};
+use crate::syntax::{IntegerLiteral, LocalScope, Node, NodeKind};
 
 /// The most assignments that one of a whole structure becomes.
 const MAXIMUM_ASSIGNED: usize = 256;
@@ -143,6 +144,9 @@ impl Resolver {
     /// `left = right` of structures, where one of them is held member by member, or `left` is a member of another: so is it
     /// assigned. `None`: that is not so.
     pub(super) fn assign_spread(&mut self, left: &Node, right: &Node, span: Span) -> Option<Resolve<Expression>> {
+        if let Some(assigned) = self.assign_chain(left, right, span) {
+            return Some(assigned);
+        }
         let is_part = designator(left).is_none();
         if !(is_part || self.names_spread(left) || self.names_spread(right)) || !is_plain(left) || !is_plain(right) {
             return None;
@@ -172,7 +176,76 @@ impl Resolver {
         if has_effects(&to) || has_effects(&from) {
             return Some(Err(twice(span)));
         }
-        Some(self.assign_members(left, Some(right), &structure, span))
+        Some(self.assign_members(left, Some(right), &Type::Structure(structure), span))
+    }
+
+    /// `a = b = c` of structures: `b = c, a = b`.
+    fn assign_chain(&mut self, left: &Node, right: &Node, span: Span) -> Option<Resolve<Expression>> {
+        let NodeKind::Assign {
+            operator: None,
+            left: between,
+            right: value,
+        } = &right.kind
+        else {
+            return None;
+        };
+        let last = last_assigned(value);
+        if !is_plain(between) || !is_plain(last) {
+            return None;
+        }
+        // Whatever is wrong with it will be told where it is assigned.
+        let is_structure =
+            |found: Resolve<Expression>| matches!(found, Ok(found) if matches!(found.value_type, Type::Structure(_)));
+        if !is_structure(self.operand(last)) {
+            return None;
+        }
+        let first = match self.assign(between, value, right.span) {
+            Ok(first) => first,
+            Err(error) => return Some(Err(error)),
+        };
+        Some(
+            self.assign(left, between, span)
+                .map(|second| behind(Some(first), second, span)),
+        )
+    }
+
+    /// The bytes of a structure, or an array, that is held member by member: gathered in a variable of the clause's. `None`: it
+    /// is not held so.
+    pub(super) fn gathered(&mut self, node: &Node, found: &Expression) -> Resolve<Option<Expression>> {
+        let of = &found.value_type;
+        let is_held_so = match &found.kind {
+            ExpressionKind::Variable(place) => self.spread_type(place).is_some(),
+            _ => false,
+        };
+        if !is_held_so || holds_strings(of) {
+            return Ok(None);
+        }
+        if has_effects(found) || !is_plain(node) {
+            return Err(twice(found.span));
+        }
+        let Some(bytes) = self.aggregate_of(of, found.span)? else {
+            return Ok(None);
+        };
+        let name = format!("%whole{}", self.program.clause_locals.len());
+        let scope = Scope::ClauseLocal;
+        let variable = Variable {
+            name: name.clone(),
+            value_type: bytes.clone(),
+            keys: None,
+        };
+        let id = self.define(scope, variable, found.span);
+        self.aggregates.insert((scope, id), of.clone());
+        let to = NodeKind::Local {
+            scope: LocalScope::Clause,
+            name,
+        };
+        let filled = self.assign_members(&Node::new(to, found.span), Some(node), of, found.span)?;
+        let whole = Expression {
+            kind: ExpressionKind::Variable(Place::Scalar { scope, variable: id }),
+            value_type: bytes,
+            span: found.span,
+        };
+        Ok(Some(behind(Some(filled), whole, found.span)))
     }
 
     /// `left = 0` of a structure.
@@ -181,25 +254,19 @@ impl Resolver {
             return Err(twice(span));
         }
         let found = self.operand(left)?;
-        let Type::Structure(structure) = &found.value_type else {
+        if !matches!(found.value_type, Type::Structure(_)) {
             return Err(nameless(span));
-        };
+        }
         if has_effects(&found) {
             return Err(twice(span));
         }
-        self.assign_members(left, None, structure, span)
+        self.assign_members(left, None, &found.value_type, span)
     }
 
     /// Assigns the members of `right`, or 0, to those of `left`.
-    fn assign_members(
-        &mut self,
-        left: &Node,
-        right: Option<&Node>,
-        structure: &Structure,
-        span: Span,
-    ) -> Resolve<Expression> {
+    fn assign_members(&mut self, left: &Node, right: Option<&Node>, of: &Type, span: Span) -> Resolve<Expression> {
         let mut paths = Vec::new();
-        if !members(&Type::Structure(structure.clone()), &mut Vec::new(), &mut paths) {
+        if !members(of, &mut Vec::new(), &mut paths) {
             return Err(unsupported(
                 "N_STRUCT",
                 "assigning such a large structure as a whole",
@@ -242,6 +309,16 @@ pub(super) fn is_plain(node: &Node) -> bool {
         NodeKind::Binary { left, right, .. } => is_plain(left) && is_plain(right),
         NodeKind::Call { arguments, .. } => arguments.iter().all(is_plain),
         _ => false,
+    }
+}
+
+/// What `a = (b = ... = last)` begins with.
+fn last_assigned(node: &Node) -> &Node {
+    match &node.kind {
+        NodeKind::Assign {
+            operator: None, right, ..
+        } => last_assigned(right),
+        _ => node,
     }
 }
 
@@ -376,7 +453,7 @@ pub(super) fn refuse_whole(found: &Expression) -> Resolve<()> {
         {
             Err(unsupported(
                 "N_STRUCT",
-                "a structure or array of an associative array, or with strings, as a whole,",
+                "a structure or array of an associative array, or with strings, as a value,",
                 found.span,
             )
             .with_help("name its members"))
