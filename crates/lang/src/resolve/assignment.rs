@@ -26,6 +26,9 @@ impl Resolver {
         if let Some(assigned) = self.assign_spread(left, right, span) {
             return assigned;
         }
+        if let Some(assigned) = self.assign_character(left, right, span) {
+            return assigned;
+        }
         let target = designator(left).filter(|target| !self.is_pointer_element(target));
         let (value, (place, to)) = match target {
             Some(target) => {
@@ -79,7 +82,7 @@ impl Resolver {
     }
 
     /// `*pointer = right` of strings: into scratch memory, with the NUL.
-    fn assign_text(&mut self, address: Expression, right: &Node, span: Span) -> Resolve<Expression> {
+    pub(super) fn assign_text(&mut self, address: Expression, right: &Node, span: Span) -> Resolve<Expression> {
         let value = self.expression(right)?;
         let from = types::name(&value.value_type);
         let value = convert::assign(value, &Type::String).ok_or_else(|| incompatible("string", "=", &from, span))?;

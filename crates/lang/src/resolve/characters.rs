@@ -6,14 +6,18 @@
 //! ```text
 //! s + i       substr(s, i)                      a string; "" behind the end
 //! s[i], *s    the byte at substr(s, i, 1)       a char; 0 behind the end
+//! s[i] = c    p = alloca(strsize), *(string *)p = s, p[i] = c, s = stringof(p)
 //! ```
 
-use super::{Resolve, Resolver, constant, convert};
+use super::assignment::behind;
+use super::bit_fields::has_effects;
+use super::variables::designator;
+use super::{Resolve, Resolver, constant, convert, spread};
 use crate::diagnostic::Diagnostic;
 use crate::interpret::text;
 use crate::program::{Expression, ExpressionKind, Function, Type};
 use crate::source::Span;
-use crate::syntax::Node;
+use crate::syntax::{IntegerLiteral, LocalScope, Node, NodeKind};
 use crate::types;
 
 impl Resolver {
@@ -33,6 +37,59 @@ impl Resolver {
             return Err(Diagnostic::new("D_ARR_BADREF", at, message));
         }
         Ok(character_at(string, index, span))
+    }
+
+    /// `string[index] = right` of a variable. `None`: that is something else.
+    pub(super) fn assign_character(&mut self, left: &Node, right: &Node, span: Span) -> Option<Resolve<Expression>> {
+        /// No name that a program can spell.
+        const BUFFER: &str = "%characters";
+        let NodeKind::Index { base, indices } = &left.kind else {
+            return None;
+        };
+        let target = designator(base)?;
+        let known = self.known(target.scope, target.name)?;
+        let variable = self.variable(target.scope, known.id)?;
+        if variable.value_type != Type::String || variable.keys.is_some() != target.keys.is_some() {
+            return None;
+        }
+        let of = |kind| Node::new(kind, span);
+        let set = |left: &Node, right: NodeKind| {
+            of(NodeKind::Assign {
+                operator: None,
+                left: Box::new(left.clone()),
+                right: Box::new(of(right)),
+            })
+        };
+        let buffer = of(NodeKind::Local {
+            scope: LocalScope::Clause,
+            name: BUFFER.to_owned(),
+        });
+        let characters = Type::Pointer(Some(Box::new(Type::Integer(constant::CHARACTER))));
+        self.unnamed(BUFFER, characters, span);
+        let character = of(NodeKind::Index {
+            base: Box::new(buffer.clone()),
+            indices: indices.clone(),
+        });
+        let bytes = NodeKind::Integer(IntegerLiteral::decimal(i64::from(self.string_bytes)));
+        let taken = NodeKind::Call {
+            function: Box::new(of(NodeKind::Identifier("alloca".to_owned()))),
+            arguments: vec![of(bytes)],
+        };
+        let text = NodeKind::Stringof(Box::new(buffer.clone()));
+        Some((|| {
+            let (held, index) = (self.operand(base)?, self.expression(&character)?);
+            if has_effects(&held) || has_effects(&index) || !spread::is_plain(base) || !spread::is_plain(&character) {
+                return Err(spread::twice(span));
+            }
+            let taken = self.operand(&set(&buffer, taken))?;
+            let address = convert::to_address(self.expression(&buffer)?);
+            let copied = self.assign_text(address, base, span)?;
+            let stored = self.assign(&character, right, span)?;
+            let kept = self.operand(&set(base, text))?;
+            let all = [taken, copied, stored, kept, index].into_iter();
+            let all = all.reduce(|before, next| behind(Some(before), next, span));
+            all.ok_or_else(|| spread::twice(span))
+        })())
     }
 }
 
