@@ -5,6 +5,7 @@
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
@@ -39,6 +40,8 @@ const TASK_CLOCK: u64 = 1;
 const INHERIT: u64 = 1 << 1;
 /// exclude_kernel, exclude_hv: without them users may not have any event.
 const USER_ONLY: u64 = 1 << 5 | 1 << 6;
+/// A record for each thread that is created, and for each that ends.
+const TASKS: u64 = 1 << 13;
 const USE_CLOCK: u64 = 1 << 25;
 /// Threads inherit it, and forked processes do not; since Linux 5.13.
 const INHERIT_THREAD: u64 = 1 << 35;
@@ -76,11 +79,12 @@ pub(crate) fn task_clock(tid: ThreadId) -> Result<OwnedFd, Errno> {
 }
 
 /// What a sample is to hold, in the kernel's order; [`crate::sampling`] reads it.
-pub(crate) const SAMPLE_TYPE: u64 = IP | TID | TIME | PROCESSOR | USER_REGISTERS;
+pub(crate) const SAMPLE_TYPE: u64 = IP | TID | TIME | PROCESSOR | PERIOD | USER_REGISTERS;
 const IP: u64 = 1 << 0;
 const TID: u64 = 1 << 1;
 const TIME: u64 = 1 << 2;
 const PROCESSOR: u64 = 1 << 7;
+const PERIOD: u64 = 1 << 8;
 const USER_REGISTERS: u64 = 1 << 12;
 const USER_STACK: u64 = 1 << 13;
 /// All that a 64-bit program has (`<asm/perf_regs.h>`): ax bx cx dx si di bp sp ip flags cs ss, and r8 to r15.
@@ -110,7 +114,7 @@ pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Res
         config: CPU_CLOCK,
         sample_period: sampling.period_ns,
         sample_type: SAMPLE_TYPE | with_stack,
-        flags: INHERIT | USE_CLOCK | user_only | threads_only,
+        flags: INHERIT | TASKS | USE_CLOCK | user_only | threads_only,
         user_registers: REGISTERS,
         user_stack_bytes: sampling.stack_bytes,
         clock: libc::CLOCK_MONOTONIC,
@@ -118,6 +122,20 @@ pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Res
     };
     let processor = i32::try_from(processor).map_err(|_| Errno::EINVAL)?;
     open(&event, tid, processor)
+}
+
+/// Has an event count, and those that were inherited from it; or no longer, until it is enabled again. What was left of its
+/// period then is left now.
+///
+/// # Errors
+/// The kernel's.
+pub(crate) fn set_enabled(event: &OwnedFd, enabled: bool) -> Result<(), Errno> {
+    const ENABLE: libc::c_ulong = 0x2400;
+    const DISABLE: libc::c_ulong = 0x2401;
+    let request = if enabled { ENABLE } else { DISABLE };
+    // SAFETY: neither request has an argument, or touches memory of ours.
+    let done = unsafe { libc::ioctl(event.as_raw_fd(), request, 0) };
+    Errno::result(done).map(drop)
 }
 
 /// Memory that the kernel writes an event's records into, and those of others that were redirected to it.
@@ -131,7 +149,7 @@ pub(crate) struct Ring {
     start: NonNull<u8>,
     page_bytes: usize,
     ring_bytes: usize,
-    event: OwnedFd,
+    event: Arc<OwnedFd>,
 }
 
 const WRITTEN: usize = 1024;
@@ -142,7 +160,7 @@ impl Ring {
     ///
     /// # Errors
     /// The kernel's: EPERM where a user may lock no more memory.
-    pub fn map(event: OwnedFd, pages: usize) -> Result<Ring, Errno> {
+    pub fn map(event: Arc<OwnedFd>, pages: usize) -> Result<Ring, Errno> {
         let page_bytes = rustix::param::page_size();
         let ring_bytes = pages.checked_mul(page_bytes).ok_or(Errno::EINVAL)?;
         let length = ring_bytes.checked_add(page_bytes).ok_or(Errno::EINVAL)?;

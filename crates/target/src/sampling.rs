@@ -19,21 +19,26 @@
 //!
 //! The kernel counts each thread's time for itself, from nothing on. So of a program whose threads work for less than the time
 //! between two samples each there would be none, though it kept all processors busy. Therefore samples are taken more often
-//! than they are asked for, and of each so many one is kept, by chance ([`Thinning`]).
+//! than they are asked for, and of each so many one is kept, by chance ([`Thinning`]). An interrupt costs the thread some
+//! microseconds, many times what the bytes of its stack do; so a thread that was there from the beginning, and is seen to
+//! work, gets events of the period that was asked for, and its others are disabled ([`Paces`]).
 //!
 //! Of the time in the kernel there are samples only where we may see it (perf_event_paranoid of 1 at most, or CAP_PERFMON).
 
+mod pace;
 mod record;
 mod thinning;
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::errno::Errno;
 
 pub use record::{Sample, UserState};
 
+use pace::Paces;
 use thinning::Thinning;
 
 use crate::perf::{self, Ring, Sampling};
@@ -77,12 +82,24 @@ pub struct Sampler {
     process: ProcessId,
     with_stack: bool,
     thinning: Thinning,
+    paces: Paces,
+    /// Events of the period that was asked for.
+    coarse: Sampling,
     /// Kept, and not taken yet.
     kept: Vec<Sample>,
     lost: u64,
-    rings: Vec<Ring>,
-    /// The events without a ring of their own.
-    _events: Vec<OwnedFd>,
+    may_miss_threads: bool,
+    /// By processor.
+    rings: HashMap<u32, Ring>,
+    events: HashMap<ThreadId, Events>,
+}
+
+/// Of a thread that there was when they were opened, one for each processor.
+#[derive(Debug, Default)]
+struct Events {
+    fine: Vec<Arc<OwnedFd>>,
+    /// Where it is sampled so.
+    coarse: Vec<OwnedFd>,
 }
 
 impl Process {
@@ -99,25 +116,17 @@ impl Process {
             kernel: true,
             threads_only: true,
         };
-        let (mut attempts, mut is_raised) = (0, false);
+        let mut is_raised = false;
         let mut sizes = RING_PAGES.into_iter();
         let mut pages = sizes.next().unwrap_or(1);
-        loop {
-            let threads = self.threads().unwrap_or_default();
+        let mut open = |threads: &[ThreadId]| loop {
             wanted.stack_bytes = if with_stack {
                 stack_bytes(wanted.period_ns, pages)
             } else {
                 0
             };
-            match Sampler::open(self.pid(), &threads, wanted, pages, &thinning) {
-                Ok(sampler) => {
-                    attempts += 1;
-                    let now = self.threads().unwrap_or_default();
-                    let is_complete = now.iter().all(|thread| threads.contains(thread));
-                    if is_complete || attempts == ATTEMPTS {
-                        return Ok(sampler);
-                    }
-                }
+            match Sampler::open(self.pid(), threads, (wanted, period_ns), pages, &thinning) {
+                Ok(sampler) => return Ok(sampler),
                 // Tried again with less: as large a ring as may be had, without the kernel's time, then as before Linux 5.13.
                 Err(Refusal::Ring(reason)) => match sizes.next() {
                     Some(smaller) => pages = smaller,
@@ -138,7 +147,30 @@ impl Process {
                 }
                 Err(Refusal::Event(reason)) => return Err(SamplingError::Refused { reason }),
             }
+        };
+        let (mut sampler, is_complete) = until_none_appears(&mut || self.threads().unwrap_or_default(), &mut open)?;
+        sampler.may_miss_threads = !is_complete;
+        Ok(sampler)
+    }
+}
+
+/// Opens what is to be opened for all threads that there are, anew where others have appeared meanwhile; whether in the end
+/// none had.
+fn until_none_appears<T, E>(
+    threads: &mut dyn FnMut() -> Vec<ThreadId>,
+    open: &mut dyn FnMut(&[ThreadId]) -> Result<T, E>,
+) -> Result<(T, bool), E> {
+    let mut attempts = 0;
+    let mut known = threads();
+    loop {
+        let opened = open(&known)?;
+        attempts += 1;
+        let now = threads();
+        let is_complete = now.iter().all(|thread| known.contains(thread));
+        if is_complete || attempts == ATTEMPTS {
+            return Ok((opened, is_complete));
         }
+        known = now;
     }
 }
 
@@ -159,53 +191,121 @@ impl Sampler {
     fn open(
         process: ProcessId,
         threads: &[ThreadId],
-        wanted: Sampling,
+        (wanted, period_ns): (Sampling, u64),
         pages: usize,
         thinning: &Thinning,
     ) -> Result<Sampler, Refusal> {
         let mut rings: HashMap<u32, Ring> = HashMap::new();
-        let mut events = Vec::new();
+        let mut events: HashMap<ThreadId, Events> = HashMap::new();
         let processors = processors();
         for &thread in threads {
             for &processor in &processors {
                 let event = match perf::sampling(thread, processor, wanted) {
-                    Ok(event) => event,
+                    Ok(event) => Arc::new(event),
                     // The thread has ended, or the processor is off.
                     Err(Errno::ESRCH | Errno::ENODEV) => continue,
                     Err(error) => return Err(error.into()),
                 };
                 if let Some(ring) = rings.get(&processor) {
                     ring.take_in(&event)?;
-                    events.push(event);
                 } else {
-                    rings.insert(processor, Ring::map(event, pages).map_err(Refusal::Ring)?);
+                    let ring = Ring::map(event.clone(), pages).map_err(Refusal::Ring)?;
+                    rings.insert(processor, ring);
                 }
+                events.entry(thread).or_default().fine.push(event);
             }
         }
         Ok(Sampler {
             process,
             with_stack: wanted.stack_bytes > 0,
             thinning: thinning.clone(),
+            paces: Paces::new(threads, thinning.each(), processors.len()),
+            coarse: Sampling { period_ns, ..wanted },
             kept: Vec::new(),
             lost: 0,
-            rings: rings.into_values().collect(),
-            _events: events,
+            may_miss_threads: false,
+            rings,
+            events,
         })
+    }
+
+    /// Whether threads may be in no sample, since ever others appeared while the sampling began.
+    pub fn may_miss_threads(&self) -> bool {
+        self.may_miss_threads
+    }
+
+    /// Whether a thread is sampled no more often than it was asked for.
+    pub fn is_coarse(&self, thread: ThreadId) -> bool {
+        self.events.get(&thread).is_some_and(|events| !events.coarse.is_empty())
     }
 
     /// Reads what the kernel has written, which it has room for as long as [`Sampler::READ_PERIOD`] at least.
     pub fn read(&mut self) {
-        let mut samples = Vec::new();
-        for ring in &self.rings {
+        let (mut samples, mut created, mut lost) = (Vec::new(), Vec::new(), 0_u64);
+        for ring in self.rings.values() {
             let taken = record::read(&ring.take(), self.with_stack);
-            self.lost = taken.lost.saturating_add(self.lost);
+            lost = lost.saturating_add(taken.lost);
             samples.extend(taken.samples);
+            created.extend(taken.created);
+        }
+        self.lost = self.lost.saturating_add(lost);
+        for (creator, created) in created {
+            if self.paces.created(creator, created) {
+                self.sample_finely(creator);
+            }
+        }
+        // What was lost may have told of a thread.
+        if lost > 0 {
+            for thread in self.paces.coarse() {
+                self.paces.stays_fine(thread);
+                self.sample_finely(thread);
+            }
         }
         // A kernel that knows no difference between threads and processes samples forked ones, too.
-        samples.retain(|sample| sample.process == self.process);
-        samples.sort_by_key(|sample| sample.time_ns);
-        samples.retain(|_| self.thinning.keeps());
-        self.kept.append(&mut samples);
+        samples.retain(|(_, sample)| sample.process == self.process);
+        samples.sort_by_key(|(_, sample)| sample.time_ns);
+        for (period_ns, sample) in samples {
+            let (is_fine, thread) = (period_ns != self.coarse.period_ns, sample.thread);
+            if !is_fine || self.thinning.keeps() {
+                self.kept.push(sample);
+            }
+            if is_fine && self.paces.sampled(thread) {
+                self.sample_coarsely(thread);
+            }
+        }
+    }
+
+    /// From now on a thread is sampled as often as it was asked for, and no more; or, where that is refused, as before.
+    fn sample_coarsely(&mut self, thread: ThreadId) {
+        let Some(events) = self.events.get_mut(&thread) else {
+            return;
+        };
+        for (processor, ring) in &self.rings {
+            let event = perf::sampling(thread, *processor, self.coarse);
+            match event.and_then(|event| ring.take_in(&event).map(|()| event)) {
+                Ok(event) => events.coarse.push(event),
+                Err(_) => {
+                    events.coarse.clear();
+                    self.paces.stays_fine(thread);
+                    return;
+                }
+            }
+        }
+        for event in &events.fine {
+            // The only possible error is that the kernel has none of this, which then samples more than it need.
+            let _ = perf::set_enabled(event, false);
+        }
+    }
+
+    /// Takes that back, for what has inherited it, too.
+    fn sample_finely(&mut self, thread: ThreadId) {
+        let Some(events) = self.events.get_mut(&thread) else {
+            return;
+        };
+        for event in &events.fine {
+            let _ = perf::set_enabled(event, true);
+        }
+        events.coarse.clear();
     }
 
     /// The samples since the last call, in the order of their time, and how many more there was no room for.
@@ -272,6 +372,31 @@ mod tests {
         assert_eq!(stack_bytes(1_000_000, 128), 10_480);
         assert_eq!(stack_bytes(0, 1024), 8 << 10);
         assert_eq!(stack_bytes(u64::MAX, 1024), 32 << 10);
+    }
+
+    #[test]
+    fn it_is_told_when_threads_never_cease_to_appear() {
+        let mut last = 0;
+        let mut threads = || {
+            last += 1;
+            (1..=last).collect::<Vec<ThreadId>>()
+        };
+        let mut opened = Vec::new();
+        let mut open = |threads: &[ThreadId]| {
+            opened.push(threads.len());
+            Ok::<usize, ()>(threads.len())
+        };
+        assert_eq!(until_none_appears(&mut threads, &mut open), Ok((ATTEMPTS, false)));
+        assert_eq!(
+            opened,
+            (1..=ATTEMPTS).collect::<Vec<usize>>(),
+            "each time for all that there are"
+        );
+        assert_eq!(
+            until_none_appears(&mut || vec![7, 8], &mut |_| Ok::<_, ()>(())),
+            Ok(((), true))
+        );
+        assert_eq!(until_none_appears(&mut Vec::new, &mut |_| Err::<(), _>(5)), Err(5));
     }
 
     #[test]

@@ -5,8 +5,20 @@ mod support;
 
 use std::io::Write;
 
-use nanoprobe_target::SamplingError;
+use nanoprobe_target::{Process, Sampler, SamplingError};
 use support::{Running, compile};
+
+/// `None`: this machine has none.
+fn sampler(process: &Process, period_ns: u64) -> Option<Sampler> {
+    match process.sampler(period_ns, false) {
+        Ok(sampler) => Some(sampler),
+        Err(SamplingError::Refused { reason }) => {
+            eprintln!("skipped: no samples here: {reason}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
 
 /// The kernel counts each thread's time from nothing on, so none of these threads comes to the time between two samples.
 #[test]
@@ -15,13 +27,8 @@ fn threads_that_end_before_they_are_sampled_once() {
     let program = compile("brief");
     let mut running = Running::of(&program, &["5000", "2000"]);
     let process = running.open();
-    let mut sampler = match process.sampler(PERIOD_NS, false) {
-        Ok(sampler) => sampler,
-        Err(SamplingError::Refused { reason }) => {
-            eprintln!("skipped: no samples here: {reason}");
-            return;
-        }
-        Err(error) => panic!("{error}"),
+    let Some(mut sampler) = sampler(&process, PERIOD_NS) else {
+        return;
     };
     let input = running.child.stdin.as_mut().unwrap();
     input.write_all(b"\n").unwrap();
@@ -33,5 +40,47 @@ fn threads_that_end_before_they_are_sampled_once() {
     assert!((30..=110).contains(&count), "{count} samples");
     let others = samples.iter().filter(|sample| sample.thread != running.pid()).count();
     assert!(others > 20, "{others} of the brief threads");
+    assert_eq!(running.finish().0, "fine");
+}
+
+/// A thread that works is interrupted no more often than it was asked for, and threads that come later are seen all the same,
+/// its own among them.
+#[test]
+fn a_thread_that_works_is_sampled_coarsely_until_it_creates_others() {
+    const PERIOD_NS: u64 = 10_000_000;
+    let program = compile("worker");
+    let mut running = Running::of(&program, &["2000", "1000"]);
+    let process = running.open();
+    let Some(mut sampler) = sampler(&process, PERIOD_NS) else {
+        return;
+    };
+    running.write(b"w");
+    while !sampler.is_coarse(running.pid()) {
+        sampler.read();
+        std::thread::sleep(Sampler::READ_PERIOD);
+    }
+    // The program says for how long it has worked up to the first line, and alone from there to the second.
+    running.write(b"a");
+    let (first, _) = (running.line(), sampler.take());
+    running.write(b"b");
+    let (second, alone) = (running.line(), sampler.take().0);
+    assert!(sampler.is_coarse(running.pid()));
+    let ns = |line: &str| line.parse::<u64>().unwrap();
+    let right = (ns(&second) - ns(&first)) / PERIOD_NS;
+    let count = alone.len() as u64;
+    assert!(
+        (right / 2..=right + 10).contains(&count),
+        "{count} samples, {right} are right"
+    );
+    // Threads of two milliseconds each, a second of them.
+    running.write(b"c");
+    while sampler.is_coarse(running.pid()) {
+        sampler.read();
+        std::thread::sleep(Sampler::READ_PERIOD);
+    }
+    assert_eq!(running.line(), "done");
+    let (samples, lost) = sampler.take();
+    let others = samples.iter().filter(|sample| sample.thread != running.pid()).count() as u64 + lost;
+    assert!((30..=110).contains(&others), "{others} samples of brief threads");
     assert_eq!(running.finish().0, "fine");
 }

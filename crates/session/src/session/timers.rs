@@ -88,6 +88,13 @@ impl Session {
             let period_ns = u64::try_from(timer.period.as_nanos()).unwrap_or(u64::MAX);
             match process.sampler(period_ns, walks) {
                 Ok(sampler) => {
+                    if sampler.may_miss_threads() {
+                        let warning = format!(
+                            "profile probes may miss threads of process {}: ever others appeared while the sampling began",
+                            process.pid()
+                        );
+                        self.outputs.push_back(Output::Warning(warning));
+                    }
                     if let Some(timer) = self.timers.get_mut(index) {
                         timer.sampler = Some(sampler);
                     }

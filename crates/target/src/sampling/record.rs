@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! header   u32 type, u16, u16 size of all
-//! sample   u64 ip | u32 pid, u32 tid | u64 time | u32 processor, u32 | u64 abi, 20 registers where that is not 0
+//! sample   u64 ip | u32 pid, u32 tid | u64 time | u32 processor, u32 | u64 period | u64 abi, 20 registers where that is not 0
 //!          | u64 n, n bytes of the stack, and u64 how many of them are the stack's, where n is not 0
 //! lost     u64 id, u64 count
+//! fork     u32 pid, u32 of its creator | u32 tid, u32 of its creator | u64 time
 //! ```
 //!
 //! perf_event_open(2), "MMAP layout"; the registers are those of `<asm/perf_regs.h>`.
@@ -12,6 +13,7 @@
 use crate::{ProcessId, ThreadId};
 
 const LOST: u32 = 2;
+const FORK: u32 = 7;
 const SAMPLE: u32 = 9;
 const HEADER_BYTES: usize = 8;
 
@@ -65,7 +67,10 @@ impl UserState {
 /// What a ring held.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Taken {
-    pub samples: Vec<Sample>,
+    /// Each with the ns of a processor's time that it stands for.
+    pub samples: Vec<(u64, Sample)>,
+    /// Threads that were created in a process: creator and created.
+    pub created: Vec<(ThreadId, ThreadId)>,
     /// Records that there was no room for.
     pub lost: u64,
 }
@@ -80,6 +85,7 @@ pub(super) fn read(mut bytes: &[u8], with_stack: bool) -> Taken {
                 let count = Words(body).skip(8).and_then(|mut words| words.word());
                 taken.lost = taken.lost.saturating_add(count.unwrap_or(0));
             }
+            FORK => taken.created.extend(created(body)),
             _ => {}
         }
         bytes = rest;
@@ -95,12 +101,21 @@ fn next(bytes: &[u8]) -> Option<(u32, &[u8], &[u8])> {
     Some((header as u32, body, bytes.get(size..)?))
 }
 
-fn sample(body: &[u8], with_stack: bool) -> Option<Sample> {
+/// `None`: another process.
+fn created(body: &[u8]) -> Option<(ThreadId, ThreadId)> {
+    let mut words = Words(body);
+    let (process, of_creator) = words.halves()?;
+    let (thread, creator) = words.halves()?;
+    (process == of_creator).then_some((creator as ThreadId, thread as ThreadId))
+}
+
+fn sample(body: &[u8], with_stack: bool) -> Option<(u64, Sample)> {
     let mut words = Words(body);
     let executed = words.word()?;
     let (process, thread) = words.halves()?;
     let time_ns = words.word()?;
     let (processor, _) = words.halves()?;
+    let period_ns = words.word()?;
     let mut user = None;
     if words.word()? != 0 {
         let mut state = UserState::default();
@@ -117,14 +132,15 @@ fn sample(body: &[u8], with_stack: bool) -> Option<Sample> {
         }
         user = Some(state);
     }
-    Some(Sample {
+    let sample = Sample {
         process: process as ProcessId,
         thread: thread as ThreadId,
         processor,
         time_ns,
         executed,
         user,
-    })
+    };
+    Some((period_ns, sample))
 }
 
 /// Little-endian words, one after the other.
@@ -159,7 +175,7 @@ mod tests {
     }
 
     fn body(with_stack: bool) -> Vec<u64> {
-        let mut body = vec![0x40_1000, 7 | 8 << 32, 99, 1, 2];
+        let mut body = vec![0x40_1000, 7 | 8 << 32, 99, 1, 1_000_000, 2];
         body.extend((0..20).map(|register| if register == 7 { 0x7000 } else { register }));
         if with_stack {
             // Three words were asked for; two are the stack's.
@@ -174,11 +190,15 @@ mod tests {
             record(SAMPLE, &body(true)),
             record(LOST, &[0, 5]),
             record(3, &[1, 2, 3]),
+            // A thread, and a process.
+            record(FORK, &[7 | 7 << 32, 9 | 8 << 32, 99]),
+            record(FORK, &[10 | 7 << 32, 10 | 8 << 32, 99]),
         ]
         .concat();
         let taken = read(&bytes, true);
         assert_eq!(taken.lost, 5);
-        let [sample] = taken.samples.as_slice() else {
+        assert_eq!(taken.created, [(8, 9)]);
+        let [(1_000_000, sample)] = taken.samples.as_slice() else {
             panic!("one sample: {taken:?}")
         };
         assert_eq!(
@@ -204,9 +224,12 @@ mod tests {
 
     #[test]
     fn a_thread_without_a_state_of_the_users_has_none() {
-        let bytes = record(SAMPLE, &[0xffff_ffff_8100_0000, 7 | 8 << 32, 99, 1, 0]);
+        let bytes = record(SAMPLE, &[0xffff_ffff_8100_0000, 7 | 8 << 32, 99, 1, 1_000_000, 0]);
         let taken = read(&bytes, false);
-        assert_eq!(taken.samples.first().map(|sample| sample.user.is_none()), Some(true));
+        assert_eq!(
+            taken.samples.first().map(|(_, sample)| sample.user.is_none()),
+            Some(true)
+        );
     }
 
     #[test]
@@ -217,7 +240,7 @@ mod tests {
         }
         // A stack that claims to be longer than its record, and a record of no length.
         let mut long = body(true);
-        long[25] = 1 << 40;
+        long[26] = 1 << 40;
         assert_eq!(read(&record(SAMPLE, &long), true), Taken::default());
         assert_eq!(read(&[0; 64], true), Taken::default());
     }
