@@ -85,7 +85,7 @@ impl Lexer<'_> {
     }
 }
 
-/// Replaces C's escapes: `\a \b \f \n \r \t \v`, octal, hexadecimal; any other character stands for itself.
+/// Replaces C's escapes: `\a \b \f \n \r \t \v \\ \" \' \?`, octal, hexadecimal. What is none keeps its backslash, as in DTrace.
 pub(super) fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -111,6 +111,9 @@ pub(super) fn unescape(text: &str) -> Vec<u8> {
         } else if character == 'x' && rest[1..].starts_with(|c: char| c.is_ascii_hexdigit()) {
             rest = number(&rest[1..], 16, 2, &mut bytes);
         } else {
+            if !matches!(character, '\\' | '"' | '\'' | '?') {
+                bytes.push(b'\\');
+            }
             bytes.extend_from_slice(&rest.as_bytes()[..character.len_utf8()]);
             rest = &rest[character.len_utf8()..];
         }
@@ -135,7 +138,7 @@ mod tests {
     fn escapes_are_those_of_c() {
         assert_eq!(unescape(r#"a\n\t\\\"\'\?b"#), b"a\n\t\\\"'?b");
         assert_eq!(unescape(r"\101\1012\x41g\0"), b"AA2Ag\0");
-        assert_eq!(unescape(r"\é\q\xg"), "éqxg".as_bytes());
+        assert_eq!(unescape(r"\é\q\xg"), r"\é\q\xg".as_bytes());
         assert_eq!(unescape(r"end\"), b"end");
     }
 }

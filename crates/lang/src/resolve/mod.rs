@@ -31,6 +31,7 @@ mod characters;
 mod conditional;
 mod constant;
 mod convert;
+mod copies;
 mod declarations;
 mod distributions;
 pub mod effects;

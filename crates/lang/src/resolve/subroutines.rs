@@ -65,7 +65,7 @@ fn signature(name: &str) -> Option<Signature> {
         "htons" | "ntohs" => (Function::Swap16, &[SHORT], 0, U16),
         "index" => (Function::Index, &[Text, Text, INT], 1, Type::I32),
         "inet_ntoa" => (Function::AddressToString, &[Pointer(Some(4))], 0, Type::String),
-        "inet_ntoa6" => (Function::AddressToString6, &[Pointer(Some(16))], 0, Type::String),
+        "inet_ntoa6" => (Function::AddressToString6, &[Pointer(Some(16)), INT], 1, Type::String),
         "inet_ntop" => (Function::AddressToString, &[INT, Pointer(None)], 0, Type::String),
         "json" => (Function::Json, &[Text, Text], 0, Type::String),
         "lltostr" => (Function::NumberToString, &[LONG, INT], 1, Type::String),
@@ -163,6 +163,15 @@ impl Resolver {
         if let (Some(size), Some(limit)) = (size, self.scratch_bytes) {
             *size = self.within_scratch(name, size.clone(), limit)?;
         }
+        if let ("inet_ntoa6", Some(form)) = (name, resolved.get(1))
+            && constant::value(form).is_none()
+        {
+            return Err(Diagnostic::new(
+                "D_PROTO_ARG",
+                form.span,
+                "inet_ntoa6( ) argument #2 is incompatible with prototype: expected an integer constant",
+            ));
+        }
         Ok(self.finish_call(name, signature, resolved, span))
     }
 
@@ -224,7 +233,9 @@ impl Resolver {
         mut arguments: Vec<Expression>,
         span: Span,
     ) -> Expression {
-        let Signature { function, result, .. } = signature;
+        let Signature {
+            mut function, result, ..
+        } = signature;
         let number = |value: i64| constant::integer(value, constant::LONG, span);
         let mut value_type = result;
         match (name, arguments.len()) {
@@ -233,8 +244,12 @@ impl Resolver {
             ("rindex", 2) => arguments.push(number(i64::from(i32::MAX))),
             ("index", 2) => arguments.push(number(0)),
             ("inet_ntoa", _) => arguments.insert(0, number(2)),
-            // bcopy(source, destination, size) is copyinto(source, size, destination).
-            ("bcopy", _) => arguments.swap(1, 2),
+            // With another number than 0 an IPv4 address in one of IPv6 is written as inet_ntop( ) does.
+            ("inet_ntoa6", 2) if arguments.pop().as_ref().and_then(constant::value) != Some(0) => {
+                function = Function::AddressToString;
+                arguments.insert(0, number(10));
+            }
+            ("bcopy", _) => return self.block_copy(arguments, span),
             ("copyin", _) => {
                 let size = arguments.get(1).and_then(constant::value);
                 value_type = Type::Bytes {
