@@ -1,7 +1,7 @@
 //! Types: names, promotion, compatibility. C's rules on LP64, as in DTrace.
 
-pub use crate::program::size_of;
 use crate::program::{IntegerType, Type};
+pub use crate::program::{size_of, step_of};
 
 const fn integer(bytes: u8, signed: bool) -> Type {
     Type::Integer(IntegerType { bytes, signed })
@@ -24,6 +24,24 @@ pub fn named(name: &str) -> Option<Type> {
         "uint64_t" | "size_t" | "uintptr_t" | "ulong_t" | "u_long" | "u_longlong_t" | "dev_t" | "ino_t" | "nlink_t"
         | "uintmax_t" | "pc_t" => integer(8, false),
         "caddr_t" => Type::Pointer(Some(Box::new(integer(1, true)))),
+        _ => return customary(name),
+    })
+}
+
+/// A type that most programs know by this name: what the text or the traced program says of it comes first.
+#[must_use]
+pub fn customary(name: &str) -> Option<Type> {
+    Some(match name {
+        "__s8" | "int_least8_t" | "int_fast8_t" => integer(1, true),
+        "bool" | "_Bool" | "__u8" | "u_int8_t" | "uint_least8_t" | "uint_fast8_t" => integer(1, false),
+        "__s16" | "int_least16_t" => integer(2, true),
+        "__u16" | "u_int16_t" | "uint_least16_t" | "char16_t" | "sa_family_t" => integer(2, false),
+        "__s32" | "int_least32_t" | "boolean_t" => integer(4, true),
+        "__u32" | "u_int32_t" | "uint_least32_t" | "char32_t" | "wint_t" => integer(4, false),
+        "__s64" | "int_least64_t" | "int_fast16_t" | "int_fast32_t" | "int_fast64_t" | "loff_t" | "quad_t"
+        | "blksize_t" => integer(8, true),
+        "__u64" | "u_int64_t" | "uint_least64_t" | "uint_fast16_t" | "uint_fast32_t" | "uint_fast64_t" | "u_quad_t"
+        | "rlim_t" | "nfds_t" => integer(8, false),
         _ => return None,
     })
 }

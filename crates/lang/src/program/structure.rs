@@ -260,6 +260,15 @@ pub fn size_of(of: &Type) -> Option<u64> {
     }
 }
 
+/// As [`size_of`], of what a pointer goes over: a string is as long as it is in a structure.
+#[must_use]
+pub fn step_of(of: &Type) -> Option<u64> {
+    match of {
+        Type::String => Some(STRING_BYTES),
+        _ => size_of(of),
+    }
+}
+
 /// The alignment of a value in C; 1 where it has none.
 #[must_use]
 pub fn alignment_of(of: &Type) -> u64 {

@@ -302,7 +302,7 @@ impl Resolver {
         };
         let step = match &to {
             Type::Integer(_) => 1,
-            Type::Pointer(Some(pointee)) => match types::size_of(pointee) {
+            Type::Pointer(Some(pointee)) => match types::step_of(pointee) {
                 Some(size) => i64::try_from(size).unwrap_or(1),
                 None => return Err(operand_type("D_OP_VFPTR", mark, "known-size", &to, span)),
             },

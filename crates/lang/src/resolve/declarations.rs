@@ -223,7 +223,8 @@ impl Resolver {
         for declarator in &declaration.declarators {
             let defined = self.derive(base.clone(), &declarator.derived, declarator.span)?;
             let name = &declarator.name;
-            let before = self.types.get(name).cloned().or_else(|| types::named(name));
+            let known = || types::named(name).filter(|_| types::customary(name).is_none());
+            let before = self.types.get(name).cloned().or_else(known);
             if before.is_some_and(|before| before != defined) {
                 return Err(redeclared(name, declarator.span));
             }
@@ -380,6 +381,9 @@ impl Resolver {
                 .structure(keyword, tag, members.as_deref(), span)
                 .map(Type::Structure),
             BaseType::Named(name) => match self.types.get(name).cloned().or_else(|| types::named(name)) {
+                Some(found) if !self.types.contains_key(name) && types::customary(name).is_some() => {
+                    Ok(self.foreign_type(name, span).unwrap_or(found))
+                }
                 Some(found) => Ok(found),
                 None if name == internet::ADDRESS_NAME => {
                     self.structure("struct", "in6_addr", None, span).map(Type::Structure)

@@ -390,7 +390,7 @@ fn pointer_arithmetic(
             Ok(convert::cast(sum, Type::Pointer(Some(to))))
         }
         (Type::Pointer(Some(a)), Type::Pointer(Some(b))) if subtract && a == b => {
-            let Some(size) = types::size_of(&a).filter(|size| *size > 0) else {
+            let Some(size) = types::step_of(&a).filter(|size| *size > 0) else {
                 return Err(wrong);
             };
             let (left, right) = (convert::to_address(left), convert::to_address(right));
@@ -413,7 +413,7 @@ fn pointer_arithmetic(
 
 /// An index times the size of what the pointer points to, in 64 bits.
 pub(super) fn scaled(index: Expression, pointee: Option<&Type>, span: Span) -> Resolve<Expression> {
-    let Some(size) = pointee.and_then(types::size_of) else {
+    let Some(size) = pointee.and_then(types::step_of) else {
         return Err(Diagnostic::new(
             "D_OP_VFPTR",
             span,
