@@ -1,6 +1,6 @@
 //! Conversions: implicit ones made explicit, casts checked.
 
-use super::{Resolve, constant};
+use super::{Resolve, characters, constant};
 use crate::diagnostic::Diagnostic;
 use crate::program::{Expression, ExpressionKind, Function, IntegerType, Type};
 use crate::source::Span;
@@ -95,8 +95,8 @@ pub(super) fn to_address(expression: Expression) -> Expression {
 
 /// Converts what is assigned or passed to the type of what receives it; `None`: the types are not compatible.
 ///
-/// Integers of all widths are; strings and `char *`; pointers to the same, or to or from `void *`; the constant 0 and
-/// any pointer or string.
+/// Integers of all widths are; strings and `char *`, either way; pointers to the same, or to or from `void *`; the constant
+/// 0 and any pointer or string.
 pub(super) fn assign(expression: Expression, to: &Type) -> Option<Expression> {
     if expression.value_type == *to {
         return Some(expression);
@@ -105,6 +105,10 @@ pub(super) fn assign(expression: Expression, to: &Type) -> Option<Expression> {
         (Type::Integer(_), Type::Integer(integer)) => Some(to_integer(expression, *integer)),
         (_, Type::String) if is_null(&expression) => Some(empty_string(expression.span)),
         (from, Type::String) if types::is_character_pointer(from) => Some(cast(expression, Type::String)),
+        // Where the string is copied to, in scratch memory, which goes when the clause ends.
+        (Type::String, to) if types::is_character_pointer(to) => {
+            Some(cast(characters::address(characters::copied(expression)), to.clone()))
+        }
         (Type::Pointer(None) | Type::Bytes { .. }, Type::Pointer(_)) | (Type::Pointer(_), Type::Pointer(None)) => {
             Some(cast(expression, to.clone()))
         }
