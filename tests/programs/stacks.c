@@ -2,7 +2,9 @@
  * frame, recursion, variable-length arrays.
  * stacks [rounds]
  * stack_deepest is reached by: main, stack_outer, qsort (libc), stack_compare, stack_inner, raise (libc), the signal
- * frame, stack_handler, stack_deepest. And stack_leaf by: main, stack_recursive eleven times. */
+ * frame, stack_handler, stack_deepest. And stack_leaf by: main, stack_recursive eleven times. And stack_away by: main,
+ * stack_last, which ends with the call of it; the return address is stack_neighbour's first byte. */
+#include <setjmp.h>
 #include <signal.h>
 #include "check.h"
 
@@ -52,6 +54,26 @@ PROBED long stack_recursive(long depth)
 	return below + depth;
 }
 
+static jmp_buf way_back;
+
+PROBED _Noreturn void stack_away(void) { longjmp(way_back, 1); }
+
+void stack_last(void);
+__asm__(".pushsection .text\n"
+	".type stack_last, @function\n"
+	"stack_last:\n"
+	".cfi_startproc\n"
+	"	sub $8, %rsp\n"
+	".cfi_def_cfa_offset 16\n"
+	"	call stack_away\n"
+	".cfi_endproc\n"
+	".size stack_last, .-stack_last\n"
+	".type stack_neighbour, @function\n"
+	"stack_neighbour:\n"
+	"	ret\n"
+	".size stack_neighbour, .-stack_neighbour\n"
+	".popsection");
+
 int main(int argc, char **argv)
 {
 	begin(&argc, argv);
@@ -61,6 +83,8 @@ int main(int argc, char **argv)
 	for (long round = 0; round < rounds; round++) {
 		stack_outer();
 		CHECK(stack_recursive(10) == 55);
+		if (!setjmp(way_back))
+			stack_last();
 	}
 	CHECK(reached == rounds && leaves == rounds);
 	printf("rounds %ld\n", rounds);

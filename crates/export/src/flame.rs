@@ -17,7 +17,7 @@ use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, K
 
 use crate::aggregate::word;
 use crate::printf::name_of_value;
-use crate::stack::{Symbolizer, name_of};
+use crate::stack::{Symbolizer, frame_names, name_of};
 use crate::table::AggregateTable;
 
 /// Pixels.
@@ -74,8 +74,10 @@ pub fn folded(program: &Program, table: &AggregateTable, symbolizer: &mut dyn Sy
             for (element, key) in row.key.iter().zip(&aggregation.keys) {
                 match (element, key) {
                     (Value::Stack(addresses), _) => {
-                        let names = addresses.iter().rev().map(|address| symbolizer.symbolize(*address));
-                        frames.extend(names.map(|name| without_offset(&name).to_owned()));
+                        let names =
+                            frame_names(addresses, symbolizer).map(|(_, name)| without_offset(&name).to_owned());
+                        let inward: Vec<String> = names.collect();
+                        frames.extend(inward.into_iter().rev());
                     }
                     (Value::Integer(address), KeyType::Symbol(kind)) => {
                         frames.push(name_of(symbolizer, *address as u64, *kind));

@@ -21,7 +21,7 @@ use crate::order::{Order, sort};
 use crate::printa;
 use crate::printer::{Event, ProbeName, formatted};
 use crate::printf::Context;
-use crate::stack::{Symbolizer, name_of};
+use crate::stack::{Symbolizer, frame_names, name_of};
 use crate::table::{AggregateTable, Row};
 use crate::typed;
 
@@ -200,14 +200,10 @@ fn value(value: &Value, signed: bool, symbolizer: &mut dyn Symbolizer) -> Json {
         Value::String(text) => json::text(text),
         Value::Bytes { bytes, .. } => Json::Object(vec![("hex", json::hex(bytes))]),
         Value::Stack(frames) => {
-            let frames = frames.iter().take_while(|address| **address != 0);
-            let frame = |address: &u64| {
-                Json::Object(vec![
-                    ("address", Json::from(*address)),
-                    ("symbol", symbolizer.symbolize(*address).into()),
-                ])
+            let frame = |(address, name): (u64, String)| {
+                Json::Object(vec![("address", Json::from(address)), ("symbol", name.into())])
             };
-            Json::List(frames.map(frame).collect())
+            Json::List(frame_names(frames, symbolizer).map(frame).collect())
         }
     }
 }

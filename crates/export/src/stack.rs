@@ -12,6 +12,12 @@ pub trait Symbolizer {
     /// ``module`0x4005d0`` where no function is known, `0x4005d0` where nothing is.
     fn symbolize(&mut self, address: u64) -> String;
 
+    /// Likewise of a return address. Behind a call that does not return there may be another function already, of which
+    /// it is the first byte; it belongs to the call all the same.
+    fn symbolize_return(&mut self, address: u64) -> String {
+        self.symbolize(address)
+    }
+
     /// The address that stands for all those of which the same name is printed: the start of the function, or of the
     /// module; the address itself where none is known.
     fn start_of(&mut self, address: u64, kind: SymbolKind) -> u64;
@@ -27,6 +33,18 @@ pub(crate) fn name_of(symbolizer: &mut dyn Symbolizer, address: u64, kind: Symbo
     }
 }
 
+/// The names of a stack's frames, innermost first, up to the first zero: where the thread was, then where its calls return to.
+pub(crate) fn frame_names<'a>(
+    frames: &'a [u64],
+    symbolizer: &'a mut dyn Symbolizer,
+) -> impl Iterator<Item = (u64, String)> + 'a {
+    let frames = frames.iter().copied().take_while(|address| *address != 0);
+    frames.enumerate().map(|(index, address)| match index {
+        0 => (address, symbolizer.symbolize(address)),
+        _ => (address, symbolizer.symbolize_return(address)),
+    })
+}
+
 /// Prints a new line, then each frame indented, up to the first zero.
 pub(crate) fn stack(
     out: &mut dyn Write,
@@ -36,9 +54,9 @@ pub(crate) fn stack(
     symbolizer: &mut dyn Symbolizer,
 ) -> Result<()> {
     writeln!(out)?;
-    for address in frames.iter().take_while(|address| **address != 0) {
+    for (_, name) in frame_names(frames, symbolizer) {
         write!(out, "{:indent$}", "")?;
-        out.write_all(&number::text(symbolizer.symbolize(*address).as_bytes(), shape))?;
+        out.write_all(&number::text(name.as_bytes(), shape))?;
         writeln!(out)?;
     }
     Ok(())

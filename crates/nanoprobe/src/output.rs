@@ -148,6 +148,10 @@ impl Symbolizer for Names<'_> {
         self.0.symbolize(address)
     }
 
+    fn symbolize_return(&mut self, address: u64) -> String {
+        self.0.symbolize_return(address)
+    }
+
     fn start_of(&mut self, address: u64, kind: SymbolKind) -> u64 {
         self.0.start_of(address, kind)
     }

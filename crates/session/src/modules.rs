@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use nanoprobe_lang::options::Demangle;
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_symbols::{Bias, FileOffset, Module, ModuleKind, files, readable};
+use nanoprobe_symbols::{Bias, FileOffset, ImageAddress, Module, ModuleKind, files, readable};
 use nanoprobe_target::{Image, Map, MappingKind, Memory, ProcessId};
 
 /// The modules of one process, in the order in which they were found.
@@ -125,16 +125,35 @@ impl Modules {
             return address.to_string();
         };
         let image = module.bias().to_image(address);
-        let shown = |name| match demangle {
-            Demangle::Auto | Demangle::Always => readable(name),
-            Demangle::Never => name.into(),
+        named(module, image, module.resolve(image), demangle)
+    }
+
+    /// As [`Modules::symbolize`], of a return address. A call that does not return may be the last instruction of its function:
+    /// what begins behind it only happens to lie there. A signal's frame has an address that no call has left, so what
+    /// stands before it decides.
+    pub fn symbolize_return(&self, address: TargetAddress, demangle: Demangle) -> String {
+        let Some((_, module)) = self.find(address) else {
+            return address.to_string();
         };
-        let resolved = module.resolve(image).map(|(name, offset)| (shown(name), offset));
-        match resolved {
-            Some((name, 0)) => format!("{}`{name}", module.name()),
-            Some((name, offset)) => format!("{}`{name}+{offset:#x}", module.name()),
-            None => format!("{}`{image}", module.name()),
+        let image = module.bias().to_image(address);
+        let mut resolved = module.resolve(image);
+        if resolved.is_some_and(|(_, offset)| offset == 0) && module.follows_call(image) {
+            let of_call = module.resolve(ImageAddress(image.0.wrapping_sub(1)));
+            resolved = of_call.map(|(name, offset)| (name, offset + 1)).or(resolved);
         }
+        named(module, image, resolved, demangle)
+    }
+}
+
+fn named(module: &Module, image: ImageAddress, resolved: Option<(&str, u64)>, demangle: Demangle) -> String {
+    let shown = |name| match demangle {
+        Demangle::Auto | Demangle::Always => readable(name),
+        Demangle::Never => name.into(),
+    };
+    match resolved.map(|(name, offset)| (shown(name), offset)) {
+        Some((name, 0)) => format!("{}`{name}", module.name()),
+        Some((name, offset)) => format!("{}`{name}+{offset:#x}", module.name()),
+        None => format!("{}`{image}", module.name()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
-use nanoprobe_tests::results::stacks;
+use nanoprobe_tests::results::{function_of, stacks};
 use nanoprobe_tests::tracer::Tracer;
 
 live_tests! {
@@ -22,5 +22,14 @@ live_tests! {
         assert_eq!(counts("jstack()", "ustackframes=1"), whole);
         assert_eq!(counts("jstack(2)", "jstackframes=1"), two);
         assert_eq!(counts("jstack()", "jstackframes=1"), one);
+    }
+    /// A call that does not return may be its function's last instruction; the return address is another function's then.
+    fn a_frame_is_of_the_function_that_called(form) {
+        let clause = "pid$target:a.out:stack_away:entry { @[ustack(3)] = count(); }";
+        let found = stacks(&Tracer::new(form).argument("-q").clause(clause).command(&program("stacks.c"), "20").run().complete().results);
+        let [(frames, 20)] = &found[..] else { panic!("{found:?}") };
+        let functions: Vec<&str> = frames.iter().map(|frame| function_of(frame)).collect();
+        assert_eq!(functions, ["stack_away", "stack_last", "main"]);
+        assert!(frames.iter().any(|frame| frame.ends_with("`stack_last+0x9")), "{frames:?}");
     }
 }

@@ -16,6 +16,16 @@ impl Session {
         self.modules.symbolize(TargetAddress(address), self.options.demangle)
     }
 
+    /// The name of a return address of the target, which belongs to the call before it.
+    pub fn symbolize_return(&self, address: u64) -> String {
+        match self.modules.find(TargetAddress(address)) {
+            Some(_) => self
+                .modules
+                .symbolize_return(TargetAddress(address), self.options.demangle),
+            None => self.symbolize(address),
+        }
+    }
+
     /// The start of the function or module around an address of the target; the address itself where none is known.
     pub fn start_of(&self, address: u64, kind: SymbolKind) -> u64 {
         let address = TargetAddress(address);

@@ -21,6 +21,12 @@ impl Module {
             .at_offset(segment.offset.checked_add(address.0 - segment.address)?, bytes)
     }
 
+    /// Whether the instruction before `address` is a call, direct or through a register or memory, by its bytes.
+    pub fn follows_call(&self, address: ImageAddress) -> bool {
+        let before = |bytes: u64| self.code_at(ImageAddress(address.0.checked_sub(bytes)?), bytes);
+        (2..=CALL_BYTES_MAX).rev().find_map(before).is_some_and(ends_with_call)
+    }
+
     /// `bytes` bytes of constant data: in the file's part of a segment that is not writable (so nobody relocates it, either).
     pub fn constant_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
         let end = address.0.checked_add(bytes)?;
@@ -173,5 +179,65 @@ impl Module {
     /// Whether `address` lies in a cold fragment.
     pub fn is_cold_fragment(&self, address: ImageAddress) -> bool {
         self.cold_fragment_at(address).is_some()
+    }
+}
+
+/// As many as a call without prefixes has: opcode, ModRM, SIB, a displacement.
+const CALL_BYTES_MAX: u64 = 7;
+
+fn ends_with_call(code: &[u8]) -> bool {
+    let form = |bytes: usize| match code.get(code.len().checked_sub(bytes)?..)? {
+        [0xff, form, ..] if *form >> 3 & 7 == 2 => Some(*form),
+        _ => None,
+    };
+    code.iter().nth_back(4) == Some(&0xe8)
+        || (2..=CALL_BYTES_MAX as usize).any(|bytes| form(bytes).is_some_and(|form| bytes == 2 + operand_bytes(form)))
+}
+
+/// The bytes behind a ModRM byte that say where its operand is: a SIB byte, a displacement.
+fn operand_bytes(form: u8) -> usize {
+    let scaled = usize::from(form & 7 == 4);
+    match form >> 6 {
+        0 if form & 7 == 5 => 4,
+        0 => scaled,
+        1 => scaled + 1,
+        2 => scaled + 4,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ends_with_call;
+
+    #[test]
+    fn calls_are_known_by_their_last_bytes() {
+        let calls: [&[u8]; 9] = [
+            &[0xe8, 1, 2, 3, 4],
+            &[0x90, 0x90, 0xe8, 1, 2, 3, 4],
+            &[0xff, 0xd0],
+            &[0x41, 0xff, 0xd3],
+            &[0xff, 0x15, 1, 2, 3, 4],
+            &[0xff, 0x50, 8],
+            &[0xff, 0x54, 0x24, 8],
+            &[0xff, 0x93, 1, 2, 3, 4],
+            &[0xff, 0x94, 0x24, 1, 2, 3, 4],
+        ];
+        for code in calls {
+            assert!(ends_with_call(code), "{code:x?}");
+        }
+        // Padding, a return, jumps through registers and memory, less than a call.
+        let others: [&[u8]; 7] = [
+            &[0x90; 7],
+            &[0xe9, 1, 2, 3, 4, 0xc3],
+            &[0xff, 0xe0],
+            &[0xff, 0x25, 1, 2, 3, 4],
+            &[0xff, 0xd0, 0x90],
+            &[0xd0],
+            &[],
+        ];
+        for code in others {
+            assert!(!ends_with_call(code), "{code:x?}");
+        }
     }
 }
