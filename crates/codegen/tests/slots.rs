@@ -141,6 +141,7 @@ fn static_strings_are_cut_where_the_agent_cuts_them() {
         strsize: 8,
         ustackframes: 1,
         jstackframes: 1,
+        maxframes: 1,
     };
     let key = |text: &str| static_key(&count(vec![support::build::text(text)]), 0, 0, &names(), limits).unwrap();
     assert_eq!(key("1234567"), *b"1234567\0");

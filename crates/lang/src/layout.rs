@@ -27,6 +27,8 @@ pub struct Limits {
     pub ustackframes: u32,
     /// Likewise of a `jstack()` (option `jstackframes`).
     pub jstackframes: u32,
+    /// The most frames of any stack, whatever it says itself (option `maxframes`).
+    pub maxframes: u32,
 }
 
 /// The number of frames of a `jstack()` that does not say how many.
@@ -44,13 +46,14 @@ impl Limits {
     }
 
     /// The number of frames that `ustack(frames)` records: 0 stands for the option `ustackframes`, [`JSTACK_FRAMES`] for
-    /// `jstackframes`.
+    /// `jstackframes`. Never more than `maxframes`.
     pub fn stack_frames(self, frames: u32) -> u32 {
-        match frames {
+        let wanted = match frames {
             0 => self.ustackframes,
             JSTACK_FRAMES => self.jstackframes,
             _ => frames,
-        }
+        };
+        wanted.min(self.maxframes)
     }
 }
 
@@ -61,6 +64,7 @@ impl Default for Limits {
             strsize: 256,
             ustackframes: 100,
             jstackframes: 50,
+            maxframes: 2048,
         }
     }
 }
@@ -280,6 +284,7 @@ mod tests {
         strsize: 250,
         ustackframes: 5,
         jstackframes: 5,
+        maxframes: 2048,
     };
 
     fn expression(value_type: Type) -> Expression {
@@ -307,6 +312,13 @@ mod tests {
     }
 
     #[test]
+    fn no_stack_is_deeper_than_maxframes() {
+        let limits = Limits { maxframes: 4, ..LIMITS };
+        let found = [0, JSTACK_FRAMES, 3, 25].map(|frames| limits.stack_frames(frames));
+        assert_eq!(found, [4, 4, 3, 4]);
+    }
+
+    #[test]
     fn values_are_words_but_for_strings_and_bytes() {
         assert_eq!(
             value_bytes(&Type::Integer(IntegerType { bytes: 1, signed: true }), LIMITS),
@@ -321,6 +333,7 @@ mod tests {
                     strsize: 0,
                     ustackframes: 1,
                     jstackframes: 1,
+                    maxframes: 1,
                 }
             ),
             8

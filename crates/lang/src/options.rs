@@ -143,7 +143,7 @@ pub struct Options {
     pub stack_frames: u32,
     /// `jstackframes`.
     pub jstack_frames: u32,
-    /// `maxframes`: the most that `stack_frames` may ask for.
+    /// `maxframes`: the most frames of any stack.
     pub stack_frames_max: u32,
     /// `scratchsize`: bytes that a clause may take by `alloca`, `copyin` and `copyinstr` at a time; all there are when not given.
     pub scratch_bytes: Option<u64>,

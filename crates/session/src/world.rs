@@ -189,7 +189,9 @@ impl World for TracerWorld<'_> {
                     return number(clock::wall_ns().saturating_sub(ago) as i64);
                 }
                 Builtin::UserCaller => return number(thread.caller() as i64),
-                Builtin::UserStackDepth => return number(thread.frames.len() as i64),
+                Builtin::UserStackDepth => {
+                    return number(thread.frames.len().min(self.limits.maxframes as usize) as i64);
+                }
                 // A sample has no thread pointer by which it could be found.
                 Builtin::Errno => return Err(Fault::new(FaultKind::Illegal)),
                 _ => {}

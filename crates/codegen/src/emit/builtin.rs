@@ -12,9 +12,6 @@ use crate::{AgentFunction, ProbeKind};
 /// How many builtins are read at most once in a clause (see [`Cached`]).
 pub(super) const CACHED_COUNT: usize = 4;
 
-/// How deep a stack `ustackdepth` sees: as deep as `ustackframes` may be.
-const FRAMES_MAX: i64 = 2048;
-
 /// A builtin that has one value throughout a clause (DTrace: "timestamp" does not advance within it) and is expensive:
 /// it is read where it is first used.
 #[derive(Clone, Copy)]
@@ -83,8 +80,9 @@ impl Emitter<'_, '_> {
 
     /// The stack is walked into scratch memory, as into a record: a count, then the frames.
     fn user_stack_depth(&mut self) -> Value {
-        let frames = self.constant(FRAMES_MAX);
-        let bytes = self.constant(8 * (1 + FRAMES_MAX));
+        let most = i64::from(self.source.limits.maxframes);
+        let frames = self.constant(most);
+        let bytes = self.constant(8 * (1 + most));
         let destination = self.call_fallible(AgentFunction::Allocate, &[bytes]);
         self.call(AgentFunction::UserStack, &[destination, frames]);
         self.load(destination, 0)

@@ -10,6 +10,7 @@ pub const LIMITS: Limits = Limits {
     strsize: STRSIZE as u32,
     ustackframes: 20,
     jstackframes: 20,
+    maxframes: 2048,
 };
 /// Behind struct np_control.
 pub const GLOBALS_OFFSET: u32 = 2048;

@@ -18,6 +18,7 @@ const LIMITS: Limits = Limits {
     strsize: 16,
     ustackframes: 3,
     jstackframes: 3,
+    maxframes: 2048,
 };
 const I8: Type = Type::Integer(IntegerType { bytes: 1, signed: true });
 const U8: Type = Type::Integer(IntegerType {

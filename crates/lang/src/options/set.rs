@@ -229,8 +229,9 @@ impl Options {
     pub fn limits(&self) -> Limits {
         Limits {
             strsize: self.string_bytes,
-            ustackframes: self.stack_frames.min(self.stack_frames_max),
-            jstackframes: self.jstack_frames.min(self.stack_frames_max),
+            ustackframes: self.stack_frames,
+            jstackframes: self.jstack_frames,
+            maxframes: self.stack_frames_max,
         }
     }
 }

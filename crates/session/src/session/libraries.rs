@@ -71,7 +71,7 @@ impl Session {
                 BufferPolicy::Ring => RING_OVERWRITE,
             },
             strsize: self.limits.string_limit(),
-            ustackframes: self.limits.ustackframes,
+            ustackframes: self.limits.stack_frames(0),
             reads_memory: needs.reads_memory,
             walks_stacks: needs.walks_stacks,
             stop: self.options.stop,
