@@ -23,6 +23,7 @@ pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
         "gid" => integer(Builtin::Gid, UNSIGNED),
         "cpu" => integer(Builtin::Cpu, INT),
         "execname" => string(Builtin::ExecName),
+        "execargs" => string(Builtin::ProcessArguments),
         "probeprov" => string(Builtin::ProbeProvider),
         "probemod" => string(Builtin::ProbeModule),
         "probefunc" => string(Builtin::ProbeFunction),
@@ -64,7 +65,6 @@ pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
         "curlwpsinfo" | "curcpu" => "of its members there are curlwpsinfo->pr_lwpid and pr_onpro, curcpu->cpu_id",
         "caller" => "use ucaller",
         "stackdepth" => "use ustackdepth: the kernel's stacks are not there",
-        "execargs" => "use curpsinfo->pr_psargs",
         "fds" => {
             "keep the path that open( ) was given: self->path = copyinstr(arg0); at its return: path[arg1] = self->path"
         }
