@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 /// What every script may rely on, as with dtrace; and the names that cpp would otherwise put numbers for.
 ///
 /// D is no GNU C: where `__GNUC__` is not defined, the C library's headers leave attributes and inline functions out, so
-/// that D can read them. What these headers then still define as functions, to swap bytes, is taken for included.
-const ALWAYS: [&str; 14] = [
+/// that D can read them. What these headers then still define as functions, to swap bytes, is taken for included; what the
+/// kernel's headers write in GNU C all the same has a plain word.
+const ALWAYS: [&str; 16] = [
     "-D__SUNW_D=1",
     "-D__SUNW_D_VERSION=0x01060000",
     "-D__SUNW_D_64=1",
@@ -21,6 +22,8 @@ const ALWAYS: [&str; 14] = [
     "-std=gnu90",
     "-U__GNUC__",
     "-D__builtin_va_list=void *",
+    "-D__signed__=signed",
+    "-D__extension__=",
     "-D_BITS_BYTESWAP_H=1",
     "-D_BITS_UINTN_IDENTITY_H=1",
 ];

@@ -317,9 +317,11 @@ fn the_preprocessor_knows_the_machine_and_reads_system_headers() {
         "signal",
         "stdint",
         "stdlib",
+        "sys/prctl",
         "sys/socket",
         "sys/stat",
         "sys/types",
+        "sys/user",
         "time",
         "unistd",
     ];
