@@ -77,6 +77,22 @@ live_tests! {
         busy.finish().success();
     }
 
+    /// As with DTrace: a script that finds in BEGIN that it cannot work sees nothing of the program.
+    fn nothing_fires_behind_an_exit_in_begin(form) {
+        let mut busy = start_waiting(&program("busy.c"), "2");
+        busy.go();
+        busy.wait_for("working\n");
+        let traced = Tracer::new(form)
+            .argument("-q")
+            .clause("BEGIN { printf(\"usage\\n\"); exit(2); }")
+            .clause("pid$target:a.out:busy_recursion:entry { hits++; printf(\"hit\\n\"); } END { printf(\"%d hits\\n\", hits); }")
+            .process(busy.pid())
+            .run();
+        assert_eq!((traced.finished.code(), traced.results.as_str()), (2, "usage\n0 hits\n"));
+        busy.write("stop\n");
+        busy.finish().success();
+    }
+
     /// A second tracer is refused or works; either way both end, and nothing is left.
     fn two_tracers(form) {
         let mut busy = start_waiting(&program("busy.c"), "2");

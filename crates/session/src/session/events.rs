@@ -1,5 +1,7 @@
 //! What happens while tracing: records, faults, timers, the clauses that fire in the tracer.
 
+use nanoprobe_arena::layout::{TABLE_SLOTS, ThreadSlot};
+
 use super::*;
 use crate::layout::SPECULATIONS_OFFSET;
 use crate::sampled::SampledThread;
@@ -182,13 +184,35 @@ impl Session {
                     self.recorded(output, clock::tsc())?;
                 }
                 // The last word is END's.
-                if self.exit_status.is_none() || is_end {
-                    self.exit_status = outcome.exit.or(self.exit_status);
+                if let Some(status) = outcome.exit.filter(|_| self.exit_status.is_none() || is_end) {
+                    self.exit_status = Some(status);
+                    self.stop_handlers()?;
                 }
                 Ok(())
             }
             Err(fault) => self.note_fault(epid, fault),
         }
+    }
+
+    /// What a handler does that runs `exit()`: from here on none begins, though the probes are still there.
+    fn stop_handlers(&self) -> Result<(), SessionError> {
+        let Some(attachment) = &self.attachment else {
+            return Ok(());
+        };
+        let requested = offset_of!(Control, exit_requested) as u64;
+        attachment.memory()?.store_u32(requested, 1)?;
+        let table = attachment.addresses.table;
+        let memory = attachment.process.memory();
+        let mut slots = vec![0; TABLE_SLOTS * size_of::<ThreadSlot>()];
+        // A process that has ended meanwhile has no table.
+        if memory.read(table, &mut slots).is_err() {
+            return Ok(());
+        }
+        let contexts = (offset_of!(ThreadSlot, context)..slots.len()).step_by(size_of::<ThreadSlot>());
+        for offset in contexts.filter(|offset| slots.get(*offset..offset + 8) != Some(&[0; 8])) {
+            let _ = memory.write(TargetAddress(table.0 + offset as u64), &[0; 8]);
+        }
+        Ok(())
     }
 }
 
