@@ -136,7 +136,7 @@ impl Needs {
                 }
             }
             ExpressionKind::Builtin(Builtin::Tid) => self.tid_in_body = true,
-            ExpressionKind::Builtin(Builtin::UserCaller) => self.full_frame = true,
+            ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStack(_)) => self.full_frame = true,
             ExpressionKind::Builtin(Builtin::UserStackDepth) => {
                 self.full_frame = true;
                 self.fault = true;

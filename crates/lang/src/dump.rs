@@ -349,6 +349,7 @@ fn builtin_name(of: Builtin) -> String {
         Builtin::WallTimestamp => "walltimestamp",
         Builtin::UserCaller => "ucaller",
         Builtin::UserStackDepth => "ustackdepth",
+        Builtin::UserStack(frames) => return format!("ustack({frames})"),
         Builtin::Errno => "errno",
         Builtin::EnabledProbeId => "epid",
         Builtin::ProbeId => "id",

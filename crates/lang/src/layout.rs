@@ -16,7 +16,9 @@
 //!             Bytes     as many bytes as the value has; the gap up to the next multiple of 8 holds anything
 //! ```
 
-use crate::program::{Clause, Expression, IntegerType, Program, RecordKind, Statement, Type, Variable};
+use crate::program::{
+    Builtin, Clause, Expression, ExpressionKind, IntegerType, Program, RecordKind, Statement, Type, Variable,
+};
 
 /// The options that decide sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -195,10 +197,7 @@ pub fn record_layout(clause: &Clause, limits: Limits) -> RecordLayout {
     for (statement, action) in clause.statements.iter().enumerate() {
         let Statement::Record(action) = action else { continue };
         let values: Vec<(FieldKind, u32)> = match &action.kind {
-            RecordKind::UserStack { frames } => {
-                let frames = limits.stack_frames(*frames);
-                vec![(FieldKind::Stack { frames }, frames.saturating_add(1).saturating_mul(8))]
-            }
+            RecordKind::UserStack { frames } => vec![stack_field(*frames, limits)],
             kind => recorded_values(kind)
                 .iter()
                 .map(|value| value_field(value, limits))
@@ -248,7 +247,15 @@ pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
 }
 
 /// How a recorded expression's value is kept, and in how many bytes.
+fn stack_field(frames: u32, limits: Limits) -> (FieldKind, u32) {
+    let frames = limits.stack_frames(frames);
+    (FieldKind::Stack { frames }, frames.saturating_add(1).saturating_mul(8))
+}
+
 fn value_field(value: &Expression, limits: Limits) -> (FieldKind, u32) {
+    if let ExpressionKind::Builtin(Builtin::UserStack(frames)) = value.kind {
+        return stack_field(frames, limits);
+    }
     match &value.value_type {
         Type::Integer(integer) => (FieldKind::Integer(*integer), 8),
         Type::String => (FieldKind::String, limits.string_bytes()),

@@ -119,7 +119,9 @@ impl Clause {
             }
         }
         while let Some(expression) = pending.pop() {
-            if let ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStackDepth) = expression.kind {
+            if let ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStackDepth | Builtin::UserStack(_)) =
+                expression.kind
+            {
                 return true;
             }
             pending.extend(expression.operands());

@@ -212,7 +212,7 @@ impl World for TracerWorld<'_> {
             Builtin::Timestamp => number(self.timestamp as i64),
             Builtin::VirtualTimestamp => number(0),
             Builtin::WallTimestamp => number(clock::wall_ns() as i64),
-            Builtin::UserCaller | Builtin::UserStackDepth | Builtin::Errno => number(0),
+            Builtin::UserCaller | Builtin::UserStackDepth | Builtin::UserStack(_) | Builtin::Errno => number(0),
             Builtin::EnabledProbeId => number(i64::from(self.epid)),
             Builtin::ProbeId => number(i64::from(self.probe_id)),
             Builtin::TargetPid => number(self.target_pid),

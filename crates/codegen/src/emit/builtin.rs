@@ -69,6 +69,8 @@ impl Emitter<'_, '_> {
             Builtin::WallTimestamp => self.read_clock_once(2, AgentFunction::WallTimestamp),
             Builtin::UserCaller => self.read_once(3, |emitter| emitter.call_for_result(AgentFunction::UserCaller, &[])),
             Builtin::UserStackDepth => self.user_stack_depth(),
+            // It is recorded, as a field of its own, and is no value.
+            Builtin::UserStack(_) => self.constant(0),
             Builtin::Errno => self.call_for_result(AgentFunction::Errno, &[]),
             Builtin::EnabledProbeId => self.epid(),
             Builtin::ProbeId => {

@@ -5,7 +5,9 @@ use crate::support::agent::STATE;
 use crate::support::build::*;
 use crate::support::machine::{self, Machine, agent, calls, compile};
 use nanoprobe_codegen::ProbeKind;
+use nanoprobe_lang::format::Format;
 use nanoprobe_lang::program::*;
+use nanoprobe_lang::source::Span;
 
 #[test]
 fn records_carry_their_fields_in_place() {
@@ -51,6 +53,41 @@ fn records_carry_their_fields_in_place() {
         assert_eq!(field(3), target);
         assert_eq!(field(4), long_target);
         assert_eq!(field(5), 3i64.to_le_bytes());
+    });
+}
+
+#[test]
+fn a_stack_among_the_arguments_of_printf_has_a_field_of_its_own() {
+    let stack = Expression {
+        kind: ExpressionKind::Builtin(Builtin::UserStack(4)),
+        value_type: Type::Void,
+        span: Span::default(),
+    };
+    let format = Format::parse("%d %k%d").unwrap();
+    let program = program(
+        None,
+        vec![record(RecordKind::Printf {
+            format,
+            arguments: vec![arg(2), stack, int(7)],
+        })],
+    );
+    assert!(program.clauses[0].walks_stack());
+    let handler = compile(&program, ProbeKind::Entry);
+    assert!(handler.full_frame);
+    let mut machine = Machine::new(&handler);
+    machine.run([0, 0, 5, 0, 0, 0]);
+    assert_eq!(calls(), ["reserve", "ustack 4", "commit"]);
+    agent(|state| {
+        let record = &state.committed[0];
+        let layout = nanoprobe_lang::layout::record_layout(&program.clauses[0], machine::LIMITS);
+        let field = |index: usize| {
+            let field = &layout.fields[index];
+            &record[field.offset as usize..][..field.bytes as usize]
+        };
+        assert_eq!(field(0), 5i64.to_le_bytes());
+        let frames = [2u64, 0xaaa, 0xbbb].map(u64::to_le_bytes).concat();
+        assert_eq!((field(1).len(), &field(1)[..24]), (40, &frames[..]));
+        assert_eq!(field(2), 7i64.to_le_bytes());
     });
 }
 

@@ -122,6 +122,7 @@ impl World for GuideWorld<'_> {
             Builtin::Cpu | Builtin::UserCaller | Builtin::Errno => number(0),
             // What made the stack of the machine has no unwinding table.
             Builtin::UserStackDepth => number(1),
+            Builtin::UserStack(_) => number(0),
             Builtin::EnabledProbeId => number(i64::from(self.epid)),
             Builtin::ProbeId => number(1),
         }

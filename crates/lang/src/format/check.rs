@@ -174,7 +174,9 @@ impl Argument {
                 ForeignKind::Floating(bytes) => Argument::Float(*bytes),
                 _ => foreign.integer().map_or(Argument::Other, Argument::Enumeration),
             },
-            Type::Void | Type::Structure(_) | Type::Array { .. } => Argument::Other,
+            // A stack: nothing else without a value comes here.
+            Type::Void => Argument::Stack,
+            Type::Structure(_) | Type::Array { .. } => Argument::Other,
         }
     }
 

@@ -210,6 +210,9 @@ pub enum Builtin {
     Errno,
     /// `ustackdepth`: how many frames the thread's stack has.
     UserStackDepth,
+    /// `ustack(frames)` as an argument of `printf`: the one expression without a value that is recorded, as a stack. No frames
+    /// given: 0.
+    UserStack(u32),
     /// The id of the enabled probe; the id of the probe.
     EnabledProbeId,
     /// `id`.

@@ -7,7 +7,7 @@ use crate::diagnostic::Diagnostic;
 use crate::format::{Format, FormatError, check_joined};
 use crate::layout::JSTACK_FRAMES;
 use crate::program::{
-    Expression, ExpressionKind, Foreign, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
+    Builtin, Expression, ExpressionKind, Foreign, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
 };
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
@@ -197,6 +197,17 @@ impl Resolver {
         let mut types: Vec<Type> = Vec::with_capacity(rest.len());
         for node in rest {
             let refused = |what: &str| Err(Diagnostic::new("D_PRINTF_ARG_TYPE", node.span, what));
+            if let ("printf", Some((stack, frames))) = (name, stack_arguments(node)) {
+                let frames = self.stack_frames(stack, frames, node.span)?;
+                format.names.push(None);
+                types.push(Type::Void);
+                resolved.push(Expression {
+                    kind: ExpressionKind::Builtin(Builtin::UserStack(frames)),
+                    value_type: Type::Void,
+                    span: node.span,
+                });
+                continue;
+            }
             if is_action(node) {
                 return refused("a void expression has no value to print");
             }

@@ -131,7 +131,7 @@ impl Work {
                 self.clock_ns
             }
             ExpressionKind::Builtin(Builtin::Cpu | Builtin::UserCaller | Builtin::Errno) => MEMORY_NS,
-            ExpressionKind::Builtin(Builtin::UserStackDepth) => STACK_NS,
+            ExpressionKind::Builtin(Builtin::UserStackDepth | Builtin::UserStack(_)) => STACK_NS,
             ExpressionKind::Builtin(_) => OPERATION_NS,
             ExpressionKind::Variable(place) => self.place_ns(place),
             ExpressionKind::Register(operand)

@@ -1,0 +1,1 @@
+pid$target:a.out:f:entry { printf("%k", arg0); }

@@ -1,0 +1,1 @@
+pid$target:a.out:f:entry { system("%k", ustack(3)); }
