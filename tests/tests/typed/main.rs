@@ -7,6 +7,7 @@ mod libraries;
 mod lines;
 mod made;
 mod names;
+mod real;
 mod types;
 
 use std::path::Path;
