@@ -129,7 +129,7 @@ impl Modules {
     }
 
     /// As [`Modules::symbolize`], of a return address. A call that does not return may be the last instruction of its function:
-    /// what begins behind it only happens to lie there. A signal's frame has an address that no call has left, so what
+    /// what begins behind it only happens to lie there, and padding is nobody's. A signal's frame has an address that no call has left, so what
     /// stands before it decides.
     pub fn symbolize_return(&self, address: TargetAddress, demangle: Demangle) -> String {
         let Some((_, module)) = self.find(address) else {
@@ -137,7 +137,7 @@ impl Modules {
         };
         let image = module.bias().to_image(address);
         let mut resolved = module.resolve(image);
-        if resolved.is_some_and(|(_, offset)| offset == 0) && module.follows_call(image) {
+        if resolved.is_none_or(|(_, offset)| offset == 0) && module.follows_call(image) {
             let of_call = module.resolve(ImageAddress(image.0.wrapping_sub(1)));
             resolved = of_call.map(|(name, offset)| (name, offset + 1)).or(resolved);
         }

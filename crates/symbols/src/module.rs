@@ -292,11 +292,10 @@ impl Module {
     }
 
     /// The function that an address belongs to, and how many bytes behind its start it lies: the innermost function or
-    /// fragment whose extent holds it; where nothing has an extent there, the nearest symbol before it. `None` where an
-    /// FDE says that the address belongs to a function without a name (as in most stripped programs): a wrong name is
-    /// worse than none.
+    /// fragment whose extent holds it. `None` where nothing has an extent there (as in most stripped programs, or in assembly
+    /// code that has but local labels): a wrong name is worse than none.
     pub fn resolve(&self, address: ImageAddress) -> Option<(&str, u64)> {
-        self.index.resolve(&self.elf, &self.frames, &self.functions, address)
+        self.index.resolve(&self.functions, address)
     }
 
     /// The function whose extent, or one of whose fragments, holds `address`: of nested ones the innermost.

@@ -141,23 +141,8 @@ impl Index {
     }
 
     /// See [`crate::Module::resolve`].
-    pub fn resolve<'a>(
-        &self,
-        elf: &Elf,
-        frames: &Frames,
-        functions: &'a Functions,
-        address: ImageAddress,
-    ) -> Option<(&'a str, u64)> {
-        let span = self.holding(address).or_else(|| {
-            let range = elf.executable_at(address.0)?;
-            let before = self
-                .spans
-                .partition_point(|span| span.range.start <= address)
-                .checked_sub(1)?;
-            // An FDE that holds the address speaks of a function that begins with it; no symbol before it does.
-            let lowest = frames.at(address.0).map_or(range.start.0, |frame| frame.start);
-            self.spans.get(before).filter(|span| span.range.start.0 >= lowest)
-        })?;
+    pub fn resolve<'a>(&self, functions: &'a Functions, address: ImageAddress) -> Option<(&'a str, u64)> {
+        let span = self.holding(address)?;
         let name = match span.owner {
             Owner::Function(index) => &functions.list.get(index as usize)?.name,
             Owner::Fragment(index, part) => &functions.list.get(index as usize)?.fragments.get(part as usize)?.name,

@@ -214,6 +214,7 @@ fn assembly_code_without_types_or_sizes() {
         .type second, @function
         second:  ret
         .size second, . - second
+        label:   ret
         .data
         .globl not_code
         .type not_code, @function
@@ -234,6 +235,12 @@ fn assembly_code_without_types_or_sizes() {
     }
     let inside = ImageAddress(start(&module, "sized").0 + 1);
     assert_eq!(module.resolve(inside), Some(("sized", 1)));
+    let label = ImageAddress(start(&module, "second").0 + 1);
+    assert_eq!(
+        module.resolve(label),
+        None,
+        "the code of a local label is not the function's before it"
+    );
     let behind = only(&module, "typed_unsized").extent().end;
     assert!(module.padding_after(behind).is_empty(), "data is not padding");
 }
