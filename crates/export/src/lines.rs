@@ -112,7 +112,7 @@ pub(crate) fn datum(
             for (_, value) in recorded {
                 typed::print(&mut text, shown, value)?;
             }
-            let shown = nanoprobe_lang::types::name(shown);
+            let shown = nanoprobe_lang::types::shown_name(shown);
             vec![action("print", vec![("of", shown.into()), ("text", json::text(&text))])]
         }
         RecordKind::Printa { format, aggregations } => {

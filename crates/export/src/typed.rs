@@ -8,6 +8,8 @@
 //!                      }
 //! ```
 //!
+//! Types have the names that the source has for them: `ushort_t`, `request_t {`, as far as these are known.
+//!
 //! An enumeration's value is shown by name, where it has one, in a bit-field, too. A structure's members stand four columns
 //! deeper than its name; the elements of an array stand in one line, unless they are structures.
 
@@ -56,8 +58,20 @@ pub(crate) fn print(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<
     }
 }
 
+/// A type without the names that typedefs give it.
+fn unnamed(of: &Type) -> &Type {
+    let mut of = of;
+    while let Type::Foreign(foreign) = of
+        && let ForeignKind::Named(inner) = foreign.kind()
+    {
+        of = inner;
+    }
+    of
+}
+
 fn print_whole(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<()> {
     write!(out, "{} ", name(shown, ""))?;
+    let shown = unnamed(shown);
     match (shown, value) {
         (Type::String, _) => {
             out.write_all(b"\"")?;
@@ -85,7 +99,7 @@ fn print_whole(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<()> {
 
 /// A declaration of a type and a name, as DTrace writes it: the name behind all of the type.
 fn name(of: &Type, member: &str) -> String {
-    let of = types::name(of);
+    let of = types::shown_name(of);
     // What has no name of its own any more was most likely C's.
     let of = match (of.strip_prefix("int8_t"), of.strip_prefix("int16_t")) {
         (Some(rest), _) => format!("char{rest}"),
@@ -93,7 +107,7 @@ fn name(of: &Type, member: &str) -> String {
         _ => of,
     };
     let of = nameless(&of).unwrap_or(of);
-    let space = if member.is_empty() || of.ends_with('*') {
+    let space = if member.is_empty() || of.ends_with(['*', ' ']) {
         ""
     } else {
         " "
@@ -120,7 +134,7 @@ fn hexadecimal(out: &mut dyn Write, value: u64) -> Result<()> {
 }
 
 fn is_character(of: &Type) -> bool {
-    matches!(of, Type::Integer(IntegerType { bytes: 1, signed: true }))
+    matches!(unnamed(of), Type::Integer(IntegerType { bytes: 1, signed: true }))
 }
 
 fn is_printable(byte: u8) -> bool {
@@ -150,7 +164,7 @@ fn word(bytes: &[u8]) -> u64 {
 
 /// What lies in memory; `depth` is that of the line it begins in.
 fn of_bytes(out: &mut dyn Write, of: &Type, bytes: &[u8], depth: usize, outermost: bool) -> Result<()> {
-    match of {
+    match unnamed(of) {
         Type::Integer(integer) => number(out, word(bytes), *integer),
         Type::Structure(_) if depth > DEPTH_MAX => write!(out, "{{ ... }}"),
         Type::Structure(structure) => members(out, structure, bytes, depth),
@@ -203,14 +217,10 @@ fn members(out: &mut dyn Write, structure: &Structure, bytes: &[u8], depth: usiz
             member_type,
             offset,
             bits,
+            shown,
         } = member;
-        write!(
-            out,
-            "{:indent$}{}",
-            "",
-            name(member_type, member_name),
-            indent = 4 * inner
-        )?;
+        let shown = shown.as_ref().unwrap_or(member_type);
+        write!(out, "{:indent$}{}", "", name(shown, member_name), indent = 4 * inner)?;
         let here = usize::try_from(*offset)
             .ok()
             .and_then(|offset| bytes.get(offset..))
@@ -223,8 +233,9 @@ fn members(out: &mut dyn Write, structure: &Structure, bytes: &[u8], depth: usiz
             Some(bits) => {
                 let value = word(here) >> bits.shift & (u64::MAX >> (64 - bits.width.clamp(1, 64)));
                 write!(out, " :{} = ", bits.width)?;
-                match member_type {
-                    Type::Foreign(foreign) => {
+                // Where the unit is of another size than the type, it has the names, too.
+                match (member_type, unnamed(shown)) {
+                    (Type::Foreign(foreign), _) | (_, Type::Foreign(foreign)) => {
                         let unused = 64 - bits.width.clamp(1, 64);
                         let is_signed = foreign.integer().is_some_and(|integer| integer.signed);
                         let extended = ((value << unused) as i64) >> unused;
@@ -235,7 +246,7 @@ fn members(out: &mut dyn Write, structure: &Structure, bytes: &[u8], depth: usiz
             }
             None => {
                 write!(out, "{}", if member_name.is_empty() { " " } else { " = " })?;
-                of_bytes(out, member_type, here, inner, false)?;
+                of_bytes(out, shown, here, inner, false)?;
             }
         }
         writeln!(out)?;
@@ -260,7 +271,7 @@ fn array(out: &mut dyn Write, of: &Type, count: u32, bytes: &[u8], depth: usize,
         };
     }
     write!(out, "[ ")?;
-    let has_lines = matches!(of, Type::Structure(_));
+    let has_lines = matches!(unnamed(of), Type::Structure(_));
     for (index, element) in elements().enumerate() {
         if index > 0 {
             write!(out, ", ")?;

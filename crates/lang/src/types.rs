@@ -1,6 +1,6 @@
 //! Types: names, promotion, compatibility. C's rules on LP64, as in DTrace.
 
-use crate::program::{IntegerType, Type};
+use crate::program::{IntegerType, Structure, Type};
 pub use crate::program::{size_of, step_of};
 
 const fn integer(bytes: u8, signed: bool) -> Type {
@@ -49,6 +49,17 @@ pub fn customary(name: &str) -> Option<Type> {
 /// The type as messages and dumps write it.
 #[must_use]
 pub fn name(of: &Type) -> String {
+    name_by(of, &|structure| structure.name())
+}
+
+/// The type as `print()` writes it: structures by the typedefs by which they were named.
+#[must_use]
+pub fn shown_name(of: &Type) -> String {
+    name_by(of, &|structure| structure.alias().unwrap_or_else(|| structure.name()))
+}
+
+fn name_by<'a>(of: &'a Type, of_structure: &dyn Fn(&'a Structure) -> &'a str) -> String {
+    let name = |of: &'a Type| name_by(of, of_structure);
     match of {
         Type::Void => "void".to_owned(),
         Type::Integer(integer) => integer_name(*integer).to_owned(),
@@ -61,7 +72,7 @@ pub fn name(of: &Type) -> String {
         },
         Type::Bytes { size: Some(size) } => format!("bytes[{size}]"),
         Type::Bytes { size: None } => "bytes[]".to_owned(),
-        Type::Structure(structure) => structure.name().to_owned(),
+        Type::Structure(structure) => of_structure(structure).to_owned(),
         Type::Foreign(foreign) => foreign.name().to_owned(),
         Type::Array { of, count } => {
             // The dimensions stand in the order of the declaration.

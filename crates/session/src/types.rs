@@ -8,7 +8,7 @@
 //! linker would find them ([`loader`]), so that their types are known; their variables' addresses are not.
 //!
 //! A name may say its module, as in `` a.out`request ``; one that does not is looked for in the program first, then in its
-//! libraries in the order in which they were mapped.
+//! libraries in the order in which they were mapped. In front of both may stand the process: `` pid123`request ``.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -41,6 +41,8 @@ const FUNCTIONS_MAX: usize = 4096;
 pub struct TracedProgram {
     choice: Choice,
     process: Option<Process>,
+    /// What a type's name has said that it is, where nothing else does.
+    named: OnceCell<i32>,
     modules: OnceCell<Vec<Module>>,
     /// Of a command: what the linker will map.
     libraries: Rc<OnceCell<Vec<Library>>>,
@@ -66,6 +68,7 @@ impl TracedProgram {
         TracedProgram {
             choice,
             process: None,
+            named: OnceCell::new(),
             modules: OnceCell::new(),
             libraries: Rc::default(),
         }
@@ -77,6 +80,7 @@ impl TracedProgram {
         TracedProgram {
             choice: self.choice.clone(),
             process: Some(process.clone()),
+            named: OnceCell::new(),
             modules: OnceCell::new(),
             libraries: self.libraries.clone(),
         }
@@ -99,6 +103,29 @@ impl TracedProgram {
             },
         };
         self.modules.get_or_init(|| found)
+    }
+
+    /// A name without the number of the process that it is of, ``pid123` ``: that must be this one. Where nothing else has
+    /// named the process yet, this does.
+    fn of_this_process<'n>(&self, name: &'n str) -> Result<&'n str, Unknown> {
+        let Some((pid, rest)) = numbered(name) else {
+            return Ok(name);
+        };
+        let own = match (&self.process, &self.choice) {
+            (Some(process), _) => Some(process.pid()),
+            (None, Choice::Process(own)) => Some(*own),
+            (None, Choice::Named) if pid > 0 => Some(*self.named.get_or_init(|| pid)),
+            (None, Choice::Command(_) | Choice::Named) => None,
+        };
+        if own != Some(pid) {
+            let message = format!("failed to resolve {name}: pid{pid} is not the process that is traced");
+            return Err(Unknown::new("D_TYPE_ERR", message).with_help("name it by -p"));
+        }
+        if self.named.get().is_some() {
+            let of = || Process::open(pid).map_or_else(|_| Vec::new(), |process| modules_of(&process));
+            self.modules.get_or_init(of);
+        }
+        Ok(rest)
     }
 
     /// Its modules, and behind them those that the linker of a command will map, as far as a pattern means them: opened when
@@ -232,7 +259,7 @@ impl TracedProgram {
 
 impl Target for TracedProgram {
     fn tagged(&self, keyword: &str, tag: &str) -> Result<Type, Unknown> {
-        let (scope, name) = divided(tag);
+        let (scope, name) = divided(self.of_this_process(tag)?);
         let kind = match keyword {
             "enum" => Kind::Enumeration,
             _ => Kind::Structure,
@@ -242,7 +269,7 @@ impl Target for TracedProgram {
     }
 
     fn named(&self, name: &str) -> Result<Type, Unknown> {
-        let (scope, of) = divided(name);
+        let (scope, of) = divided(self.of_this_process(name)?);
         self.ask("D_TYPE_ERR", name, scope, |info| info.type_named(Kind::Named, of))
     }
 
@@ -448,6 +475,12 @@ fn divided(name: &str) -> (Option<&str>, &str) {
         Some((scope, rest)) => (Some(scope), rest),
         None => (None, name),
     }
+}
+
+/// The process and the rest of ``pid123`rest``.
+fn numbered(name: &str) -> Option<(i32, &str)> {
+    let (pid, rest) = name.strip_prefix("pid")?.split_once('`')?;
+    Some((pid.parse().ok()?, rest))
 }
 
 fn is_meant(module: &Module, pattern: &str) -> bool {

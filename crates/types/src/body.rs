@@ -134,6 +134,7 @@ impl<'a> Reader<'a> {
                 member_type,
                 offset,
                 bits: None,
+                shown: self.shown_attribute(child),
             }),
         }
     }
@@ -203,6 +204,7 @@ impl<'a> Reader<'a> {
                 shift: (first - 8 * start) as u32,
                 width: width as u32,
             }),
+            shown: self.shown_attribute(child),
         })
     }
 

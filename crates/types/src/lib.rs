@@ -28,6 +28,7 @@ mod mentions;
 mod names;
 mod problem;
 mod sections;
+mod shown;
 mod types;
 mod units;
 

@@ -47,7 +47,10 @@ impl<'a> Reader<'a> {
 
     fn type_within(&self, id: EntryId, steps: usize) -> Result<Type, Problem> {
         let mut id = id;
+        // The last of the typedefs names what has no name; `print()` shows the first.
         let mut alias = None;
+        let mut first = None;
+        let mut qualifiers = String::new();
         for left in (0..steps).rev() {
             let entry = self.entry(id)?;
             // It stands for a type that has a unit of its own, and says nothing of it.
@@ -56,14 +59,28 @@ impl<'a> Reader<'a> {
                 continue;
             }
             match entry.die.tag() {
-                dw::DW_TAG_typedef => alias = self.name(&entry).or(alias),
+                dw::DW_TAG_typedef => {
+                    alias = self.name(&entry).or(alias);
+                    first = first.or_else(|| alias.clone());
+                }
+                dw::DW_TAG_const_type if first.is_none() => qualifiers.push_str("const "),
+                dw::DW_TAG_volatile_type if first.is_none() => qualifiers.push_str("volatile "),
                 dw::DW_TAG_const_type
                 | dw::DW_TAG_volatile_type
                 | dw::DW_TAG_restrict_type
                 | dw::DW_TAG_atomic_type
                 | dw::DW_TAG_immutable_type
                 | dw::DW_TAG_packed_type => {}
-                tag => return self.plain_type(&entry, tag, alias, left),
+                tag => {
+                    return Ok(match self.plain_type(&entry, tag, alias, left)? {
+                        Type::Structure(structure) if first.is_some() || !qualifiers.is_empty() => {
+                            let name = first.as_deref().unwrap_or_else(|| structure.name());
+                            let name = format!("{qualifiers}{name}");
+                            Type::Structure(structure.called(&name))
+                        }
+                        found => found,
+                    });
+                }
             }
             match self.reference(&entry, dw::DW_AT_type)? {
                 Some(next) => id = next,

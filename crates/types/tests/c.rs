@@ -88,6 +88,29 @@ fn check(info: &DebugInfo) {
     assert_eq!(request.member("second").unwrap().offset, 44);
 }
 
+/// `print()` shows them so: C's types in the fewest words, typedefs by their names.
+#[test]
+fn members_are_shown_by_the_types_of_their_source() {
+    let program = compile("cc", &typed_c(), &["-D_GNU_SOURCE", "-g"]);
+    let info = info(&program.path).unwrap();
+    let Type::Structure(request) = info.type_named(Kind::Structure, "request").unwrap() else {
+        panic!("no structure");
+    };
+    let shown = |name: &str| types::shown_name(&request.member(name).unwrap().shown.unwrap());
+    for (member, wanted) in [
+        ("next", "struct request *"),
+        ("path", "const char *"),
+        ("kind", "unsigned int"),
+        ("wide", "unsigned long"),
+        ("hue", "enum color"),
+        ("bytes", "unsigned char [4]"),
+        ("compare", "int (*)()"),
+        ("corners", "point_t [3]"),
+    ] {
+        assert_eq!(shown(member), wanted, "{member}");
+    }
+}
+
 #[test]
 fn each_version_of_dwarf_says_the_same() {
     for flags in [

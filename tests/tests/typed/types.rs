@@ -1,5 +1,8 @@
 //! The program's own types, on programs in C, C++ and Rust that run: what D reads is what they pass, hold and return.
 
+use std::process::Command;
+
+use nanoprobe_tests::command::Running;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::tracer::Tracer;
@@ -85,8 +88,8 @@ live_tests! {
         ]);
         let wanted = [
             "struct address {",
-            "    uint8_t [4] octets = [ 0xa, 0, 0, 0x7 ]",
-            "    uint16_t port = 0x1f90",
+            "    unsigned char [4] octets = [ 0xa, 0, 0, 0x7 ]",
+            "    unsigned short port = 0x1f90",
             "}double +7.5000000e-01",
             "point_t {",
             "    int x = 0xfffffffc",
@@ -94,6 +97,28 @@ live_tests! {
             "}",
         ];
         assert_eq!(found, wanted);
+    }
+
+    fn a_type_may_be_named_with_the_number_of_its_process(form) {
+        let mut command = Command::new(program("typed.c"));
+        let target = Running::start(command.arg("100000000"));
+        let pid = target.pid();
+        let ask = |clause: String, named: bool| {
+            let tracer = Tracer::new(form).argument("-q").clause(&clause);
+            if named { tracer.process(pid).run() } else { tracer.run() }
+        };
+        // It names the process, where nothing else does.
+        for named in [true, false] {
+            let clause = format!(
+                "BEGIN {{ printf(\"%d %d %d \", sizeof (pid{pid}`point_t), sizeof (struct pid{pid}`a.out`pair), \
+                 (pid{pid}`int)7); print((enum pid{pid}`color)3); exit(0); }}"
+            );
+            assert_eq!(ask(clause, named).success().results.trim_end(), "8 16 7 enum color RED");
+        }
+        for other in ["pid0`int", "pid1`int"] {
+            let refused = ask(format!("BEGIN {{ trace(({other})1); exit(0); }}"), true);
+            assert_eq!(refused.finished.code(), 1, "{other}: {}", refused.finished.stderr);
+        }
     }
 
     fn classes_of_cpp_have_their_bases_members(form) {

@@ -4,10 +4,12 @@
 //! An enumeration is an integer as soon as a value of it is computed with; its names are there for what prints it: `trace()`,
 //! `print()`, `%s`, keys of aggregations. The others are no values: they have a place in structures, and bytes that can be
 //! printed.
+//!
+//! [`ForeignKind::Named`] is only for what `print()` shows: a type by the name that the source has for it. No value has it.
 
 use std::sync::Arc;
 
-use super::IntegerType;
+use super::{IntegerType, Type, size_of};
 
 /// See the module's description.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +35,8 @@ pub enum ForeignKind {
     Floating(u32),
     /// Something else of so many bytes.
     Opaque(u32),
+    /// Another type by a name of its own: a typedef, `unsigned long`.
+    Named(Box<Type>),
 }
 
 impl Foreign {
@@ -52,6 +56,12 @@ impl Foreign {
     #[must_use]
     pub fn kind(&self) -> &ForeignKind {
         &self.0.kind
+    }
+
+    /// A type by a name, for what is shown.
+    #[must_use]
+    pub fn named(name: impl Into<String>, of: Type) -> Type {
+        Type::Foreign(Foreign::new(name.into(), ForeignKind::Named(Box::new(of))))
     }
 
     /// The integers that its values are, when it is an enumeration.
@@ -98,9 +108,10 @@ impl Foreign {
     /// Its size.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        match self.0.kind {
+        match &self.0.kind {
             ForeignKind::Enumeration { integer, .. } => u64::from(integer.bytes),
-            ForeignKind::Floating(bytes) | ForeignKind::Opaque(bytes) => u64::from(bytes),
+            ForeignKind::Floating(bytes) | ForeignKind::Opaque(bytes) => u64::from(*bytes),
+            ForeignKind::Named(of) => size_of(of).unwrap_or(0),
         }
     }
 }

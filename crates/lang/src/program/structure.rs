@@ -19,8 +19,11 @@ use std::sync::{Arc, OnceLock};
 use super::Type;
 
 /// A structure or union, known by its identity: two with the same members are different.
+///
+/// A typedef may have been its name where it was named: `print()` shows that one, and nothing else asks for it. One
+/// structure by two names is one type.
 #[derive(Clone)]
-pub struct Structure(Arc<Definition>);
+pub struct Structure(Arc<Definition>, Option<Arc<str>>);
 
 struct Definition {
     /// `struct tag`, or the keyword alone.
@@ -63,6 +66,9 @@ pub struct Member {
     pub offset: u64,
     /// Of a bit-field.
     pub bits: Option<Bits>,
+    /// Its type as it was written, for `print()`: with the names that [`ForeignKind::Named`](super::ForeignKind) keeps.
+    /// None: as `member_type` says it.
+    pub shown: Option<Type>,
 }
 
 /// Where a bit-field lies in its unit.
@@ -83,6 +89,8 @@ pub struct Found {
     pub offset: u64,
     /// Of a bit-field.
     pub bits: Option<Bits>,
+    /// As in [`Member`].
+    pub shown: Option<Type>,
 }
 
 /// A member to be given its place.
@@ -94,29 +102,45 @@ pub struct Declared {
     pub member_type: Type,
     /// Width of a bit-field; 0, without a name, ends the unit.
     pub width: Option<u32>,
+    /// As in [`Member`].
+    pub shown: Option<Type>,
 }
 
 impl Structure {
     /// A structure whose members are not known.
     #[must_use]
     pub fn new(name: String) -> Structure {
-        Structure(Arc::new(Definition {
+        let definition = Arc::new(Definition {
             name,
             body: OnceLock::new(),
             strings: OnceLock::new(),
             source: None,
-        }))
+        });
+        Structure(definition, None)
     }
 
     /// A structure of the traced program: what it is made of is asked for when it is needed.
     #[must_use]
     pub fn foreign(name: String, source: Source) -> Structure {
-        Structure(Arc::new(Definition {
+        let definition = Arc::new(Definition {
             name,
             body: OnceLock::new(),
             strings: OnceLock::new(),
             source: Some(source),
-        }))
+        });
+        Structure(definition, None)
+    }
+
+    /// The same, by the name of a typedef.
+    #[must_use]
+    pub fn called(self, name: &str) -> Structure {
+        Structure(self.0, Some(Arc::from(name)))
+    }
+
+    /// The typedef by which it was named, where it was one.
+    #[must_use]
+    pub fn alias(&self) -> Option<&str> {
+        self.1.as_deref()
     }
 
     /// `struct tag`, or the keyword alone.
@@ -164,6 +188,7 @@ impl Structure {
                 member_type: member.member_type.clone(),
                 offset: member.offset,
                 bits: member.bits,
+                shown: member.shown.clone(),
             });
         }
         body.members
@@ -191,6 +216,7 @@ fn laid_out(declared: Vec<Declared>, union: bool) -> Body {
         name,
         member_type,
         width,
+        shown,
     } in declared
     {
         let bytes = match member_type {
@@ -226,6 +252,7 @@ fn laid_out(declared: Vec<Declared>, union: bool) -> Body {
             member_type,
             offset: unit,
             bits,
+            shown,
         });
     }
     Body {
@@ -323,6 +350,7 @@ mod tests {
                 name: (*name).to_owned(),
                 member_type: integer(*bytes),
                 width: *width,
+                shown: None,
             })
             .collect();
         assert!(structure.define(declared, union));

@@ -256,7 +256,8 @@ impl Resolver {
             let message = "print( ) may not be applied to a void expression";
             return Err(Diagnostic::new("D_PRINT_VOID", node.span, message));
         }
-        let (value, shown) = self.shown_bytes(node)?;
+        let (value, found) = self.shown_bytes(node)?;
+        let shown = self.shown_type(node, &found);
         match value.value_type {
             Type::Void => Err(Diagnostic::new(
                 "D_PRINT_VOID",

@@ -37,8 +37,9 @@ impl Resolver {
         if declaration.declarators.is_empty() && !declares {
             return Err(useless(declaration.span));
         }
+        let shown = self.shown_base(&declaration.base, &base);
         for declarator in &declaration.declarators {
-            self.declare(scope, &base, declarator)?;
+            self.declare(scope, (&base, &shown), declarator)?;
         }
         Ok(())
     }
@@ -90,7 +91,8 @@ impl Resolver {
         Ok(())
     }
 
-    fn declare(&mut self, scope: Scope, base: &Type, declarator: &Declarator) -> Resolve<()> {
+    /// `base` is the type that it begins with, and how that is shown.
+    fn declare(&mut self, scope: Scope, (base, shown): (&Type, &Type), declarator: &Declarator) -> Resolve<()> {
         let span = declarator.span;
         let (value_type, keys) = match declarator.derived.split_last() {
             Some((Derived::Keys(keys), rest)) => (self.derive(base.clone(), rest, span)?, Some(keys)),
@@ -139,6 +141,7 @@ impl Resolver {
         if self.is_to_spread(&value_type, keys.is_some(), span)? {
             return self.declare_spread(scope, &declarator.name, (&value_type, keys), span);
         }
+        let is_array = keys.is_some();
         let aggregate = self.aggregate_of(&value_type, span)?;
         let variable = Variable {
             name: declarator.name.clone(),
@@ -156,6 +159,10 @@ impl Resolver {
             self.check_new_name(&declarator.name, span)?;
         }
         let id = self.define(scope, variable, span);
+        if !is_array {
+            let shown = self.shown_derived(shown.clone(), &declarator.derived, &value_type);
+            self.shown.variables.insert((scope, id), shown);
+        }
         self.names_values(scope, id, &value_type);
         if aggregate.is_some() {
             self.aggregates.insert((scope, id), value_type);
@@ -228,6 +235,14 @@ impl Resolver {
             if before.is_some_and(|before| before != defined) {
                 return Err(redeclared(name, declarator.span));
             }
+            if declarator.derived.is_empty() && matches!(declaration.base, BaseType::Enumeration { .. }) {
+                let shown = self.shown_base(&declaration.base, &defined);
+                self.shown.typedefs.insert(name.clone(), shown);
+            }
+            let defined = match defined {
+                Type::Structure(structure) => Type::Structure(structure.called(name)),
+                other => other,
+            };
             self.types.insert(name.clone(), defined);
         }
         Ok(())
@@ -394,14 +409,19 @@ impl Resolver {
                 if enumerators.is_empty() && !self.later.defines(&format!("enum {tag}")) {
                     return Ok(self.foreign_enumeration(tag));
                 }
-                self.enumerators(enumerators)?;
+                if !enumerators.is_empty() {
+                    let names = self.enumerators(enumerators)?;
+                    self.show_enumeration(tag, names);
+                }
                 Ok(Type::I32)
             }
         }
     }
 
-    fn enumerators(&mut self, enumerators: &[(String, Option<Node>, Span)]) -> Resolve<()> {
+    /// Yields the names with their values.
+    fn enumerators(&mut self, enumerators: &[(String, Option<Node>, Span)]) -> Resolve<Vec<(String, i64)>> {
         let mut next = 0_i128;
+        let mut names = Vec::with_capacity(enumerators.len());
         for (name, value, span) in enumerators {
             if let Some(node) = value {
                 let Some(value) = constant::wide_value(&self.expression(node)?) else {
@@ -416,9 +436,10 @@ impl Resolver {
             };
             self.check_new_name(name, *span)?;
             self.enumerators.insert(name.clone(), i64::from(value));
+            names.push((name.clone(), i64::from(value)));
             next += 1;
         }
-        Ok(())
+        Ok(names)
     }
 
     /// What is made of a type by stars and brackets.

@@ -12,6 +12,7 @@ use crate::types;
 impl Resolver {
     /// An expression as an operand: a structure or an array is still where it lies ([`super::memory`]).
     pub(super) fn operand(&mut self, node: &Node) -> Resolve<Expression> {
+        let node = self.chosen(node)?;
         let span = node.span;
         match &node.kind {
             NodeKind::Integer(integer) => Ok(literal(*integer, span)),

@@ -53,6 +53,7 @@ fn member(name: &str, member_type: Type) -> Declared {
         name: name.to_owned(),
         member_type,
         width: None,
+        shown: None,
     }
 }
 

@@ -10,9 +10,11 @@
 //! | `statements` | clauses and statements; `conditional` takes `if` apart |
 //! | `actions`, `aggregations`, `effects`, `speculations` | what only a statement can be |
 //! | `expressions`, `operators`, `assignment`, `subroutines` | values |
+//! | `chosen` | `?:` with a constant in front |
 //! | `bit_fields` | assignments to bit-fields |
 //! | `variables` | places that can be read and assigned |
 //! | `structures`, `memory` | structures and arrays: their declarations; members and elements |
+//! | `shown` | the names of types that `print()` shows |
 //! | `spread` | structures in associative arrays, and with strings in them |
 //! | `translators` | `translator`, `xlate` |
 //! | `foreign` | `args[]`, types and variables of the traced program |
@@ -28,6 +30,7 @@ mod aggregations;
 mod assignment;
 mod bit_fields;
 mod characters;
+mod chosen;
 mod conditional;
 mod constant;
 mod convert;
@@ -43,6 +46,7 @@ mod later;
 mod memory;
 mod names;
 mod operators;
+mod shown;
 mod speculations;
 mod spread;
 mod statements;
@@ -160,6 +164,8 @@ struct Resolver {
     /// Variables that hold values of an enumeration of the program's: their program form is integers.
     enumerations: HashMap<(Scope, VariableId), Foreign>,
     enumerators: HashMap<String, i64>,
+    /// What `print()` shows of the types that the text names.
+    shown: shown::Shown,
     inlines: HashMap<String, Expression>,
     inline_functions: HashMap<String, declarations::InlineFunction>,
     /// Inlines that are translations: what they translate to and from.

@@ -109,6 +109,7 @@ impl Resolver {
     }
 
     fn unsettled_statement(&mut self, node: &Node) -> Resolve<Statement> {
+        let node = self.chosen(node)?;
         match &node.kind {
             NodeKind::Assign {
                 operator: None,

@@ -78,9 +78,11 @@ impl Resolver {
                 name: String::new(),
                 member_type: base,
                 width: None,
+                shown: None,
             });
             return Ok(());
         }
+        let shown_base = self.shown_base(&member.base, &base);
         for (declarator, width) in &member.declarators {
             let member_type = self.derive(base.clone(), &declarator.derived, declarator.span)?;
             let name = &declarator.name;
@@ -97,10 +99,12 @@ impl Resolver {
                 Some(width) => Some(self.width(declarator, &member_type, width)?),
                 None => None,
             };
+            let shown = self.shown_derived(shown_base.clone(), &declarator.derived, &member_type);
             declared.push(Declared {
                 name: name.clone(),
                 member_type,
                 width,
+                shown: Some(shown),
             });
         }
         Ok(())

@@ -26,6 +26,7 @@ fn member(name: &str, member_type: Type, offset: u64) -> Member {
         member_type,
         offset,
         bits: None,
+        shown: None,
     }
 }
 

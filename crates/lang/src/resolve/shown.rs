@@ -1,0 +1,173 @@
+//! The types that `print()` shows: by the names that the text, or the program's source, has for them.
+//!
+//! ```text
+//! typedef struct pair { ushort_t a; enum color c; } pair_t;
+//!
+//! print(*(pair_t *)arg0)      pair_t {  ushort_t a = 0x1  enum color c = RED  }
+//! ```
+//!
+//! For all else a typedef is what it stands for, and an enumeration of the text an `int`.
+
+use std::collections::HashMap;
+
+use super::Resolver;
+use crate::program::{Foreign, ForeignKind, IntegerType, Scope, Type, VariableId, size_of};
+use crate::source::Span;
+use crate::syntax::{BaseType, Derived, LocalScope, Node, NodeKind, PrefixOperator, TypeName};
+use crate::types;
+
+/// Types of the text that are shown otherwise than they are.
+#[derive(Default)]
+pub(super) struct Shown {
+    /// Typedefs of enumerations.
+    pub typedefs: HashMap<String, Type>,
+    /// By their tags; the last one without a tag by "".
+    enumerations: HashMap<String, Type>,
+    /// The enumerations by their enumerators.
+    enumerators: HashMap<String, Type>,
+    /// Of variables that were declared.
+    pub variables: HashMap<(Scope, VariableId), Type>,
+}
+
+impl Resolver {
+    /// A type that a declaration or a cast begins with, which is `resolved`.
+    pub(super) fn shown_base(&self, base: &BaseType, resolved: &Type) -> Type {
+        match base {
+            BaseType::Integer(integer) => Foreign::named(in_c(*integer), resolved.clone()),
+            BaseType::Named(name) => {
+                let of = self.shown.typedefs.get(name).unwrap_or(resolved);
+                let name = name.rsplit('`').next().unwrap_or(name);
+                Foreign::named(name, of.clone())
+            }
+            BaseType::Enumeration { tag, .. } => match resolved {
+                Type::Integer(_) => self.shown.enumerations.get(tag).unwrap_or(resolved).clone(),
+                _ => resolved.clone(),
+            },
+            BaseType::Void | BaseType::Floating(_) | BaseType::String | BaseType::Aggregate { .. } => resolved.clone(),
+        }
+    }
+
+    /// What is made of it by stars and brackets, which is `resolved`.
+    pub(super) fn shown_derived(&mut self, base: Type, derived: &[Derived], resolved: &Type) -> Type {
+        if let [rest @ .., Derived::Function, Derived::Pointer] = derived {
+            let result = self.shown_derived(base, rest, &Type::Void);
+            return Foreign::named(format!("{} (*)()", types::shown_name(&result)), resolved.clone());
+        }
+        // What is wrong with it was found when the type itself was made.
+        self.derive(base, derived, Span::default())
+            .unwrap_or_else(|_| resolved.clone())
+    }
+
+    /// A type name, which is `resolved`.
+    fn shown_type_name(&mut self, name: &TypeName, resolved: &Type) -> Type {
+        let Ok(base) = self.base(&name.base, name.span) else {
+            return resolved.clone();
+        };
+        let base = self.shown_base(&name.base, &base);
+        self.shown_derived(base, &name.derived, resolved)
+    }
+
+    /// An enumeration of the text, with the enumerators as the text has them: a type to be shown, and of no value.
+    pub(super) fn show_enumeration(&mut self, tag: &str, names: Vec<(String, i64)>) {
+        let name = if tag.is_empty() {
+            "enum".to_owned()
+        } else {
+            format!("enum {tag}")
+        };
+        let enumerators: Vec<String> = names.iter().map(|(name, _)| name.clone()).collect();
+        let integer = IntegerType { bytes: 4, signed: true };
+        let of = Type::Foreign(Foreign::new(name, ForeignKind::Enumeration { integer, names }));
+        for enumerator in enumerators {
+            self.shown.enumerators.insert(enumerator, of.clone());
+        }
+        self.shown.enumerations.insert(tag.to_owned(), of);
+    }
+
+    /// The type of an expression, as it is shown; `resolved` is what it is.
+    pub(super) fn shown_type(&mut self, node: &Node, resolved: &Type) -> Type {
+        let found = self.shown_node(node, resolved);
+        // Of what is not known by another name, or not for certain, the type itself.
+        found
+            .filter(|found| size_of(found) == size_of(resolved))
+            .unwrap_or_else(|| resolved.clone())
+    }
+
+    fn shown_node(&mut self, node: &Node, resolved: &Type) -> Option<Type> {
+        match &node.kind {
+            NodeKind::Cast { to, .. } => Some(self.shown_type_name(to, resolved)),
+            NodeKind::Integer(_) => match resolved {
+                Type::Integer(integer) => Some(Foreign::named(in_c(*integer), resolved.clone())),
+                _ => None,
+            },
+            NodeKind::Member { base, name, arrow } => {
+                let whole = match arrow {
+                    true => self.expression(base).ok()?.value_type,
+                    false => self.operand(base).ok()?.value_type,
+                };
+                let structure = match whole {
+                    Type::Pointer(Some(to)) if *arrow => *to,
+                    whole => whole,
+                };
+                match structure {
+                    Type::Structure(structure) => structure.member(name)?.shown,
+                    _ => None,
+                }
+            }
+            NodeKind::Unary {
+                operator: PrefixOperator::Dereference,
+                operand,
+            } => {
+                let pointer = self.expression(operand).ok()?.value_type;
+                match self.shown_node(operand, &pointer)? {
+                    Type::Pointer(to) => to.map(|to| *to),
+                    _ => None,
+                }
+            }
+            NodeKind::Identifier(name) => match self.known(Scope::Global, name) {
+                Some(known) => self.shown.variables.get(&(Scope::Global, known.id)).cloned(),
+                None => self
+                    .shown
+                    .enumerators
+                    .get(name)
+                    .cloned()
+                    .or_else(|| of_builtin(name).map(|of| Foreign::named(of, resolved.clone()))),
+            },
+            NodeKind::Local { scope, name } => {
+                let scope = match scope {
+                    LocalScope::Thread => Scope::ThreadLocal,
+                    LocalScope::Clause => Scope::ClauseLocal,
+                };
+                let known = self.known(scope, name)?;
+                self.shown.variables.get(&(scope, known.id)).cloned()
+            }
+            _ => None,
+        }
+    }
+}
+
+/// An integer type by C's words for it.
+const fn in_c(of: IntegerType) -> &'static str {
+    match (of.bytes, of.signed) {
+        (1, true) => "char",
+        (1, false) => "unsigned char",
+        (2, true) => "short",
+        (2, false) => "unsigned short",
+        (4, true) => "int",
+        (4, false) => "unsigned int",
+        (_, true) => "long",
+        (_, false) => "unsigned long",
+    }
+}
+
+/// The name that DTrace has for the type of a variable that every program knows, where it is not that of its bits.
+fn of_builtin(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "pid" | "ppid" => "pid_t",
+        "tid" => "id_t",
+        "uid" => "uid_t",
+        "gid" => "gid_t",
+        "cpu" => "processorid_t",
+        "id" | "epid" => "uint_t",
+        _ => return None,
+    })
+}
