@@ -26,6 +26,7 @@ const SOURCES: &[&str] = &[
     "library",
     "memory",
     "numbers",
+    "paths",
     "redirects",
     "returns",
     "ring",

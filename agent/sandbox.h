@@ -9,9 +9,9 @@
 #ifndef NANOPROBE_SANDBOX_H
 #define NANOPROBE_SANDBOX_H
 
-#include "agent.h"
+#include "syscalls.h"
 
-enum { NP_PR_SET_SECCOMP = 22, NP_SYS_PRCTL = 157, NP_SYS_SECCOMP = 317 };
+enum { NP_PR_SET_SECCOMP = 22, NP_SYS_SECCOMP = 317 };
 
 void np_note_sandbox(void);
 

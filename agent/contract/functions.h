@@ -83,6 +83,11 @@ void np_ustack(struct np_context *context, u64 destination, u64 frames);
 void np_ucaller(struct np_context *context);
 /* result = the thread's errno, 0 where nobody knows where it is. */
 void np_errno(struct np_context *context);
+/* result = the path of an open file, of the current folder (AT_FDCWD) or of the root; a string, in scratch memory. */
+enum { NP_PATH_OF_FOLDER = -100, NP_PATH_OF_ROOT = -101, NP_PATH_ROOM = 64 };
+void np_path(struct np_context *context, u64 descriptor);
+/* result = the name of the thread, likewise. */
+void np_thread_name(struct np_context *context);
 /* result = ns since boot; CPU time of the thread in ns; ns since the epoch; the number of the CPU. `tsc` is the counter
  * that the clause has read already, for its record; 0: it is read now. */
 void np_timestamp(struct np_context *context, u64 tsc);

@@ -97,6 +97,10 @@ functions! {
     StringToNumber = np_strtoll,
     /// `np_inet_ntop(context, family, address, short_form)`
     AddressToString = np_inet_ntop,
+    /// `np_path(context, descriptor)`
+    Path = np_path,
+    /// `np_thread_name(context)`
+    ThreadName = np_thread_name,
     /// `np_rand(context)`
     Random = np_rand,
     /// `np_json(context, text, path)`

@@ -97,6 +97,14 @@ pub struct SessionConstants {
     pub uid: u32,
     /// `gid`: the real group id.
     pub gid: u32,
+    /// `curpsinfo->pr_euid`.
+    pub effective_uid: u32,
+    /// `curpsinfo->pr_egid`.
+    pub effective_gid: u32,
+    /// `curpsinfo->pr_pgid`.
+    pub process_group: u32,
+    /// `curpsinfo->pr_sid`.
+    pub process_session: u32,
     /// `execname`.
     pub execname: String,
     /// `curpsinfo->pr_psargs`.

@@ -216,6 +216,23 @@ pub trait World {
         false
     }
 
+    /// The path of an open file, or of a folder ([`crate::program::Function::Path`]).
+    ///
+    /// # Errors
+    /// [`FaultKind::Illegal`] where the clause belongs to nobody who has files.
+    fn path(&mut self, descriptor: i64) -> Result<Vec<u8>, Fault> {
+        let _ = descriptor;
+        Err(Fault::new(FaultKind::Illegal))
+    }
+
+    /// `threadname`.
+    ///
+    /// # Errors
+    /// Likewise.
+    fn thread_name(&mut self) -> Result<Vec<u8>, Fault> {
+        Err(Fault::new(FaultKind::Illegal))
+    }
+
     /// `speculation()`: the number of a speculation that was free, and is not any more; 0: there is none.
     fn speculation(&mut self) -> i64 {
         0

@@ -28,7 +28,9 @@ mod value_type;
 
 pub use action::{KeyExpression, RecordAction, RecordKind, Statement};
 pub use aggregation::{AggregatingFunction, Aggregation, KeyType, SymbolKind};
-pub use expression::{Builtin, Expression, ExpressionKind, Function, Parameter, Place, Scope};
+pub use expression::{
+    Builtin, CURRENT_FOLDER, Expression, ExpressionKind, Function, Parameter, Place, ROOT_FOLDER, Scope,
+};
 pub use foreign::{Foreign, ForeignKind};
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
 pub use structure::{

@@ -1,5 +1,7 @@
 //! What /proc says of a process that D has variables for: its parents, its command line.
 
+use nanoprobe_lang::program::{CURRENT_FOLDER, ROOT_FOLDER};
+
 /// As many as any process tree is deep.
 const ANCESTORS_MAX: usize = 64;
 /// Bytes of `curpsinfo->pr_psargs` without its NUL, as in DTrace's `psinfo_t`.
@@ -12,11 +14,72 @@ pub fn ancestors_of(pid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// Numbers of a process's, as they are when they are asked for; 0 where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// Its parent.
+    pub parent: u32,
+    /// Its users: real, effective.
+    pub user: [u32; 2],
+    /// Its groups: real, effective.
+    pub group: [u32; 2],
+    /// Its process group, in our pid namespace.
+    pub process_group: u32,
+    /// Its session, likewise.
+    pub process_session: u32,
+}
+
+/// The numbers of a process.
+pub fn ids_of(pid: u32) -> Ids {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let of_process = nix::unistd::Pid::from_raw(pid as i32);
+    Ids {
+        process_group: nix::unistd::getpgid(Some(of_process)).map_or(0, |group| group.as_raw() as u32),
+        process_session: nix::unistd::getsid(Some(of_process)).map_or(0, |session| session.as_raw() as u32),
+        ..in_status(&status)
+    }
+}
+
+/// What /proc/PID/status says of them.
+fn in_status(status: &str) -> Ids {
+    let numbers = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let mut words = line
+            .unwrap_or_default()
+            .split_whitespace()
+            .map(|word| word.parse().unwrap_or(0));
+        [words.next().unwrap_or(0), words.next().unwrap_or(0)]
+    };
+    Ids {
+        parent: numbers("PPid:")[0],
+        user: numbers("Uid:"),
+        group: numbers("Gid:"),
+        ..Ids::default()
+    }
+}
+
 /// Its parent; 0 where there is none.
 pub fn parent_of(pid: u32) -> u32 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-    line.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    ids_of(pid).parent
+}
+
+/// The path of what a thread has open, or of one of its folders: `fd/3`, `cwd`. "<none>" where there is none.
+pub fn path_of(pid: u32, tid: u32, descriptor: i64) -> Vec<u8> {
+    use std::os::unix::ffi::OsStringExt as _;
+    let what = match descriptor {
+        CURRENT_FOLDER => "cwd".to_owned(),
+        ROOT_FOLDER => "root".to_owned(),
+        _ => format!("fd/{descriptor}"),
+    };
+    let found = std::fs::read_link(format!("/proc/{pid}/task/{tid}/{what}"));
+    found.map_or_else(|_| b"<none>".to_vec(), |path| path.into_os_string().into_vec())
+}
+
+/// The name of a thread.
+pub fn thread_name_of(pid: u32, tid: u32) -> Vec<u8> {
+    let mut name = std::fs::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+    name.pop_if(|last| *last == b'\n');
+    name
 }
 
 /// Its command line, in one line and cut. A process may have written anything there.
@@ -40,7 +103,21 @@ fn joined(words: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::joined;
+    use super::{Ids, in_status, joined};
+
+    #[test]
+    fn real_comes_before_effective() {
+        let status = "Name:\tsu\nPid:\t7\nPPid:\t5\nUid:\t1000\t0\t0\t0\nGid:\t100\t50\t50\t50\n";
+        let expected = Ids {
+            parent: 5,
+            user: [1000, 0],
+            group: [100, 50],
+            ..Ids::default()
+        };
+        assert_eq!(in_status(status), expected);
+        assert_eq!(in_status(""), Ids::default());
+        assert_eq!(in_status("Uid:\tx"), Ids::default());
+    }
 
     #[test]
     fn a_command_line_is_one_line_and_has_an_end() {

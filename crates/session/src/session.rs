@@ -241,15 +241,20 @@ impl Session {
         let storage = Storage::new(&program, limits);
         let layout = ArenaLayout::new(&program, &storage, &options)?;
         let constants = process.as_ref().map_or_else(SessionConstants::default, |process| {
-            let facts = process.facts();
+            let pid = process.pid() as u32;
+            let ids = identity::ids_of(pid);
             SessionConstants {
-                pid: process.pid() as u32,
-                ppid: identity::parent_of(process.pid() as u32),
-                ancestors: identity::ancestors_of(process.pid() as u32),
-                uid: facts.uid,
-                gid: facts.gid,
-                execname: facts.name.clone(),
-                arguments: identity::arguments_of(process.pid() as u32),
+                pid,
+                ppid: ids.parent,
+                ancestors: identity::ancestors_of(pid),
+                uid: ids.user[0],
+                gid: ids.group[0],
+                effective_uid: ids.user[1],
+                effective_gid: ids.group[1],
+                process_group: ids.process_group,
+                process_session: ids.process_session,
+                execname: process.facts().name.clone(),
+                arguments: identity::arguments_of(pid),
             }
         });
         let perf_map = process.as_ref().map_or_else(PerfMap::default, |process| {

@@ -178,6 +178,10 @@ impl World for TracerWorld<'_> {
                 Builtin::Ppid => return number(i64::from(constants.ppid)),
                 Builtin::Uid => return number(i64::from(constants.uid)),
                 Builtin::Gid => return number(i64::from(constants.gid)),
+                Builtin::EffectiveUid => return number(i64::from(constants.effective_uid)),
+                Builtin::EffectiveGid => return number(i64::from(constants.effective_gid)),
+                Builtin::ProcessGroup => return number(i64::from(constants.process_group)),
+                Builtin::ProcessSession => return number(i64::from(constants.process_session)),
                 Builtin::ExecName => return text(&constants.execname),
                 Builtin::ProcessArguments => return text(&constants.arguments),
                 Builtin::Cpu => return number(i64::from(thread.sample.processor)),
@@ -203,6 +207,10 @@ impl World for TracerWorld<'_> {
             Builtin::Ppid => number(i64::from(nix::unistd::getppid().as_raw())),
             Builtin::Uid => number(i64::from(rustix::process::getuid().as_raw())),
             Builtin::Gid => number(i64::from(rustix::process::getgid().as_raw())),
+            Builtin::EffectiveUid => number(i64::from(rustix::process::geteuid().as_raw())),
+            Builtin::EffectiveGid => number(i64::from(rustix::process::getegid().as_raw())),
+            Builtin::ProcessGroup => number(i64::from(identity::ids_of(std::process::id()).process_group)),
+            Builtin::ProcessSession => number(i64::from(identity::ids_of(std::process::id()).process_session)),
             Builtin::ExecName => text("nanoprobe"),
             Builtin::ProcessArguments => text(&identity::arguments_of(std::process::id())),
             Builtin::Cpu => number(rustix::thread::sched_getcpu() as i64),
@@ -332,6 +340,22 @@ impl World for TracerWorld<'_> {
             Ok(written) if self.target.is_some() && written == bytes.len() => Ok(()),
             _ => Err(Fault::bad_address(address)),
         }
+    }
+
+    fn path(&mut self, descriptor: i64) -> Result<Vec<u8>, Fault> {
+        let own = std::process::id();
+        let (pid, tid) = self.thread.map_or((own, own), |thread| {
+            (thread.sample.process as u32, thread.sample.thread as u32)
+        });
+        Ok(identity::path_of(pid, tid, descriptor))
+    }
+
+    fn thread_name(&mut self) -> Result<Vec<u8>, Fault> {
+        let own = std::process::id();
+        let (pid, tid) = self.thread.map_or((own, own), |thread| {
+            (thread.sample.process as u32, thread.sample.thread as u32)
+        });
+        Ok(identity::thread_name_of(pid, tid))
     }
 
     fn is_progeny_of(&mut self, pid: i64) -> bool {

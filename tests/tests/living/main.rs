@@ -6,6 +6,7 @@ mod embedded;
 mod ends;
 mod errno;
 mod exceptions;
+mod files;
 mod forks;
 mod forms;
 mod left;

@@ -84,6 +84,8 @@ impl Emitter<'_, '_> {
                 let pid = values.first().copied().unwrap_or(zero);
                 return Ok(self.is_progeny_of(pid));
             }
+            Function::Path => AgentFunction::Path,
+            Function::ThreadName => AgentFunction::ThreadName,
             Function::Speculation => return Ok(self.call_for_result(AgentFunction::Speculation, &values)),
             Function::CopyOut => AgentFunction::CopyOut,
             Function::CopyOutString => AgentFunction::CopyOutString,

@@ -109,6 +109,10 @@ impl World for GuideWorld<'_> {
             Builtin::Tid => number(i64::from(TID)),
             Builtin::Uid => number(1000),
             Builtin::Gid => number(1001),
+            Builtin::EffectiveUid => number(1002),
+            Builtin::EffectiveGid => number(1003),
+            Builtin::ProcessGroup => number(98),
+            Builtin::ProcessSession => number(97),
             Builtin::ExecName => text("looper"),
             Builtin::ProcessArguments => text("./looper 7"),
             Builtin::ProbeProvider => text(names[0]),
@@ -164,6 +168,24 @@ impl World for GuideWorld<'_> {
             .take_while(|byte| *byte != 0)
             .take(limit)
             .collect())
+    }
+
+    fn path(&mut self, descriptor: i64) -> Result<Vec<u8>, Fault> {
+        let what = match descriptor {
+            nanoprobe_lang::program::CURRENT_FOLDER => "cwd".to_owned(),
+            nanoprobe_lang::program::ROOT_FOLDER => "root".to_owned(),
+            _ => format!("fd/{descriptor}"),
+        };
+        let found = std::fs::read_link(format!("/proc/thread-self/{what}"));
+        Ok(found.map_or_else(
+            |_| b"<none>".to_vec(),
+            |path| path.into_os_string().into_encoded_bytes(),
+        ))
+    }
+
+    fn thread_name(&mut self) -> Result<Vec<u8>, Fault> {
+        let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
+        Ok(name.trim_end_matches('\n').as_bytes().to_vec())
     }
 
     fn is_progeny_of(&mut self, pid: i64) -> bool {

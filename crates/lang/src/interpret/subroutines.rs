@@ -147,6 +147,11 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
                 let pid = take.number()?;
                 Ok(Value::Integer(i64::from(self.world().is_progeny_of(pid))))
             }
+            Function::Path => {
+                let descriptor = take.number()?;
+                self.world().path(descriptor).map(Value::String)
+            }
+            Function::ThreadName => self.world().thread_name().map(Value::String),
             Function::Speculation => Ok(Value::Integer(self.world().speculation())),
             Function::CopyOut => {
                 let (buffer, address, bytes) = (take.number()? as u64, take.number()? as u64, take.number()? as u64);

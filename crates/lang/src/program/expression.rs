@@ -184,6 +184,14 @@ pub enum Builtin {
     Uid,
     /// `gid`: real.
     Gid,
+    /// `curpsinfo->pr_euid`: the effective user.
+    EffectiveUid,
+    /// `curpsinfo->pr_egid`: the effective group.
+    EffectiveGid,
+    /// `curpsinfo->pr_pgid`: the process group.
+    ProcessGroup,
+    /// `curpsinfo->pr_sid`: the session.
+    ProcessSession,
     /// `execname`.
     ExecName,
     /// `curpsinfo->pr_psargs`: the command line, cut as by DTrace.
@@ -281,6 +289,10 @@ pub enum Function {
     Json,
     /// `progenyof(pid)` -> int: whether the process, or an ancestor of it, has this number.
     ProgenyOf,
+    /// `fds[descriptor].fi_pathname` -> `String`: [`CURRENT_FOLDER`] is `cwd`, [`ROOT_FOLDER`] is `root`.
+    Path,
+    /// `threadname` -> `String`.
+    ThreadName,
     /// `speculation()` -> int: the number of a free speculation, 0: none.
     Speculation,
     /// `copyout(buffer, address, size)`: scratch memory to the target's.
@@ -288,6 +300,11 @@ pub enum Function {
     /// `copyoutstr(string, address, size)`: at most `size` bytes of the string and its NUL.
     CopyOutString,
 }
+
+/// The descriptor by which [`Function::Path`] means the current folder: `AT_FDCWD`.
+pub const CURRENT_FOLDER: i64 = -100;
+/// And the root folder.
+pub const ROOT_FOLDER: i64 = -101;
 
 impl Expression {
     /// What it is made of: its operands, and those of its place.
@@ -388,6 +405,8 @@ impl Function {
             Function::Random => "rand",
             Function::Json => "json",
             Function::ProgenyOf => "progenyof",
+            Function::Path => "fds[]",
+            Function::ThreadName => "threadname",
             Function::Speculation => "speculation",
             Function::CopyOut => "copyout",
             Function::CopyOutString => "copyoutstr",
@@ -403,7 +422,7 @@ impl Function {
             Function::CopyInString => return (&[Address, Address], 1),
             Function::CopyInTo | Function::CopyOut => &[Address, Address, Address],
             Function::CopyOutString => &[Text, Address, Address],
-            Function::ProgenyOf => &[Number],
+            Function::ProgenyOf | Function::Path => &[Number],
             Function::Allocate => &[Address],
             Function::StringJoin | Function::StringSearch | Function::StringToken | Function::Json => &[Text, Text],
             Function::StringCharacter | Function::StringLastCharacter => &[Text, Number],
@@ -420,7 +439,7 @@ impl Function {
             Function::AddressToString => &[Number, Address],
             Function::AddressToString6 => &[Address],
             Function::Swap16 | Function::Swap32 | Function::Swap64 => &[Number],
-            Function::Random | Function::Speculation => &[],
+            Function::Random | Function::Speculation | Function::ThreadName => &[],
         };
         (all, all.len())
     }
@@ -445,6 +464,8 @@ impl Function {
                 | Function::NumberToString
                 | Function::AddressToString
                 | Function::AddressToString6
+                | Function::Path
+                | Function::ThreadName
                 | Function::Json
         )
     }

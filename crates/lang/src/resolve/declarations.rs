@@ -206,9 +206,8 @@ impl Resolver {
 
     /// A global name that is not taken by what every program knows.
     fn check_new_name(&self, name: &str, span: Span) -> Resolve<()> {
-        let taken = names::builtin(name).is_some()
+        let taken = names::is_variable(name)
             || self.is_function(name)
-            || names::missing_variable(name).is_some()
             || names::register(name).is_some()
             || self.inlines.contains_key(name)
             || self.inline_translations.contains_key(name)

@@ -160,6 +160,21 @@ impl Resolver {
                 span,
             });
         }
+        if let Some((function, argument)) = names::asked_for(name) {
+            let argument = argument.map(|value| constant::integer(value, constant::LONG, span));
+            return Ok(Expression {
+                kind: ExpressionKind::Call {
+                    function,
+                    arguments: argument.into_iter().collect(),
+                },
+                value_type: Type::String,
+                span,
+            });
+        }
+        // A program is only executed where no interrupt is served.
+        if name == "ipl" {
+            return Ok(constant::integer(0, names::UNSIGNED, span));
+        }
         if name == "NULL" {
             return Ok(convert::cast(
                 constant::integer(0, constant::UNSIGNED_LONG, span),
@@ -246,7 +261,7 @@ impl Resolver {
                 "vmregs" | "fds" => {
                     self.identifier(name, base)?;
                 }
-                _ if names::builtin(name).is_none()
+                _ if !names::is_variable(name)
                     && !self.inlines.contains_key(name)
                     && !self.externals.contains_key(name) =>
                 {

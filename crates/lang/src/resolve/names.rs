@@ -1,9 +1,9 @@
 //! The names that every program knows: variables, registers, functions. And those that D has and we have not yet.
 
 use super::constant::{INT, LONG, UNSIGNED_LONG};
-use crate::program::{Builtin, IntegerType, Type};
+use crate::program::{Builtin, CURRENT_FOLDER, Function, IntegerType, ROOT_FOLDER, Type};
 
-const UNSIGNED: IntegerType = IntegerType {
+pub(super) const UNSIGNED: IntegerType = IntegerType {
     bytes: 4,
     signed: false,
 };
@@ -48,6 +48,10 @@ pub(super) fn information(variable: &str, member: &str) -> Option<Option<(Builti
         ("curpsinfo", "pr_ppid") => builtin("ppid"),
         ("curpsinfo", "pr_uid") => builtin("uid"),
         ("curpsinfo", "pr_gid") => builtin("gid"),
+        ("curpsinfo", "pr_euid") => Some((Builtin::EffectiveUid, Type::Integer(UNSIGNED))),
+        ("curpsinfo", "pr_egid") => Some((Builtin::EffectiveGid, Type::Integer(UNSIGNED))),
+        ("curpsinfo", "pr_pgid") => Some((Builtin::ProcessGroup, Type::Integer(INT))),
+        ("curpsinfo", "pr_sid") => Some((Builtin::ProcessSession, Type::Integer(INT))),
         ("curpsinfo", "pr_fname") => builtin("execname"),
         ("curpsinfo", "pr_psargs") => Some((Builtin::ProcessArguments, Type::String)),
         ("curlwpsinfo", "pr_lwpid") => builtin("tid"),
@@ -57,20 +61,44 @@ pub(super) fn information(variable: &str, member: &str) -> Option<Option<(Builti
     })
 }
 
-/// Variables of D that are not there yet, with what to use instead.
+/// A variable whose value is a string that the kernel is asked for: of what, and with which argument.
+pub(super) fn asked_for(name: &str) -> Option<(Function, Option<i64>)> {
+    Some(match name {
+        "cwd" => (Function::Path, Some(CURRENT_FOLDER)),
+        "root" => (Function::Path, Some(ROOT_FOLDER)),
+        "threadname" => (Function::ThreadName, None),
+        _ => return None,
+    })
+}
+
+/// What a member of `fds[n]` takes of the file's path; `None`: all of it.
+pub(super) fn of_file(member: &str) -> Option<Option<Function>> {
+    Some(match member {
+        "fi_pathname" => None,
+        "fi_name" => Some(Function::BaseName),
+        "fi_dirname" => Some(Function::DirectoryName),
+        _ => return None,
+    })
+}
+
+/// Whether D gives a name a meaning as a variable.
+pub(super) fn is_variable(name: &str) -> bool {
+    name == "ipl" || builtin(name).is_some() || asked_for(name).is_some() || missing_variable(name).is_some()
+}
+
+/// Variables of D that are not there, with what to use instead.
 pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
     Some(match name {
         "curthread" => "use pid, tid, execname, uid, gid, cpu",
-        "curpsinfo" => "its members are there: curpsinfo->pr_psargs, pr_fname, pr_pid, pr_ppid, pr_uid, pr_gid",
+        "curpsinfo" => "its members are there: curpsinfo->pr_psargs, pr_fname, pr_pid, pr_ppid, pr_uid, pr_euid, ...",
         "curlwpsinfo" | "curcpu" => "of its members there are curlwpsinfo->pr_lwpid and pr_onpro, curcpu->cpu_id",
         "caller" => "use ucaller",
         "stackdepth" => "use ustackdepth: the kernel's stacks are not there",
-        "fds" => {
-            "keep the path that open( ) was given: self->path = copyinstr(arg0); at its return: path[arg1] = self->path"
-        }
+        "fds" => "of its members there are fds[n].fi_pathname, fi_name and fi_dirname",
         "usermode" => "in a profile- clause arg1 is not 0 when the thread was in the program",
         "vmregs" => "the program's registers are uregs[R_RAX], ...",
-        "ipl" | "cwd" | "root" | "zonename" | "vcycles" | "vinstr" | "jid" | "jailname" | "threadname" => "",
+        "zonename" | "jid" | "jailname" => "there are no zones and no jails here",
+        "vcycles" | "vinstr" => "vtimestamp is the thread's time",
         _ => return None,
     })
 }

@@ -111,9 +111,7 @@ impl Resolver {
         if let Some(callable) = names::callable(name) {
             return Ok((name, callable));
         }
-        let is_variable = self.known(Scope::Global, name).is_some()
-            || names::builtin(name).is_some()
-            || names::missing_variable(name).is_some();
+        let is_variable = self.known(Scope::Global, name).is_some() || names::is_variable(name);
         Err(if is_variable {
             Diagnostic::new(
                 "D_FUNC_IDKIND",

@@ -222,10 +222,7 @@ impl Resolver {
             .inlines
             .get(name)
             .is_some_and(|value| constant::wide_value(value).is_some());
-        let what = if names::builtin(name).is_some()
-            || names::missing_variable(name).is_some()
-            || matches!(name, "uregs" | "args")
-        {
+        let what = if names::is_variable(name) || matches!(name, "uregs" | "args") {
             "a built-in variable"
         } else if is_constant
             || self.enumerators.contains_key(name)

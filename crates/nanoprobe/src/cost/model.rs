@@ -43,6 +43,8 @@ const MEMORY_NS: f64 = 2.0;
 const TEXT_NS: f64 = 8.0;
 /// A bucket of an associative array is locked and looked through.
 const ELEMENT_NS: f64 = 25.0;
+/// A system call of a few words' work, as `fds[n].fi_pathname` makes one.
+const KERNEL_NS: f64 = 600.0;
 /// A variable, an operator: a few instructions.
 const OPERATION_NS: f64 = 0.3;
 
@@ -159,6 +161,7 @@ impl Work {
                     + match function {
                         Function::CopyInString => STRING_NS,
                         Function::CopyIn | Function::CopyInTo | Function::Allocate => MEMORY_NS,
+                        Function::Path | Function::ThreadName => KERNEL_NS,
                         Function::Swap16 | Function::Swap32 | Function::Swap64 | Function::Random => OPERATION_NS,
                         _ => TEXT_NS,
                     }

@@ -1,0 +1,86 @@
+/* Names that the kernel keeps for the program: the paths of its folders and open files, and its threads' names. It is asked by
+ * a system call, of a kind that waits for nothing: no file is looked up, what the kernel holds anyway is put into words.
+ *
+ * A path goes to scratch memory, as much of it as there is room for. Of what is not open it is "<none>", as in DTrace. */
+#include "scratch.h"
+#include "syscalls.h"
+
+enum { PR_GET_NAME = 16, NAME_BYTES = 16, WORD_MAX = 32, DIGITS_MAX = 10 };
+
+/* Puts a word behind what is in `to`, and a NUL; yields where that is. */
+static volatile u8 *append(volatile u8 *to, const char *word)
+{
+	while ((*to = (u8)*word) != 0) {
+		to++;
+		word++;
+	}
+	return to;
+}
+
+static void append_number(volatile u8 *to, u32 number)
+{
+	volatile u8 digits[DIGITS_MAX];
+	u32 count = 0;
+	do {
+		digits[count++] = (u8)('0' + number % 10);
+		number /= 10;
+	} while (number && count < DIGITS_MAX);
+	while (count)
+		*to++ = digits[--count];
+	*to = 0;
+}
+
+/* What the kernel says of `descriptor`, at most `room` bytes without a NUL; negative: it has none. */
+static i64 ask(i64 descriptor, u64 destination, u64 room)
+{
+	volatile u8 path[WORD_MAX + DIGITS_MAX];
+	if (descriptor == NP_PATH_OF_FOLDER) {
+		/* With its NUL; works without /proc, too. */
+		i64 bytes = np_syscall4(NP_SYS_GETCWD, destination, room, 0, 0);
+		return bytes > 0 ? bytes - 1 : bytes;
+	}
+	volatile u8 *end = append(path, "/proc/thread-self/");
+	if (descriptor == NP_PATH_OF_ROOT)
+		append(end, "root");
+	else if (descriptor < 0 || descriptor > 0xffffffff)
+		return -1;
+	else
+		append_number(append(end, "fd/"), (u32)descriptor);
+	return np_syscall4(NP_SYS_READLINK, (u64)path, destination, room, 0);
+}
+
+NP_ENTRY void np_path(struct np_context *context, u64 descriptor)
+{
+	static const char none[] = "<none>";
+	u64 room, destination = np_scratch_next(context, &room);
+	context->result = (u64)np_zeros;
+	if (np_unlikely(room < NP_PATH_ROOM)) {
+		np_fault(context, NP_FAULT_SCRATCH, NP_PATH_ROOM);
+		return;
+	}
+	if (!np_may_call()) {
+		np_fault(context, NP_FAULT_ILLEGAL, 0);
+		return;
+	}
+	i64 length = ask((i64)descriptor, destination, room - 1);
+	if (length <= 0)
+		length = append((volatile u8 *)destination, none) - (volatile u8 *)destination;
+	/* Zeros up to the word's end, which keys rely on; behind scratch there are 8 bytes more. */
+	u64 end = (u64)length;
+	do
+		*(volatile u8 *)(destination + end++) = 0;
+	while (end & 7);
+	np_scratch_take(context, end);
+	context->result = destination;
+}
+
+NP_ENTRY void np_thread_name(struct np_context *context)
+{
+	u64 destination = np_scratch_make(context, NAME_BYTES);
+	if (!destination)
+		return;
+	((volatile u64 *)destination)[0] = ((volatile u64 *)destination)[1] = 0;
+	context->result = destination;
+	if (!np_may_call() || np_syscall4(NP_SYS_PRCTL, PR_GET_NAME, destination, 0, 0) < 0)
+		np_fault(context, NP_FAULT_ILLEGAL, 0);
+}

@@ -1,0 +1,103 @@
+//! Names that the kernel knows: paths of files and folders, names of threads.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+mod common;
+
+use core::mem::offset_of;
+use std::os::fd::AsRawFd as _;
+
+use common::{Options, Target};
+use nanoprobe_agent::Function;
+use nanoprobe_arena::layout::{Context, FAULT_ILLEGAL, FAULT_SCRATCH};
+
+const FOLDER: i64 = -100;
+const ROOT: i64 = -101;
+
+fn path(target: &Target, context: u64, descriptor: i64) -> (String, u64) {
+    let (result, fault) = target.run(context, Function::Path, &[descriptor as u64]);
+    (text(target, result), fault)
+}
+
+/// A string, behind whose NUL there are zeros to the end of the word.
+fn text(target: &Target, address: u64) -> String {
+    let mut bytes = Vec::new();
+    while !bytes.contains(&0) {
+        bytes.extend(target.bytes(address + bytes.len() as u64, 8));
+    }
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap();
+    assert!(bytes[end..].iter().all(|byte| *byte == 0), "{bytes:?}");
+    String::from_utf8(bytes[..end].to_vec()).unwrap()
+}
+
+#[test]
+fn paths_are_the_kernels() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    target.begin(context);
+    let here = std::env::current_dir().unwrap().display().to_string();
+    assert_eq!(path(&target, context, FOLDER), (here, 0));
+    assert_eq!(path(&target, context, ROOT), ("/".to_owned(), 0));
+    for none in [
+        -1,
+        1_000_000,
+        i64::from(i32::MAX),
+        i64::from(i32::MIN),
+        -102,
+        0xffff_ff9c,
+        i64::MAX,
+    ] {
+        assert_eq!(path(&target, context, none), ("<none>".to_owned(), 0), "{none}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for length in 1..20 {
+        target.begin(context);
+        let name = folder.path().canonicalize().unwrap().join("n".repeat(length));
+        let file = std::fs::File::create(&name).unwrap();
+        let found = path(&target, context, file.as_raw_fd().into());
+        assert_eq!(found, (name.display().to_string(), 0));
+        let taken = target.get(context, offset_of!(Context, scratch_used));
+        assert_eq!(taken, (found.0.len() as u64 + 1).next_multiple_of(8));
+    }
+}
+
+#[test]
+fn threads_have_names() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    target.begin(context);
+    for name in ["a", "seven77", "eight888", "fifteen fifteen"] {
+        let named = std::ffi::CString::new(name).unwrap();
+        // SAFETY: the name is a string that lives until the call is over.
+        unsafe { libc::prctl(libc::PR_SET_NAME, named.as_ptr()) };
+        let (result, fault) = target.run(context, Function::ThreadName, &[]);
+        assert_eq!((text(&target, result).as_str(), fault), (name, 0));
+    }
+}
+
+#[test]
+fn nothing_is_asked_for_without_room_or_leave() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    target.begin(context);
+    assert_eq!(target.run(context, Function::Allocate, &[4096 - 56]).1, 0);
+    for (function, arguments) in [(Function::Path, &[0][..]), (Function::ThreadName, &[])] {
+        if matches!(function, Function::ThreadName) {
+            target.begin(context);
+            assert_eq!(target.run(context, Function::Allocate, &[4096 - 8]).1, 0);
+        }
+        assert_eq!(target.run(context, function, arguments).1, u64::from(FAULT_SCRATCH));
+    }
+    let target = Target::new(&Options {
+        allow_syscalls: false,
+        ..Options::default()
+    });
+    let context = target.enter();
+    target.begin(context);
+    assert_eq!(target.run(context, Function::Path, &[0]).1, u64::from(FAULT_ILLEGAL));
+    target.begin(context);
+    assert_eq!(
+        target.run(context, Function::ThreadName, &[]).1,
+        u64::from(FAULT_ILLEGAL)
+    );
+}
