@@ -40,6 +40,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
             match error.downcast_ref() {
+                // As at any other interruption.
+                Some(SessionError::Interrupted) => return ExitCode::SUCCESS,
                 Some(SessionError::AtDescription { span, error }) => compile::show_at(&sources, *span, error),
                 _ => message(format_args!("{error}")),
             }
@@ -78,7 +80,7 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
     let traced = Rc::new(TracedProgram::new(choice.clone()));
     let target: Rc<dyn Target> = traced.clone();
     let started: OnceCell<Rc<dyn Target>> = OnceCell::new();
-    let Some(mut program) = compile::program(sources, &macros, &target) else {
+    let Some(mut program) = interrupt::at_once(None, || compile::program(sources, &macros, &target)) else {
         return Ok(1);
     };
     let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
@@ -123,7 +125,8 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         let mut macros = macros.clone();
         macros.target = Some(i64::from(process.pid()));
         let target = started.get_or_init(|| Rc::new(traced.started(process)));
-        compile::shown(sources, with_hits(&macros, target)).ok_or(SessionError::Program)
+        let compiled = interrupt::at_once(Some(process.pid()), || with_hits(&macros, target));
+        compile::shown(sources, compiled).ok_or(SessionError::Program)
     };
     let mut session = Session::open(program, options.clone(), choice, &compile)?;
     if arguments.list {

@@ -107,7 +107,7 @@ proptest! {
         );
         map.add_branch_targets(targets.iter().map(|offset| TargetAddress(START + offset)));
         map.show_padding(map.padding());
-        let plan = plan(&map, &points, &PlanOptions { force });
+        let plan = plan(&map, &points, &PlanOptions { force, ..PlanOptions::default() });
 
         // Every point is in exactly one run, at its instruction, or its site is refused.
         let refused = |site: TargetAddress| plan.refusals.iter().any(|(refused, _)| *refused == site);
@@ -195,7 +195,7 @@ proptest! {
         }
         // All together: jumps that share bytes agree about them.
         let mut space = NearSpace::new(vec![0x10_0000..START - 0x1000, START + 0x10_0000..0x7fff_0000_0000], 4096);
-        let placed = space.place_with_fallbacks(plan.runs, &PlanOptions { force });
+        let placed = space.place_with_fallbacks(plan.runs, &PlanOptions { force, ..PlanOptions::default() });
         let all: Vec<_> = placed
             .runs
             .into_iter()

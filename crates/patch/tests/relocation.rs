@@ -45,6 +45,7 @@ fn relocate(bytes: &[u8], address: u64, distance: i64) -> Result<Built, Refusal>
         &[point],
         &PlanOptions {
             force: Some(Tactic::Trap),
+            ..PlanOptions::default()
         },
     );
     assert_eq!(plan.runs.len() + plan.refusals.len(), 1);

@@ -30,7 +30,15 @@ fn runs(bytes: &[u8], sites: &[u64], force: Tactic) -> Vec<RunPlan> {
         fires: Vec::new(),
     };
     let points: Vec<Point> = sites.iter().map(point).collect();
-    plan(&map, &points, &PlanOptions { force: Some(force) }).runs
+    plan(
+        &map,
+        &points,
+        &PlanOptions {
+            force: Some(force),
+            ..PlanOptions::default()
+        },
+    )
+    .runs
 }
 
 /// Every displacement that changes one byte of one that is good is refused if that byte is not free; how many are.

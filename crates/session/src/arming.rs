@@ -68,6 +68,7 @@ use self::moves::{Moves, Writes};
 use self::text::{borrowed, bytes_of, expected, pages, pieces, springboards};
 use crate::attachment::Attachment;
 use crate::error::SessionError;
+use crate::interrupt;
 use crate::layout::SITES_MAX;
 use crate::placement::{Patch, Placement, Refused, RefusedBecause};
 use crate::signals;
@@ -134,6 +135,10 @@ impl Attachment {
         let now: HashMap<u64, u8> = bytes_of(&old, |range| &range.patched).collect();
         let before = self.patches.len();
         for patch in placement.patches {
+            if interrupt::requested() {
+                self.patches.truncate(before);
+                break;
+            }
             let all = [patch.built.springboard.clone(), ranges(&patch)].concat();
             if self.text_is(&all, |range| expected(range, &now)) {
                 self.patches.push(patch);

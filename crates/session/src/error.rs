@@ -110,6 +110,9 @@ pub enum SessionError {
     /// The arena makes no sense: the target scribbled over it.
     #[error("the memory shared with the process is damaged ({0}): the process wrote into it")]
     Damaged(#[from] nanoprobe_arena::Corrupt),
+    /// [`crate::interrupt::request`] has come before there was anything to be ended.
+    #[error("interrupted")]
+    Interrupted,
     /// Something is used before it is there.
     #[error("there is no process to trace")]
     NotAttached,

@@ -32,6 +32,7 @@ mod error;
 mod identity;
 mod image;
 mod inlined;
+pub mod interrupt;
 mod layout;
 pub mod modules;
 mod names;

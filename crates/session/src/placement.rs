@@ -26,6 +26,7 @@ use nanoprobe_symbols::{ImageAddress, Module};
 
 use crate::code::Neighbours;
 use crate::enable::Enablings;
+use crate::interrupt;
 use crate::probes::{ProbeList, Spot};
 use crate::returns::ReturnPolicy;
 use crate::space::Space;
@@ -189,6 +190,9 @@ impl Planner<'_> {
         let free = self.near.free();
         let mut planned = Planned::default();
         for (start, mut group) in self.groups(first, hooks, &mut placement.refused) {
+            if interrupt::requested() {
+                break;
+            }
             // A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that
             // fires in it.
             if let Some((members, hooks)) = self.placed.get(&start) {
@@ -223,7 +227,10 @@ impl Planner<'_> {
         };
         let name_of = |site: TargetAddress| function_of(site).name;
         let taken = self.taken(&placement.replaced);
-        let options = PlanOptions { force: self.force };
+        let options = PlanOptions {
+            force: self.force,
+            is_cancelled: Some(interrupt::requested),
+        };
         let reconciled = reconcile(runs.into_iter().map(|(run, _)| run).collect(), &taken, &options);
         let ranges: Vec<Range<TargetAddress>> = parts.iter().map(|(start, part)| *start..part.end).collect();
         let settled = plan_again(reconciled, &taken, &ranges, &options, &mut |range| {
@@ -235,6 +242,9 @@ impl Planner<'_> {
         });
         let placed = self.near.place_with_fallbacks(settled.runs, &options);
         for (run, detour) in placed.runs {
+            if interrupt::requested() {
+                break;
+            }
             self.build_run(&run, detour, function_of(run.start), &mut placement);
         }
         for (site, reason) in settled.refusals.into_iter().chain(placed.refusals) {

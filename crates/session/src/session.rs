@@ -69,7 +69,7 @@ use crate::probes::{
 use crate::pulse::Pulse;
 use crate::statics::{Statics, may_be_static, provider_of};
 use crate::world::{TracerState, TracerWorld};
-use crate::{identity, semaphores, shims, unwinding};
+use crate::{identity, interrupt, semaphores, shims, unwinding};
 
 /// What is traced.
 #[derive(Clone, Debug)]
@@ -326,6 +326,9 @@ impl Session {
         session.match_tracer()?;
         session.update_modules()?;
         session.match_target(0)?;
+        if interrupt::requested() {
+            return Err(SessionError::Interrupted);
+        }
         // A dynamic program that has just been started has no libraries yet.
         let dynamic = session
             .executable()
@@ -442,6 +445,9 @@ impl Session {
         self.listing = true;
         self.begin()?;
         while !self.loaded && !self.is_finished() {
+            if interrupt::requested() {
+                return Err(SessionError::Interrupted);
+            }
             self.step()?;
         }
         // It is to be listed, not to be run.

@@ -15,6 +15,7 @@ use nanoprobe_patch::{
 };
 use nanoprobe_symbols::{ImageAddress, Module, ModuleKind};
 
+use crate::interrupt;
 use crate::placement::{Patch, Placement, Refused, RefusedBecause, without};
 
 /// rt_sigaction, rt_sigprocmask, prctl, seccomp.
@@ -95,6 +96,9 @@ pub fn add<'a>(
 ) {
     let known = near.regions();
     for module in modules {
+        if interrupt::requested() {
+            break;
+        }
         for shim in find(module) {
             let run = shim.run();
             let refuse = |reason| Refused {

@@ -81,7 +81,10 @@ pub struct Patching {
 impl Row {
     /// Patches for these points, as far as they can be had in this way.
     pub fn patch(&self, map: &FunctionMap, points: &[Point], holes: Vec<Range<u64>>, runtime: &Runtime) -> Patching {
-        let options = PlanOptions { force: self.force };
+        let options = PlanOptions {
+            force: self.force,
+            ..PlanOptions::default()
+        };
         let plan = plan(map, points, &options);
         let mut space = NearSpace::new(holes, 4096);
         let placed = space.place_with_fallbacks(plan.runs, &options);

@@ -105,7 +105,10 @@ impl Function {
         let mut runs = Vec::new();
         for trap in [false, true] {
             let force = trap.then_some(Tactic::Trap);
-            let options = PlanOptions { force };
+            let options = PlanOptions {
+                force,
+                ..PlanOptions::default()
+            };
             for part in &self.parts {
                 let range = part.start().0..part.start().0.saturating_add(part.size());
                 let points: Vec<Point> = self

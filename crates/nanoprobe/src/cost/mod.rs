@@ -22,7 +22,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use nanoprobe_lang::Target;
-use nanoprobe_session::{Choice, Session, TracedProgram};
+use nanoprobe_session::{Choice, Session, SessionError, TracedProgram};
 use nanoprobe_target::Process;
 
 use crate::arguments::Arguments;
@@ -43,6 +43,9 @@ pub fn run(arguments: &Arguments) -> ExitCode {
     match try_run(arguments) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
+            if let Some(SessionError::Interrupted) = error.downcast_ref() {
+                return ExitCode::SUCCESS;
+            }
             message(format_args!("{error}"));
             ExitCode::FAILURE
         }
@@ -58,7 +61,7 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
     interrupt::install();
     let macros = macros::macro_values(arguments);
     let target: Rc<dyn Target> = Rc::new(TracedProgram::new(Choice::Process(pid)));
-    let Some(program) = compile::program(&sources, &macros, &target) else {
+    let Some(program) = interrupt::at_once(None, || compile::program(&sources, &macros, &target)) else {
         return Ok(1);
     };
     let options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;

@@ -160,7 +160,7 @@ impl NearSpace {
     pub fn place_with_fallbacks(&mut self, runs: Vec<RunPlan>, options: &PlanOptions) -> Placed {
         let mut placed = Placed::default();
         let mut pending = runs;
-        while !pending.is_empty() {
+        while !pending.is_empty() && !options.cancelled() {
             let neighbour::Sorted {
                 pairs,
                 homeless,
@@ -178,6 +178,9 @@ impl NearSpace {
                 }
             }
             for pair in pairs {
+                if options.cancelled() {
+                    break;
+                }
                 match self.place_pair(&pair) {
                     Some(both) => placed.runs.extend(both),
                     None => {
@@ -191,6 +194,9 @@ impl NearSpace {
             }
             // Behind the others: each opens regions in which there is room for little else.
             for chain in chains {
+                if options.cancelled() {
+                    break;
+                }
                 match self.place_chain(&chain) {
                     Some(members) => placed.runs.extend(members),
                     None => {

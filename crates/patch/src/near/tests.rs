@@ -206,7 +206,10 @@ fn what_has_no_window_falls_back_to_its_alternative_and_then_to_a_trap() {
     pun.alternative = Some(Box::new(alternative));
     assert_eq!(tactics(&pun, automatic), (vec![Tactic::Run], vec![]));
     let (site, tactic) = (pun.start, Tactic::Pun);
-    let forced = PlanOptions { force: Some(tactic) };
+    let forced = PlanOptions {
+        force: Some(tactic),
+        ..PlanOptions::default()
+    };
     let refusal = Refusal::TacticUnavailable {
         site,
         tactic,

@@ -39,6 +39,9 @@ pub fn plan_again(
     }
     let mut all = All::new(plan, taken);
     for part in alone(parts) {
+        if options.cancelled() {
+            break;
+        }
         if lost.range(part.clone()).next().is_some() {
             all.plan_part(&part, options, map_of);
         }

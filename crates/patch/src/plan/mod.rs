@@ -24,10 +24,18 @@ pub use reconcile::reconcile;
 pub use springboard::Springboard;
 
 /// Choices of the user.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct PlanOptions {
     /// Use this tactic only; points for which it does not fit are refused.
     pub force: Option<Tactic>,
+    /// Asked now and then: from when on nobody wants the plan any more. What comes out then is not whole.
+    pub is_cancelled: Option<fn() -> bool>,
+}
+
+impl PlanOptions {
+    pub(crate) fn cancelled(&self) -> bool {
+        self.is_cancelled.is_some_and(|is_cancelled| is_cancelled())
+    }
 }
 
 /// What to do to one function.

@@ -162,7 +162,10 @@ mod tests {
     fn a_forced_tactic_has_its_own_reasons() {
         let why = |bytes: &[u8], targets: &[u64], tactic| {
             let size = bytes.len() as u64;
-            let options = PlanOptions { force: Some(tactic) };
+            let options = PlanOptions {
+                force: Some(tactic),
+                ..PlanOptions::default()
+            };
             let map = map(bytes, size, targets);
             let planned = plan(&map, &[point_at(START)], &options);
             assert!(planned.runs.is_empty(), "{planned:?}");

@@ -23,6 +23,9 @@ use crate::{Refusal, Tactic, TargetAddress};
 /// of earlier plans have, which stay.
 pub fn reconcile(runs: Vec<RunPlan>, taken: &[Range<TargetAddress>], options: &PlanOptions) -> FunctionPlan {
     let mut plan = disjoint(without_taken(runs, taken));
+    if options.cancelled() {
+        return plan;
+    }
     let (runs, homeless) = springboard::assign(std::mem::take(&mut plan.runs), taken);
     plan.runs = runs;
     for run in homeless {
@@ -312,6 +315,7 @@ mod tests {
             points,
             &PlanOptions {
                 force: Some(Tactic::Trap),
+                ..PlanOptions::default()
             },
         )
         .runs

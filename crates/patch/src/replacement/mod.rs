@@ -315,7 +315,14 @@ fn single_run(map: &FunctionMap, site: TargetAddress, tactic: Tactic) -> Option<
         full_frame: false,
         fires: Vec::new(),
     };
-    let planned = plan(map, &[point], &PlanOptions { force: Some(tactic) });
+    let planned = plan(
+        map,
+        &[point],
+        &PlanOptions {
+            force: Some(tactic),
+            ..PlanOptions::default()
+        },
+    );
     let mut runs = planned.runs.into_iter();
     runs.find(|run| run.start == site && run.tactic == tactic && run.kept == 0 && run.padding_boundaries.is_empty())
 }

@@ -188,6 +188,7 @@ fn test_function(machine: &mut Machine, random: &mut Random, name: &str, emit: f
     );
     let trap = PlanOptions {
         force: Some(Tactic::Trap),
+        ..PlanOptions::default()
     };
     tested.compare("every instruction by trap", start, &every, &trap, true, each);
     let nothing: Vec<Point> = every
@@ -212,7 +213,10 @@ fn test_function(machine: &mut Machine, random: &mut Random, name: &str, emit: f
             vec![executed(steps, *site)]
         });
         for tactic in [Tactic::Pun, Tactic::Evict] {
-            let options = PlanOptions { force: Some(tactic) };
+            let options = PlanOptions {
+                force: Some(tactic),
+                ..PlanOptions::default()
+            };
             let forced = plan(&tested.map, &one, &options);
             if forced.refusals.is_empty() && tested.machine.has_places(&forced) {
                 tested.compare(&format!("{site} by {tactic}"), start, &one, &options, true, |steps| {

@@ -9,6 +9,7 @@ use nanoprobe_symbols::{FunctionKind, ImageAddress, Module, ModuleKind};
 
 use super::{Labels, Place, ProbeIndex, ProbeList, Spot, answers_to, matching_name};
 use crate::code::{Instructions, extent_around, extent_of};
+use crate::interrupt;
 use crate::names::{NO_FUNCTION, Name, Reason};
 use crate::statics::{Statics, provider_of};
 
@@ -69,6 +70,9 @@ impl ProbeList {
                 continue;
             }
             for (function, symbol) in candidate.module.functions().iter().enumerate() {
+                if interrupt::requested() {
+                    return matched;
+                }
                 let Some(function_name) = matching_name(symbol, &description.function, self.demangle) else {
                     continue;
                 };

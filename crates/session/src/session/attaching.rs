@@ -144,6 +144,10 @@ impl Session {
             .collect();
         let hooks: Vec<Hook> = hooks.iter().chain(&unwinders).copied().collect();
         let mut placement = self.planned(first, &hooks)?;
+        if interrupt::requested() {
+            // Nothing of the placement is in the target; what is mapped for it goes with the rest.
+            return Ok(Armed::default());
+        }
         let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
         if !placement.patches.is_empty() || attachment.shimmed.is_some() {
             let first = attachment.shimmed.replace(self.modules.list().len()).unwrap_or(0);
@@ -154,6 +158,9 @@ impl Session {
             let code = attachment.addresses.code.0;
             let agent = |function: AgentFunction| TargetAddress(code + u64::from(function.offset()));
             shims::add(&mut placement, modules, &mut attachment.near, agent);
+        }
+        if interrupt::requested() {
+            return Ok(Armed::default());
         }
         let process = attachment.process.clone();
         let mut pauses = Pauses::default();
@@ -201,6 +208,9 @@ impl Session {
         }
         self.publish_errno()?;
         let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
+        if interrupt::requested() {
+            return Ok(Armed::default());
+        }
         attachment.write(&placement.patches)?;
         let mut armed = attachment.arm(stopped, placement)?;
         armed.pauses.add(&pauses);

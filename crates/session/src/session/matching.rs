@@ -29,6 +29,9 @@ impl Session {
     /// Matches the descriptions against the modules from index `first` on.
     pub(super) fn match_target(&mut self, first: usize) -> Result<(), SessionError> {
         for clause in 0..self.program.clauses.len() {
+            if interrupt::requested() {
+                return Ok(());
+            }
             for (number, mut description) in self.descriptions(clause).into_iter().enumerate() {
                 if !is_target_provider(&description) {
                     self.match_static(clause, number, &description, first)?;
@@ -156,6 +159,9 @@ impl Session {
         let description = clauses.get(clause).and_then(|found| found.probes.get(number));
         let wanted = description.map_or("", |description| description.function.as_str());
         for index in found {
+            if interrupt::requested() {
+                break;
+            }
             let Some(probe) = self.probes.get(index) else { continue };
             let is_named = wanted.is_empty() || glob::matches(wanted, &probe.function);
             let number = if is_named { number } else { ANOTHER_NAME };
@@ -201,7 +207,7 @@ impl Session {
     }
 
     pub(super) fn check_matches(&self) -> Result<(), SessionError> {
-        if self.allow_unmatched {
+        if self.allow_unmatched || interrupt::requested() {
             return Ok(());
         }
         if let Some((clause, number, description)) = self.without_match().next() {

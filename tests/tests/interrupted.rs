@@ -1,0 +1,163 @@
+//! Ctrl-C and SIGTERM at any moment: the tracer ends, well and soon, and leaves the target as it was, by itself.
+
+use std::time::{Duration, Instant};
+
+use nanoprobe_tests::command::Running;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::text::{Snapshot, ptracer};
+use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, start_waiting};
+use nanoprobe_tests::{live_tests, number_from_environment};
+use nix::sys::signal::Signal;
+
+/// Every instruction of the program and its libraries: to match and plan them takes far longer than to ask for the end.
+const MANY: &str = "pid$target:::{ @ = count(); } END { printf(\"the end\\n\"); }";
+const FEW: &str = "pid$target:a.out::entry,pid$target:a.out::return,pid$target:libc:malloc:entry,
+                   pid$target:libc:malloc:return { @[probefunc] = count(); } END { printf(\"the end\\n\"); }";
+/// A request may come too late for what it is to cut short, where we are kept from sending it.
+const ATTEMPTS: usize = 10;
+
+/// Three busy threads, which check what they compute.
+struct Target {
+    busy: Running,
+    snapshot: Snapshot,
+}
+
+impl Target {
+    fn start() -> Target {
+        let mut busy = start_waiting(&program("busy.c"), "3");
+        busy.go();
+        busy.wait_for("working\n");
+        std::thread::sleep(Duration::from_millis(100));
+        let snapshot = Snapshot::take(busy.pid());
+        Target { busy, snapshot }
+    }
+
+    #[track_caller]
+    fn assert_untouched(&mut self, traced: &Traced, when: &str) {
+        assert_eq!(traced.finished.code(), 0, "{when}: {}", traced.finished.stderr);
+        assert!(self.busy.is_running(), "the target died: {when}");
+        assert_eq!(ptracer(self.busy.pid()), Some(0), "{when}");
+        self.snapshot.assert_identical(self.busy.pid());
+    }
+
+    #[track_caller]
+    fn finish(mut self) {
+        self.busy.write("stop\n");
+        let finished = self.busy.finish().success();
+        assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
+    }
+
+    fn has_arena(&self) -> bool {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.busy.pid())).unwrap_or_default();
+        maps.contains("/memfd:nanoprobe")
+    }
+}
+
+/// Whether a tracer has a handler for the request: before that it has done nothing, and dies of it like any program.
+fn is_prepared(tracer: &Running) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", tracer.pid())).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok());
+    caught.is_some_and(|caught| caught & 1 << (libc::SIGINT - 1) != 0 && caught & 1 << (libc::SIGTERM - 1) != 0)
+}
+
+fn signal_of(number: u64) -> Signal {
+    if number.is_multiple_of(2) {
+        Signal::SIGINT
+    } else {
+        Signal::SIGTERM
+    }
+}
+
+/// Nothing is in the target yet; so nothing is told at the end.
+#[test]
+fn matching_is_cut_short() {
+    let mut target = Target::start();
+    let is_cut = (0..ATTEMPTS).any(|_| {
+        let mut tracing = Tracer::new(Form::Default).clause(MANY).start_on(target.busy.pid());
+        tracing.running.wait_until("being prepared for signals", is_prepared);
+        tracing.running.signal(Signal::SIGINT);
+        let traced = tracing.finish();
+        target.assert_untouched(&traced, "matching");
+        traced.results.is_empty()
+    });
+    assert!(is_cut, "it goes on as if nobody had asked");
+    target.finish();
+}
+
+/// What is in the target by then is taken back, and END fires as at any other end.
+#[test]
+fn planning_is_cut_short() {
+    let mut target = Target::start();
+    let is_cut = (0..ATTEMPTS).any(|_| {
+        let tracer = Tracer::new(Form::Default).argument("-v").clause(MANY);
+        let mut tracing = tracer.start_on(target.busy.pid());
+        tracing.running.wait_until("mapping the arena", |_| target.has_arena());
+        tracing.running.signal(Signal::SIGTERM);
+        let traced = tracing.finish();
+        target.assert_untouched(&traced, "planning");
+        assert!(traced.results.contains("the end"), "{}", traced.results);
+        let mut told = traced.finished.stderr.lines();
+        told.any(|line| line.starts_with("nanoprobe: attach ") && line.ends_with(", 0 sites"))
+    });
+    assert!(is_cut, "it goes on as if nobody had asked");
+    target.finish();
+}
+
+/// In turn: as nanoprobe chooses, which with these few probes is in a stop; and by the breakpoint protocol.
+fn start(form: Form, number: u64, target: &Target) -> Tracing {
+    let stop = if number.is_multiple_of(2) { "never" } else { "auto" };
+    let tracer = Tracer::new(form).argument("-x").argument(format!("stop={stop}"));
+    let mut tracing = tracer.argument("-v").clause(FEW).start_on(target.busy.pid());
+    tracing.running.wait_until("being prepared for signals", is_prepared);
+    tracing
+}
+
+fn wait_until_attached(tracing: &mut Tracing) {
+    tracing
+        .running
+        .wait_until("attaching", |tracer| tracer.stderr().contains("nanoprobe: attach "));
+}
+
+live_tests! {
+    /// Attaching, with its planning and arming; running; and detaching, which a second request does not disturb.
+    fn at_any_moment(form) {
+        let mut target = Target::start();
+        let started = Instant::now();
+        let mut tracing = start(form, 0, &target);
+        wait_until_attached(&mut tracing);
+        let attach = started.elapsed();
+        let started = Instant::now();
+        let traced = tracing.interrupt();
+        let detach = started.elapsed();
+        target.assert_untouched(&traced, "at first");
+        let times = number_from_environment("NANOPROBE_INTERRUPTS", 10);
+        for number in 0..times {
+            let part = (number as f64 + 0.5) / times as f64;
+            let signal = signal_of(number / 2);
+
+            let tracing = start(form, number, &target);
+            std::thread::sleep(attach.mul_f64(part));
+            tracing.running.signal(signal);
+            target.assert_untouched(&tracing.finish(), &format!("{signal}, part {part} of attaching"));
+
+            let mut tracing = start(form, number, &target);
+            wait_until_attached(&mut tracing);
+            std::thread::sleep(Duration::from_millis(number));
+            tracing.running.signal(signal);
+            let traced = tracing.finish();
+            target.assert_untouched(&traced, &format!("{signal} while it runs"));
+            assert!(traced.results.contains("the end"), "{signal}: {}", traced.results);
+
+            let mut tracing = start(form, number, &target);
+            wait_until_attached(&mut tracing);
+            tracing.running.signal(signal);
+            std::thread::sleep(detach.mul_f64(part));
+            tracing.running.signal(signal_of(number / 2 + 1));
+            let traced = tracing.finish();
+            target.assert_untouched(&traced, &format!("{signal}, and another in part {part} of detaching"));
+            assert!(traced.results.contains("the end"), "{signal}: {}", traced.results);
+        }
+        target.finish();
+    }
+}
