@@ -186,7 +186,9 @@ impl Session {
                 // The last word is END's.
                 if let Some(status) = outcome.exit.filter(|_| self.exit_status.is_none() || is_end) {
                     self.exit_status = Some(status);
-                    self.stop_handlers()?;
+                    if !is_end {
+                        self.stop_handlers()?;
+                    }
                 }
                 Ok(())
             }
@@ -194,9 +196,11 @@ impl Session {
         }
     }
 
-    /// What a handler does that runs `exit()`: from here on none begins, though the probes are still there.
+    /// What a handler does that runs `exit()`: from here on none begins, though the probes are still there. Once ours is
+    /// unmapped, as it is when END fires, what lies where the table was is the program's.
     fn stop_handlers(&self) -> Result<(), SessionError> {
-        let Some(attachment) = &self.attachment else {
+        let mapped = |attachment: &&Attachment| !attachment.regions.is_empty();
+        let Some(attachment) = self.attachment.as_ref().filter(mapped) else {
             return Ok(());
         };
         let requested = offset_of!(Control, exit_requested) as u64;
