@@ -11,7 +11,7 @@ struct out { int oa; long ol; };
 translator struct out < struct rec *r > { oa = r->i + 1; ol = r->l ^ r->c; };
 inline int twice[int v] = v * 2;
 enum { FIRST = -1, SECOND, THIRD = 40 };
-struct rec G; int A[4];
+struct rec G; struct rec R[int]; int A[4];
 long x; int y; char z; unsigned short w; string s;
 self int a; self string t; this long u; this string v;
 long M[int, string]; string N[long]; self int K[string];
@@ -109,7 +109,22 @@ impl Writer {
                 self.random.one(ASSIGNMENTS),
                 self.integer(d)
             ),
-            1 => format!("{} = {};\n", self.place(), self.integer(d)),
+            1 => match self.random.below(6) {
+                0 => {
+                    let (place, index) = (
+                        self.random.one(&["s", "self->t", "this->v", "N[1]"]),
+                        self.random.below(20),
+                    );
+                    format!("{place}[{index}] = {};\n", self.integer(d))
+                }
+                1 => match self.random.below(4) {
+                    0 => format!("R[{}] = G;\n", self.random.below(3)),
+                    1 => format!("G = R[{}];\n", self.random.below(3)),
+                    2 => format!("print(R[{}]);\n", self.random.below(3)),
+                    _ => format!("R[0] = R[{}] = G;\n", self.random.below(3)),
+                },
+                _ => format!("{} = {};\n", self.place(), self.integer(d)),
+            },
             2 => format!("{} = {};\n", self.string_place(), self.string(d)),
             3 => format!("{}{};\n", self.place(), self.random.one(&["++", "--"])),
             4 => format!("trace({});\n", self.integer(d)),
@@ -172,6 +187,11 @@ impl Writer {
             7 => "G.high".to_owned(),
             8 => "self->a".to_owned(),
             9 => "this->u".to_owned(),
+            10 => format!(
+                "R[{}].{}",
+                self.random.below(3),
+                self.random.one(&["c", "i", "low", "high", "l", "name[2]"])
+            ),
             _ => self.random.one(&["x", "y", "z", "w"]).to_owned(),
         }
     }
@@ -202,7 +222,7 @@ impl Writer {
             };
         }
         let d = depth - 1;
-        match self.random.below(24) {
+        match self.random.below(27) {
             0..=5 => format!(
                 "({} {} {})",
                 self.integer(d),
@@ -241,6 +261,20 @@ impl Writer {
             21 => format!("progenyof({})", self.random.one(&["100", "99", "5"])),
             22 => format!("({})[{}]", self.string(d), self.integer(d)),
             23 => format!("*({})", self.string(d)),
+            24 => {
+                let index = self.integer(d);
+                match self.random.below(4) {
+                    0 => format!("(&A[1])[({index}) & 1]"),
+                    1 => format!("*(A + (({index}) & 3))"),
+                    2 => format!("(&A[({index}) & 3] - A)"),
+                    _ => format!("(&G.i)[({index}) & 1]"),
+                }
+            }
+            25 => format!(
+                "R[{}].{}",
+                self.random.below(3),
+                self.random.one(&["c", "i", "low", "high", "l", "name[2]"])
+            ),
             _ => format!(
                 "({} = {})",
                 self.random.one(&["x", "y", "z", "w", "G.i"]),
