@@ -51,6 +51,13 @@ impl Resolver {
             NodeKind::Binary { left, right, .. } | NodeKind::Logical { left, right, .. } => {
                 self.is_constant(left) && self.is_constant(right)
             }
+            NodeKind::Conditional {
+                condition,
+                then,
+                otherwise,
+            } => [condition, then, otherwise]
+                .into_iter()
+                .all(|part| self.is_constant(part)),
             _ => false,
         }
     }
