@@ -4,7 +4,7 @@
 //! C++     class Circle : Shape { double radius; }       inheritance     a member without a name, at the base's offset
 //! Rust    enum Shape { Circle(f64), Empty }             variant part    members __discriminant, Circle, Empty, all at
 //!                                                                       their own offsets, as in a union
-//! C       unsigned kind : 3;                            data_bit_offset  the smallest aligned unit that holds the bits
+//! C       unsigned kind : 3;                            data_bit_offset  the aligned unit of its type that holds the bits
 //! ```
 //!
 //! A member whose type cannot be told has a size and no value. Static members are none.
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
     fn body(&self, entry: &Entry<'a>) -> Result<Body, Problem> {
         let bytes = entry.number(dw::DW_AT_byte_size);
         let mut members = Vec::new();
-        self.members(entry.id, &mut members, 0)?;
+        self.members(entry.id, &mut members, bytes.unwrap_or(0), 0)?;
         let bytes = bytes.ok_or_else(|| self.info.damaged("a structure without a size"))?;
         Ok(Body {
             members,
@@ -79,19 +79,20 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn members(&self, id: EntryId, members: &mut Vec<Member>, depth: usize) -> Result<(), Problem> {
+    /// `size` is the structure's, behind which no unit of a bit-field reaches.
+    fn members(&self, id: EntryId, members: &mut Vec<Member>, size: u64, depth: usize) -> Result<(), Problem> {
         let mut parts = Vec::new();
         self.children(id, |child| {
             match child.die.tag() {
                 dw::DW_TAG_member | dw::DW_TAG_inheritance => {
-                    members.extend(self.member(&child));
+                    members.extend(self.member(&child, size));
                 }
                 dw::DW_TAG_variant_part | dw::DW_TAG_variant if depth < STEPS_MAX => {
                     if let Some(found) = self.reference(&child, dw::DW_AT_discr).ok().flatten()
                         && let Ok(discriminant) = self.entry(found)
                     {
                         let name = "__discriminant".to_owned();
-                        members.extend(self.member(&discriminant).map(|member| Member { name, ..member }));
+                        members.extend(self.member(&discriminant, size).map(|member| Member { name, ..member }));
                     }
                     parts.push(child);
                 }
@@ -102,7 +103,7 @@ impl<'a> Reader<'a> {
         for part in parts {
             // The discriminant is itself a child of its part: it was added already.
             let before = members.len();
-            self.members(part.id, members, depth + 1)?;
+            self.members(part.id, members, size, depth + 1)?;
             let unnamed = |member: &Member| member.name.is_empty();
             if members.get(before).is_some_and(unnamed) {
                 members.remove(before);
@@ -112,7 +113,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A member, unless it has no place in the structure.
-    fn member(&self, child: &Entry<'a>) -> Option<Member> {
+    fn member(&self, child: &Entry<'a>, size: u64) -> Option<Member> {
         if child.is(dw::DW_AT_external) || child.is(dw::DW_AT_declaration) {
             return None;
         }
@@ -128,7 +129,10 @@ impl<'a> Reader<'a> {
             Ok(of) => of,
         };
         match child.number(dw::DW_AT_bit_size) {
-            Some(width) => self.bit_field(child, name, offset, &member_type, width),
+            Some(width) => {
+                let field = self.bit_field(child, offset, &member_type, width, size)?;
+                Some(Member { name, ..field })
+            }
             None => Some(Member {
                 name,
                 member_type,
@@ -156,7 +160,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn bit_field(&self, child: &Entry<'a>, name: String, offset: u64, of: &Type, width: u64) -> Option<Member> {
+    fn bit_field(&self, child: &Entry<'a>, offset: u64, of: &Type, width: u64, size: u64) -> Option<Member> {
         let integer = match of {
             Type::Integer(integer) => *integer,
             Type::Foreign(foreign) => foreign.integer()?,
@@ -179,8 +183,13 @@ impl<'a> Reader<'a> {
             let start = first / (8 * bytes) * (8 * bytes);
             width > 0 && first - start + width <= 8 * bytes
         };
-        // A packed one may lie across such units: then the unit begins at its first byte.
-        let (bytes, start) = match [1, 2, 4, 8].into_iter().find(fits) {
+        let whole = |bytes: &u64| fits(bytes) && (first / (8 * bytes) + 1) * bytes <= size;
+        // Its own type's unit, by which its value is shown. A packed one may lie across such units, or its unit beyond the
+        // structure: then it has the smallest that there is, or one that begins at its first byte.
+        let declared = Some(u64::from(integer.bytes))
+            .filter(|bytes| (1..=8).contains(bytes))
+            .filter(whole);
+        let (bytes, start) = match declared.or_else(|| [1, 2, 4, 8].into_iter().find(fits)) {
             Some(bytes) => (bytes, first / (8 * bytes) * bytes),
             None => {
                 let least = (first % 8).checked_add(width)?;
@@ -197,7 +206,7 @@ impl<'a> Reader<'a> {
             _ => None,
         };
         Some(Member {
-            name,
+            name: String::new(),
             member_type: named.map_or(Type::Integer(unit), Type::Foreign),
             offset: start,
             bits: Some(Bits {

@@ -14,7 +14,7 @@ live_tests! {
         let found = printed(form, &program("typed.c"), "2", &[
             r#"pid$target:a.out:serve:entry { printf("serve %s:%d %s %d %d\n", stringof(args[0]->path), args[0]->server.port,
                stringof(args[1]), args[2], args[3]); }"#,
-            r#"pid$target:a.out:serve:entry { printf("bits %d %d %x; %d %d %d\n", args[0]->kind, args[0]->level, args[0]->wide,
+            r#"pid$target:a.out:serve:entry { printf("bits %d %d %x %x; %d %d %d\n", args[0]->kind, args[0]->level, args[0]->level, args[0]->wide,
                args[0]->next->second, args[0]->bytes[0], args[0]->corners[2].y); }"#,
             r#"pid$target:a.out:serve:return { printf("served %d\n", args[1]); }"#,
             r#"pid$target:a.out:paint:entry /args[0] == RED/ { printf("paint %d %d\n", args[0], args[2]); }"#,
@@ -29,7 +29,7 @@ live_tests! {
         ]);
         let round = [
             "serve /index.html:8080 alice -3 200",
-            "bits 5 -9 abcdef1234; 22 22 9",
+            "bits 5 -9 fffffff7 abcdef1234; 22 22 9",
             "served 8282",
             "paint 3 77",
             "enum color BLUE",
