@@ -149,6 +149,42 @@ live_tests! {
         }
     }
 
+    /// A clause fires once for all names of a function, as often as one of them is given, and each clause by itself. Here
+    /// DTrace has a probe for each name.
+    fn a_function_of_several_names(form) {
+        let path = program("aliased.c");
+        let entry = |name: &str| format!("pid$target:a.out:{name}:entry");
+        let [own, one, two] = ["aliased", "other_name", "third_name"];
+        let glob = |name: &str| name.replacen(|_: char| true, "?", 1);
+        let (own_glob, one_glob) = (glob(own), glob(one));
+        // The descriptions of a clause, and how often it fires at a hit.
+        let cases: [(&[&str], i64); 14] = [
+            (&[own], 1),
+            (&[one], 1),
+            (&[own, one], 1),
+            (&[one, own], 1),
+            (&[one, two], 1),
+            (&[one, two, own], 1),
+            (&[&one_glob, two], 1),
+            (&[&own_glob, one], 1),
+            (&["*_name", own], 1),
+            (&[own, own], 2),
+            (&[own, &own_glob], 2),
+            (&[one, one], 2),
+            (&[one, own, one], 2),
+            (&[one, two, own, own], 2),
+        ];
+        let clause = |descriptions: &[&str]| descriptions.iter().map(|name| entry(name)).collect::<Vec<_>>().join(",");
+        for (descriptions, times) in cases {
+            // Another clause with the same changes nothing.
+            let list = clause(descriptions);
+            let text = format!("{list} {{ @[\"first\"] = count(); }} {list} {{ @[\"second\"] = count(); }}");
+            let traced = Tracer::new(form).clause(&text).command(&path, "").run().complete();
+            let expected = rows([("first", 100 * times), ("second", 100 * times)]);
+            assert_eq!(table(&traced.results), expected, "{descriptions:?}");
+        }
+    }
+
     /// strlen is an IFUNC: its instructions are those of the implementation that was chosen.
     fn every_instruction_of_strlen(form) {
         let clause = "pid$target::strlen: { @[probename] = count(); @all[\"strlen\"] = count(); }";

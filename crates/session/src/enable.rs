@@ -24,9 +24,20 @@ use nanoprobe_lang::layout::{Limits, Storage};
 use crate::probes::{Place, Probe, ProbeIndex, Spot};
 use crate::statics::Statics;
 
-/// Stands for a description that has another name of a function than its probe: functions with several names fire once for all
-/// of these, as `memalign` and `aligned_alloc` of a C library where they are one.
-pub const ANOTHER_NAME: usize = usize::MAX;
+/// Which of a clause's descriptions matches a probe. Functions with several names fire once for all of these, as `memalign` and
+/// `aligned_alloc` of a C library where they are one; but as often as one of them is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// The one of this number, which has the probe's own name.
+    Name(usize),
+    /// One that has another name of its function.
+    AnotherName,
+    /// The same, of this number: a description that stands in the clause before.
+    AnotherNameAgain(usize),
+}
+
+/// Stands for the number of [`By::AnotherName`].
+const ANOTHER_NAME: usize = usize::MAX;
 
 /// One clause at one probe.
 #[derive(Clone, Debug)]
@@ -209,17 +220,19 @@ impl Enablings {
     /// The clause cannot be compiled for this kind of probe, or there is no room for its slots.
     pub fn enable(
         &mut self,
-        (clause, number): (usize, usize),
+        (clause, by): (usize, By),
         index: ProbeIndex,
         probe: &Probe,
         context: &Context<'_>,
     ) -> Result<(), EnableError> {
         let is_new = self.enabled.insert((clause, index));
-        if number == ANOTHER_NAME && !is_new {
-            return Ok(());
-        }
+        let number = match by {
+            By::Name(number) | By::AnotherNameAgain(number) => number,
+            By::AnotherName if is_new => ANOTHER_NAME,
+            By::AnotherName => return Ok(()),
+        };
         // A function that was found by another name already has not fired for its own.
-        let is_known = self.known.remove(&(clause, ANOTHER_NAME, index));
+        let is_known = matches!(by, By::Name(_)) && self.known.remove(&(clause, ANOTHER_NAME, index));
         if !self.known.insert((clause, number, index)) || is_known {
             return Ok(());
         }

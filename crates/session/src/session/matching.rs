@@ -7,7 +7,7 @@ use nanoprobe_lang::options::Demangle;
 use nanoprobe_symbols::Function;
 
 use super::*;
-use crate::enable::ANOTHER_NAME;
+use crate::enable::By;
 use crate::probes::{Line, hint_for_elsewhere, hint_for_fields, matching_name};
 use crate::statics::names_provider;
 
@@ -158,13 +158,23 @@ impl Session {
         let clauses = &self.program.clauses;
         let description = clauses.get(clause).and_then(|found| found.probes.get(number));
         let wanted = description.map_or("", |description| description.function.as_str());
+        let before = clauses.get(clause).and_then(|found| found.probes.get(..number));
+        let stands_before = description.is_some_and(|description| {
+            let parts = |of: &ProbeDescription| [&of.provider, &of.module, &of.function, &of.name].map(String::clone);
+            let mut before = before.unwrap_or_default().iter();
+            before.any(|other| parts(other) == parts(description))
+        });
         for index in found {
             if interrupt::requested() {
                 break;
             }
             let Some(probe) = self.probes.get(index) else { continue };
             let is_named = wanted.is_empty() || glob::matches(wanted, &probe.function);
-            let number = if is_named { number } else { ANOTHER_NAME };
+            let by = match stands_before {
+                _ if is_named => By::Name(number),
+                true => By::AnotherNameAgain(number),
+                false => By::AnotherName,
+            };
             let context = Context {
                 program: &self.program,
                 storage: &self.storage,
@@ -172,7 +182,7 @@ impl Session {
                 arena: &self.codegen,
                 statics: &self.statics,
             };
-            self.enablings.enable((clause, number), index, probe, &context)?;
+            self.enablings.enable((clause, by), index, probe, &context)?;
         }
         Ok(())
     }
