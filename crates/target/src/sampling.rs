@@ -25,6 +25,7 @@
 //!
 //! Of the time in the kernel there are samples only where we may see it (perf_event_paranoid of 1 at most, or CAP_PERFMON).
 
+mod opening;
 mod pace;
 mod record;
 mod thinning;
@@ -34,47 +35,14 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::errno::Errno;
-
+pub use opening::SamplingError;
 pub use record::{Sample, UserState};
 
 use pace::Paces;
 use thinning::Thinning;
 
 use crate::perf::{self, Ring, Sampling};
-use crate::{Process, ProcessId, ThreadId};
-
-/// How often it is begun anew for threads that appear.
-const ATTEMPTS: usize = 8;
-/// Pages of a ring, a power of two: 4 MiB; and what a user may lock by default, and less.
-const RING_PAGES: [usize; 3] = [1024, 128, 32];
-/// For how long the largest ring is to have room without being read.
-const RING_NS: u64 = 50_000_000;
-/// Bytes of the stack in a sample that is to be unwound. A record's size is a u16.
-const STACK_BYTES: std::ops::RangeInclusive<u64> = 8 << 10..=32 << 10;
-
-/// Why a process cannot be sampled.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SamplingError {
-    /// perf_event_paranoid, seccomp, or a kernel without.
-    #[error(
-        "the kernel lets us have no samples of the threads' time ({reason}); /proc/sys/kernel/perf_event_paranoid must be 2 at most, and the container let perf_event_open through"
-    )]
-    Refused {
-        /// The kernel's error.
-        reason: Errno,
-    },
-    /// A thread and a processor take a descriptor.
-    #[error(
-        "samples of {threads} threads on {processors} processors need as many open files as both together make (ulimit -n)"
-    )]
-    TooMany {
-        /// How many threads.
-        threads: usize,
-        /// How many processors.
-        processors: usize,
-    },
-}
+use crate::{ProcessId, ThreadId};
 
 /// Samples of all threads of a process, those to come among them. Dropping it ends the sampling.
 #[derive(Debug)]
@@ -102,133 +70,7 @@ struct Events {
     coarse: Vec<OwnedFd>,
 }
 
-impl Process {
-    /// Begins to sample what the threads execute, once in `period_ns` of the time that they are on a processor; `with_stack`:
-    /// with so much of the stack that it can be unwound.
-    ///
-    /// # Errors
-    /// [`SamplingError`].
-    pub fn sampler(&self, period_ns: u64, with_stack: bool) -> Result<Sampler, SamplingError> {
-        let thinning = Thinning::of(period_ns);
-        let mut wanted = Sampling {
-            period_ns: period_ns / thinning.each(),
-            stack_bytes: 0,
-            kernel: true,
-            threads_only: true,
-        };
-        let mut is_raised = false;
-        let mut sizes = RING_PAGES.into_iter();
-        let mut pages = sizes.next().unwrap_or(1);
-        let mut open = |threads: &[ThreadId]| loop {
-            wanted.stack_bytes = if with_stack {
-                stack_bytes(wanted.period_ns, pages)
-            } else {
-                0
-            };
-            match Sampler::open(self.pid(), threads, (wanted, period_ns), pages, &thinning) {
-                Ok(sampler) => return Ok(sampler),
-                // Tried again with less: as large a ring as may be had, without the kernel's time, then as before Linux 5.13.
-                Err(Refusal::Ring(reason)) => match sizes.next() {
-                    Some(smaller) => pages = smaller,
-                    None => return Err(SamplingError::Refused { reason }),
-                },
-                Err(Refusal::Event(Errno::EACCES | Errno::EPERM)) if wanted.kernel => wanted.kernel = false,
-                Err(Refusal::Event(Errno::EINVAL)) if wanted.threads_only => wanted.threads_only = false,
-                // Not before it is needed: commands that we start inherit it.
-                Err(Refusal::Event(Errno::EMFILE)) if !is_raised => {
-                    is_raised = true;
-                    raise_limit();
-                }
-                Err(Refusal::Event(Errno::EMFILE | Errno::ENFILE)) => {
-                    return Err(SamplingError::TooMany {
-                        threads: threads.len(),
-                        processors: processors().len(),
-                    });
-                }
-                Err(Refusal::Event(reason)) => return Err(SamplingError::Refused { reason }),
-            }
-        };
-        let (mut sampler, is_complete) = until_none_appears(&mut || self.threads().unwrap_or_default(), &mut open)?;
-        sampler.may_miss_threads = !is_complete;
-        Ok(sampler)
-    }
-}
-
-/// Opens what is to be opened for all threads that there are, anew where others have appeared meanwhile; whether in the end
-/// none had.
-fn until_none_appears<T, E>(
-    threads: &mut dyn FnMut() -> Vec<ThreadId>,
-    open: &mut dyn FnMut(&[ThreadId]) -> Result<T, E>,
-) -> Result<(T, bool), E> {
-    let mut attempts = 0;
-    let mut known = threads();
-    loop {
-        let opened = open(&known)?;
-        attempts += 1;
-        let now = threads();
-        let is_complete = now.iter().all(|thread| known.contains(thread));
-        if is_complete || attempts == ATTEMPTS {
-            return Ok((opened, is_complete));
-        }
-        known = now;
-    }
-}
-
-/// What the kernel has refused.
-enum Refusal {
-    Event(Errno),
-    /// Its memory.
-    Ring(Errno),
-}
-
-impl From<Errno> for Refusal {
-    fn from(error: Errno) -> Refusal {
-        Refusal::Event(error)
-    }
-}
-
 impl Sampler {
-    fn open(
-        process: ProcessId,
-        threads: &[ThreadId],
-        (wanted, period_ns): (Sampling, u64),
-        pages: usize,
-        thinning: &Thinning,
-    ) -> Result<Sampler, Refusal> {
-        let mut rings: HashMap<u32, Ring> = HashMap::new();
-        let mut events: HashMap<ThreadId, Events> = HashMap::new();
-        let processors = processors();
-        for &thread in threads {
-            for &processor in &processors {
-                let event = match perf::sampling(thread, processor, wanted) {
-                    Ok(event) => Arc::new(event),
-                    // The thread has ended, or the processor is off.
-                    Err(Errno::ESRCH | Errno::ENODEV) => continue,
-                    Err(error) => return Err(error.into()),
-                };
-                if let Some(ring) = rings.get(&processor) {
-                    ring.take_in(&event)?;
-                } else {
-                    let ring = Ring::map(event.clone(), pages).map_err(Refusal::Ring)?;
-                    rings.insert(processor, ring);
-                }
-                events.entry(thread).or_default().fine.push(event);
-            }
-        }
-        Ok(Sampler {
-            process,
-            with_stack: wanted.stack_bytes > 0,
-            thinning: thinning.clone(),
-            paces: Paces::new(threads, thinning.each(), processors.len()),
-            coarse: Sampling { period_ns, ..wanted },
-            kept: Vec::new(),
-            lost: 0,
-            may_miss_threads: false,
-            rings,
-            events,
-        })
-    }
-
     /// Whether threads may be in no sample, since ever others appeared while the sampling began.
     pub fn may_miss_threads(&self) -> bool {
         self.may_miss_threads
@@ -318,91 +160,4 @@ impl Sampler {
 
     /// How often the samples are to be read.
     pub const READ_PERIOD: Duration = Duration::from_millis(10);
-}
-
-/// How much of the stack is taken: the more often, the less.
-fn stack_bytes(period_ns: u64, pages: usize) -> u32 {
-    let samples = (RING_NS / period_ns.max(1)).max(1);
-    let bytes = (pages as u64 * 4096 / samples).clamp(*STACK_BYTES.start(), *STACK_BYTES.end());
-    // A multiple of 8, as the kernel wants it.
-    bytes as u32 & !7
-}
-
-/// The processors that there are.
-fn processors() -> Vec<u32> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let listed = list_of(&text);
-    if !listed.is_empty() {
-        return listed;
-    }
-    let count = std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));
-    (0..count).collect()
-}
-
-/// `0-3,8` and the like.
-fn list_of(text: &str) -> Vec<u32> {
-    let range = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
-    };
-    text.trim()
-        .split(',')
-        .filter_map(range)
-        .flatten()
-        .take(1 << 16)
-        .collect()
-}
-
-/// Descriptors are what samples take most of; there may be as many as we may allow ourselves.
-fn raise_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_more_often_the_less_of_the_stack() {
-        assert_eq!(stack_bytes(10_000_000, 1024), 32 << 10);
-        assert_eq!(stack_bytes(200_000, 1024), 16_776);
-        assert_eq!(stack_bytes(1_000_000, 128), 10_480);
-        assert_eq!(stack_bytes(0, 1024), 8 << 10);
-        assert_eq!(stack_bytes(u64::MAX, 1024), 32 << 10);
-    }
-
-    #[test]
-    fn it_is_told_when_threads_never_cease_to_appear() {
-        let mut last = 0;
-        let mut threads = || {
-            last += 1;
-            (1..=last).collect::<Vec<ThreadId>>()
-        };
-        let mut opened = Vec::new();
-        let mut open = |threads: &[ThreadId]| {
-            opened.push(threads.len());
-            Ok::<usize, ()>(threads.len())
-        };
-        assert_eq!(until_none_appears(&mut threads, &mut open), Ok((ATTEMPTS, false)));
-        assert_eq!(
-            opened,
-            (1..=ATTEMPTS).collect::<Vec<usize>>(),
-            "each time for all that there are"
-        );
-        assert_eq!(
-            until_none_appears(&mut || vec![7, 8], &mut |_| Ok::<_, ()>(())),
-            Ok(((), true))
-        );
-        assert_eq!(until_none_appears(&mut Vec::new, &mut |_| Err::<(), _>(5)), Err(5));
-    }
-
-    #[test]
-    fn lists_of_processors_are_read() {
-        assert_eq!(list_of("0-3,8\n"), [0, 1, 2, 3, 8]);
-        assert_eq!(list_of("0"), [0]);
-        assert_eq!(list_of("nonsense, 4-"), [0; 0]);
-    }
 }
