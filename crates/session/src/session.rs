@@ -11,6 +11,7 @@
 mod attaching;
 mod errno;
 mod events;
+mod exiting;
 mod libraries;
 mod matching;
 mod naming;
@@ -171,6 +172,8 @@ pub struct Session {
     outputs: VecDeque<Output>,
     refused: Vec<Refused>,
     exit_status: Option<i32>,
+    /// A clause of the tracer's has said so.
+    handlers_stopped: Option<exiting::HandlersStopped>,
     exited: Option<Exit>,
     hooked: bool,
     loaded: bool,
@@ -310,6 +313,7 @@ impl Session {
             outputs: VecDeque::new(),
             refused: Vec::new(),
             exit_status: None,
+            handlers_stopped: None,
             exited: None,
             hooked: false,
             loaded: false,

@@ -1,7 +1,5 @@
 //! What happens while tracing: records, faults, timers, the clauses that fire in the tracer.
 
-use nanoprobe_arena::layout::{TABLE_SLOTS, ThreadSlot};
-
 use super::*;
 use crate::layout::SPECULATIONS_OFFSET;
 use crate::sampled::SampledThread;
@@ -18,7 +16,8 @@ impl Session {
         let records = self.consumer.records(memory, &self.layout, policy)?;
         for record in records {
             let (epid, failed) = consume::enabling_of(&record);
-            if self.enablings.get(epid).is_none() {
+            let is_behind = self.handlers_stopped.is_some_and(|stopped| stopped.is_before(&record));
+            if is_behind || self.enablings.get(epid).is_none() {
                 continue;
             }
             if failed {
@@ -194,29 +193,6 @@ impl Session {
             }
             Err(fault) => self.note_fault(epid, fault),
         }
-    }
-
-    /// What a handler does that runs `exit()`: from here on none begins, though the probes are still there. Once ours is
-    /// unmapped, as it is when END fires, what lies where the table was is the program's.
-    fn stop_handlers(&self) -> Result<(), SessionError> {
-        let mapped = |attachment: &&Attachment| !attachment.regions.is_empty();
-        let Some(attachment) = self.attachment.as_ref().filter(mapped) else {
-            return Ok(());
-        };
-        let requested = offset_of!(Control, exit_requested) as u64;
-        attachment.memory()?.store_u32(requested, 1)?;
-        let table = attachment.addresses.table;
-        let memory = attachment.process.memory();
-        let mut slots = vec![0; TABLE_SLOTS * size_of::<ThreadSlot>()];
-        // A process that has ended meanwhile has no table.
-        if memory.read(table, &mut slots).is_err() {
-            return Ok(());
-        }
-        let contexts = (offset_of!(ThreadSlot, context)..slots.len()).step_by(size_of::<ThreadSlot>());
-        for offset in contexts.filter(|offset| slots.get(*offset..offset + 8) != Some(&[0; 8])) {
-            let _ = memory.write(TargetAddress(table.0 + offset as u64), &[0; 8]);
-        }
-        Ok(())
     }
 }
 

@@ -48,6 +48,9 @@ impl Session {
             Some(memory) => self.consumer.losses(memory, &self.layout)?,
             None => Losses::default(),
         };
+        if let Some(stopped) = self.handlers_stopped {
+            losses.missed = stopped.missed;
+        }
         losses.drops += self.tracer.drops;
         losses.aggregation_drops += self.tracer.aggregation_drops;
         losses.dynamic_drops += self.tracer.dynamic_drops;
