@@ -220,6 +220,7 @@ impl Bench {
             .collect();
         let options = PlanOptions {
             force: Some(Tactic::Trap),
+            ..PlanOptions::default()
         };
         let planned = plan(&map, &points, &options);
         assert_eq!(planned.refusals, [], "{bytes:x?}");

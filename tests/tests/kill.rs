@@ -278,6 +278,8 @@ fn the_target_is_killed_during_attach() {
             " ended in the middle",
             "its memory is gone",
             "No such process",
+            // It was not even looked at yet.
+            "does not exist",
         ];
         let says_so = gone.iter().any(|words| finished.stderr.contains(words));
         match finished.code() {
