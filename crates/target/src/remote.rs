@@ -1,7 +1,7 @@
 //! System calls and function calls made in a stopped thread.
 //!
 //! The thread is borrowed: its registers, signal mask and SIMD state are saved, and it is set on the road home
-//! ([`homing`](crate::homing)). Each call goes by `PTRACE_SYSCALL` from the stop before `syscall` to the stop behind it;
+//! (`homing`). Each call goes by `PTRACE_SYSCALL` from the stop before `syscall` to the stop behind it;
 //! no single step, no breakpoint, so no SIGTRAP, which a thread that blocks or ignores it would not survive.
 //!
 //! All signals are blocked meanwhile, but for those that the kernel raises for what a thread does itself: when it has to

@@ -1,7 +1,8 @@
 //! Assignments: `=`, `+=` and its kin, `++`, `--`.
 
 use super::bit_fields::{BitField, has_effects};
-use super::operators::{incompatible, operand_type, scaled, symbol};
+use super::operators::{incompatible, operand_type, symbol};
+use super::pointers::scaled;
 use super::variables::{Designator, designator};
 use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;

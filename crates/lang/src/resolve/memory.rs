@@ -234,7 +234,7 @@ impl Resolver {
         {
             return self.spread_element(place, index, (&of, count), span);
         }
-        let offset = super::operators::scaled(index, Some(&of), span)?;
+        let offset = super::pointers::scaled(index, Some(&of), span)?;
         part(base, offset, &of, span)
     }
 }

@@ -41,11 +41,13 @@ pub mod effects;
 mod elsewhere;
 mod expressions;
 mod foreign;
+mod inlines;
 mod internet;
 mod later;
 mod memory;
 mod names;
 mod operators;
+mod pointers;
 mod shown;
 mod speculations;
 mod spread;
@@ -167,7 +169,7 @@ struct Resolver {
     /// What `print()` shows of the types that the text names.
     shown: shown::Shown,
     inlines: HashMap<String, Expression>,
-    inline_functions: HashMap<String, declarations::InlineFunction>,
+    inline_functions: HashMap<String, inlines::InlineFunction>,
     /// Inlines that are translations: what they translate to and from.
     inline_translations: HashMap<String, (TypeName, Node)>,
     translators: Vec<translators::Known>,

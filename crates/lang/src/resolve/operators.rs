@@ -1,10 +1,10 @@
 //! Operators without effects: what operands they take, what they yield.
 
-use super::{Resolve, Resolver, characters, constant, convert};
+use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
-use crate::program::{BinaryOperator, Expression, ExpressionKind, LogicalOperator, Place, Type, UnaryOperator};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, LogicalOperator, Type, UnaryOperator};
 use crate::source::Span;
-use crate::syntax::{Node, NodeKind, PrefixOperator};
+use crate::syntax::{Node, PrefixOperator};
 use crate::types;
 
 impl Resolver {
@@ -52,94 +52,6 @@ impl Resolver {
         Ok(Expression { span, ..result })
     }
 
-    /// `*pointer`.
-    pub(super) fn dereference(&mut self, pointer: Expression, span: Span) -> Resolve<Expression> {
-        let to = match &pointer.value_type {
-            // The text that is there.
-            Type::Pointer(Some(to)) if **to == Type::String => return Ok(convert::to_string(pointer)),
-            Type::Pointer(Some(to)) => to.as_ref().clone(),
-            Type::String => return Ok(characters::first_character(pointer, span)),
-            Type::Pointer(None) | Type::Bytes { .. } => {
-                return Err(
-                    Diagnostic::new("D_DEREF_VOID", span, "cannot dereference pointer to void")
-                        .with_help("cast it to what it points to: *(int *)pointer"),
-                );
-            }
-            other => {
-                return Err(Diagnostic::new(
-                    "D_DEREF_NONPTR",
-                    span,
-                    format!("cannot dereference non-pointer type \"{}\"", types::name(other)),
-                )
-                .with_help("cast it first: *(int *)arg0"));
-            }
-        };
-        match to {
-            Type::Integer(_) | Type::Pointer(_) => Ok(convert::load(pointer, &to, span)),
-            Type::Structure(_) | Type::Array { .. } | Type::Foreign(_) => {
-                super::foreign::at_address(convert::to_address(pointer), &to, span)
-            }
-            other => Err(Diagnostic::new(
-                "D_DEREF_VOID",
-                span,
-                format!("cannot dereference pointer to {}", types::name(&other)),
-            )),
-        }
-    }
-
-    /// `&*pointer`, `&pointer[index]`, and of D's own arrays and structures elements and members: nothing else in D has an address.
-    fn address_of(&mut self, operand: &Node, span: Span) -> Resolve<Expression> {
-        if super::aggregations::named(operand).is_some() {
-            return Err(Diagnostic::new(
-                "D_ADDROF_VAR",
-                span,
-                "cannot take address of dynamic variable",
-            ));
-        }
-        if let NodeKind::Member { base, name, arrow } = &operand.kind
-            && self.member_in_unit(base, name, *arrow, span)?.1.is_some()
-        {
-            let message = format!("cannot take address of a bit-field: {name}");
-            return Err(Diagnostic::new("D_ADDROF_BITFIELD", span, message));
-        }
-        let is_part = matches!(operand.kind, NodeKind::Index { .. } | NodeKind::Member { .. });
-        let operand = self.operand(operand)?;
-        let to = operand.value_type.clone();
-        if is_part && matches!(operand.kind, ExpressionKind::Variable(Place::Field { .. })) {
-            let address = super::memory::address_of(operand);
-            return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));
-        }
-        if matches!(operand.kind, ExpressionKind::Builtin(_)) && super::memory::is_aggregate(&to) {
-            let message = "this lies in registers: it has no address";
-            return Err(Diagnostic::new("D_ADDROF_VAR", span, message));
-        }
-        if super::memory::is_aggregate(&to) && matches!(operand.kind, ExpressionKind::Load(_)) {
-            let address = super::memory::address_of(operand);
-            return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));
-        }
-        let inner = match operand.kind {
-            // A pointer is loaded as a number, then made a pointer.
-            ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
-            kind => kind,
-        };
-        match inner {
-            ExpressionKind::Load(address) => Ok(Expression {
-                span,
-                ..convert::cast(*address, Type::Pointer(Some(Box::new(to))))
-            }),
-            ExpressionKind::Variable(_) | ExpressionKind::Builtin(_) => Err(Diagnostic::new(
-                "D_ADDROF_VAR",
-                span,
-                "cannot take address of dynamic variable",
-            )),
-            _ => Err(Diagnostic::new(
-                "D_ADDROF_LVAL",
-                span,
-                "unacceptable operand for unary & operator",
-            )),
-        }
-    }
-
     pub(super) fn binary(
         &mut self,
         operator: BinaryOperator,
@@ -150,7 +62,9 @@ impl Resolver {
         use BinaryOperator as B;
         match operator {
             _ if is_comparison(operator) => comparison(operator, left, right, span),
-            B::Add | B::Subtract if !both_integers(&left, &right) => pointer_arithmetic(operator, left, right, span),
+            B::Add | B::Subtract if !both_integers(&left, &right) => {
+                super::pointers::pointer_arithmetic(operator, left, right, span)
+            }
             _ => arithmetic(operator, left, right, span),
         }
     }
@@ -299,7 +213,13 @@ fn both_integers(left: &Expression, right: &Expression) -> bool {
     )
 }
 
-fn operation(operator: BinaryOperator, left: Expression, right: Expression, to: Type, span: Span) -> Expression {
+pub(super) fn operation(
+    operator: BinaryOperator,
+    left: Expression,
+    right: Expression,
+    to: Type,
+    span: Span,
+) -> Expression {
     let kind = ExpressionKind::Binary {
         operator,
         left: Box::new(left),
@@ -313,7 +233,12 @@ fn operation(operator: BinaryOperator, left: Expression, right: Expression, to: 
 }
 
 /// Operators on integers.
-fn arithmetic(operator: BinaryOperator, left: Expression, right: Expression, span: Span) -> Resolve<Expression> {
+pub(super) fn arithmetic(
+    operator: BinaryOperator,
+    left: Expression,
+    right: Expression,
+    span: Span,
+) -> Resolve<Expression> {
     use BinaryOperator as B;
     let (Type::Integer(left_type), Type::Integer(right_type)) = (&left.value_type, &right.value_type) else {
         let (tag, kind) = match operator {
@@ -362,71 +287,6 @@ fn arithmetic(operator: BinaryOperator, left: Expression, right: Expression, spa
     let (left, right) = (convert::operand(left, to.signed), convert::operand(right, right_signed));
     let result = left.value_type.clone();
     Ok(convert::narrow(operation(operator, left, right, result, span), to))
-}
-
-/// `pointer + integer`, `integer + pointer`, `pointer - integer`, `pointer - pointer`.
-fn pointer_arithmetic(
-    operator: BinaryOperator,
-    left: Expression,
-    right: Expression,
-    span: Span,
-) -> Resolve<Expression> {
-    let wrong = incompatible(
-        &types::name(&left.value_type),
-        symbol(operator),
-        &types::name(&right.value_type),
-        span,
-    );
-    let subtract = operator == BinaryOperator::Subtract;
-    match (left.value_type.clone(), right.value_type.clone()) {
-        (Type::Pointer(Some(to)), Type::Integer(_)) => {
-            let offset = scaled(right, Some(&to), span)?;
-            let sum = operation(operator, convert::to_address(left), offset, Type::U64, span);
-            Ok(convert::cast(sum, Type::Pointer(Some(to))))
-        }
-        (Type::Integer(_), Type::Pointer(Some(to))) if !subtract => {
-            let offset = scaled(left, Some(&to), span)?;
-            let sum = operation(operator, convert::to_address(right), offset, Type::U64, span);
-            Ok(convert::cast(sum, Type::Pointer(Some(to))))
-        }
-        (Type::Pointer(Some(a)), Type::Pointer(Some(b))) if subtract && a == b => {
-            let Some(size) = types::step_of(&a).filter(|size| *size > 0) else {
-                return Err(wrong);
-            };
-            let (left, right) = (convert::to_address(left), convert::to_address(right));
-            let difference = operation(operator, left, right, Type::U64, span);
-            let difference = convert::to_integer(difference, constant::LONG);
-            if size == 1 {
-                return Ok(difference);
-            }
-            let size = constant::integer(size as i64, constant::LONG, span);
-            Ok(operation(BinaryOperator::Divide, difference, size, Type::I64, span))
-        }
-        (Type::String, Type::Integer(_)) if !subtract => Ok(characters::from(left, right, span)),
-        (Type::Integer(_), Type::String) if !subtract => Ok(characters::from(right, left, span)),
-        (Type::Pointer(None), Type::Integer(_)) | (Type::Integer(_), Type::Pointer(None)) => {
-            Err(wrong.with_help("cast the pointer to what it points to, or to uintptr_t"))
-        }
-        _ => Err(wrong),
-    }
-}
-
-/// An index times the size of what the pointer points to, in 64 bits.
-pub(super) fn scaled(index: Expression, pointee: Option<&Type>, span: Span) -> Resolve<Expression> {
-    let Some(size) = pointee.and_then(types::step_of) else {
-        return Err(Diagnostic::new(
-            "D_OP_VFPTR",
-            span,
-            "a pointer to something of unknown size cannot be moved",
-        )
-        .with_help("cast the pointer to what it points to, or to uintptr_t"));
-    };
-    let index = convert::operand(index, false);
-    if size == 1 {
-        return Ok(index);
-    }
-    let size = constant::integer(size as i64, constant::UNSIGNED_LONG, span);
-    arithmetic(BinaryOperator::Multiply, index, size, span)
 }
 
 /// `==` and the like: integers, strings, or addresses.

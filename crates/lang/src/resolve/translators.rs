@@ -12,8 +12,8 @@
 //!
 //! So the input is evaluated as often as the members taken ask for it, as with an inline's parameters.
 
-use super::declarations::{MAXIMUM_INLINE, nodes};
 use super::expressions::unsupported;
+use super::inlines::{MAXIMUM_INLINE, nodes};
 use super::memory::is_aggregate;
 use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
