@@ -461,19 +461,6 @@ impl Session {
         Ok(())
     }
 
-    /// Ends a session that has not begun; a command that was started for it is ended too.
-    pub fn abandon(&mut self) {
-        self.kill_command();
-        self.starting = None;
-    }
-
-    /// Nobody else has its number while it is not collected, and a process that has ended takes no harm.
-    fn kill_command(&self) {
-        if let Some(process) = self.process.as_ref().filter(|process| process.is_child()) {
-            process.kill();
-        }
-    }
-
     fn initialise_dynamic(&self) -> Result<(), SessionError> {
         if self.layout.dynamic_bytes > 0 {
             let memory = self.memory().ok_or(SessionError::NotAttached)?;
@@ -493,11 +480,5 @@ impl Session {
             .map(str::parse)
             .transpose()
             .map_err(SessionError::Option)
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        self.kill_command();
     }
 }

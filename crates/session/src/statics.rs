@@ -11,7 +11,10 @@
 //! The provider has the process's number behind it, as DTrace's have. A name is shown as DTrace shows it, with `-` for
 //! `__` (`query-start`), and matched by either spelling. Manual: "Statically Defined Tracing for User Applications".
 
+mod arguments;
 mod operand;
+
+pub use arguments::arguments_at;
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};

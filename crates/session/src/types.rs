@@ -16,10 +16,9 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::rc::Rc;
 
-use nanoprobe_codegen::{Operand, ProbeKind};
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::Demangle;
-use nanoprobe_lang::program::{IntegerType, ProbeDescription, Type};
+use nanoprobe_lang::program::{ProbeDescription, Type};
 use nanoprobe_lang::target::{Argument, ArgumentPlace, Target, Unknown, Variable};
 use nanoprobe_symbols::loader::{self, Needed};
 use nanoprobe_symbols::{Function, FunctionKind, ImageAddress, Module, ModuleKind, SymbolKind, files};
@@ -30,10 +29,8 @@ use crate::debug::debug_info;
 use crate::modules::Modules;
 use crate::probes::{Line, answers_to, is_target_provider, matching_name, means_inlined, named_process};
 use crate::session::Choice;
-use crate::statics::{Statics, may_be_static};
+use crate::statics::{arguments_at, may_be_static};
 
-/// `arg0` to `arg9`.
-const ARGUMENTS: u8 = 10;
 /// The most functions whose parameters are compared for one clause.
 const FUNCTIONS_MAX: usize = 4096;
 
@@ -310,7 +307,7 @@ impl Target for TracedProgram {
                     continue;
                 }
                 if is_static {
-                    for (arguments, name) in static_arguments(module, probe) {
+                    for (arguments, name) in arguments_at(module, probe) {
                         take(arguments, &name)?;
                     }
                     continue;
@@ -399,45 +396,6 @@ fn means_both(provider: &str) -> bool {
     let name = provider.trim_end_matches(|last: char| last.is_ascii_digit());
     let digits = provider.get(name.len()..).unwrap_or_default();
     !digits.is_empty() && !glob::is_literal(provider) && glob::matches(provider, &format!("pid{digits}"))
-}
-
-/// `args[]` at the sites of a module's static probes that a description means, by their notes: integers of the size and sign
-/// that the note tells.
-fn static_arguments(module: &Module, probe: &ProbeDescription) -> Vec<(Vec<Argument>, String)> {
-    let modules = std::slice::from_ref(module);
-    let mut statics = Statics::default();
-    statics.read(modules);
-    // The process may not be there yet: its number is the one that the description has.
-    let name = probe.provider.trim_end_matches(|last: char| last.is_ascii_digit());
-    let digits = probe.provider.get(name.len()..).unwrap_or_default();
-    let pid = digits.parse().unwrap_or(0);
-    let argument = |(word, found): (u8, &Result<Operand, String>)| match found {
-        Ok(operand) => Argument {
-            name: String::new(),
-            value_type: Type::Integer(IntegerType {
-                bytes: operand.bytes,
-                signed: operand.signed,
-            }),
-            place: ArgumentPlace::Words(word),
-        },
-        Err(reason) => Argument {
-            name: String::new(),
-            value_type: Type::I64,
-            place: ArgumentPlace::Unreadable(reason.clone()),
-        },
-    };
-    let matching = statics.matching(probe, modules, 0, pid);
-    let sites = matching.flat_map(|(_, known)| known.sites.iter().map(move |site| (known, site)));
-    sites
-        .filter_map(|(known, site)| {
-            let ProbeKind::Static(number) = site.kind else {
-                return None;
-            };
-            let operands = &statics.arguments().get(number as usize)?.list;
-            let arguments = (0..ARGUMENTS).zip(operands).map(argument).collect();
-            Some((arguments, format!("{}:{}", known.function, known.name)))
-        })
-        .collect()
 }
 
 /// Keeps of `common` what is the same in another function.

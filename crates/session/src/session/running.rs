@@ -132,4 +132,23 @@ impl Session {
             .or(self.private.as_ref().map(ArenaMemory::memory))
             .filter(|_| self.clock.is_some())
     }
+
+    /// Ends a session that has not begun; a command that was started for it is ended too.
+    pub fn abandon(&mut self) {
+        self.kill_command();
+        self.starting = None;
+    }
+
+    /// Nobody else has its number while it is not collected, and a process that has ended takes no harm.
+    fn kill_command(&self) {
+        if let Some(process) = self.process.as_ref().filter(|process| process.is_child()) {
+            process.kill();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.kill_command();
+    }
 }

@@ -1,0 +1,50 @@
+//! `args[]` of static probes, for the compiler.
+
+use nanoprobe_codegen::{Operand, ProbeKind};
+use nanoprobe_lang::program::{IntegerType, ProbeDescription, Type};
+use nanoprobe_lang::target::{Argument, ArgumentPlace};
+use nanoprobe_symbols::Module;
+
+use super::Statics;
+
+/// `arg0` to `arg9`.
+const ARGUMENTS: u8 = 10;
+
+/// `args[]` at the sites of a module's static probes that a description means, by their notes: integers of the size and sign
+/// that the note tells.
+pub fn arguments_at(module: &Module, probe: &ProbeDescription) -> Vec<(Vec<Argument>, String)> {
+    let modules = std::slice::from_ref(module);
+    let mut statics = Statics::default();
+    statics.read(modules);
+    // The process may not be there yet: its number is the one that the description has.
+    let name = probe.provider.trim_end_matches(|last: char| last.is_ascii_digit());
+    let digits = probe.provider.get(name.len()..).unwrap_or_default();
+    let pid = digits.parse().unwrap_or(0);
+    let argument = |(word, found): (u8, &Result<Operand, String>)| match found {
+        Ok(operand) => Argument {
+            name: String::new(),
+            value_type: Type::Integer(IntegerType {
+                bytes: operand.bytes,
+                signed: operand.signed,
+            }),
+            place: ArgumentPlace::Words(word),
+        },
+        Err(reason) => Argument {
+            name: String::new(),
+            value_type: Type::I64,
+            place: ArgumentPlace::Unreadable(reason.clone()),
+        },
+    };
+    let matching = statics.matching(probe, modules, 0, pid);
+    let sites = matching.flat_map(|(_, known)| known.sites.iter().map(move |site| (known, site)));
+    sites
+        .filter_map(|(known, site)| {
+            let ProbeKind::Static(number) = site.kind else {
+                return None;
+            };
+            let operands = &statics.arguments().get(number as usize)?.list;
+            let arguments = (0..ARGUMENTS).zip(operands).map(argument).collect();
+            Some((arguments, format!("{}:{}", known.function, known.name)))
+        })
+        .collect()
+}
