@@ -72,7 +72,7 @@ fn a_refusal_says_what_to_write() {
         ("pid:libc:malloc:entry", "write pid$target"),
         ("malloc:entry", "pid$target:module"),
         ("BEGIN { stack(); }", "ustack( )"),
-        ("BEGIN { trace(fds[0].fi_pathname); }", "copyinstr"),
+        ("BEGIN { trace(fds[0].fi_oflags); }", "fi_pathname"),
     ] {
         let tracer = Tracer::new(Form::Default).clause(clause);
         let refused = tracer.command(&program("looper.c"), "1").run().finished;
