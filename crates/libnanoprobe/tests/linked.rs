@@ -124,6 +124,7 @@ unblocked: believes 0
 actions: own, original, 1 trap, 2 hits
 without: 0 hits
 forks: 50 good
+forks beside the linker: 20 good
 ";
     assert_eq!(built.run(&program), expected);
 }

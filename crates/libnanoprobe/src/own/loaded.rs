@@ -2,12 +2,17 @@
 //! go, and where its modules are.
 //!
 //! Asked outside of the engine's lock: the linker's own is held meanwhile, and who holds that may be waiting for the engine.
+//! A forked child asks no more: one of its parent's other threads may have held the linker's lock, which nobody lets go there
+//! (a thread of ours, here; or one that throws, or loads something). It reads the map instead, each time.
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// When the map was last read, in numbers of the linker's; see [`Loaded::is_known`].
 static KNOWN: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)];
+
+/// This process is a child.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
 /// What it had loaded when it was asked.
 #[derive(Debug, Default)]
@@ -24,9 +29,17 @@ impl Loaded {
     /// Asks.
     pub fn now() -> Loaded {
         let mut loaded = Loaded::default();
+        if IS_FORKED.load(Ordering::Relaxed) {
+            return loaded;
+        }
         // SAFETY: the visitor takes what it is given here.
         unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut loaded).cast()) };
         loaded
+    }
+
+    /// From now on the linker is not asked: the map is read.
+    pub fn forked() {
+        IS_FORKED.store(true, Ordering::Relaxed);
     }
 
     /// The map has been read since this was asked: yields where the modules are, unless that is known.

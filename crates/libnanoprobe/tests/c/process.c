@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "loads.h"
 
+#include <link.h>
 #include <nanoprobe.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -165,9 +166,56 @@ static void forks(int alone)
 	np_unregister_probe(&probe);
 }
 
+static int holds(struct dl_phdr_info *info, size_t size, void *held)
+{
+	(void)info;
+	(void)size;
+	__atomic_store_n((int *)held, 1, __ATOMIC_RELEASE);
+	usleep(2000);
+	__atomic_store_n((int *)held, 0, __ATOMIC_RELEASE);
+	return 1;
+}
+
+static void *iterates(void *held)
+{
+	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED))
+		dl_iterate_phdr(holds, held);
+	return held;
+}
+
+/* Another thread holds the dynamic linker's lock, as one that throws does. Nobody lets it go in the child. */
+static void forks_beside_the_linker(void)
+{
+	static int held;
+	struct np_probe probe = { NP_SIZE(struct np_probe), .symbol = "plain", .pre_handler = counts };
+	pthread_t thread;
+	int good = 0;
+	if (np_register_probe(&probe))
+		fail("register", 0);
+	stop = 0;
+	pthread_create(&thread, NULL, iterates, &held);
+	for (int round = 0; round < 20; round++) {
+		int status = 1;
+		while (!__atomic_load_n(&held, __ATOMIC_ACQUIRE))
+			;
+		pid_t process = fork();
+		if (process == 0) {
+			alarm(30);
+			_exit(child(&probe));
+		}
+		good += waitpid(process, &status, 0) == process && status == 0;
+	}
+	__atomic_store_n(&stop, 1, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
+	printf("forks beside the linker: %d good\n", good);
+	np_unregister_probe(&probe);
+}
+
 int main(int argc, char **argv)
 {
 	signals();
 	forks(argc > 1 && strcmp(argv[1], "alone") == 0);
+	if (argc == 1)
+		forks_beside_the_linker();
 	return 0;
 }
