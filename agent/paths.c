@@ -2,11 +2,11 @@
  * a system call, which waits for nobody: no file is looked up, what the kernel holds anyway is put into words. All that it may
  * need is memory for an entry of /proc.
  *
- * A path goes to scratch memory, as much of it as there is room for. Of what is not open it is "<none>", as in DTrace. */
+ * A path goes to scratch memory; for one that might be cut there is no room. Of what is not open it is "<none>", as in DTrace. */
 #include "scratch.h"
 #include "syscalls.h"
 
-enum { PR_GET_NAME = 16, NAME_BYTES = 16, WORD_MAX = 32, DIGITS_MAX = 10 };
+enum { ERANGE = 34, PR_GET_NAME = 16, NAME_BYTES = 16, WORD_MAX = 32, DIGITS_MAX = 10 };
 
 /* Puts a word behind what is in `to`, and a NUL; yields where that is. */
 static volatile u8 *append(volatile u8 *to, const char *word)
@@ -64,6 +64,10 @@ NP_ENTRY void np_path(struct np_context *context, u64 descriptor)
 		return;
 	}
 	i64 length = ask((i64)descriptor, destination, room - 1);
+	if (np_unlikely(length == -ERANGE || length >= (i64)(room - 1))) {
+		np_fault(context, NP_FAULT_SCRATCH, room);
+		return;
+	}
 	if (length <= 0)
 		length = append((volatile u8 *)destination, none) - (volatile u8 *)destination;
 	/* Zeros up to the word's end, which keys rely on; behind scratch there are 8 bytes more. */

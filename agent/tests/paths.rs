@@ -61,6 +61,38 @@ fn paths_are_the_kernels() {
     }
 }
 
+/// What there is no room for is none, rather than half a path or "<none>".
+#[test]
+fn no_path_is_cut() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().canonicalize().unwrap().join("n".repeat(200));
+    let file = std::fs::File::create(&name).unwrap();
+    let descriptor = file.as_raw_fd() as u64;
+    let length = name.as_os_str().len() as u64;
+    // 4096 bytes of scratch.
+    for left in (64..=length + 8).step_by(8) {
+        target.begin(context);
+        assert_eq!(target.run(context, Function::Allocate, &[4096 - left]).1, 0);
+        let (_, fault) = target.run(context, Function::Path, &[descriptor]);
+        let fits = length < left - 1;
+        assert_eq!(fault == 0, fits, "{left} bytes for {length}");
+        assert_eq!(fault == u64::from(FAULT_SCRATCH), !fits);
+    }
+    // The child alone is in a deep folder.
+    let deep = folder.path().join("d".repeat(100)).join("e".repeat(100));
+    std::fs::create_dir_all(&deep).unwrap();
+    let status = common::in_child(|| {
+        std::env::set_current_dir(&deep).unwrap();
+        target.begin(context);
+        assert_eq!(target.run(context, Function::Allocate, &[4096 - 128]).1, 0);
+        let (_, fault) = target.run(context, Function::Path, &[FOLDER as u64]);
+        i32::from(fault != u64::from(FAULT_SCRATCH))
+    });
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
+}
+
 #[test]
 fn threads_have_names() {
     let target = Target::new(&Options::default());
