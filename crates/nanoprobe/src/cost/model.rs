@@ -43,8 +43,10 @@ const MEMORY_NS: f64 = 2.0;
 const TEXT_NS: f64 = 8.0;
 /// A bucket of an associative array is locked and looked through.
 const ELEMENT_NS: f64 = 25.0;
-/// A system call of a few words' work, as `fds[n].fi_pathname` makes one.
-const KERNEL_NS: f64 = 600.0;
+/// A system call of a few words' work: `vtimestamp`, `threadname`, `cwd`.
+const KERNEL_NS: f64 = 200.0;
+/// One that looks something up in /proc: `fds[n].fi_pathname`.
+const LOOK_UP_NS: f64 = 1150.0;
 /// A variable, an operator: a few instructions.
 const OPERATION_NS: f64 = 0.3;
 
@@ -129,9 +131,8 @@ impl Work {
         let sum = |parts: &[&Expression]| -> f64 { parts.iter().map(|part| self.expression_ns(part)).sum() };
         match &expression.kind {
             ExpressionKind::Integer(_) | ExpressionKind::String(_) => 0.0,
-            ExpressionKind::Builtin(Builtin::Timestamp | Builtin::VirtualTimestamp | Builtin::WallTimestamp) => {
-                self.clock_ns
-            }
+            ExpressionKind::Builtin(Builtin::Timestamp | Builtin::WallTimestamp) => self.clock_ns,
+            ExpressionKind::Builtin(Builtin::VirtualTimestamp) => KERNEL_NS,
             ExpressionKind::Builtin(Builtin::Cpu | Builtin::UserCaller | Builtin::Errno) => MEMORY_NS,
             ExpressionKind::Builtin(Builtin::UserStackDepth | Builtin::UserStack(_)) => STACK_NS,
             ExpressionKind::Builtin(_) => OPERATION_NS,
@@ -161,7 +162,8 @@ impl Work {
                     + match function {
                         Function::CopyInString => STRING_NS,
                         Function::CopyIn | Function::CopyInTo | Function::Allocate => MEMORY_NS,
-                        Function::Path | Function::ThreadName => KERNEL_NS,
+                        Function::ThreadName => KERNEL_NS,
+                        Function::Path => LOOK_UP_NS,
                         Function::Swap16 | Function::Swap32 | Function::Swap64 | Function::Random => OPERATION_NS,
                         _ => TEXT_NS,
                     }
