@@ -20,6 +20,7 @@
 //! `NANOPROBE_KILLS` kill points a phase (default 20); `NANOPROBE_EVERY_INSTRUCTION=all` what takes minutes of the programs
 //! with every instruction probed; `NANOPROBE_OPENSSL` a build of openssl whose own tests are run so.
 
+pub mod busy;
 pub mod command;
 pub mod left_out;
 pub mod postgres;

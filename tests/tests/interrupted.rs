@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use nanoprobe_tests::busy::Target;
 use nanoprobe_tests::command::Running;
-use nanoprobe_tests::program::program;
-use nanoprobe_tests::text::{Snapshot, ptracer};
-use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, start_waiting};
+use nanoprobe_tests::text::ptracer;
+use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing};
 use nanoprobe_tests::{live_tests, number_from_environment};
 use nix::sys::signal::Signal;
 
@@ -16,35 +16,20 @@ const FEW: &str = "pid$target:a.out::entry,pid$target:a.out::return,pid$target:l
 /// A request may come too late for what it is to cut short, where we are kept from sending it.
 const ATTEMPTS: usize = 10;
 
-/// Three busy threads, which check what they compute.
-struct Target {
-    busy: Running,
-    snapshot: Snapshot,
+/// What a request to end must leave of it.
+trait Interrupted {
+    #[track_caller]
+    fn assert_untouched(&mut self, traced: &Traced, when: &str);
+    fn has_arena(&self) -> bool;
 }
 
-impl Target {
-    fn start() -> Target {
-        let mut busy = start_waiting(&program("busy.c"), "3");
-        busy.go();
-        busy.wait_for("working\n");
-        std::thread::sleep(Duration::from_millis(100));
-        let snapshot = Snapshot::take(busy.pid());
-        Target { busy, snapshot }
-    }
-
+impl Interrupted for Target {
     #[track_caller]
     fn assert_untouched(&mut self, traced: &Traced, when: &str) {
         assert_eq!(traced.finished.code(), 0, "{when}: {}", traced.finished.stderr);
         assert!(self.busy.is_running(), "the target died: {when}");
         assert_eq!(ptracer(self.busy.pid()), Some(0), "{when}");
         self.snapshot.assert_identical(self.busy.pid());
-    }
-
-    #[track_caller]
-    fn finish(mut self) {
-        self.busy.write("stop\n");
-        let finished = self.busy.finish().success();
-        assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
     }
 
     fn has_arena(&self) -> bool {

@@ -9,10 +9,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nanoprobe_tests::busy::Target;
 use nanoprobe_tests::command::{Running, run};
 use nanoprobe_tests::left_out::need_command;
 use nanoprobe_tests::program::program;
-use nanoprobe_tests::text::{Snapshot, is_patched, ptracer};
+use nanoprobe_tests::text::{is_patched, ptracer};
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting};
 use nanoprobe_tests::{live_tests, number_from_environment};
 use nix::sys::signal::Signal;
@@ -26,25 +27,13 @@ fn tracer(form: Form, kill: u64) -> Tracer {
     Tracer::new(form).argument("-x").argument(format!("stop={stop}"))
 }
 
-struct Target {
-    busy: Running,
-    snapshot: Snapshot,
+/// What a kill must leave of it.
+trait Killed {
+    #[track_caller]
+    fn assert_survives_and_restore(&mut self, when: &str);
 }
 
-impl Target {
-    fn start() -> Target {
-        let mut busy = start_waiting(&program("busy.c"), "3");
-        busy.go();
-        busy.wait_for("working\n");
-        std::thread::sleep(Duration::from_millis(100));
-        let snapshot = Snapshot::take(busy.pid());
-        Target { busy, snapshot }
-    }
-
-    fn pid(&self) -> i32 {
-        self.busy.pid()
-    }
-
+impl Killed for Target {
     /// After a kill: alive, let go of, making progress; then restored to the byte.
     #[track_caller]
     fn assert_survives_and_restore(&mut self, when: &str) {
@@ -66,12 +55,6 @@ impl Target {
         );
         assert!(self.busy.is_running(), "the target died of restore: {when}");
         self.snapshot.assert_identical(self.pid());
-    }
-
-    fn finish(mut self) {
-        self.busy.write("stop\n");
-        let finished = self.busy.finish().success();
-        assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
     }
 }
 
