@@ -202,6 +202,17 @@ live_tests! {
         assert!(traced.finished.stdout.contains("seen 0\nsemaphore 0\n"), "{}", traced.finished.stdout);
     }
 
+    /// A static program runs as soon as its probes are in place: it looks at its semaphore at once, and has soon ended.
+    fn a_static_program_finds_it_raised_at_its_start(form) {
+        let Some(program) = need_program("statics.c", Build::Static) else { return };
+        for _ in 0..10 {
+            let clause = "test$target:::guarded { @ = count(); }";
+            let traced = Tracer::new(form).clause(clause).command(&program, "1").run().complete();
+            assert!(traced.finished.stdout.contains("seen 1\n"), "{}", traced.finished.stdout);
+            assert_eq!(traced.results.trim(), "1");
+        }
+    }
+
     fn it_is_lowered_at_the_end(form) {
         let mut target = start_waiting(&program("statics.c"), "100 hold");
         let snapshot = Snapshot::take(target.pid());

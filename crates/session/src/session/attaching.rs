@@ -207,14 +207,16 @@ impl Session {
             self.ranges.publish(attachment)?;
         }
         self.publish_errno()?;
-        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
         if interrupt::requested() {
             return Ok(Armed::default());
         }
+        // While a program that is being started still stands: it is let go by `arm`, may look at its semaphores with its
+        // first instructions, and may have ended before anything more is done here.
+        self.raise_semaphores(first)?;
+        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
         attachment.write(&placement.patches)?;
         let mut armed = attachment.arm(stopped, placement)?;
         armed.pauses.add(&pauses);
-        self.raise_semaphores(first)?;
         self.refused.append(&mut armed.refused);
         Ok(armed)
     }
