@@ -35,6 +35,7 @@ pub(crate) mod context {
 pub(crate) mod control {
     offsets!(layout::Control {
         EXIT_REQUESTED = exit_requested,
+        SPECULATION_COUNT = speculation_count,
     });
 }
 

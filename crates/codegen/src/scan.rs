@@ -99,6 +99,11 @@ impl Needs {
                 }
                 Statement::Record(action) => {
                     needs.full_frame |= matches!(action.kind, RecordKind::UserStack { .. });
+                    // There may be no such number.
+                    needs.fault |= matches!(
+                        action.kind,
+                        RecordKind::CommitSpeculation(_) | RecordKind::DiscardSpeculation(_)
+                    );
                     for expression in recorded_values(&action.kind) {
                         needs.expression(expression, probe)?;
                     }

@@ -244,6 +244,11 @@ pub trait World {
         false
     }
 
+    /// The largest number that `speculation()` gives away.
+    fn speculations(&self) -> u64 {
+        0
+    }
+
     /// Bytes of scratch memory of a clause.
     fn scratch_bytes(&self) -> usize {
         64 << 10
@@ -313,6 +318,11 @@ pub fn run_clause<W: World + ?Sized>(
                     // Not a fault: the clause just ends, and what it has recorded goes nowhere.
                     RecordKind::Speculate(_) if !evaluator.world().is_speculating(recorded.unwrap_or(0)) => {
                         return Ok(outcome);
+                    }
+                    RecordKind::CommitSpeculation(_) | RecordKind::DiscardSpeculation(_)
+                        if recorded.unwrap_or(0) as u64 > evaluator.world().speculations() =>
+                    {
+                        return Err(at(Fault::new(FaultKind::Illegal)));
                     }
                     _ => {}
                 }

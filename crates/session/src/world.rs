@@ -394,6 +394,10 @@ impl World for TracerWorld<'_> {
             })
     }
 
+    fn speculations(&self) -> u64 {
+        self.layout.speculations
+    }
+
     fn stack(&mut self, frames: u32) -> Vec<u64> {
         let known = self.thread.map_or(&[][..], |thread| thread.frames);
         known.get(..frames as usize).unwrap_or(known).to_vec()

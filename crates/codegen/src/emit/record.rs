@@ -1,11 +1,13 @@
 //! Records: room in the ring is reserved right after the predicate, fields are written in place.
 
-use cranelift_codegen::ir::Value;
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value};
 use nanoprobe_lang::layout::{FieldKind, RecordField, RecordLayout, record_layout, recorded_values};
 use nanoprobe_lang::program::{RecordAction, RecordKind};
 
 use super::Emitter;
 use crate::AgentFunction;
+use crate::contract::{context, control, fault};
 use crate::error::Error;
 
 /// The record being written.
@@ -59,12 +61,21 @@ impl Emitter<'_, '_> {
             self.write_field(record, field, value);
             last = Some(value);
         }
-        if let (RecordKind::Speculate(_), Some(id)) = (&action.kind, last) {
-            // No such speculation: the clause ends, and its record is not published.
-            let goes_on = self.call_for_result(AgentFunction::Speculate, &[id]);
-            let on = self.builder.create_block();
-            self.branch(goes_on, on, self.return_block);
-            self.enter(on);
+        match (&action.kind, last) {
+            (RecordKind::Speculate(_), Some(id)) => {
+                // No such speculation: the clause ends, and its record is not published.
+                let goes_on = self.call_for_result(AgentFunction::Speculate, &[id]);
+                let on = self.builder.create_block();
+                self.branch(goes_on, on, self.return_block);
+                self.enter(on);
+            }
+            (RecordKind::CommitSpeculation(_) | RecordKind::DiscardSpeculation(_), Some(id)) => {
+                let control = self.context_load(context::CONTROL);
+                let count = self.load(control, control::SPECULATION_COUNT);
+                let none = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, id, count);
+                self.fault_if(none, fault::ILLEGAL);
+            }
+            _ => {}
         }
         Ok(if matches!(action.kind, RecordKind::Exit(_)) {
             last

@@ -208,6 +208,10 @@ impl World for GuideWorld<'_> {
             .unwrap_or(false)
     }
 
+    fn speculations(&self) -> u64 {
+        self.speculations.len() as u64
+    }
+
     fn stack(&mut self, _: u32) -> Vec<u64> {
         Vec::new()
     }
