@@ -35,13 +35,13 @@ pub fn customary(name: &str) -> Option<Type> {
         "__s8" | "int_least8_t" | "int_fast8_t" => integer(1, true),
         "bool" | "_Bool" | "__u8" | "u_int8_t" | "uint_least8_t" | "uint_fast8_t" => integer(1, false),
         "__s16" | "int_least16_t" => integer(2, true),
-        "__u16" | "u_int16_t" | "uint_least16_t" | "char16_t" | "sa_family_t" => integer(2, false),
-        "__s32" | "int_least32_t" | "boolean_t" => integer(4, true),
-        "__u32" | "u_int32_t" | "uint_least32_t" | "char32_t" | "wint_t" => integer(4, false),
+        "__u16" | "ushort" | "u_int16_t" | "uint_least16_t" | "char16_t" | "sa_family_t" => integer(2, false),
+        "__s32" | "int_least32_t" | "boolean_t" | "daddr_t" => integer(4, true),
+        "__u32" | "uint" | "u_int32_t" | "uint_least32_t" | "char32_t" | "wint_t" => integer(4, false),
         "__s64" | "int_least64_t" | "int_fast16_t" | "int_fast32_t" | "int_fast64_t" | "loff_t" | "quad_t"
-        | "blksize_t" => integer(8, true),
-        "__u64" | "u_int64_t" | "uint_least64_t" | "uint_fast16_t" | "uint_fast32_t" | "uint_fast64_t" | "u_quad_t"
-        | "rlim_t" | "nfds_t" => integer(8, false),
+        | "blksize_t" | "register_t" => integer(8, true),
+        "__u64" | "ulong" | "u_int64_t" | "uint_least64_t" | "uint_fast16_t" | "uint_fast32_t" | "uint_fast64_t"
+        | "u_quad_t" | "rlim_t" | "nfds_t" | "fsblkcnt_t" | "fsfilcnt_t" => integer(8, false),
         _ => return None,
     })
 }
