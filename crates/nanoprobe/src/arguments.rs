@@ -88,7 +88,7 @@ pub struct LowArguments {
     #[arg(short = 'f', allow_hyphen_values = true, value_name = "function", action = ArgAction::Append)]
     function: Vec<String>,
     /// Run the C preprocessor over scripts
-    #[arg(short = 'C')]
+    #[arg(short = 'C', overrides_with = "preprocess")]
     preprocess: bool,
     /// Define a macro of the preprocessor
     #[arg(short = 'D', allow_hyphen_values = true, value_name = "name[=value]", action = ArgAction::Append)]
@@ -100,7 +100,7 @@ pub struct LowArguments {
     #[arg(short = 'U', allow_hyphen_values = true, value_name = "name", action = ArgAction::Append)]
     undefine: Vec<String>,
     /// Print the paths of included files
-    #[arg(short = 'H')]
+    #[arg(short = 'H', overrides_with = "headers")]
     headers: bool,
     /// Further arguments of the preprocessor, and another one (`-x cppargs`, `-x cpppath`)
     #[arg(skip)]
@@ -117,7 +117,7 @@ pub struct LowArguments {
     #[arg(short = '3', hide = true, value_parser = ["2"])]
     model_32: Option<String>,
     /// Print the compiled program
-    #[arg(short = 'S')]
+    #[arg(short = 'S', overrides_with = "listing")]
     listing: bool,
     /// At the end, draw the counts and sums by ustack() as a flame graph
     #[arg(long = "flamegraph", value_name = "file.svg")]
@@ -148,12 +148,12 @@ pub struct LowArguments {
     /// Trace this process; $target is its id
     #[arg(short = 'p', allow_hyphen_values = true, value_name = "pid")]
     pid: Option<i32>,
-    /// List the matching probes instead of enabling them (with -v: how each would be patched); without a program, those that
-    /// the process of -p has put on itself by libnanoprobe
-    #[arg(short = 'l')]
+    /// List the matching probes instead of enabling them (with -v: how each would be patched); without a program, all that
+    /// exist already, or those that the process of -p has put on itself by libnanoprobe
+    #[arg(short = 'l', overrides_with = "list")]
     list: bool,
     /// Print only what the program prints
-    #[arg(short = 'q')]
+    #[arg(short = 'q', overrides_with = "quiet")]
     quiet: bool,
     /// Append the output to this file
     #[arg(
@@ -167,7 +167,7 @@ pub struct LowArguments {
     #[arg(short = 'x', allow_hyphen_values = true, value_name = "opt[=val]", action = ArgAction::Append)]
     option: Vec<String>,
     /// Indent entries and returns, as -x flowindent
-    #[arg(short = 'F')]
+    #[arg(short = 'F', overrides_with = "flow_indent")]
     flow_indent: bool,
     /// Bytes of a thread's buffer, as -x bufsize
     #[arg(
@@ -178,19 +178,19 @@ pub struct LowArguments {
     )]
     buffer_size: Option<String>,
     /// Exit after compiling, before anything is touched
-    #[arg(short = 'e')]
+    #[arg(short = 'e', overrides_with = "exit")]
     exit: bool,
     /// Say how each site is patched, what was refused and why, and how long the target was stopped
-    #[arg(short = 'v')]
+    #[arg(short = 'v', overrides_with = "verbose")]
     verbose: bool,
     /// Print the version of the D language that is spoken, and of nanoprobe
-    #[arg(short = 'V')]
+    #[arg(short = 'V', overrides_with = "version")]
     version: bool,
     /// Permit destructive actions
-    #[arg(short = 'w')]
+    #[arg(short = 'w', overrides_with = "destructive")]
     destructive: bool,
     /// Permit probe descriptions that match nothing
-    #[arg(short = 'Z')]
+    #[arg(short = 'Z', overrides_with = "zero")]
     zero: bool,
     /// Print this help
     #[arg(short = 'h', action = ArgAction::Help)]
@@ -268,8 +268,12 @@ pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
     }
     let options = options(&low);
     let preprocessor = preprocessor(&low);
+    let mut programs = programs_in_order(&matches, &low);
+    if low.list && low.pid.is_none() && programs.is_empty() {
+        programs.push(ProgramText::Inline("*:::".to_owned()));
+    }
     Ok(Arguments {
-        programs: programs_in_order(&matches, &low),
+        programs,
         command: low.command,
         pid: low.pid,
         list: low.list,
@@ -458,6 +462,40 @@ mod tests {
         assert_eq!(arguments.output.as_deref(), Some("two"));
         assert!(parse(&words("nanoprobe -Xq -n BEGIN")).is_err());
         assert!(parse(&words("nanoprobe -65 -n BEGIN")).is_err());
+    }
+
+    /// As in `nanoprobe -qZm one -qm two`.
+    #[test]
+    fn a_flag_may_be_given_again() {
+        for flag in ["-C", "-H", "-S", "-l", "-q", "-F", "-e", "-v", "-w", "-Z"] {
+            let Ok(Request::Trace(arguments)) = parse(&words(&format!("nanoprobe {flag} -n BEGIN {flag} -n END")))
+            else {
+                panic!("{flag} is taken once only");
+            };
+            assert_eq!(arguments.programs.len(), 2, "{flag}");
+        }
+        assert!(matches!(parse(&words("nanoprobe -V -V")), Ok(Request::Version)));
+        let line = "nanoprobe -qZm one -qm two";
+        let Ok(Request::Trace(arguments)) = parse(&words(line)) else {
+            panic!("not a trace request");
+        };
+        assert!(arguments.quiet && arguments.allow_zero_matches);
+    }
+
+    #[test]
+    fn all_that_there_is_is_listed_without_a_program() {
+        for (line, expected) in [
+            ("-l", 1),
+            ("-l -c ./program", 1),
+            ("-l -n BEGIN -n END", 2),
+            ("-l -p 12", 0),
+            ("-q", 0),
+        ] {
+            let Ok(Request::Trace(arguments)) = parse(&words(&format!("nanoprobe {line}"))) else {
+                panic!("not a trace request");
+            };
+            assert_eq!(arguments.programs.len(), expected, "{line}");
+        }
     }
 
     #[test]
