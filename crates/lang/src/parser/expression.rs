@@ -425,6 +425,8 @@ impl Parser<'_> {
                 };
                 return self.node(NodeKind::Local { scope, name }, token.span.to(end));
             }
+            // An action of DTrace for Linux; only its call means something.
+            TokenKind::Keyword("return") if self.at("(")? => NodeKind::Identifier("return".to_owned()),
             TokenKind::Keyword(word @ ("for" | "while" | "do" | "goto" | "switch" | "break" | "continue")) => {
                 return Err(Diagnostic::new("D_SYNTAX", token.span, format!("D has no `{word}`"))
                     .with_help("a clause runs in bounded time: there are no loops and jumps"));

@@ -218,9 +218,8 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
         | "rw_write_held"
         | "typeref"
         | "uaddr_of" => Callable::Missing("subroutine"),
-        "breakpoint" | "chill" | "func" | "mod" | "panic" | "pcap" | "printm" | "printt" | "stack" | "sym" => {
-            Callable::Missing("action")
-        }
+        "breakpoint" | "chill" | "func" | "mod" | "panic" | "pcap" | "printm" | "printt" | "return" | "stack"
+        | "sym" => Callable::Missing("action"),
         _ => return None,
     })
 }
@@ -236,6 +235,7 @@ pub(super) fn instead_of(name: &str) -> Option<&'static str> {
         "printt" | "typeref" => "D has print(*(type *)address)",
         "getf" => "descriptors are the kernel's; what open( ) and socket( ) return is seen at their return probes",
         "link_ntop" => "D has inet_ntop(family, address)",
+        "return" => "it answers in the place of a function of the kernel's; a program's functions always run",
         "chill" | "panic" | "breakpoint" => {
             "it stops the machine's kernel; for the process there are stop( ) and raise(signal)"
         }
