@@ -207,7 +207,7 @@ NP_ENTRY void np_json(struct np_context *context, u64 text, u64 path)
 		if (!found)
 			break;
 	}
-	if (!found || !skip_value(&reader, &start, &end))
-		start = end = 0;
-	np_yield_copy(context, text + start, end - start);
+	context->result = 0;
+	if (found && skip_value(&reader, &start, &end))
+		np_yield_copy(context, text + start, end - start);
 }

@@ -1,8 +1,8 @@
 /* The subroutines that take strings apart and put them together, with DTrace's results (illumos, dtrace_dif_subr).
  *
  * Every string they take is ours (arena, scratch, constants of the handlers), so it is read without a guard; every
- * string they yield is a copy in scratch memory as long as it needs to be. Where DTrace yields a null pointer, for what is
- * not found, they yield the empty string, which is what a null pointer is worth wherever D reads it as a string.
+ * string they yield is a copy in scratch memory as long as it needs to be. For what is not found they yield 0, the string
+ * NULL: the handlers know what to make of it.
  *
  * Bounds: strsize for a pass over a string; the searches, too, take time linear in strsize.
  */
@@ -27,10 +27,20 @@ NP_ENTRY void np_strjoin(struct np_context *context, u64 left, u64 right)
 	context->result = joined;
 }
 
+#define NOWHERE (~0UL)
+
+/* The result: what is from a place on, or NULL. */
+static void yield_from(struct np_context *context, u64 string, u64 length, u64 found)
+{
+	context->result = 0;
+	if (found != NOWHERE)
+		np_yield_copy(context, string + found, length - found);
+}
+
 /* From the first, or the last, `wanted` on. The NUL is found as well: it is the empty string. */
 NP_ENTRY void np_strchr(struct np_context *context, u64 string, u64 wanted, u64 last)
 {
-	u64 length = np_text_length(context, string), found = length;
+	u64 length = np_text_length(context, string), found = (u8)wanted ? NOWHERE : length;
 	for (u64 at = 0; at < length; at++) {
 		if (np_text_byte(string, at) == (u8)wanted) {
 			found = at;
@@ -38,7 +48,7 @@ NP_ENTRY void np_strchr(struct np_context *context, u64 string, u64 wanted, u64 
 				break;
 		}
 	}
-	np_yield_copy(context, string + found, length - found);
+	yield_from(context, string, length, found);
 }
 
 /* A string to be read from its start, or (step -1) from its end. */
@@ -83,8 +93,6 @@ static u64 greatest_suffix(const struct direction *in, int reversed, u64 *period
 	*period = length;
 	return suffix + 1;
 }
-
-#define NOWHERE (~0UL)
 
 /* Where what is wanted is first found. Crochemore and Perrin's two-way search: time linear in both lengths, no memory. What
  * is wanted is cut in two; its right part is compared first, to the right, then its left part, to the left. */
@@ -135,10 +143,7 @@ static u64 first_place(u64 string, u64 length, u64 wanted, u64 bytes, u64 start)
 NP_ENTRY void np_strstr(struct np_context *context, u64 string, u64 wanted)
 {
 	u64 length = np_text_length(context, string), bytes = np_text_length(context, wanted);
-	u64 at = first_place(string, length, wanted, bytes, 0);
-	if (at == NOWHERE)
-		at = length;
-	np_yield_copy(context, string + at, length - at);
+	yield_from(context, string, length, first_place(string, length, wanted, bytes, 0));
 }
 
 /* As Perl's, which DTrace follows: a position in front of the string is its start, for index; one behind it is its end, for
@@ -182,7 +187,7 @@ NP_ENTRY void np_rindex(struct np_context *context, u64 string, u64 wanted, u64 
 		context->result = end - found - bytes;
 }
 
-/* `state` is a string variable: the token is taken off its front, what follows it stays there. */
+/* `state` is a string variable: the token is taken off its front, what follows it stays there. No token: NULL. */
 NP_ENTRY void np_strtok(struct np_context *context, u64 state, u64 separators)
 {
 	u64 length = np_text_length(context, state), start = 0, end, separator_count = np_text_length(context, separators);
@@ -197,7 +202,9 @@ NP_ENTRY void np_strtok(struct np_context *context, u64 state, u64 separators)
 	for (end = start; end < length && !IS_SEPARATOR(np_text_byte(state, end));)
 		end++;
 #undef IS_SEPARATOR
-	np_yield_copy(context, state + start, end - start);
+	context->result = 0;
+	if (start < end)
+		np_yield_copy(context, state + start, end - start);
 	if (context->fault)
 		return;
 	/* The separator itself stays in front of the rest, where the next call skips it. */

@@ -34,7 +34,8 @@ void np_store_scratch(struct np_context *context, u64 address, u64 bytes, u64 va
 void np_fetch_into(struct np_context *context, u64 destination, u64 address, u64 bytes);
 /* The subroutines of D on strings and numbers, by their names there. Strings are ours; a string result is a copy in
  * scratch memory. np_strchr with `last` is strrchr, np_strcase with `upper` toupper, else tolower; np_strtok takes the
- * token off the string variable `state`; np_inet_ntop is also inet_ntoa and (short_form) inet_ntoa6. */
+ * token off the string variable `state`; np_inet_ntop is also inet_ntoa and (short_form) inet_ntoa6. What np_strchr, np_strstr,
+ * np_strtok and np_json do not find is 0. */
 void np_strjoin(struct np_context *context, u64 left, u64 right);
 void np_strchr(struct np_context *context, u64 string, u64 wanted, u64 last);
 void np_strstr(struct np_context *context, u64 string, u64 wanted);

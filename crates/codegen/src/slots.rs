@@ -196,6 +196,8 @@ fn static_value<'a>(expression: &'a Expression, names: &'a ProbeNames) -> Option
         _ => None,
     };
     match &expression.kind {
+        // The string NULL is no key.
+        ExpressionKind::Integer(_) if expression.value_type == Type::String => None,
         ExpressionKind::Integer(value) => Some(StaticValue::Integer(*value)),
         ExpressionKind::String(text) => Some(StaticValue::String(text)),
         ExpressionKind::Builtin(builtin) => match builtin {

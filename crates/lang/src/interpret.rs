@@ -355,7 +355,7 @@ fn record<W: World + ?Sized>(
             .ok_or(Fault::new(FaultKind::Illegal))?;
         let value = match field.kind {
             FieldKind::Stack { frames } => Value::Stack(evaluator.stack(frames)),
-            _ => evaluator.value(values.get(field.argument).ok_or(Fault::new(FaultKind::Illegal))?)?,
+            _ => evaluator.present(values.get(field.argument).ok_or(Fault::new(FaultKind::Illegal))?)?,
         };
         if let Value::Integer(integer) = value {
             last = Some(integer);

@@ -42,6 +42,12 @@ impl Limits {
         round_up(self.strsize).max(8)
     }
 
+    /// Where in the storage of a string variable the word lies that tells NULL from the empty string, in bytes: behind the text.
+    /// 0: as it was in the beginning, which is NULL for a thread's variables and the empty string for others; 1: the opposite.
+    pub fn string_mark(self) -> u32 {
+        self.string_bytes()
+    }
+
     /// Bytes that a string may have, its NUL among them: what is longer is cut to one less.
     pub fn string_limit(self) -> u32 {
         self.strsize.max(2)
@@ -117,7 +123,10 @@ fn place(variables: &[Variable], limits: Limits) -> (Vec<u32>, u32) {
                 return NO_OFFSET;
             }
             let offset = end;
-            end = end.saturating_add(value_bytes(&variable.value_type, limits));
+            let mark = if variable.value_type == Type::String { 8 } else { 0 };
+            end = end
+                .saturating_add(value_bytes(&variable.value_type, limits))
+                .saturating_add(mark);
             offset
         })
         .collect();
@@ -371,8 +380,8 @@ mod tests {
             ..Program::default()
         };
         let storage = Storage::new(&program, LIMITS);
-        assert_eq!(storage.globals, [0, 8, NO_OFFSET, 264]);
-        assert_eq!(storage.globals_bytes, 272);
+        assert_eq!(storage.globals, [0, 8, NO_OFFSET, 272]);
+        assert_eq!(storage.globals_bytes, 280);
         assert_eq!((storage.thread_locals, storage.thread_locals_bytes), (vec![0, 8], 32));
         assert_eq!((storage.clause_locals, storage.clause_locals_bytes), (vec![], 0));
     }

@@ -237,9 +237,15 @@ impl World for TracerWorld<'_> {
         match self.home(scope, id, key)? {
             Home::Own(place) => self.state.locals.get(&place).cloned(),
             Home::Storage(offset) => match value_type {
-                Type::String => variables::read_string(self.memory, offset, self.value_bytes(&value_type))
-                    .ok()
-                    .map(Value::String),
+                Type::String => {
+                    let mark = variables::read_integer(self.memory, offset + u64::from(self.limits.string_mark()));
+                    if (mark.ok()? == 0) == (scope == Scope::ThreadLocal) {
+                        return Some(Value::Integer(0));
+                    }
+                    variables::read_string(self.memory, offset, self.value_bytes(&value_type))
+                        .ok()
+                        .map(Value::String)
+                }
                 Type::Bytes { size: Some(size) } => {
                     let mut bytes = vec![0; size as usize];
                     nanoprobe_arena::Memory::read(self.memory, offset, &mut bytes).ok()?;
@@ -276,7 +282,12 @@ impl World for TracerWorld<'_> {
                 let _ = match value_type {
                     Type::String => {
                         let bytes = self.value_bytes(&value_type);
-                        variables::write_string(self.memory, offset, bytes, value.as_bytes())
+                        let is_null = matches!(value, Value::Integer(_));
+                        let mark = i64::from(is_null == (scope != Scope::ThreadLocal));
+                        variables::write_string(self.memory, offset, bytes, value.as_bytes()).and_then(|()| {
+                            let place = offset + u64::from(self.limits.string_mark());
+                            variables::write_integer(self.memory, place, mark)
+                        })
                     }
                     Type::Bytes { size: Some(size) } => {
                         let mut whole = value.as_bytes().to_vec();

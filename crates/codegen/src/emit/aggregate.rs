@@ -85,7 +85,7 @@ impl Emitter<'_, '_> {
         keys.iter()
             .map(|key| match key {
                 KeyExpression::Value(expression) => {
-                    let value = self.value(expression)?;
+                    let value = self.present(expression)?;
                     Ok(Element::Value(KeyValue {
                         value,
                         is_string: expression.value_type == Type::String,

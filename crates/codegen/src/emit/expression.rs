@@ -6,6 +6,7 @@ use nanoprobe_lang::program::{BinaryOperator, Expression, ExpressionKind, Type, 
 use super::Emitter;
 use super::arithmetic::{integer_type, literal};
 use super::condition::is_comparison;
+use super::null::may_be_null;
 use crate::AgentFunction;
 use crate::error::Error;
 
@@ -15,7 +16,7 @@ impl Emitter<'_, '_> {
         let value_type = &expression.value_type;
         match &expression.kind {
             // The string NULL.
-            ExpressionKind::Integer(_) if *value_type == Type::String => Ok(self.string_constant("")),
+            ExpressionKind::Integer(_) if *value_type == Type::String => Ok(self.null()),
             ExpressionKind::Integer(value) => Ok(self.constant(*value)),
             ExpressionKind::String(text) => Ok(self.string_constant(text)),
             ExpressionKind::Builtin(builtin) => {
@@ -110,6 +111,10 @@ impl Emitter<'_, '_> {
             (_, Type::String) => {
                 let strsize = self.constant(0);
                 Ok(self.call_fallible(AgentFunction::CopyInString, &[value, strsize]))
+            }
+            (Type::String, Type::Integer(to)) if may_be_null(operand) => {
+                let address = self.zero_if_null(value);
+                Ok(self.normalise(address, *to))
             }
             (_, Type::Integer(to)) => Ok(self.normalise(value, *to)),
             // An address; bytes may also become a pointer to what they hold.

@@ -15,6 +15,7 @@ mod builtin;
 mod clause;
 mod condition;
 mod expression;
+mod null;
 mod operand;
 mod place;
 mod record;

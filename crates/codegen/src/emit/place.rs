@@ -5,9 +5,7 @@ use cranelift_codegen::ir::{self, InstBuilder, Value, types};
 use nanoprobe_lang::Span;
 use nanoprobe_lang::interpret::{common_type, promoted, wide};
 use nanoprobe_lang::layout::{NO_OFFSET, element_bytes};
-use nanoprobe_lang::program::{
-    BinaryOperator, Expression, ExpressionKind, IntegerType, Place, Scope, Type, Variable, VariableId,
-};
+use nanoprobe_lang::program::{BinaryOperator, Expression, IntegerType, Place, Scope, Type, Variable, VariableId};
 
 use super::Emitter;
 use super::arithmetic::{integer_type, literal};
@@ -29,8 +27,8 @@ pub(super) struct Slot<'a> {
 }
 
 enum Location {
-    /// The variable's address.
-    Memory(Value),
+    /// The variable's address, and whose it is.
+    Memory(Value, Scope),
     Element {
         variable: u32,
         keys: Vec<KeyValue>,
@@ -53,7 +51,7 @@ impl<'a> Emitter<'a, '_> {
                 let address = self.variable_address(*scope, *variable, span)?;
                 Ok(Slot {
                     value_type: &found.value_type,
-                    location: Location::Memory(address),
+                    location: Location::Memory(address, *scope),
                     span,
                 })
             }
@@ -71,7 +69,7 @@ impl<'a> Emitter<'a, '_> {
                     });
                 }
                 for key in keys {
-                    let value = self.value(key)?;
+                    let value = self.present(key)?;
                     values.push(KeyValue {
                         value,
                         is_string: key.value_type == Type::String,
@@ -137,7 +135,7 @@ impl<'a> Emitter<'a, '_> {
         })
     }
 
-    fn variable_address(&mut self, scope: Scope, variable: VariableId, span: Span) -> Result<Value, Error> {
+    pub(super) fn variable_address(&mut self, scope: Scope, variable: VariableId, span: Span) -> Result<Value, Error> {
         let storage = self.source.storage;
         let (base, base_offset, offsets) = match scope {
             Scope::Global => (context::CONTROL, self.source.arena.globals_offset, &storage.globals),
@@ -173,8 +171,9 @@ impl<'a> Emitter<'a, '_> {
     /// The value of a place.
     pub(super) fn read(&mut self, slot: &Slot<'_>) -> Result<Value, Error> {
         match &slot.location {
-            Location::Memory(address) => Ok(match slot.value_type {
-                Type::String | Type::Bytes { size: Some(_) } => *address,
+            Location::Memory(address, scope) => Ok(match slot.value_type {
+                Type::String => self.read_string(*address, *scope),
+                Type::Bytes { size: Some(_) } => *address,
                 _ => self.load(*address, 0),
             }),
             Location::Field(address) => {
@@ -193,18 +192,19 @@ impl<'a> Emitter<'a, '_> {
                 Ok(self.normalise(value, integer))
             }
             Location::Element { variable, keys } => {
-                let absent = self.absent_value(slot)?;
+                refuse_bytes(slot)?;
                 self.build_key(keys);
                 let (variable, bytes) = self.dynamic_identity(*variable, slot);
                 if *slot.value_type == Type::String {
                     // Other threads may assign meanwhile: the agent hands out a copy in scratch memory.
                     let address = self.call_fallible(AgentFunction::DynamicGet, &[variable, bytes]);
-                    return Ok(self.builder.ins().select(address, address, absent));
+                    return Ok(self.or_null(address));
                 }
                 let address = self.call_for_result(AgentFunction::DynamicGet, &[variable, bytes]);
                 let (found, end) = (self.builder.create_block(), self.builder.create_block());
                 let result = self.builder.append_block_param(end, types::I64);
-                self.builder.ins().brif(address, found, &[], end, &[absent.into()]);
+                // What was never assigned is 0.
+                self.builder.ins().brif(address, found, &[], end, &[address.into()]);
                 self.enter(found);
                 let value = self.load(address, 0);
                 self.builder.ins().jump(end, &[value.into()]);
@@ -214,26 +214,15 @@ impl<'a> Emitter<'a, '_> {
         }
     }
 
-    /// What an element is worth that was never assigned: 0, or the empty string.
-    fn absent_value(&mut self, slot: &Slot<'_>) -> Result<Value, Error> {
-        match slot.value_type {
-            Type::String => Ok(self.string_constant("")),
-            Type::Bytes { .. } => Err(Error::Unsupported {
-                what: "an associative array of copied-in bytes",
-                span: slot.span,
-            }),
-            _ => Ok(self.constant(0)),
-        }
-    }
-
     /// Stores a value of the place's type; yields what the place then holds.
     fn write(&mut self, slot: &Slot<'_>, value: Value) -> Result<Value, Error> {
         match &slot.location {
-            Location::Memory(address) => match slot.value_type {
+            Location::Memory(address, scope) => match slot.value_type {
                 Type::String => {
                     let capacity = self.constant(i64::from(self.string_limit()));
                     self.call(AgentFunction::StringCopy, &[*address, value, capacity]);
-                    Ok(*address)
+                    self.mark_string(*address, *scope, value);
+                    Ok(self.read_string(*address, *scope))
                 }
                 Type::Bytes { size: Some(size) } => {
                     self.copy_bytes(*address, value, *size);
@@ -261,10 +250,15 @@ impl<'a> Emitter<'a, '_> {
                 Ok(value)
             }
             Location::Element { variable, keys } => {
-                self.absent_value(slot)?;
+                refuse_bytes(slot)?;
+                // Zero deletes an element, and so does the string NULL.
+                let held = match slot.value_type {
+                    Type::String => self.zero_if_null(value),
+                    _ => value,
+                };
                 self.build_key(keys);
                 let (variable, bytes) = self.dynamic_identity(*variable, slot);
-                self.call(AgentFunction::DynamicStore, &[variable, bytes, value]);
+                self.call(AgentFunction::DynamicStore, &[variable, bytes, held]);
                 Ok(value)
             }
         }
@@ -277,13 +271,6 @@ impl<'a> Emitter<'a, '_> {
 
     /// `place = value`.
     pub(super) fn assign(&mut self, place: &Place, value: &Expression, span: Span) -> Result<Value, Error> {
-        // Zero deletes an element; for a string that is NULL, not the empty string.
-        if matches!(place, Place::Element { .. }) && is_null_string(value) {
-            let slot = self.slot(place, span)?;
-            let null = self.constant(0);
-            self.write(&slot, null)?;
-            return Ok(self.string_constant(""));
-        }
         let new = self.value(value)?;
         let slot = self.slot(place, span)?;
         self.write(&slot, new)
@@ -403,7 +390,12 @@ fn integer_width(integer: IntegerType) -> ir::Type {
     }
 }
 
-/// The string NULL: a literal 0 whose type is string.
-fn is_null_string(value: &Expression) -> bool {
-    value.value_type == Type::String && matches!(value.kind, ExpressionKind::Integer(_))
+fn refuse_bytes(slot: &Slot<'_>) -> Result<(), Error> {
+    match slot.value_type {
+        Type::Bytes { .. } => Err(Error::Unsupported {
+            what: "an associative array of copied-in bytes",
+            span: slot.span,
+        }),
+        _ => Ok(()),
+    }
 }

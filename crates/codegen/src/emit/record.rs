@@ -57,7 +57,7 @@ impl Emitter<'_, '_> {
                 what: "a recorded value without an expression",
                 span: action.span,
             })?;
-            let value = self.value(expression)?;
+            let value = self.present(expression)?;
             self.write_field(record, field, value);
             last = Some(value);
         }

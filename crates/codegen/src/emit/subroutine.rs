@@ -2,9 +2,10 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
-use nanoprobe_lang::program::{Expression, Function, IntegerType, Type};
+use nanoprobe_lang::program::{Expression, ExpressionKind, Function, IntegerType, Place, Type};
 
 use super::Emitter;
+use super::null::yields_null;
 use crate::AgentFunction;
 use crate::contract::context;
 use crate::error::Error;
@@ -18,8 +19,16 @@ impl Emitter<'_, '_> {
         expression: &Expression,
     ) -> Result<Value, Error> {
         let mut values = Vec::with_capacity(arguments.len() + 1);
-        for argument in arguments {
-            values.push(self.value(argument)?);
+        for (index, argument) in arguments.iter().enumerate() {
+            values.push(match &argument.kind {
+                // The variable itself, whatever it holds.
+                ExpressionKind::Variable(Place::Scalar { scope, variable })
+                    if (function, index) == (Function::StringToken, 0) =>
+                {
+                    self.variable_address(*scope, *variable, argument.span)?
+                }
+                _ => self.present(argument)?,
+            });
         }
         let (zero, one) = (self.constant(0), self.constant(1));
         let callee = match function {
@@ -90,7 +99,12 @@ impl Emitter<'_, '_> {
             Function::CopyOut => AgentFunction::CopyOut,
             Function::CopyOutString => AgentFunction::CopyOutString,
         };
-        Ok(self.call_fallible(callee, &values))
+        let result = self.call_fallible(callee, &values);
+        Ok(if yields_null(function) {
+            self.or_null(result)
+        } else {
+            result
+        })
     }
 
     /// Whether a number is that of the process or of one of its ancestors, as they were when the session began.

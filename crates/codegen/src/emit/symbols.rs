@@ -19,6 +19,7 @@ pub(crate) struct Symbols {
     pub constants: Vec<u8>,
     functions: HashMap<AgentFunction, FuncRef>,
     strings: HashMap<String, GlobalValue>,
+    null: Option<GlobalValue>,
     targets: HashMap<UserExternalNameRef, RelocationTarget>,
 }
 
@@ -60,18 +61,32 @@ impl Symbols {
         if let Some(known) = self.strings.get(text) {
             return *known;
         }
+        let found = self.constant(builder, text.as_bytes());
+        self.strings.insert(text.to_owned(), found);
+        found
+    }
+
+    /// The string NULL: an empty one that no other constant shares, known by its address.
+    pub(super) fn null(&mut self, builder: &mut FunctionBuilder<'_>) -> GlobalValue {
+        if let Some(known) = self.null {
+            return known;
+        }
+        let found = self.constant(builder, &[]);
+        self.null = Some(found);
+        found
+    }
+
+    fn constant(&mut self, builder: &mut FunctionBuilder<'_>, text: &[u8]) -> GlobalValue {
         let offset = self.constants.len() as u32;
-        self.constants.extend_from_slice(text.as_bytes());
+        self.constants.extend_from_slice(text);
         self.constants.push(0);
         let name = self.declare(builder, RelocationTarget::Constant(offset));
-        let found = builder.create_global_value(GlobalValueData::Symbol {
+        builder.create_global_value(GlobalValueData::Symbol {
             name,
             offset: 0.into(),
             colocated: false,
             tls: false,
-        });
-        self.strings.insert(text.to_owned(), found);
-        found
+        })
     }
 
     /// A name for a target; its number means nothing but that it is new.

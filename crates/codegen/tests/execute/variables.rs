@@ -80,9 +80,13 @@ fn strings_are_copied_into_variables_and_compared() {
     machine.run(ARGUMENTS);
     assert_eq!(machine.global(0), word(b"hello\0\0\0"));
     assert_eq!(machine.global(7), 0, "the rest is zeroed");
-    assert_eq!(machine.global(8), u64::MAX, "and no more than that");
-    assert_eq!(machine.clause_locals[..8], [word(b"hello\0\0\0"), 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(machine.clause_locals[8..13], [4, 1, 0, 1, 0]);
+    assert_eq!(machine.global(8), 0, "it is not NULL");
+    assert_eq!(machine.global(9), u64::MAX, "and no more than that");
+    assert_eq!(
+        machine.clause_locals[..9],
+        [word(b"hello\0\0\0"), 0, 0, 0, 0, 0, 0, 0, 0]
+    );
+    assert_eq!(machine.clause_locals[9..14], [4, 1, 0, 1, 0]);
 }
 
 #[test]

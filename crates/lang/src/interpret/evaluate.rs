@@ -9,6 +9,9 @@ use crate::program::{
     Program, Scope, Type, UnaryOperator, Variable, VariableId,
 };
 
+/// The string NULL.
+pub(super) const NULL: Value = Value::Integer(0);
+
 /// One run of a clause.
 pub(super) struct Evaluator<'a, W: ?Sized> {
     pub(super) program: &'a Program,
@@ -75,8 +78,6 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     pub(super) fn value(&mut self, expression: &Expression) -> Result<Value, Fault> {
         let value_type = &expression.value_type;
         let value = match &expression.kind {
-            // The string NULL.
-            ExpressionKind::Integer(_) if *value_type == Type::String => Value::String(Vec::new()),
             ExpressionKind::Integer(value) => Value::Integer(*value),
             ExpressionKind::String(text) => Value::String(text.clone().into_bytes()),
             ExpressionKind::Builtin(builtin) => match self.world.builtin(*builtin)? {
@@ -158,11 +159,13 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         result: &Type,
     ) -> Result<Value, Fault> {
         let (left_value, right_value) = (self.value(left)?, self.value(right)?);
-        if let (Value::String(left), Value::String(right)) = (&left_value, &right_value) {
+        if left.value_type == Type::String {
             if !is_comparison(operator) {
                 return Err(Fault::new(FaultKind::Illegal));
             }
-            let order = self.compared(left).cmp(self.compared(right));
+            let order = self
+                .compared(left_value.as_bytes())
+                .cmp(self.compared(right_value.as_bytes()));
             return Ok(Value::Integer(i64::from(holds(operator, order))));
         }
         let operands = integer_type(&left.value_type);
@@ -185,7 +188,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     fn cast(&mut self, operand: &Expression, to: &Type) -> Result<Value, Fault> {
         let value = self.value(operand)?;
         Ok(match (value, to) {
-            (Value::String(text), Type::String) => Value::String(text),
+            (value, Type::String) if operand.value_type == Type::String => value,
             // The address of a string: a copy that is zero behind its end.
             (Value::String(mut text), _) => {
                 let room = self.room(u64::from(self.limits.string_bytes()))?;
@@ -236,7 +239,10 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         let key = match keys {
             None => None,
             Some(keys) => {
-                let values = keys.iter().map(|key| self.value(key)).collect::<Result<Vec<_>, _>>()?;
+                let values = keys
+                    .iter()
+                    .map(|key| self.present(key))
+                    .collect::<Result<Vec<_>, _>>()?;
                 Some(self.key(&values)?)
             }
         };
@@ -285,7 +291,15 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// What was never assigned is 0, or empty.
+    /// The value of a string that is recorded, part of a key or given to a subroutine: NULL is an address that cannot be read.
+    pub(super) fn present(&mut self, expression: &Expression) -> Result<Value, Fault> {
+        match self.value(expression)? {
+            Value::Integer(_) if expression.value_type == Type::String => Err(Fault::bad_address(0)),
+            value => Ok(value),
+        }
+    }
+
+    /// What was never assigned is 0, or empty; an element or a thread's string is NULL.
     pub(super) fn read(&mut self, slot: &Slot<'_>) -> Result<Value, Fault> {
         let value = match &slot.location {
             Location::Variable { scope, variable, key } => self.world.get(*scope, *variable, key.as_deref()),
@@ -305,12 +319,16 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             }
         };
         Ok(match (slot.value_type, value) {
-            (Type::String, value) => Value::String(
-                value
-                    .as_ref()
-                    .map(|text| self.kept(text.as_bytes()).to_vec())
-                    .unwrap_or_default(),
-            ),
+            (Type::String, Some(Value::String(text))) => Value::String(self.kept(&text).to_vec()),
+            (Type::String, Some(_)) => NULL,
+            (Type::String, None) => match slot.location {
+                Location::Variable {
+                    scope: Scope::Global | Scope::ClauseLocal,
+                    key: None,
+                    ..
+                } => Value::String(Vec::new()),
+                _ => NULL,
+            },
             (Type::Bytes { size: Some(size) }, value) => {
                 let mut bytes = value
                     .as_ref()
@@ -327,6 +345,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     /// Stores a value of the place's type; yields what the place then holds.
     pub(super) fn write(&mut self, slot: &Slot<'_>, value: Value) -> Result<Value, Fault> {
         let value = match (slot.value_type, value) {
+            (Type::String, Value::Integer(_)) => NULL,
             (Type::String, value) => Value::String(self.kept(value.as_bytes()).to_vec()),
             (Type::Bytes { size: Some(_) }, value) => value,
             (other, value) => Value::Integer(normalise(value.as_integer(), integer_type(other))),
@@ -352,6 +371,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
                 self.world.set(*scope, *variable, None, Some(whole));
             }
             Location::Variable { scope, variable, key } => {
+                // Zero, and the string NULL, delete an element.
                 let is_zero = key.is_some() && value == Value::Integer(0);
                 self.world
                     .set(*scope, *variable, key.as_deref(), (!is_zero).then(|| value.clone()));
@@ -369,18 +389,6 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     fn assign(&mut self, place: &Place, value: &Expression) -> Result<Value, Fault> {
         let new = self.value(value)?;
         let slot = self.slot(place)?;
-        // Zero deletes an element; for a string that is NULL, not the empty string.
-        if is_null(value)
-            && *slot.value_type == Type::String
-            && let Location::Variable {
-                scope,
-                variable,
-                key: key @ Some(_),
-            } = &slot.location
-        {
-            self.world.set(*scope, *variable, key.as_deref(), None);
-            return Ok(new);
-        }
         self.write(&slot, new)
     }
 
@@ -413,7 +421,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         let mut elements = Vec::new();
         for key in keys {
             elements.push(match key {
-                KeyExpression::Value(expression) => Ok(self.value(expression)?),
+                KeyExpression::Value(expression) => Ok(self.present(expression)?),
                 KeyExpression::UserStack { frames } => Err(self.limits.stack_frames(*frames)),
             });
         }
@@ -426,14 +434,5 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         let key = self.key(&elements)?;
         self.world.aggregate(aggregation, &key, value, weight);
         Ok(())
-    }
-}
-
-/// Whether an expression is the literal 0, converted or not.
-fn is_null(expression: &Expression) -> bool {
-    match &expression.kind {
-        ExpressionKind::Integer(value) => *value == 0,
-        ExpressionKind::Cast(operand) => is_null(operand),
-        _ => false,
     }
 }

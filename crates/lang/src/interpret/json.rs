@@ -5,7 +5,7 @@
 //! result   a string without its quotes, its escapes as they stand; of all else the text itself
 //! ```
 //!
-//! The empty string where the path leads nowhere, and where the text is not JSON as far as it is looked at: what lies
+//! Nothing, the string NULL, where the path leads nowhere, and where the text is not JSON as far as it is looked at: what lies
 //! behind the part that is found may be anything. Numbers are decimal, words `true`, `false` and `null`, and `\u` has four
 //! digits. One pass. `agent/json.c` does the same.
 
@@ -13,10 +13,9 @@ use std::ops::Range;
 
 /// See the module's description.
 #[must_use]
-pub fn find(text: &[u8], path: &[u8]) -> Vec<u8> {
+pub fn find<'t>(text: &'t [u8], path: &[u8]) -> Option<&'t [u8]> {
     let mut reader = Reader { text, at: 0 };
-    let range = reader.find(path).unwrap_or_default();
-    text.get(range).unwrap_or_default().to_vec()
+    text.get(reader.find(path)?)
 }
 
 struct Reader<'t> {
@@ -170,16 +169,16 @@ mod tests {
     #[test]
     fn paths_lead_to_members_and_elements() {
         let text = br#" { "a" : {"b": [10, -2.5e3, {"c": "x\"y"}, [true]], "b c": null}, "d": "" }"#;
-        let find = |path: &str| String::from_utf8(find(text, path.as_bytes())).unwrap();
-        assert_eq!(find("a.b[0]"), "10");
-        assert_eq!(find("a.b[1]"), "-2.5e3");
-        assert_eq!(find("a.b[2].c"), r#"x\"y"#);
-        assert_eq!(find("a.b[2]"), r#"{"c": "x\"y"}"#);
-        assert_eq!(find("a.b[3][0]"), "true");
-        assert_eq!(find("a.b c"), "null");
-        assert_eq!(find("d"), "");
+        let find = |path: &str| find(text, path.as_bytes()).map(|found| std::str::from_utf8(found).unwrap());
+        assert_eq!(find("a.b[0]"), Some("10"));
+        assert_eq!(find("a.b[1]"), Some("-2.5e3"));
+        assert_eq!(find("a.b[2].c"), Some(r#"x\"y"#));
+        assert_eq!(find("a.b[2]"), Some(r#"{"c": "x\"y"}"#));
+        assert_eq!(find("a.b[3][0]"), Some("true"));
+        assert_eq!(find("a.b c"), Some("null"));
+        assert_eq!(find("d"), Some(""));
         for nowhere in ["", "b", "a.b[4]", "a.b.c.d", "a.b[0].c", "a.b[-1]"] {
-            assert_eq!(find(nowhere), "", "{nowhere}");
+            assert_eq!(find(nowhere), None, "{nowhere}");
         }
     }
 
@@ -209,11 +208,11 @@ mod tests {
             b"{\"b\": \"\\u00A\", \"a\": 1}",
             b"{\"b\": {]}, \"a\": 1}",
         ] {
-            assert_eq!(find(text, b"a"), b"", "{text:?}");
+            assert_eq!(find(text, b"a"), None, "{text:?}");
         }
-        assert_eq!(find(b"{\"a\": 1 nonsense", b"a"), b"1");
-        assert_eq!(find(b"{\"a\": 1.2.3}", b"a"), b"1.2");
-        assert_eq!(find(b"{\"a\": 1e5-3+}", b"a"), b"1e5-3+");
-        assert_eq!(find(b"{\"a\": \"\\u00afx\"}", b"a"), b"\\u00afx");
+        assert_eq!(find(b"{\"a\": 1 nonsense", b"a"), Some(&b"1"[..]));
+        assert_eq!(find(b"{\"a\": 1.2.3}", b"a"), Some(&b"1.2"[..]));
+        assert_eq!(find(b"{\"a\": 1e5-3+}", b"a"), Some(&b"1e5-3+"[..]));
+        assert_eq!(find(b"{\"a\": \"\\u00afx\"}", b"a"), Some(&b"\\u00afx"[..]));
     }
 }

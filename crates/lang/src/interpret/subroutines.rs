@@ -1,6 +1,6 @@
 //! Calls of subroutines: their arguments evaluated, their memory fetched; what they compute is in [`super::text`].
 
-use super::evaluate::Evaluator;
+use super::evaluate::{Evaluator, NULL};
 use super::{Fault, FaultKind, Value, World, json, text};
 use crate::program::{Expression, ExpressionKind, Function};
 
@@ -27,8 +27,9 @@ impl<W: World + ?Sized> Arguments<'_, '_, W> {
         Ok(self.value()?.as_integer())
     }
 
+    /// Of a string, which is not NULL.
     fn text(&mut self) -> Result<Vec<u8>, Fault> {
-        let value = self.value()?;
+        let value = self.evaluator.present(self.left.next().ok_or(ILLEGAL)?)?;
         Ok(self.evaluator.kept(value.as_bytes()).to_vec())
     }
 }
@@ -41,6 +42,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             evaluator: self,
         };
         let string = |text: &[u8]| Ok(Value::String(text.to_vec()));
+        let found = |text: Option<&[u8]>| Ok(text.map_or(NULL, |text| Value::String(text.to_vec())));
         match function {
             Function::CopyIn => {
                 let (address, bytes) = (take.number()? as u64, take.number()? as u64);
@@ -59,7 +61,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
                 Ok(Value::String(self.read_string(address, limit.saturating_sub(1))?))
             }
             Function::StringLength => {
-                let value = take.value()?;
+                let value = self.present(arguments.first().ok_or(ILLEGAL)?)?;
                 Ok(Value::Integer(self.compared(value.as_bytes()).len() as i64))
             }
             Function::Allocate => {
@@ -85,9 +87,9 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             Function::StringCharacter | Function::StringLastCharacter => {
                 let (whole, wanted) = (take.text()?, take.number()?);
                 let last = function == Function::StringLastCharacter;
-                string(text::character(&whole, wanted as u8, last))
+                found(text::character(&whole, wanted as u8, last))
             }
-            Function::StringSearch => string(text::search(&take.text()?, &take.text()?)),
+            Function::StringSearch => found(text::search(&take.text()?, &take.text()?)),
             Function::StringToken => {
                 let separators = {
                     take.left.next();
@@ -141,7 +143,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             Function::Random => Ok(Value::Integer(self.random())),
             Function::Json => {
                 let (whole, path) = (take.text()?, take.text()?);
-                Ok(Value::String(json::find(&whole, &path)))
+                found(json::find(&whole, &path))
             }
             Function::ProgenyOf => {
                 let pid = take.number()?;
@@ -179,7 +181,10 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         let held = self.read(&slot)?;
         let (token, rest) = text::token(held.as_bytes(), separators);
         self.write(&slot, Value::String(rest.to_vec()))?;
-        Ok(Value::String(token.to_vec()))
+        Ok(match token {
+            [] => NULL,
+            token => Value::String(token.to_vec()),
+        })
     }
 
     fn copied(&mut self, address: u64, bytes: u64) -> Result<Vec<u8>, Fault> {

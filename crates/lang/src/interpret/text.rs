@@ -1,8 +1,7 @@
 //! The subroutines on strings and numbers, with DTrace's results (illumos, `dtrace_dif_subr`). The agent does the same
 //! in C (`agent/text.c`, `agent/numbers.c`), and a test holds the two together.
 //!
-//! Strings come and go without their NUL. Where DTrace yields a null pointer, for what is not found, the result is the
-//! empty string.
+//! Strings come and go without their NUL. What is not found is `None`, the string NULL.
 
 use std::net::Ipv4Addr;
 
@@ -15,20 +14,22 @@ fn starts_with(text: &[u8], index: usize, wanted: &[u8]) -> bool {
     from(text, index).starts_with(wanted)
 }
 
-/// `strchr`, `strrchr`: from the first, or the last, `wanted` on.
-pub fn character(text: &[u8], wanted: u8, last: bool) -> &[u8] {
-    let found = if last {
+/// `strchr`, `strrchr`: from the first, or the last, `wanted` on. The NUL is found as well.
+pub fn character(text: &[u8], wanted: u8, last: bool) -> Option<&[u8]> {
+    let found = if wanted == 0 {
+        Some(text.len())
+    } else if last {
         text.iter().rposition(|byte| *byte == wanted)
     } else {
         text.iter().position(|byte| *byte == wanted)
     };
-    found.map_or(&[], |index| from(text, index))
+    found.map(|index| from(text, index))
 }
 
 /// `strstr`.
-pub fn search<'t>(text: &'t [u8], wanted: &[u8]) -> &'t [u8] {
-    let found = (0..text.len()).find(|index| starts_with(text, *index, wanted));
-    found.map_or(&[], |index| from(text, index))
+pub fn search<'t>(text: &'t [u8], wanted: &[u8]) -> Option<&'t [u8]> {
+    let found = (0..=text.len()).find(|index| starts_with(text, *index, wanted));
+    found.map(|index| from(text, index))
 }
 
 /// `index`: a position in front of the string is its start; -1: not found.
@@ -54,7 +55,7 @@ pub fn last_index(text: &[u8], wanted: &[u8], position: i64) -> i64 {
     found.map_or(-1, |index| index as i64)
 }
 
-/// `strtok`: the token at the front, and what follows it, its separator included.
+/// `strtok`: the token at the front, empty where there is none, and what follows it, its separator included.
 pub fn token<'t>(text: &'t [u8], separators: &[u8]) -> (&'t [u8], &'t [u8]) {
     let is_separator = |byte: &u8| separators.contains(byte);
     let start = text.iter().position(|byte| !is_separator(byte)).unwrap_or(text.len());

@@ -19,8 +19,7 @@ pub struct Expression {
 /// The kinds of expression.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExpressionKind {
-    /// A constant, normalised to its type. A 0 of type string is the string NULL, which only assignments to elements of
-    /// arrays have: it frees the element.
+    /// A constant, normalised to its type. A 0 of type string is the string NULL.
     Integer(i64),
     /// A constant string, without NUL.
     String(String),

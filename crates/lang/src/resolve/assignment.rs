@@ -63,13 +63,7 @@ impl Resolver {
             },
         };
         let from = types::name(&value.value_type);
-        let frees = to == Type::String && matches!(place, Place::Element { .. }) && convert::is_null(&value);
-        let value = if frees {
-            Some(convert::null_string(value.span))
-        } else {
-            convert::assign(value, &to)
-        };
-        let Some(value) = value else {
+        let Some(value) = convert::assign(value, &to) else {
             return Err(incompatible(&types::name(&to), "=", &from, span));
         };
         Ok(Expression {

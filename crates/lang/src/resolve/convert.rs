@@ -103,7 +103,7 @@ pub(super) fn assign(expression: Expression, to: &Type) -> Option<Expression> {
     }
     match (&expression.value_type, to) {
         (Type::Integer(_), Type::Integer(integer)) => Some(to_integer(expression, *integer)),
-        (_, Type::String) if is_null(&expression) => Some(empty_string(expression.span)),
+        (_, Type::String) if is_null(&expression) => Some(null_string(expression.span)),
         (from, Type::String) if types::is_character_pointer(from) => Some(cast(expression, Type::String)),
         // Where the string is copied to, in scratch memory, which goes when the clause ends.
         (Type::String, to) if types::is_character_pointer(to) => {
@@ -129,15 +129,6 @@ pub(super) fn is_null(expression: &Expression) -> bool {
 }
 
 /// What 0 and NULL are where a string is wanted.
-fn empty_string(span: Span) -> Expression {
-    Expression {
-        kind: ExpressionKind::String(String::new()),
-        value_type: Type::String,
-        span,
-    }
-}
-
-/// What 0 and NULL are where they are assigned to an element of an array of strings: they free it.
 pub(super) fn null_string(span: Span) -> Expression {
     Expression {
         kind: ExpressionKind::Integer(0),
@@ -160,6 +151,7 @@ pub(super) fn explicit(expression: Expression, to: &Type, span: Span) -> Resolve
         (Type::Pointer(_) | Type::Bytes { .. }, Type::Integer(integer)) => to_integer(to_address(expression), *integer),
         (Type::Pointer(_) | Type::Bytes { .. }, Type::Pointer(_)) => cast(expression, to.clone()),
         (Type::String, Type::String) => expression,
+        (_, Type::String) if is_null(&expression) => null_string(span),
         (Type::Integer(_) | Type::Pointer(_) | Type::Bytes { .. }, Type::String) => to_string(expression),
         _ => {
             return Err(Diagnostic::new(

@@ -17,8 +17,6 @@ enum Kind {
     Size,
     /// `const char *`
     Text,
-    /// The same, where NULL is not the empty string.
-    TextOrNull,
     /// An integer, cut to this type.
     Integer(IntegerType),
     /// A pointer: to anything, or to something of so many bytes.
@@ -35,7 +33,7 @@ struct Signature {
 }
 
 fn signature(name: &str) -> Option<Signature> {
-    use Kind::{Address, Pointer, Size, Text, TextOrNull};
+    use Kind::{Address, Pointer, Size, Text};
     const fn integer(bytes: u8, signed: bool) -> Kind {
         Kind::Integer(IntegerType { bytes, signed })
     }
@@ -78,7 +76,7 @@ fn signature(name: &str) -> Option<Signature> {
         "strlen" => (Function::StringLength, &[Text], 0, Type::U64),
         "strrchr" => (Function::StringLastCharacter, &[Text, CHARACTER], 0, Type::String),
         "strstr" => (Function::StringSearch, &[Text, Text], 0, Type::String),
-        "strtok" => (Function::StringToken, &[TextOrNull, Text], 0, Type::String),
+        "strtok" => (Function::StringToken, &[Text, Text], 0, Type::String),
         "strtoll" => (Function::StringToNumber, &[Text, INT], 1, Type::I64),
         "substr" => (Function::Substring, &[Text, INT, INT], 1, Type::String),
         "tolower" => (Function::LowerCase, &[Text], 0, Type::String),
@@ -268,7 +266,7 @@ impl Resolver {
     /// take their tokens. It lives as long as the clause-local ones, as DTrace's position in the string does.
     fn token(&mut self, arguments: Vec<Expression>, span: Span) -> Expression {
         let place = self.unnamed("%strtok", Type::String, span);
-        // A string was given: without one, NULL is an address that cannot be read.
+        // A string was given: without one there are no tokens.
         let given = self.unnamed("%strtok given", Type::I64, span);
         let string = |kind| Expression {
             kind,
@@ -310,10 +308,7 @@ impl Resolver {
                     span,
                 }),
                 then: Box::new(call),
-                otherwise: Box::new(convert::cast(
-                    constant::integer(0, constant::UNSIGNED_LONG, span),
-                    Type::String,
-                )),
+                otherwise: Box::new(convert::null_string(span)),
             }),
         }
     }
@@ -345,7 +340,7 @@ impl Resolver {
         let wanted = match parameter {
             Kind::Address => return self.address(name, arguments, index),
             Kind::Size => return self.size(name, arguments, index),
-            Kind::Text | Kind::TextOrNull => "string",
+            Kind::Text => "string",
             Kind::Integer(integer) => types::integer_name(integer),
             Kind::Pointer(None) => "void *",
             Kind::Pointer(Some(4)) => "ipaddr_t *",
@@ -354,17 +349,11 @@ impl Resolver {
         let argument = self.expression(node)?;
         let found = argument.value_type.clone();
         let converted = match (parameter, &found) {
-            (Kind::TextOrNull, _) if convert::is_null(&argument) => Some(convert::null_string(argument.span)),
-            // Nothing can be read there.
-            (Kind::Text, _) if convert::is_null(&argument) => {
-                let nowhere = constant::integer(0, constant::UNSIGNED_LONG, argument.span);
-                Some(convert::cast(nowhere, Type::String))
-            }
             // DTrace's prototypes have `const char *`, which an address of anything is compatible with.
-            (Kind::Text | Kind::TextOrNull, Type::Pointer(None) | Type::Bytes { .. }) => {
+            (Kind::Text, Type::Pointer(None) | Type::Bytes { .. }) if !convert::is_null(&argument) => {
                 Some(convert::to_string(argument))
             }
-            (Kind::Text | Kind::TextOrNull, _) => convert::assign(argument, &Type::String),
+            (Kind::Text, _) => convert::assign(argument, &Type::String),
             (Kind::Integer(to), Type::Integer(_)) => {
                 Some(convert::to_integer(convert::to_integer(argument, to), constant::LONG))
             }
