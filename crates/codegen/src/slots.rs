@@ -147,7 +147,7 @@ pub fn static_key(
         };
         match static_value(expression, names)? {
             StaticValue::Integer(value) => key::push_integer(&mut bytes, value),
-            StaticValue::String(text) => key::push_string(&mut bytes, text.as_bytes(), limits.string_limit()),
+            StaticValue::String(text) => key::push_string(&mut bytes, text, limits.string_limit()),
         }
     }
     Some(bytes)
@@ -180,7 +180,7 @@ pub fn inline_counts(program: &Program, clause: usize) -> Option<Vec<u32>> {
 /// A key element known in advance.
 enum StaticValue<'a> {
     Integer(i64),
-    String(&'a str),
+    String(&'a [u8]),
 }
 
 fn is_static(key: &KeyExpression) -> bool {
@@ -201,10 +201,10 @@ fn static_value<'a>(expression: &'a Expression, names: &'a ProbeNames) -> Option
         ExpressionKind::Integer(value) => Some(StaticValue::Integer(*value)),
         ExpressionKind::String(text) => Some(StaticValue::String(text)),
         ExpressionKind::Builtin(builtin) => match builtin {
-            Builtin::ProbeProvider => Some(StaticValue::String(&names.provider)),
-            Builtin::ProbeModule => Some(StaticValue::String(&names.module)),
-            Builtin::ProbeFunction => Some(StaticValue::String(&names.function)),
-            Builtin::ProbeName => Some(StaticValue::String(&names.name)),
+            Builtin::ProbeProvider => Some(StaticValue::String(names.provider.as_bytes())),
+            Builtin::ProbeModule => Some(StaticValue::String(names.module.as_bytes())),
+            Builtin::ProbeFunction => Some(StaticValue::String(names.function.as_bytes())),
+            Builtin::ProbeName => Some(StaticValue::String(names.name.as_bytes())),
             Builtin::EnabledProbeId => integer(names.epid),
             Builtin::ProbeId => integer(names.probe_id),
             Builtin::Pid | Builtin::TargetPid => integer(names.pid),

@@ -179,7 +179,10 @@ impl Dump<'_> {
                 format!("{}:{}", *value as u64, types::name(&of.value_type))
             }
             ExpressionKind::Integer(value) => format!("{value}:{}", types::name(&of.value_type)),
-            ExpressionKind::String(text) => format!("{text:?}"),
+            ExpressionKind::String(text) => match std::str::from_utf8(text) {
+                Ok(text) => format!("{text:?}"),
+                Err(_) => format!("\"{}\"", text.escape_ascii()),
+            },
             ExpressionKind::Builtin(builtin) => builtin_name(*builtin),
             ExpressionKind::Register(index) => format!("uregs[{}]", self.expression(index)),
             ExpressionKind::Variable(place) => self.place(place),

@@ -81,7 +81,7 @@ pub enum NodeKind {
     /// `@name`, with the `@`.
     Aggregation(String),
     Integer(IntegerLiteral),
-    String(String),
+    String(Vec<u8>),
     /// `function(arguments)`.
     Call {
         function: Box<Node>,

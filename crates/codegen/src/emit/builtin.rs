@@ -58,8 +58,8 @@ impl Emitter<'_, '_> {
             Builtin::EffectiveGid => self.constant(i64::from(constants.effective_gid)),
             Builtin::ProcessGroup => self.constant(i64::from(constants.process_group)),
             Builtin::ProcessSession => self.constant(i64::from(constants.process_session)),
-            Builtin::ExecName => self.string_constant(&constants.execname),
-            Builtin::ProcessArguments => self.string_constant(&constants.arguments),
+            Builtin::ExecName => self.string_constant(constants.execname.as_bytes()),
+            Builtin::ProcessArguments => self.string_constant(constants.arguments.as_bytes()),
             Builtin::Tid => self.load_u32(self.context, context::TID),
             Builtin::Cpu => self.call_for_result(AgentFunction::Cpu, &[]),
             Builtin::ProbeProvider => self.enabling_load(enabling::PROVIDER),
@@ -100,7 +100,7 @@ impl Emitter<'_, '_> {
     }
 
     /// The address of a string in the handler's constants.
-    pub(super) fn string_constant(&mut self, text: &str) -> Value {
+    pub(super) fn string_constant(&mut self, text: &[u8]) -> Value {
         let symbol = self.symbols.string(&mut self.builder, text);
         self.builder.ins().symbol_value(types::I64, symbol)
     }

@@ -18,7 +18,7 @@ pub(crate) struct Symbols {
     /// The constants' bytes.
     pub constants: Vec<u8>,
     functions: HashMap<AgentFunction, FuncRef>,
-    strings: HashMap<String, GlobalValue>,
+    strings: HashMap<Vec<u8>, GlobalValue>,
     null: Option<GlobalValue>,
     targets: HashMap<UserExternalNameRef, RelocationTarget>,
 }
@@ -56,13 +56,13 @@ impl Symbols {
     }
 
     /// The address of a string constant; up to its first NUL, as everywhere.
-    pub(super) fn string(&mut self, builder: &mut FunctionBuilder<'_>, text: &str) -> GlobalValue {
-        let text = text.split('\0').next().unwrap_or_default();
+    pub(super) fn string(&mut self, builder: &mut FunctionBuilder<'_>, text: &[u8]) -> GlobalValue {
+        let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
         if let Some(known) = self.strings.get(text) {
             return *known;
         }
-        let found = self.constant(builder, text.as_bytes());
-        self.strings.insert(text.to_owned(), found);
+        let found = self.constant(builder, text);
+        self.strings.insert(text.to_vec(), found);
         found
     }
 

@@ -32,7 +32,7 @@ pub fn int(value: i32) -> Expression {
 }
 
 pub fn text(text: &str) -> Expression {
-    expression(ExpressionKind::String(text.to_owned()), Type::String)
+    expression(ExpressionKind::String(text.as_bytes().to_vec()), Type::String)
 }
 
 pub fn arg(index: u8) -> Expression {

@@ -79,7 +79,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         let value_type = &expression.value_type;
         let value = match &expression.kind {
             ExpressionKind::Integer(value) => Value::Integer(*value),
-            ExpressionKind::String(text) => Value::String(text.clone().into_bytes()),
+            ExpressionKind::String(text) => Value::String(text.clone()),
             ExpressionKind::Builtin(builtin) => match self.world.builtin(*builtin)? {
                 Value::Integer(value) => Value::Integer(normalise(value, integer_type(value_type))),
                 other => other,

@@ -112,7 +112,7 @@ fn integer(value: i64, value_type: Type) -> Expression {
 }
 
 fn string(text: &str) -> Expression {
-    of(Kind::String(text.to_owned()), Type::String)
+    of(Kind::String(text.as_bytes().to_vec()), Type::String)
 }
 
 fn binary(operator: Operator, left: Expression, right: Expression, result: Type) -> Expression {

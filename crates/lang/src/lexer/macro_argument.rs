@@ -74,11 +74,11 @@ impl Lexer<'_> {
         self.position += length + if quoted { 2 } else { 1 };
         let span = self.span(start);
         match self.look_up(&name[..length], span)? {
-            Reference::Named(value) if quoted => Ok(TokenKind::String(value.to_string())),
+            Reference::Named(value) if quoted => Ok(TokenKind::String(value.to_string().into_bytes())),
             Reference::Named(value) => Ok(TokenKind::Integer(IntegerLiteral::decimal(value))),
-            Reference::Positional(None) if quoted => Ok(TokenKind::String(String::new())),
+            Reference::Positional(None) if quoted => Ok(TokenKind::String(Vec::new())),
             Reference::Positional(None) => Ok(TokenKind::Integer(IntegerLiteral::decimal(0))),
-            Reference::Positional(Some(value)) if quoted => argument_string(&value, span),
+            Reference::Positional(Some(value)) if quoted => Ok(argument_string(&value)),
             Reference::Positional(Some(value)) => argument(&value, span),
         }
     }
@@ -172,22 +172,10 @@ fn argument(value: &str, span: Span) -> Result<TokenKind, Diagnostic> {
     if !value.is_empty() && identifier_length(value) == value.len() {
         return Ok(word(value));
     }
-    argument_string(
-        value
-            .strip_prefix('"')
-            .and_then(|v| v.strip_suffix('"'))
-            .unwrap_or(value),
-        span,
-    )
+    let inner = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
+    Ok(argument_string(inner.unwrap_or(value)))
 }
 
-fn argument_string(value: &str, span: Span) -> Result<TokenKind, Diagnostic> {
-    match String::from_utf8(text::unescape(value)) {
-        Ok(text) if !text.contains('\0') => Ok(TokenKind::String(text)),
-        _ => Err(Diagnostic::new(
-            "N_STRING_BYTES",
-            span,
-            "strings of bytes that are not UTF-8, or with a NUL, are not supported yet",
-        )),
-    }
+fn argument_string(value: &str) -> TokenKind {
+    TokenKind::String(text::until_nul(text::unescape(value)))
 }

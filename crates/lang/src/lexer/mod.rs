@@ -51,7 +51,7 @@ pub enum TokenKind {
     /// A number, or a character constant.
     Integer(IntegerLiteral),
     /// A string, escapes replaced.
-    String(String),
+    String(Vec<u8>),
     /// A probe description ([`Mode::Outer`]), macro arguments replaced.
     Probe(String),
     /// An operator or another mark.

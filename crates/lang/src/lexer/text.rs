@@ -7,20 +7,13 @@ use crate::syntax::IntegerLiteral;
 impl Lexer<'_> {
     pub(super) fn string(&mut self) -> Result<TokenKind, Diagnostic> {
         let start = self.position;
-        let mut bytes = self.quoted('"', "D_STR_NL", "the string is not closed on its line")?;
-        // D's strings end at their first NUL.
-        if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
-            bytes.truncate(end);
+        let bytes = until_nul(self.quoted('"', "D_STR_NL", "the string is not closed on its line")?);
+        // Bytes of the text itself that are no UTF-8 have come as this character: which they were is not known any more.
+        if self.text[start..self.position].contains(char::REPLACEMENT_CHARACTER) {
+            let message = "a string of bytes that are not UTF-8: the bytes are written as escapes (\\xff)";
+            return Err(Diagnostic::new("N_STRING_BYTES", self.span(start), message));
         }
-        match String::from_utf8(bytes) {
-            // Bytes of the text itself that are no UTF-8 have come as this character.
-            Ok(text) if !text.contains(char::REPLACEMENT_CHARACTER) => Ok(TokenKind::String(text)),
-            _ => Err(Diagnostic::new(
-                "N_STRING_BYTES",
-                self.span(start),
-                "strings of bytes that are not UTF-8 are not supported yet",
-            )),
-        }
+        Ok(TokenKind::String(bytes))
     }
 
     pub(super) fn character(&mut self) -> Result<TokenKind, Diagnostic> {
@@ -83,6 +76,14 @@ impl Lexer<'_> {
             }
         }
     }
+}
+
+/// D's strings end at their first NUL.
+pub(super) fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
+    if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+        bytes.truncate(end);
+    }
+    bytes
 }
 
 /// Replaces C's escapes: `\a \b \f \n \r \t \v \\ \" \' \?`, octal, hexadecimal. What is none keeps its backslash, as in DTrace.

@@ -22,7 +22,7 @@ pub enum ExpressionKind {
     /// A constant, normalised to its type. A 0 of type string is the string NULL.
     Integer(i64),
     /// A constant string, without NUL.
-    String(String),
+    String(Vec<u8>),
     /// A variable that the tracer provides.
     Builtin(Builtin),
     /// `uregs[index]`; the index is an expression (usually a constant `R_...`).

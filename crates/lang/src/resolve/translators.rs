@@ -169,7 +169,7 @@ impl Resolver {
             let value = match given {
                 Some((name, value)) => self.conversion(&known, name, value, input.clone(), span)?,
                 None if member.member_type == Type::String => Expression {
-                    kind: ExpressionKind::String(String::new()),
+                    kind: ExpressionKind::String(Vec::new()),
                     value_type: Type::String,
                     span,
                 },

@@ -1,1 +1,1 @@
-BEGIN { trace("\xff"); }
+BEGIN { printf("\xff"); }
