@@ -1,7 +1,7 @@
 //! Variables: scalars at fixed places in memory, elements of associative arrays by way of the agent.
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{self, InstBuilder, Value, types};
+use cranelift_codegen::ir::{self, Block, InstBuilder, Value, types};
 use nanoprobe_lang::Span;
 use nanoprobe_lang::interpret::{common_type, promoted, wide};
 use nanoprobe_lang::layout::{NO_OFFSET, element_bytes};
@@ -234,19 +234,19 @@ impl<'a> Emitter<'a, '_> {
                 }
             },
             Location::Field(address) => {
-                let width = integer_width(integer_type(slot.value_type));
-                let narrow = if width == types::I64 {
-                    value
-                } else {
-                    self.builder.ins().ireduce(width, value)
-                };
-                self.store(narrow, *address, 0);
+                self.write_integer(*address, slot.value_type, value);
                 Ok(value)
             }
             Location::Unknown(address) => {
+                let (done, otherwise) = (self.builder.create_block(), self.builder.create_block());
+                self.write_by_address(*address, slot, value, done)?;
+                self.jump(otherwise);
+                self.enter(otherwise);
                 let bytes = self.constant(i64::from(integer_type(slot.value_type).bytes));
                 self.call(AgentFunction::StoreScratch, &[*address, bytes, value]);
                 self.check_fault();
+                self.jump(done);
+                self.enter(done);
                 Ok(value)
             }
             Location::Element { variable, keys } => {
@@ -262,6 +262,46 @@ impl<'a> Emitter<'a, '_> {
                 Ok(value)
             }
         }
+    }
+
+    /// Stores an integer of this type in memory of ours.
+    fn write_integer(&mut self, address: Value, value_type: &Type, value: Value) {
+        let width = integer_width(integer_type(value_type));
+        let narrow = if width == types::I64 {
+            value
+        } else {
+            self.builder.ins().ireduce(width, value)
+        };
+        self.store(narrow, address, 0);
+    }
+
+    /// Stores at an address that lies in an array or a structure of D's own, and goes on at `done`; here where it lies in none.
+    fn write_by_address(&mut self, address: Value, slot: &Slot<'_>, value: Value, done: Block) -> Result<(), Error> {
+        let program = self.source.program;
+        let wanted = u32::from(integer_type(slot.value_type).bytes);
+        for (scope, list) in [
+            (Scope::Global, &program.globals),
+            (Scope::ThreadLocal, &program.thread_locals),
+            (Scope::ClauseLocal, &program.clause_locals),
+        ] {
+            for (variable, id) in list.iter().zip(0..) {
+                let (Type::Bytes { size: Some(size) }, None) = (&variable.value_type, &variable.keys) else {
+                    continue;
+                };
+                let Some(last) = size.checked_sub(wanted) else { continue };
+                let (inside, outside) = (self.builder.create_block(), self.builder.create_block());
+                let base = self.variable_address(scope, VariableId(id), slot.span)?;
+                let offset = self.builder.ins().isub(address, base);
+                let last = self.constant(i64::from(last));
+                let lies_there = self.builder.ins().icmp(IntCC::UnsignedLessThanOrEqual, offset, last);
+                self.branch(lies_there, inside, outside);
+                self.enter(inside);
+                self.write_integer(address, slot.value_type, value);
+                self.jump(done);
+                self.enter(outside);
+            }
+        }
+        Ok(())
     }
 
     fn dynamic_identity(&mut self, variable: u32, slot: &Slot<'_>) -> (Value, Value) {

@@ -59,7 +59,7 @@ pub fn program(seed: u64) -> String {
         text += &writer.speculation();
     }
     text + "ERROR { printf(\"fault %d\\n\", arg4); }\n\
-        END { printf(\"%d %d %d %d %s %d %s\\n\", x, y, z, w, s, self->a, self->t); trace(G); trace(A[0] + A[3]); }\n"
+        END { printf(\"%d %d %d %d %s %d %s\\n\", x, y, z, w, s, self->a, self->t == NULL ? \"NULL\" : self->t); trace(G); trace(A[0] + A[3]); }\n"
 }
 
 struct Writer {
@@ -82,8 +82,13 @@ impl Writer {
         };
         self.has_memory = true;
         let count = 1 + self.random.below(6);
+        // What is NULL ends a clause: not too many.
+        let filled = match self.random.below(4) {
+            0 => "",
+            _ => "self->t = self->t == NULL ? \"t\" : self->t; N[1] = N[1] == NULL ? \"n\" : N[1];\n",
+        };
         let body: String = (0..count).map(|_| self.statement(2)).collect();
-        format!("{probe}{predicate}\n{{\n{MEMORY}{body}}}\n")
+        format!("{probe}{predicate}\n{{\n{MEMORY}{filled}{body}}}\n")
     }
 
     fn speculation(&mut self) -> String {
@@ -176,7 +181,7 @@ impl Writer {
     }
 
     fn place(&mut self) -> String {
-        match self.random.below(14) {
+        match self.random.below(16) {
             0 => format!("M[{}, {}]", self.integer(1), self.string(1)),
             1 => format!("self->K[{}]", self.string(1)),
             2 => format!("A[{}]", self.index()),
@@ -192,6 +197,8 @@ impl Writer {
                 self.random.below(3),
                 self.random.one(&["c", "i", "low", "high", "l", "name[2]"])
             ),
+            11 => format!("(&A[1])[({}) & 1]", self.integer(1)),
+            12 => format!("*(&A[0] + {})", self.index()),
             _ => self.random.one(&["x", "y", "z", "w"]).to_owned(),
         }
     }

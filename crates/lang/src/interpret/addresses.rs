@@ -76,6 +76,40 @@ impl<W: World + ?Sized> Evaluator<'_, W> {
         Some(found)
     }
 
+    /// Stores bytes at an address that lies in an array or a structure; false where it lies in none.
+    pub(super) fn store_in_variable(&mut self, address: u64, bytes: &[u8]) -> bool {
+        for scope in SCOPES {
+            let Some(start) = address.checked_sub(self.base(scope)) else {
+                continue;
+            };
+            for (index, offset) in (0..).zip(offsets(self.storage(), scope).to_vec()) {
+                let Ok(Type::Bytes { size: Some(size) }) =
+                    self.variable(scope, VariableId(index)).map(|of| &of.value_type)
+                else {
+                    continue;
+                };
+                let place = start.checked_sub(u64::from(offset));
+                let place = place.filter(|place| *place + bytes.len() as u64 <= u64::from(*size));
+                let Some(place) = place.filter(|_| offset != NO_OFFSET) else {
+                    continue;
+                };
+                let held = self.world().get(scope, VariableId(index), None);
+                let mut whole = held.map(|held| held.as_bytes().to_vec()).unwrap_or_default();
+                whole.resize(*size as usize, 0);
+                for (to, from) in whole.iter_mut().skip(place as usize).zip(bytes) {
+                    *to = *from;
+                }
+                let whole = Value::Bytes {
+                    address: 0,
+                    bytes: whole,
+                };
+                self.world().set(scope, VariableId(index), None, Some(whole));
+                return true;
+            }
+        }
+        false
+    }
+
     fn base(&self, scope: Scope) -> u64 {
         match scope {
             Scope::Global => self.world.globals_address().unwrap_or(VARIABLES_ADDRESS),

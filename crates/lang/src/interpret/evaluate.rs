@@ -354,7 +354,10 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             Location::Memory(address) => {
                 let bytes = value.as_integer().to_le_bytes();
                 let count = usize::from(integer_type(slot.value_type).bytes);
-                self.store(*address, bytes.get(..count).unwrap_or_default())?;
+                let bytes = bytes.get(..count).unwrap_or_default();
+                if !self.store_in_variable(*address, bytes) {
+                    self.store(*address, bytes)?;
+                }
             }
             Location::Field {
                 scope,

@@ -28,10 +28,10 @@ impl Resolver {
                 check_count(name, arguments, 1..=1, span)?;
                 RecordKind::Exit(self.integer_argument(name, arguments, 0, constant::INT, span)?)
             }
-            "uaddr" | "usym" | "ufunc" | "umod" => {
+            _ if let Some(symbol) = symbol_kind(name) => {
                 check_count(name, arguments, 1..=1, span)?;
                 RecordKind::Symbol {
-                    kind: symbol_kind(name),
+                    kind: symbol,
                     address: self.address(name, arguments, 0)?,
                 }
             }
@@ -386,22 +386,22 @@ fn format_error(error: FormatError, span: Span) -> Diagnostic {
     Diagnostic::new(error.tag, span, error.message)
 }
 
-/// What an action prints of an address.
-fn symbol_kind(name: &str) -> SymbolKind {
-    match name {
+/// What an action prints of an address, if it is one of these. `sym`, `func` and `mod` are the kernel's in DTrace; here there is only
+/// the program.
+fn symbol_kind(name: &str) -> Option<SymbolKind> {
+    Some(match name {
         "uaddr" => SymbolKind::Address,
-        "umod" => SymbolKind::Module,
-        _ => SymbolKind::Function,
-    }
+        "umod" | "mod" => SymbolKind::Module,
+        "usym" | "ufunc" | "sym" | "func" => SymbolKind::Function,
+        _ => return None,
+    })
 }
 
-/// The arguments of a node that calls `uaddr`, `usym`, `ufunc` or `umod`: in a key, an address that is printed as a name.
+/// The arguments of a node that calls `uaddr` or one of its kin: in a key, an address that is printed as a name.
 pub(super) fn symbol_arguments(node: &Node) -> Option<(&str, SymbolKind, &[Node])> {
     match &node.kind {
         NodeKind::Call { function, arguments } => match &function.kind {
-            NodeKind::Identifier(name) if matches!(name.as_str(), "uaddr" | "usym" | "ufunc" | "umod") => {
-                Some((name, symbol_kind(name), arguments))
-            }
+            NodeKind::Identifier(name) => Some((name, symbol_kind(name)?, arguments)),
             _ => None,
         },
         _ => None,

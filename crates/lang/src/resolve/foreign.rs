@@ -123,6 +123,14 @@ impl Resolver {
         self.symbol_as(&format!("`{name}"), Some(of), span)
     }
 
+    /// `&symbol` of one that has no type, such as a function: where it is.
+    pub(super) fn address_of_symbol(&self, name: &str, span: Span) -> Option<Expression> {
+        let found = self.target().and_then(|target| target.variable(name)).ok()?;
+        let address = constant::integer(found.address as i64, constant::UNSIGNED_LONG, span);
+        let pointer = || convert::cast(address, Type::Pointer(None));
+        found.value_type.is_none().then(pointer)
+    }
+
     fn symbol_as(&self, name: &str, of: Option<&Type>, span: Span) -> Resolve<Expression> {
         let found = self.target().and_then(|target| target.variable(name));
         let found = found.map_err(|unknown| Diagnostic::from((unknown, span)))?;
@@ -131,8 +139,7 @@ impl Resolver {
             Some(of) => at_address(address, of, span),
             None => {
                 let message = format!("no symbolic type information is available for {name}");
-                Err(Diagnostic::new("D_SYM_NOTYPES", span, message)
-                    .with_help(format!("by its address: *(int *){:#x}", found.address)))
+                Err(Diagnostic::new("D_SYM_NOTYPES", span, message).with_help(format!("its address is &{name}")))
             }
         }
     }

@@ -195,8 +195,10 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
     Some(match name {
         _ if super::subroutines::is_subroutine(name) => Callable::Subroutine,
         "trace" | "tracemem" | "printf" | "printa" | "exit" | "ustack" | "jstack" | "clear" | "trunc" | "normalize"
-        | "denormalize" | "uaddr" | "usym" | "ufunc" | "umod" | "print" | "system" | "freopen" | "ftruncate"
-        | "setopt" | "stop" | "raise" | "speculate" | "commit" | "discard" => Callable::Action,
+        | "denormalize" | "uaddr" | "usym" | "ufunc" | "umod" | "sym" | "func" | "mod" | "print" | "system"
+        | "freopen" | "ftruncate" | "setopt" | "stop" | "raise" | "speculate" | "commit" | "discard" => {
+            Callable::Action
+        }
         "count" | "sum" | "avg" | "min" | "max" | "stddev" | "quantize" | "lquantize" | "llquantize" => {
             Callable::Aggregating
         }
@@ -218,8 +220,9 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
         | "rw_write_held"
         | "typeref"
         | "uaddr_of" => Callable::Missing("subroutine"),
-        "breakpoint" | "chill" | "func" | "mod" | "panic" | "pcap" | "printm" | "printt" | "return" | "stack"
-        | "sym" => Callable::Missing("action"),
+        "breakpoint" | "chill" | "panic" | "pcap" | "printm" | "printt" | "return" | "stack" => {
+            Callable::Missing("action")
+        }
         _ => return None,
     })
 }
@@ -228,9 +231,6 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
 pub(super) fn instead_of(name: &str) -> Option<&'static str> {
     Some(match name {
         "stack" => "the kernel's stacks are not there; the program's is ustack( )",
-        "func" => "the kernel's functions are not there; of an address of the program: ufunc( )",
-        "sym" => "the kernel's symbols are not there; of an address of the program: usym( )",
-        "mod" => "the kernel's modules are not there; of an address of the program: umod( )",
         "printm" | "memref" | "memstr" => "D has tracemem(address, size) and print(*(type *)address)",
         "printt" | "typeref" => "D has print(*(type *)address)",
         "getf" => "descriptors are the kernel's; what open( ) and socket( ) return is seen at their return probes",

@@ -59,6 +59,12 @@ impl Resolver {
             let message = format!("cannot take address of a bit-field: {name}");
             return Err(Diagnostic::new("D_ADDROF_BITFIELD", span, message));
         }
+        if let NodeKind::Identifier(name) = &operand.kind
+            && name.contains('`')
+            && let Some(address) = self.address_of_symbol(name, span)
+        {
+            return Ok(address);
+        }
         let is_part = matches!(operand.kind, NodeKind::Index { .. } | NodeKind::Member { .. });
         let operand = self.operand(operand)?;
         let to = operand.value_type.clone();
