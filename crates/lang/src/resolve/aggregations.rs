@@ -171,6 +171,8 @@ impl Resolver {
         for (index, (known_key, (_, key, key_span))) in aggregation.keys.iter_mut().zip(keys).enumerate() {
             match (known_key, key) {
                 (known, key) if *known == *key => {}
+                // A stack in a key says how many frames it has: stacks of several depths are keys of one aggregation.
+                (KeyType::UserStack { .. }, KeyType::UserStack { .. }) => {}
                 (known, key) => {
                     // The key holds 64 bits: the type only says how they are printed, and must print all values; by
                     // name only where all assignments have the same names.
@@ -179,18 +181,16 @@ impl Resolver {
                         continue;
                     }
                     let what = match (&*known, key) {
-                        (KeyType::UserStack { .. }, _) | (_, KeyType::UserStack { .. }) => "stack",
-                        _ => "symbol",
+                        (KeyType::UserStack { .. }, _) => "expected a stack",
+                        (_, KeyType::UserStack { .. }) => "expected no stack",
+                        _ => "another symbol, or no symbol",
                     };
                     let diagnostic = match (type_of_key(known), type_of_key(key)) {
                         (Some(wanted), Some(found)) => key_mismatch(name, index, &wanted, &found, *key_span),
                         _ => Diagnostic::new(
                             "D_PROTO_ARG",
                             *key_span,
-                            format!(
-                                "{name}[ ] key #{} is incompatible with prototype: another {what}, or no {what}",
-                                index + 1
-                            ),
+                            format!("{name}[ ] key #{} is incompatible with prototype: {what}", index + 1),
                         ),
                     };
                     return Err(diagnostic.with_related(first, here));
