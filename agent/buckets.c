@@ -55,8 +55,6 @@ NP_ENTRY void np_llquantize(struct np_context *context, u64 words, u64 value, u6
 		for (; order <= high && !overflow; order++) {
 			i64 next, count = this > steps ? steps : this;
 			overflow = __builtin_mul_overflow(this, factor, &next);
-			if (overflow && wanted >= this)
-				wanted = this - 1; /* as DTrace clamps what lies beyond 64 bits */
 			if (wanted < this) {
 				bucket += (u64)((wanted - last) / (this / count));
 				break;

@@ -162,13 +162,6 @@ impl LogLinear {
             return Some(0);
         }
         let (orders, top) = self.orders();
-        let Some(last) = orders.last() else { return Some(top) };
-        // Above the last order that 64 bits hold DTrace clamps; above the program's own last one is a bucket for that.
-        let value = if last.end.checked_mul(i64::from(self.factor)).is_none() {
-            value.min(last.end - 1)
-        } else {
-            value
-        };
         let order = orders.iter().find(|order| value < order.end);
         Some(order.map_or(top, |order| {
             order.bucket + ((value - order.start) / order.width) as usize

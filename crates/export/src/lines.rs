@@ -242,12 +242,9 @@ fn aggregated(function: AggregatingFunction, words: &[u64], normal: u64) -> Json
             let parameters = LogLinear::unpack(function.packed_parameters());
             let bound = |bucket: usize| parameters.lower(bucket).map(i128::from);
             let last = parameters.buckets().saturating_sub(1);
-            // What lies above the last order that 64 bits hold is counted in the last bucket of that order, as in DTrace.
-            let factor = i128::from(parameters.factor);
-            let clamps = bound(last).is_some_and(|end| end * factor > i128::from(i64::MAX));
             let of = |bucket: usize| match bucket {
                 0 => (None, bound(1)),
-                _ if bucket == last || (clamps && bucket + 1 == last) => (bound(bucket), None),
+                _ if bucket == last => (bound(bucket), None),
                 _ => (bound(bucket), bound(bucket + 1)),
             };
             buckets((0..=last).map(of).collect())

@@ -62,8 +62,8 @@ fn bounds_hold_what_was_counted() {
         "lquantize(VALUE, 2147483000, 2147483647, 10)",
         "lquantize(VALUE, -1000000, 1000000, 65535)",
         "llquantize(VALUE, 10, 0, 6, 20)",
-        "llquantize(VALUE, 10, 0, 18, 10)",
-        "llquantize(VALUE, 2, 0, 62, 2)",
+        "llquantize(VALUE, 10, 0, 17, 10)",
+        "llquantize(VALUE, 2, 0, 61, 2)",
         "llquantize(VALUE, 2, 3, 30, 16)",
         "llquantize(VALUE, 16, 1, 5, 64)",
     ] {

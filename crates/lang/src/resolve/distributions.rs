@@ -135,8 +135,9 @@ impl Resolver {
                         the number of steps per magnitude must evenly divide a power of the factor";
             return error("D_LLQUANT_FACTOREVEN", text);
         }
-        if u64::from(factor).checked_pow(u32::from(high)).is_none() {
-            let text = format!("factor ({factor}) raised to power of high magnitude ({high}) overflows 64-bits");
+        // The last bucket begins at the next power.
+        if i64::from(factor).checked_pow(u32::from(high) + 1).is_none() {
+            let text = format!("factor ({factor}) raised to power of high magnitude ({high}) plus 1 overflows 64-bits");
             return error("D_LLQUANT_MAGTOOBIG", &text);
         }
         Ok(AggregatingFunction::LogLinearQuantize {
