@@ -51,6 +51,18 @@ fn a_group_and_a_session_outside_the_pid_namespace_are_0() {
     );
 }
 
+/// Keys by `vtimestamp` are one for each firing in DTrace's suite: they were all 0 in the tracer's clauses.
+#[test]
+fn vtimestamp_in_the_tracers_clauses_is_the_tracers() {
+    let program =
+        "BEGIN { first = vtimestamp; } BEGIN { printf(\"%d\\n\", first > 0 && vtimestamp >= first); exit(0); }";
+    let output = nanoprobe(&["-q", "-n", program]);
+    assert_eq!(
+        (text(&output.stdout), text(&output.stderr)),
+        ("1\n".into(), String::new())
+    );
+}
+
 #[test]
 fn a_wrong_program_has_its_line_a_caret_and_a_tag() {
     let output = nanoprobe(&["-n", "BEGIN { trace(nothing); }"]);

@@ -44,6 +44,11 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 
+/// ns that this thread has run.
+pub fn thread_ns() -> u64 {
+    nanoseconds(ClockId::ThreadCPUTime)
+}
+
 /// Reads both clocks as nearly at once as several attempts allow.
 pub fn read() -> Reading {
     let attempt = || {

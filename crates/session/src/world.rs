@@ -218,7 +218,7 @@ impl World for TracerWorld<'_> {
             Builtin::ProbeModule | Builtin::ProbeFunction => text(""),
             Builtin::ProbeName => text(self.name),
             Builtin::Timestamp => number(self.timestamp as i64),
-            Builtin::VirtualTimestamp => number(0),
+            Builtin::VirtualTimestamp => number(clock::thread_ns() as i64),
             Builtin::WallTimestamp => number(clock::wall_ns() as i64),
             Builtin::UserCaller | Builtin::UserStackDepth | Builtin::UserStack(_) | Builtin::Errno => number(0),
             Builtin::EnabledProbeId => number(i64::from(self.epid)),
