@@ -71,6 +71,7 @@ live_tests! {
             let found = printed(form, &path, "3", &[
                 r#"pid$target:a.out:serve:entry { printf("%d %d %d %d\n", a.out`counter, `counter, `head->server.port,
                    a.out`table.words[4]); print(`shade); printf("same %d\n", &`head->server == &args[0]->server); }"#,
+                r#"pid$target:a.out:serve:entry { printf("here %d\n", (uintptr_t)&a.out`serve == uregs[R_RIP]); }"#,
             ]);
             // Each round adds 1 in serve, and in lines what its calls of twice add.
             let counts: Vec<i64> =
@@ -78,6 +79,8 @@ live_tests! {
             assert_eq!(counts, [41, 43, 48]);
             assert_eq!(found.iter().filter(|line| **line == "same 1").count(), 3, "{found:?}");
             assert_eq!(found.iter().filter(|line| **line == "enum color BLUE").count(), 3, "{found:?}");
+            // A function has no type that D could read, but an address.
+            assert_eq!(found.iter().filter(|line| **line == "here 1").count(), 3, "{found:?}");
             assert!(found.iter().any(|line| line.ends_with("41 41 8080 5")), "{found:?}");
         }
     }

@@ -1,3 +1,2 @@
 BEGIN { panic(); }
-BEGIN { @[sym(arg0)] = count(); }
 BEGIN { stack(1); }
