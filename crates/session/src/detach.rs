@@ -17,20 +17,16 @@
 //! the arena's region table: so `restore`, which comes later, does not unmap what the program has mapped there since.
 
 use std::collections::{BTreeMap, HashMap};
-use std::mem::offset_of;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use nanoprobe_agent::Function;
 use nanoprobe_arena::ControlBlock;
 use nanoprobe_arena::layout::{
-    Control, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE, Region, STATE_RESTORED, Site, TACTIC_HOST,
-    TACTIC_SPRINGBOARD,
+    REGION_ARENA, REGION_CODE, REGION_RETURNS, Region, STATE_RESTORED, Site, TACTIC_HOST, TACTIC_SPRINGBOARD,
 };
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
-use nanoprobe_target::{
-    Map, Mapping, MappingKind, Memory, Pauses, Permissions, Process, RemoteError, Sandbox, StopError, Stopped,
-};
+use nanoprobe_target::{Map, Memory, Pauses, Process, RemoteError, Sandbox, StopError, Stopped};
 
 use crate::arming::{sites, springboard_sites};
 use crate::attachment::Attachment;
@@ -39,11 +35,14 @@ use crate::returns::{PutBack, put_back as put_back_returns};
 use crate::{semaphores, signals};
 
 pub use restore::restore;
+pub use unmapping::{has_arena, other_arenas};
 
 mod restore;
 pub(crate) mod stacks;
+mod unmapping;
 
 use stacks::OurCode;
+use unmapping::unmap;
 
 /// How long threads may take to leave our code.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -161,22 +160,6 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         attachment.regions.clear();
     }
     Ok(detached)
-}
-
-/// Whether a process carries an arena.
-pub fn has_arena(map: &Map) -> bool {
-    map.mappings().iter().any(is_arena)
-}
-
-/// Whether there is an arena that does not begin at `ours`.
-pub fn other_arenas(map: &Map, ours: TargetAddress) -> bool {
-    map.mappings()
-        .iter()
-        .any(|mapping| is_arena(mapping) && mapping.start != ours)
-}
-
-fn is_arena(mapping: &Mapping) -> bool {
-    mapping.permissions.shared && mapping.path().is_some_and(|path| path.ends_with("memfd:nanoprobe"))
 }
 
 /// Writes the original bytes wherever ours still stand. Each byte is judged by itself: the tracer may have been killed in
@@ -426,90 +409,4 @@ fn is_inside(process: &Process, stopped: &mut Stopped, tid: i32, presence: &Pres
         stopped.set_registers(tid, &registers)?;
     }
     Ok(inside || stopped.has_queued_trap(tid) || code.is_awaited_on(process.memory(), map, registers.rsp))
-}
-
-/// Unmaps from the table's end to its start, where the arena is: until then the target describes itself. A region may
-/// have been published and never mapped, or was unmapped before the tracer was killed, and since then the program may
-/// have mapped something there: only what looks like ours goes.
-fn unmap(stopped: &mut Stopped, arena: Option<TargetAddress>, regions: &[Region]) -> Result<(), SessionError> {
-    let map = stopped.process().map()?;
-    let tid = stopped.best_thread()?;
-    let mut remote = stopped.remote(tid)?;
-    for (index, region) in regions.iter().enumerate().rev() {
-        for (start, end) in mapped_parts(&map, region) {
-            remote.unmap(TargetAddress(start), end - start)?;
-        }
-        if let Some(arena) = arena.filter(|_| region.kind != REGION_ARENA) {
-            let count = TargetAddress(arena.0 + offset_of!(Control, region_count) as u64);
-            // An error: the program has unmapped it; then nobody will read it.
-            let _ = remote.process().memory().write(count, &(index as u32).to_le_bytes());
-        }
-    }
-    Ok(remote.finish()?)
-}
-
-/// What of a region is mapped, and looks like what we map.
-fn mapped_parts(map: &Map, region: &Region) -> Vec<(u64, u64)> {
-    let end = region.address.saturating_add(region.bytes);
-    // A tracer that was killed while it mapped a region in a process that locks its memory leaves it without any access.
-    let is_begun = |mapping: &&Mapping| {
-        mapping.kind == MappingKind::Anonymous
-            && mapping.permissions == Permissions::default()
-            && (mapping.start.0, mapping.end.0) == (region.address, end)
-    };
-    let parts = map
-        .mappings()
-        .iter()
-        .filter(|mapping| is_like(mapping, region.kind) || is_begun(mapping));
-    let parts = parts.map(|mapping| (mapping.start.0.max(region.address), mapping.end.0.min(end)));
-    parts.filter(|(start, end)| start < end).collect()
-}
-
-fn is_like(mapping: &Mapping, kind: u32) -> bool {
-    let may = mapping.permissions;
-    let private = mapping.kind == MappingKind::Anonymous && !may.shared;
-    match kind {
-        REGION_ARENA => is_arena(mapping),
-        REGION_TABLE | REGION_RETURNS => private && may.read && may.write && !may.execute,
-        _ => private && may.read && !may.write && may.execute,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the program has mapped where something of ours was stays.
-    #[test]
-    fn only_what_looks_like_ours_is_unmapped() {
-        let map = Map::parse(
-            b"1000-3000 r-xp 00000000 00:00 0 \n\
-              3000-4000 rw-p 00000000 00:00 0 \n\
-              4000-5000 r-xp 00000000 fe:00 12                     /usr/lib/plugin.so\n\
-              5000-6000 rwxp 00000000 00:00 0 \n\
-              8000-9000 rw-s 00000000 00:01 99                     /memfd:nanoprobe (deleted)\n\
-              9000-a000 rw-s 00000000 00:01 98                     /memfd:other (deleted)\n\
-              b000-d000 ---p 00000000 00:00 0 \n",
-        );
-        let parts = |kind, address, bytes| {
-            let region = Region {
-                address,
-                bytes,
-                kind,
-                reserved: 0,
-            };
-            mapped_parts(&map, &region)
-        };
-        assert_eq!(parts(REGION_CODE, 0x2000, 0x6000), [(0x2000, 0x3000)]);
-        assert_eq!(parts(REGION_CODE, 0x1000, 0x1000), [(0x1000, 0x2000)]);
-        assert_eq!(parts(REGION_TABLE, 0x1000, 0x8000), [(0x3000, 0x4000)]);
-        assert_eq!(parts(REGION_ARENA, 0x1000, u64::MAX), [(0x8000, 0x9000)]);
-        assert!(parts(REGION_CODE, 0x6000, 0x2000).is_empty(), "a hole");
-        assert_eq!(parts(REGION_CODE, 0xb000, 0x2000), [(0xb000, 0xd000)]);
-        assert!(
-            parts(REGION_CODE, 0xb000, 0x1000).is_empty(),
-            "a part of what the program keeps free"
-        );
-        assert!(has_arena(&map));
-    }
 }

@@ -19,10 +19,8 @@ use nanoprobe_arena::{Bytes, ControlBlock, Structure as _};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Memory, Process, Stopped, WayHome};
 
-use super::{
-    Detached, PATIENCE, Presence, bytes_of, is_arena, is_code, is_host, is_springboard, leave, mapped_parts, our_code,
-    restore_sites,
-};
+use super::unmapping::{is_arena, mapped_parts};
+use super::{Detached, PATIENCE, Presence, bytes_of, is_code, is_host, is_springboard, leave, our_code, restore_sites};
 use crate::error::SessionError;
 use crate::{semaphores, signals};
 

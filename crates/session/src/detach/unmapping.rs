@@ -1,0 +1,117 @@
+//! Unmapping: what of our regions is still there, and is ours.
+
+use std::mem::offset_of;
+
+use nanoprobe_arena::layout::{Control, REGION_ARENA, REGION_RETURNS, REGION_TABLE, Region};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Map, Mapping, MappingKind, Permissions, Stopped};
+
+use crate::error::SessionError;
+
+/// Whether a process carries an arena.
+pub fn has_arena(map: &Map) -> bool {
+    map.mappings().iter().any(is_arena)
+}
+
+/// Whether there is an arena that does not begin at `ours`.
+pub fn other_arenas(map: &Map, ours: TargetAddress) -> bool {
+    map.mappings()
+        .iter()
+        .any(|mapping| is_arena(mapping) && mapping.start != ours)
+}
+
+pub(super) fn is_arena(mapping: &Mapping) -> bool {
+    mapping.permissions.shared && mapping.path().is_some_and(|path| path.ends_with("memfd:nanoprobe"))
+}
+
+/// Unmaps from the table's end to its start, where the arena is: until then the target describes itself. A region may
+/// have been published and never mapped, or was unmapped before the tracer was killed, and since then the program may
+/// have mapped something there: only what looks like ours goes.
+pub(super) fn unmap(
+    stopped: &mut Stopped,
+    arena: Option<TargetAddress>,
+    regions: &[Region],
+) -> Result<(), SessionError> {
+    let map = stopped.process().map()?;
+    let tid = stopped.best_thread()?;
+    let mut remote = stopped.remote(tid)?;
+    for (index, region) in regions.iter().enumerate().rev() {
+        for (start, end) in mapped_parts(&map, region) {
+            remote.unmap(TargetAddress(start), end - start)?;
+        }
+        if let Some(arena) = arena.filter(|_| region.kind != REGION_ARENA) {
+            let count = TargetAddress(arena.0 + offset_of!(Control, region_count) as u64);
+            // An error: the program has unmapped it; then nobody will read it.
+            let _ = remote.process().memory().write(count, &(index as u32).to_le_bytes());
+        }
+    }
+    Ok(remote.finish()?)
+}
+
+/// What of a region is mapped, and looks like what we map.
+pub(super) fn mapped_parts(map: &Map, region: &Region) -> Vec<(u64, u64)> {
+    let end = region.address.saturating_add(region.bytes);
+    // A tracer that was killed while it mapped a region in a process that locks its memory leaves it without any access.
+    let is_begun = |mapping: &&Mapping| {
+        mapping.kind == MappingKind::Anonymous
+            && mapping.permissions == Permissions::default()
+            && (mapping.start.0, mapping.end.0) == (region.address, end)
+    };
+    let parts = map
+        .mappings()
+        .iter()
+        .filter(|mapping| is_like(mapping, region.kind) || is_begun(mapping));
+    let parts = parts.map(|mapping| (mapping.start.0.max(region.address), mapping.end.0.min(end)));
+    parts.filter(|(start, end)| start < end).collect()
+}
+
+fn is_like(mapping: &Mapping, kind: u32) -> bool {
+    let may = mapping.permissions;
+    let private = mapping.kind == MappingKind::Anonymous && !may.shared;
+    match kind {
+        REGION_ARENA => is_arena(mapping),
+        REGION_TABLE | REGION_RETURNS => private && may.read && may.write && !may.execute,
+        _ => private && may.read && !may.write && may.execute,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nanoprobe_arena::layout::REGION_CODE;
+
+    use super::*;
+
+    /// What the program has mapped where something of ours was stays.
+    #[test]
+    fn only_what_looks_like_ours_is_unmapped() {
+        let map = Map::parse(
+            b"1000-3000 r-xp 00000000 00:00 0 \n\
+              3000-4000 rw-p 00000000 00:00 0 \n\
+              4000-5000 r-xp 00000000 fe:00 12                     /usr/lib/plugin.so\n\
+              5000-6000 rwxp 00000000 00:00 0 \n\
+              8000-9000 rw-s 00000000 00:01 99                     /memfd:nanoprobe (deleted)\n\
+              9000-a000 rw-s 00000000 00:01 98                     /memfd:other (deleted)\n\
+              b000-d000 ---p 00000000 00:00 0 \n",
+        );
+        let parts = |kind, address, bytes| {
+            let region = Region {
+                address,
+                bytes,
+                kind,
+                reserved: 0,
+            };
+            mapped_parts(&map, &region)
+        };
+        assert_eq!(parts(REGION_CODE, 0x2000, 0x6000), [(0x2000, 0x3000)]);
+        assert_eq!(parts(REGION_CODE, 0x1000, 0x1000), [(0x1000, 0x2000)]);
+        assert_eq!(parts(REGION_TABLE, 0x1000, 0x8000), [(0x3000, 0x4000)]);
+        assert_eq!(parts(REGION_ARENA, 0x1000, u64::MAX), [(0x8000, 0x9000)]);
+        assert!(parts(REGION_CODE, 0x6000, 0x2000).is_empty(), "a hole");
+        assert_eq!(parts(REGION_CODE, 0xb000, 0x2000), [(0xb000, 0xd000)]);
+        assert!(
+            parts(REGION_CODE, 0xb000, 0x1000).is_empty(),
+            "a part of what the program keeps free"
+        );
+        assert!(has_arena(&map));
+    }
+}
