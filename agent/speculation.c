@@ -1,10 +1,14 @@
 /* Speculations: numbers that a program takes, and gives back by commit() or discard().
  *
- * A word in the arena for each: 0 when it is free, 1 when it is taken. A thread takes one with a compare-and-exchange; the
- * tracer gives it back when it meets the record of a commit or a discard. What is recorded under a number waits in the
- * tracer (crates/export/src/speculation.rs), so nothing is copied here.
+ * A word in the arena for each (enum np_speculation_word). A thread takes one with a compare-and-exchange, and counts in it
+ * the bytes that are recorded under it; who commits or discards it marks it, once. The tracer makes it free when it meets the
+ * record of that. What is recorded under a number waits in the tracer (crates/export/src/speculation.rs), so nothing is
+ * copied here.
  */
 #include "agent.h"
+
+/* Others change the word at the same time; who fails so often is taken for one that came too late. */
+#define ATTEMPTS_MAX 1000
 
 NP_INLINE u64 *word_of(const struct np_context *context, u64 index)
 {
@@ -12,16 +16,26 @@ NP_INLINE u64 *word_of(const struct np_context *context, u64 index)
 	return (u64 *)((u64)control + control->speculations_offset) + index;
 }
 
+NP_INLINE u64 number_of_words(const struct np_context *context)
+{
+	return np_minimum(np_control_block(context)->speculation_count, NP_SPECULATIONS_MAX);
+}
+
+/* Whether the word was `expected` and is `word` now; else `expected` is what it is. */
+NP_INLINE int exchange(u64 *at, u64 *expected, u64 word)
+{
+	return __atomic_compare_exchange_n(at, expected, word, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+}
+
 /* result = the number of a speculation that was free, counted from 1; 0: there is none, and that is counted. */
 NP_ENTRY void np_speculation(struct np_context *context)
 {
 	struct np_control *control = np_control_block(context);
-	u64 count = np_minimum(control->speculation_count, NP_SPECULATIONS_MAX);
+	u64 count = number_of_words(context);
 	context->result = 0;
 	for (u64 index = 0; index < count; index++) {
 		u64 expected = 0;
-		if (__atomic_compare_exchange_n(word_of(context, index), &expected, 1, 0, __ATOMIC_ACQ_REL,
-		                                __ATOMIC_RELAXED)) {
+		if (exchange(word_of(context, index), &expected, NP_SPECULATION_TAKEN)) {
 			context->result = index + 1;
 			return;
 		}
@@ -29,9 +43,37 @@ NP_ENTRY void np_speculation(struct np_context *context)
 	__atomic_fetch_add(&control->speculation_failures, 1, __ATOMIC_RELAXED);
 }
 
-/* result = whether this speculation is taken. */
-NP_ENTRY void np_speculate(struct np_context *context, u64 id)
+/* result = whether this speculation is taken, and has room for so many bytes, which are counted; that it has none is counted. */
+NP_ENTRY void np_speculate(struct np_context *context, u64 id, u64 bytes)
 {
-	u64 count = np_minimum(np_control_block(context)->speculation_count, NP_SPECULATIONS_MAX);
-	context->result = id - 1 < count && np_load_once(*word_of(context, id - 1)) == 1;
+	struct np_control *control = np_control_block(context);
+	context->result = 0;
+	if (id - 1 >= number_of_words(context))
+		return;
+	u64 *at = word_of(context, id - 1), word = np_load_once(*at);
+	for (int attempt = 0; attempt < ATTEMPTS_MAX && word & NP_SPECULATION_TAKEN; attempt++) {
+		if ((word >> NP_SPECULATION_SHIFT) + bytes > control->speculation_bytes) {
+			__atomic_fetch_add(&control->speculation_drops, 1, __ATOMIC_RELAXED);
+			return;
+		}
+		if (exchange(at, &word, word + (bytes << NP_SPECULATION_SHIFT))) {
+			context->result = 1;
+			return;
+		}
+	}
+}
+
+/* result = the number, where this speculation was taken and is ended by this call; else 0. */
+NP_ENTRY void np_end_speculation(struct np_context *context, u64 id)
+{
+	context->result = 0;
+	if (id - 1 >= number_of_words(context))
+		return;
+	u64 *at = word_of(context, id - 1), word = np_load_once(*at);
+	for (int attempt = 0; attempt < ATTEMPTS_MAX && word & NP_SPECULATION_TAKEN; attempt++) {
+		if (exchange(at, &word, NP_SPECULATION_ENDED)) {
+			context->result = id;
+			return;
+		}
+	}
 }

@@ -78,7 +78,7 @@ struct np_control {
 	 * and, NP_EXAMPLE_AGGREGATES behind it, the head of an empty struct np_aggregate_table. */
 	u64 example_offset;
 
-	/* speculation.c: u64 at speculations_offset for each, 0 free, 1 taken; given back by the tracer */
+	/* speculation.c: u64 at speculations_offset for each, enum np_speculation_word */
 	u64 speculations_offset;
 	u64 speculation_count;  /* at most NP_SPECULATIONS_MAX */
 	u64 speculation_failures; /* calls of speculation() that found none free; atomic */
@@ -91,7 +91,12 @@ struct np_control {
 	u32 semaphore_capacity;
 	u64 library_timeouts;   /* library.c: the program went on before the tracer had answered; atomic */
 	u64 errno_offset;       /* of errno from the thread pointer, a signed number; 0: unknown */
+	u64 speculation_bytes;  /* of the records of one speculation */
+	u64 speculation_drops;  /* records that found no room under theirs; atomic */
 };
+/* The word of a speculation: it is free (0), taken, with the bytes of its records above the bit, or ended: nobody may add to it
+ * any more, and the tracer makes it free when it meets the record of that. */
+enum np_speculation_word { NP_SPECULATION_TAKEN = 1, NP_SPECULATION_ENDED = 2, NP_SPECULATION_SHIFT = 1 };
 #define NP_SPECULATIONS_MAX 256u
 #define NP_EXAMPLE_AGGREGATES 1024
 

@@ -56,9 +56,11 @@ void np_json(struct np_context *context, u64 text, u64 path);
  * with its NUL, at most `bytes` bytes of it. */
 void np_copyout(struct np_context *context, u64 buffer, u64 address, u64 bytes);
 void np_copyoutstr(struct np_context *context, u64 string, u64 address, u64 bytes);
-/* result = the number of a speculation that was free and is taken now, 0: none; whether this one is taken. */
+/* result = the number of a speculation that was free and is taken now, 0: none; whether this one is taken and has room for a
+ * record of `bytes`; its number where it was taken and is given back now, else 0. */
 void np_speculation(struct np_context *context);
-void np_speculate(struct np_context *context, u64 id);
+void np_speculate(struct np_context *context, u64 id, u64 bytes);
+void np_end_speculation(struct np_context *context, u64 id);
 /* Key building: key_bytes is reset by the clause (a store of 0) and advanced by these. */
 void np_key_integer(struct np_context *context, u64 value);
 void np_key_string(struct np_context *context, u64 string);

@@ -111,8 +111,10 @@ functions! {
     CopyOutString = np_copyoutstr,
     /// `np_speculation(context)`
     Speculation = np_speculation,
-    /// `np_speculate(context, id)`
+    /// `np_speculate(context, id, bytes)`
     Speculate = np_speculate,
+    /// `np_end_speculation(context, id)`
+    EndSpeculation = np_end_speculation,
     /// `np_key_integer(context, value)`
     KeyInteger = np_key_integer,
     /// `np_key_string(context, string)`

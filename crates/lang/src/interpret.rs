@@ -238,8 +238,15 @@ pub trait World {
         0
     }
 
-    /// Whether `speculation()` has given this number away and nobody has committed or discarded it yet.
-    fn is_speculating(&mut self, id: i64) -> bool {
+    /// Whether `speculation()` has given this number away, nobody has committed or discarded it yet, and there is room
+    /// under it for a record of so many bytes, which then count. That there is no room is a drop.
+    fn speculate(&mut self, id: i64, bytes: u64) -> bool {
+        let _ = (id, bytes);
+        false
+    }
+
+    /// Commits or discards the speculation: whether there was one.
+    fn end_speculation(&mut self, id: i64) -> bool {
         let _ = id;
         false
     }
@@ -293,6 +300,8 @@ pub fn run_clause<W: World + ?Sized>(
     let mut payload = clause
         .records()
         .then(|| vec![0; layout.bytes.saturating_sub(RECORD_HEADER_BYTES) as usize]);
+    let bytes = u64::from(layout.bytes);
+    let mut ended = Vec::new();
     for (index, statement) in clause.statements.iter().enumerate() {
         let at = at(index + 1);
         match statement {
@@ -316,16 +325,28 @@ pub fn run_clause<W: World + ?Sized>(
                 match action.kind {
                     RecordKind::Exit(_) => outcome.exit = recorded.map(|status| status as i32),
                     // Not a fault: the clause just ends, and what it has recorded goes nowhere.
-                    RecordKind::Speculate(_) if !evaluator.world().is_speculating(recorded.unwrap_or(0)) => {
+                    RecordKind::Speculate(_) if !evaluator.world().speculate(recorded.unwrap_or(0), bytes) => {
                         return Ok(outcome);
                     }
-                    RecordKind::CommitSpeculation(_) | RecordKind::DiscardSpeculation(_)
-                        if recorded.unwrap_or(0) as u64 > evaluator.world().speculations() =>
-                    {
-                        return Err(at(Fault::new(FaultKind::Illegal)));
+                    RecordKind::CommitSpeculation(_) | RecordKind::DiscardSpeculation(_) => {
+                        let id = recorded.unwrap_or(0);
+                        if id as u64 > evaluator.world().speculations() {
+                            return Err(at(Fault::new(FaultKind::Illegal)));
+                        }
+                        ended.push((index, id));
                     }
                     _ => {}
                 }
+            }
+        }
+    }
+    // Behind all that may fail: a record that is not written ends nothing.
+    for (statement, id) in ended {
+        let field = layout.fields.iter().find(|field| field.statement == statement);
+        if let (false, Some(field), Some(payload)) = (evaluator.world().end_speculation(id), field, payload.as_mut()) {
+            let start = field.offset.saturating_sub(RECORD_HEADER_BYTES) as usize;
+            if let Some(room) = payload.get_mut(start..start + field.bytes as usize) {
+                room.fill(0);
             }
         }
     }

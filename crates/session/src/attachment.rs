@@ -385,6 +385,7 @@ impl Attachment {
             dynamic_offset: self.layout.dynamic_offset,
             speculations_offset: SPECULATIONS_OFFSET,
             speculation_count: self.layout.speculations,
+            speculation_bytes: self.layout.speculation_bytes,
             strsize: self.parameters.strsize,
             ustackframes: self.parameters.ustackframes,
             ..Control::default()

@@ -98,6 +98,7 @@ impl Consumer {
             missed_without_context: control.missed_without_context,
             dynamic_drops: control.dynamic_drops,
             failed_speculations: control.speculation_failures,
+            speculation_drops: control.speculation_drops,
             unawaited_libraries: control.library_timeouts,
             damaged: self.damaged,
             ..Losses::default()

@@ -68,6 +68,8 @@ pub struct ArenaLayout {
     pub globals_offset: u64,
     /// How many speculations there are.
     pub speculations: u64,
+    /// Bytes of the records of one of them.
+    pub speculation_bytes: u64,
     /// Offset of the dynamic variables; 0: the program has none.
     pub dynamic_offset: u64,
     /// Their size.
@@ -118,6 +120,7 @@ impl ArenaLayout {
             semaphores_offset,
             globals_offset,
             speculations: options.speculations.min(nanoprobe_arena::layout::SPECULATIONS_MAX),
+            speculation_bytes: options.speculation_bytes,
             dynamic_offset,
             dynamic_bytes,
             growth_offset,

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use nanoprobe_arena::layout::{SPECULATION_ENDED, SPECULATION_SHIFT, SPECULATION_TAKEN};
 use nanoprobe_arena::{DynamicError, DynamicVariables, Mapping, Memory as _, variables};
 use nanoprobe_codegen::THREAD_LOCAL_VARIABLE;
 use nanoprobe_export::Snapshot;
@@ -17,6 +18,9 @@ use nanoprobe_target::Memory;
 use crate::layout::{ArenaLayout, SPECULATIONS_OFFSET};
 use crate::sampled::SampledThread;
 use crate::{clock, identity, sampled};
+
+/// Threads of the target change the word of a speculation at the same time.
+const ATTEMPTS_MAX: usize = 1000;
 
 /// A variable of the tracer's own thread, or of another that has no context.
 type Own = (Scope, VariableId, Option<Vec<u8>>);
@@ -48,6 +52,8 @@ pub struct TracerState {
     pub dynamic_drops: u64,
     /// Calls of `speculation()` that found none free.
     pub failed_speculations: u64,
+    /// Records that found no room under their speculation.
+    pub speculation_drops: u64,
     /// Faults of ERROR clauses.
     pub errors_in_error: u64,
     /// This process and its ancestors, once somebody has asked.
@@ -68,6 +74,8 @@ pub struct TracerWorld<'a> {
     pub limits: Limits,
     /// The option `aggsize`.
     pub aggregation_bytes: u64,
+    /// The option `specsize`.
+    pub speculation_bytes: u64,
     /// What stays.
     pub state: &'a mut TracerState,
     /// Where the arena lies in the target, once it does.
@@ -93,6 +101,12 @@ pub struct TracerWorld<'a> {
 }
 
 impl TracerWorld<'_> {
+    /// Where the word of a speculation is.
+    fn speculation_at(&self, id: i64) -> Option<u64> {
+        let index = u64::try_from(id).ok()?.checked_sub(1)?;
+        (index < self.layout.speculations).then_some(SPECULATIONS_OFFSET + 8 * index)
+    }
+
     fn variable(&self, scope: Scope, id: VariableId) -> Option<&Variable> {
         let list = match scope {
             Scope::Global => &self.program.globals,
@@ -385,7 +399,8 @@ impl World for TracerWorld<'_> {
 
     fn speculation(&mut self) -> i64 {
         for index in 0..self.layout.speculations {
-            let taken = self.memory.compare_exchange_u64(SPECULATIONS_OFFSET + 8 * index, 0, 1);
+            let at = SPECULATIONS_OFFSET + 8 * index;
+            let taken = self.memory.compare_exchange_u64(at, 0, SPECULATION_TAKEN);
             if taken.unwrap_or(false) {
                 return index as i64 + 1;
             }
@@ -394,15 +409,45 @@ impl World for TracerWorld<'_> {
         0
     }
 
-    fn is_speculating(&mut self, id: i64) -> bool {
-        let index = u64::try_from(id).ok().and_then(|id| id.checked_sub(1));
-        index
-            .filter(|index| *index < self.layout.speculations)
-            .is_some_and(|index| {
-                self.memory
-                    .load_u64(SPECULATIONS_OFFSET + 8 * index)
-                    .is_ok_and(|word| word == 1)
-            })
+    fn speculate(&mut self, id: i64, bytes: u64) -> bool {
+        let Some(at) = self.speculation_at(id) else {
+            return false;
+        };
+        for _ in 0..ATTEMPTS_MAX {
+            let word = self.memory.load_u64(at).unwrap_or(0);
+            if word & SPECULATION_TAKEN == 0 {
+                break;
+            }
+            if (word >> SPECULATION_SHIFT).saturating_add(bytes) > self.speculation_bytes {
+                self.state.speculation_drops += 1;
+                return false;
+            }
+            let more = word.wrapping_add(bytes << SPECULATION_SHIFT);
+            if self.memory.compare_exchange_u64(at, word, more).unwrap_or(false) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn end_speculation(&mut self, id: i64) -> bool {
+        let Some(at) = self.speculation_at(id) else {
+            return false;
+        };
+        for _ in 0..ATTEMPTS_MAX {
+            let word = self.memory.load_u64(at).unwrap_or(0);
+            if word & SPECULATION_TAKEN == 0 {
+                break;
+            }
+            if self
+                .memory
+                .compare_exchange_u64(at, word, SPECULATION_ENDED)
+                .unwrap_or(false)
+            {
+                return true;
+            }
+        }
+        false
     }
 
     fn speculations(&self) -> u64 {

@@ -71,6 +71,43 @@ live_tests! {
         let stderr = &traced.finished.stderr;
         assert!(stderr.contains("119 failed speculations (no speculative buffer available)"), "{stderr}");
     }
+
+    /// What finds no room under its speculation ends its clause, there and then.
+    fn specsize_bounds_what_is_speculated(form) {
+        let clause = "BEGIN { spec = speculation(); }
+                      pid$target:a.out:takes:entry { speculate(spec); printf(\"kept %d\\n\", (int)arg0 * 0); went_on++; }
+                      END { commit(spec); } END { printf(\"went on %d\\n\", went_on); }";
+        let tracer = Tracer::new(form).argument("-q").argument("-x").argument("specsize=400").clause(clause);
+        let traced = tracer.command(&program("strings.c"), "10").run().success();
+        assert_eq!(traced.results, "kept 0\n".repeat(10) + "went on 10\n");
+        let stderr = &traced.finished.stderr;
+        assert!(stderr.contains("110 speculative drops"), "{stderr}");
+    }
+
+    /// Also before the tracer has seen the commit.
+    fn a_committed_speculation_takes_no_more(form) {
+        let clause = "BEGIN { spec = speculation(); }
+                      pid$target:a.out:takes:entry { speculate(spec); printf(\"%d \", ++number); }
+                      pid$target:a.out:takes:return /number == 5/ { commit(spec); }
+                      END { printf(\"of %d\\n\", number); }";
+        let tracer = Tracer::new(form).argument("-q").clause(clause);
+        let traced = tracer.command(&program("strings.c"), "10").run().complete();
+        assert_eq!(traced.results.trim_end(), "1 2 3 4 5 of 5");
+    }
+
+    /// The room is that of all threads that speculate under a number.
+    fn threads_share_the_room_of_a_speculation(form) {
+        let clause = "BEGIN { spec = speculation(); }
+                      pid$target:a.out:thread_work:entry { speculate(spec); printf(\"kept %d\\n\", tid - tid); }
+                      pid$target:a.out:thread_work:entry { @ = count(); }
+                      END { commit(spec); }";
+        let tracer = Tracer::new(form).argument("-q").argument("-x").argument("specsize=4000").clause(clause);
+        let traced = tracer.command(&program("threads.c"), "4 500").run().success();
+        assert_eq!(traced.results.matches("kept 0\n").count(), 100, "{}", traced.results);
+        let stderr = &traced.finished.stderr;
+        assert!(stderr.contains("2400 speculative drops"), "{stderr}");
+    }
+
     /// Every call of `takes` comes from main.
     fn stacks_are_drawn(form) {
         let folder = tempfile::tempdir().expect("a folder");

@@ -69,6 +69,12 @@ pub const EXAMPLE_AGGREGATES: u64 = 1024;
 
 /// Speculations of a session, at most.
 pub const SPECULATIONS_MAX: u64 = 256;
+/// A speculation's word: it is taken; above this bit are the bytes of its records.
+pub const SPECULATION_TAKEN: u64 = 1;
+/// It was committed or discarded, and the tracer has not yet met the record of that.
+pub const SPECULATION_ENDED: u64 = 2;
+/// Where the bytes are.
+pub const SPECULATION_SHIFT: u64 = 1;
 
 structure! {
     /// A kernel sigaction, as `rt_sigaction` takes it on x86-64.
@@ -168,7 +174,7 @@ structure! {
         ustackframes: u32,
         /// Where the example of a new context is; its addresses are offsets from the context.
         example_offset: u64,
-        /// Where the speculations' words are: 0 free, 1 taken.
+        /// Where the speculations' words are: `SPECULATION_*`, 0 where it is free.
         speculations_offset: u64,
         /// How many there are; at most [`SPECULATIONS_MAX`].
         speculation_count: u64,
@@ -186,6 +192,10 @@ structure! {
         library_timeouts: u64,
         /// Of errno from the thread pointer, a signed number; 0: unknown.
         errno_offset: u64,
+        /// Bytes of the records of one speculation.
+        speculation_bytes: u64,
+        /// Records that found no room under theirs.
+        speculation_drops: u64,
     }
 }
 structure! {

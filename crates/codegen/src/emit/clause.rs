@@ -6,6 +6,7 @@ use cranelift_codegen::ir::types;
 use nanoprobe_lang::program::Statement;
 
 use super::Emitter;
+use super::record::Afterwards;
 use crate::AgentFunction;
 use crate::contract::{context, control};
 use crate::error::Error;
@@ -42,7 +43,7 @@ impl Emitter<'_, '_> {
         }
         let record = if clause.records() { Some(self.reserve()?) } else { None };
 
-        let mut exits = Vec::new();
+        let mut afterwards = Vec::new();
         for (index, statement) in clause.statements.iter().enumerate() {
             self.action = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
             match statement {
@@ -60,16 +61,23 @@ impl Emitter<'_, '_> {
                 }
                 Statement::Record(action) => {
                     if let Some(record) = &record {
-                        exits.extend(self.record_action(record, index, action)?);
+                        afterwards.extend(self.record_action(record, index, action)?);
                     }
                 }
             }
         }
-        if record.is_some() {
+        if let Some(record) = &record {
+            for after in &afterwards {
+                if let Afterwards::EndSpeculation(id, field) = after {
+                    self.end_speculation(record, *id, field);
+                }
+            }
             self.call(AgentFunction::Commit, &[]);
         }
-        for status in exits {
-            self.call(AgentFunction::Exit, &[status]);
+        for after in &afterwards {
+            if let Afterwards::Exit(status) = after {
+                self.call(AgentFunction::Exit, &[*status]);
+            }
         }
         self.jump(self.return_block);
 

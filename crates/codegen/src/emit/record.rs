@@ -17,6 +17,14 @@ pub(super) struct Record {
     layout: RecordLayout,
 }
 
+/// What an action does besides recording.
+pub(super) enum Afterwards {
+    /// `exit()` with this status; when the record is published.
+    Exit(Value),
+    /// `commit()` or `discard()` of this number; before the record is published, which tells the tracer of it.
+    EndSpeculation(Value, RecordField),
+}
+
 impl Emitter<'_, '_> {
     /// Reserves the clause's record; without room the clause ends, as in DTrace.
     pub(super) fn reserve(&mut self) -> Result<Record, Error> {
@@ -37,13 +45,13 @@ impl Emitter<'_, '_> {
         Ok(Record { address, layout })
     }
 
-    /// Writes the fields of one action; yields the status of an `exit()`.
+    /// Writes the fields of one action; yields what is to be done when nothing can fail any more.
     pub(super) fn record_action(
         &mut self,
         record: &Record,
         statement: usize,
         action: &RecordAction,
-    ) -> Result<Option<Value>, Error> {
+    ) -> Result<Option<Afterwards>, Error> {
         let values = recorded_values(&action.kind);
         let mut last = None;
         for field in record.layout.fields.iter().filter(|field| field.statement == statement) {
@@ -61,27 +69,34 @@ impl Emitter<'_, '_> {
             self.write_field(record, field, value);
             last = Some(value);
         }
-        match (&action.kind, last) {
+        Ok(match (&action.kind, last) {
             (RecordKind::Speculate(_), Some(id)) => {
-                // No such speculation: the clause ends, and its record is not published.
-                let goes_on = self.call_for_result(AgentFunction::Speculate, &[id]);
+                // No such speculation, or no room: the clause ends, and its record is not published.
+                let bytes = self.constant(i64::from(record.layout.bytes));
+                let goes_on = self.call_for_result(AgentFunction::Speculate, &[id, bytes]);
                 let on = self.builder.create_block();
                 self.branch(goes_on, on, self.return_block);
                 self.enter(on);
+                None
             }
             (RecordKind::CommitSpeculation(_) | RecordKind::DiscardSpeculation(_), Some(id)) => {
                 let control = self.context_load(context::CONTROL);
                 let count = self.load(control, control::SPECULATION_COUNT);
                 let none = self.builder.ins().icmp(IntCC::UnsignedGreaterThan, id, count);
                 self.fault_if(none, fault::ILLEGAL);
+                let mut fields = record.layout.fields.iter();
+                let field = fields.find(|field| field.statement == statement);
+                field.map(|field| Afterwards::EndSpeculation(id, field.clone()))
             }
-            _ => {}
-        }
-        Ok(if matches!(action.kind, RecordKind::Exit(_)) {
-            last
-        } else {
-            None
+            (RecordKind::Exit(_), Some(status)) => Some(Afterwards::Exit(status)),
+            _ => None,
         })
+    }
+
+    /// Gives a speculation back. What is recorded of it is 0 where it was not taken: then the tracer has nothing to do.
+    pub(super) fn end_speculation(&mut self, record: &Record, id: Value, field: &RecordField) {
+        let ended = self.call_for_result(AgentFunction::EndSpeculation, &[id]);
+        self.write_field(record, field, ended);
     }
 
     fn write_field(&mut self, record: &Record, field: &RecordField, value: Value) {

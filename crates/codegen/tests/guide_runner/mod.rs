@@ -11,7 +11,7 @@ use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::{Clause, Program, SymbolKind};
 use nanoprobe_lang::{Diagnostic, MacroValues, Source};
 use target::Target;
-use world::GuideWorld;
+use world::{GuideWorld, Speculation};
 
 struct Addresses;
 
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
             program,
             options,
             printer: Printer::new(program, options),
-            world: GuideWorld::new(program, options.speculations as usize),
+            world: GuideWorld::new(program, options.speculations as usize, options.speculation_bytes),
             speculations: Speculations::new(options.speculation_bytes),
             time: 0,
             target: Target::new(program, options),
@@ -177,7 +177,7 @@ impl<'a> Run<'a> {
         let taken = self.speculations.take(clause, &layout, &record, self.time, view);
         if let Some(id) = taken.freed {
             if let Some(taken) = self.world.speculations.get_mut(id as usize - 1) {
-                *taken = false;
+                *taken = Speculation::Free;
             }
             self.target.free_speculation(id);
         }

@@ -64,25 +64,35 @@ pub fn names(event: &str) -> [&str; 4] {
 
 type PlaceKey = (Scope, VariableId, Option<Vec<u8>>);
 
+/// What becomes of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speculation {
+    Free,
+    Taken { bytes: u64 },
+    Ended,
+}
+
 pub struct GuideWorld<'a> {
     program: &'a Program,
     variables: HashMap<PlaceKey, Value>,
     pub aggregates: Snapshot,
     pub epid: u32,
-    /// Which are taken.
-    pub speculations: Vec<bool>,
+    /// Which are taken, and the bytes of their records.
+    pub speculations: Vec<Speculation>,
+    speculation_bytes: u64,
     event: String,
     arguments: [u64; 6],
 }
 
 impl<'a> GuideWorld<'a> {
-    pub fn new(program: &'a Program, speculations: usize) -> GuideWorld<'a> {
+    pub fn new(program: &'a Program, speculations: usize, speculation_bytes: u64) -> GuideWorld<'a> {
         GuideWorld {
             program,
             variables: HashMap::new(),
             aggregates: Snapshot::new(),
             epid: 0,
-            speculations: vec![false; speculations],
+            speculations: vec![Speculation::Free; speculations],
+            speculation_bytes,
             event: String::new(),
             arguments: [0; 6],
         }
@@ -193,19 +203,36 @@ impl World for GuideWorld<'_> {
     }
 
     fn speculation(&mut self) -> i64 {
-        let free = self.speculations.iter().position(|taken| !taken);
-        if let Some(taken) = free.and_then(|index| self.speculations.get_mut(index)) {
-            *taken = true;
+        let mut numbered = self.speculations.iter_mut().zip(1..);
+        match numbered.find(|(one, _)| **one == Speculation::Free) {
+            Some((free, number)) => {
+                *free = Speculation::Taken { bytes: 0 };
+                number
+            }
+            None => 0,
         }
-        free.map_or(0, |index| index as i64 + 1)
     }
 
-    fn is_speculating(&mut self, id: i64) -> bool {
+    fn speculate(&mut self, id: i64, more: u64) -> bool {
         let index = usize::try_from(id - 1).ok();
-        index
-            .and_then(|index| self.speculations.get(index))
-            .copied()
-            .unwrap_or(false)
+        match index.and_then(|index| self.speculations.get_mut(index)) {
+            Some(Speculation::Taken { bytes }) if *bytes + more <= self.speculation_bytes => {
+                *bytes += more;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn end_speculation(&mut self, id: i64) -> bool {
+        let index = usize::try_from(id - 1).ok();
+        match index.and_then(|index| self.speculations.get_mut(index)) {
+            Some(taken @ Speculation::Taken { .. }) => {
+                *taken = Speculation::Ended;
+                true
+            }
+            _ => false,
+        }
     }
 
     fn speculations(&self) -> u64 {

@@ -148,6 +148,7 @@ impl Session {
             storage: &self.storage,
             limits: self.limits,
             aggregation_bytes: self.options.aggregation_bytes,
+            speculation_bytes: self.options.speculation_bytes,
             state: &mut self.tracer,
             arena: self.attachment.as_ref().map(|attachment| attachment.addresses.arena),
             target: self.process.as_ref().map(Process::memory),

@@ -54,7 +54,7 @@ impl Session {
         losses.drops += self.tracer.drops;
         losses.aggregation_drops += self.tracer.aggregation_drops;
         losses.dynamic_drops += self.tracer.dynamic_drops;
-        losses.speculation_drops = self.speculations.drops();
+        losses.speculation_drops += self.tracer.speculation_drops + self.speculations.drops();
         losses.failed_speculations += self.tracer.failed_speculations;
         losses.errors_in_error = self.tracer.errors_in_error;
         losses.lost_samples = self.lost_samples;
