@@ -116,15 +116,23 @@ impl Resolver {
     fn assign_translated(&mut self, left: &Node, (to, operand): (&TypeName, &Node), span: Span) -> Resolve<Expression> {
         /// No name that a program can spell.
         const VALUE: &str = "%translated";
-        let (output, values) = self.translated_members(to, operand, span)?;
         let held = self.operand(left)?;
+        let mut all: Option<Expression> = None;
+        let (left, operand) = &match has_effects(&held) || !super::spread::is_plain(left) {
+            // As everywhere, the right side first.
+            true => {
+                let operand = self.kept(operand, &mut all)?;
+                (self.with_kept_keys(left, &mut all)?, operand)
+            }
+            false => (left.clone(), operand.clone()),
+        };
+        let (output, values) = self.translated_members(to, operand, span)?;
         if held.value_type != Type::Structure(output.clone()) {
             return Err(incompatible(&types::name(&held.value_type), "=", output.name(), span));
         }
-        if has_effects(&held) || !super::spread::is_plain(left) {
+        if !self.may_be_repeated(left)? {
             return Err(super::spread::twice(span));
         }
-        let mut all: Option<Expression> = None;
         for (name, value) in values {
             let member = NodeKind::Member {
                 base: Box::new(left.clone()),

@@ -10,7 +10,6 @@
 //! ```
 
 use super::assignment::behind;
-use super::bit_fields::has_effects;
 use super::variables::designator;
 use super::{Resolve, Resolver, constant, convert, spread};
 use crate::diagnostic::Diagnostic;
@@ -77,10 +76,19 @@ impl Resolver {
         };
         let text = NodeKind::Stringof(Box::new(buffer.clone()));
         Some((|| {
-            let (held, index) = (self.operand(base)?, self.expression(&character)?);
-            if has_effects(&held) || has_effects(&index) || !spread::is_plain(base) || !spread::is_plain(&character) {
-                return Err(spread::twice(span));
+            if !self.may_be_repeated(base)? || !self.may_be_repeated(&character)? {
+                let mut before = None;
+                let right = self.kept(right, &mut before)?;
+                let left = self.with_kept_keys(left, &mut before)?;
+                let NodeKind::Index { base, indices } = &left.kind else {
+                    return Err(spread::twice(span));
+                };
+                if !self.may_be_repeated(base)? || !indices.iter().all(spread::is_plain) {
+                    return Err(spread::twice(span));
+                }
+                return Ok(behind(before, self.assign(&left, &right, span)?, span));
             }
+            let index = self.expression(&character)?;
             let taken = self.operand(&set(&buffer, taken))?;
             let address = convert::to_address(self.expression(&buffer)?);
             let copied = self.assign_text(address, base, span)?;

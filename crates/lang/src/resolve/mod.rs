@@ -43,6 +43,7 @@ mod expressions;
 mod foreign;
 mod inlines;
 mod internet;
+mod kept;
 mod later;
 mod memory;
 mod names;
@@ -199,6 +200,8 @@ struct Resolver {
     externals: HashMap<String, Type>,
     /// Why structures that were only named are not known.
     unknown: HashMap<String, Unknown>,
+    /// How many assignments of structures by way of keys with effects are looked at, one in another.
+    kept_levels: u32,
 }
 
 impl Resolver {

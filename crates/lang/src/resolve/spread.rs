@@ -26,6 +26,8 @@ use crate::syntax::{IntegerLiteral, LocalScope, Node, NodeKind};
 const MAXIMUM_ASSIGNED: usize = 256;
 /// How deep structures are looked into for unions, and how many of them.
 const NESTING_MAX: u32 = 32;
+/// How many assignments of structures may be nested in each other's keys.
+const KEPT_LEVELS_MAX: u32 = 3;
 const STRUCTURES_MAX: u32 = 4096;
 
 impl Resolver {
@@ -148,8 +150,13 @@ impl Resolver {
             return Some(assigned);
         }
         let is_part = designator(left).is_none();
-        if !(is_part || self.names_spread(left) || self.names_spread(right)) || !is_plain(left) || !is_plain(right) {
+        let is_known = self.names_spread(left) || self.names_spread(right);
+        if !is_known && !(is_part && is_plain(left) && is_plain(right)) {
             return None;
+        }
+        if !is_plain(left) || !is_plain(right) {
+            let is_structure = is_way(left) && is_way(right) && self.is_kept_structure(right);
+            return is_structure.then(|| self.assign_kept(left, right, span));
         }
         let from = match self.operand(right) {
             Ok(from) => from,
@@ -174,9 +181,36 @@ impl Resolver {
             return Some(Err(super::operators::incompatible(&to, "=", &from, span)));
         }
         if has_effects(&to) || has_effects(&from) {
-            return Some(Err(twice(span)));
+            return Some(self.assign_kept(left, right, span));
         }
         Some(self.assign_members(left, Some(right), &Type::Structure(structure), span))
+    }
+
+    /// Whether it is a structure, by way of keys that may have effects. It is resolved once more for that, and what is nested in its
+    /// keys once more for each level: of a few levels, no more.
+    fn is_kept_structure(&mut self, node: &Node) -> bool {
+        if self.kept_levels == KEPT_LEVELS_MAX {
+            return false;
+        }
+        self.kept_levels += 1;
+        let found = self.operand(node);
+        self.kept_levels -= 1;
+        found.is_ok_and(|found| matches!(found.value_type, Type::Structure(_)))
+    }
+
+    /// `left = right` where keys have effects.
+    fn assign_kept(&mut self, left: &Node, right: &Node, span: Span) -> Resolve<Expression> {
+        let mut before = None;
+        // As everywhere, the right side first.
+        let right = self.with_kept_keys(right, &mut before)?;
+        let left = self.with_kept_keys(left, &mut before)?;
+        // What is not known yet is made by the assignment.
+        let has_effects = |found: Resolve<Expression>| found.is_ok_and(|found| has_effects(&found));
+        if !is_plain(&left) || has_effects(self.operand(&left)) || !self.may_be_repeated(&right)? {
+            return Err(twice(span));
+        }
+        let assigned = self.assign(&left, &right, span)?;
+        Ok(behind(before, assigned, span))
     }
 
     /// `a = b = c` of structures: `b = c, a = b`.
@@ -220,7 +254,12 @@ impl Resolver {
         if !is_held_so || holds_strings(of) {
             return Ok(None);
         }
-        if has_effects(found) || !is_plain(node) {
+        let mut before = None;
+        let kept = match has_effects(found) || !is_plain(node) {
+            true => self.with_kept_keys(node, &mut before)?,
+            false => node.clone(),
+        };
+        if !self.may_be_repeated(&kept)? {
             return Err(twice(found.span));
         }
         let Some(bytes) = self.aggregate_of(of, found.span)? else {
@@ -239,7 +278,8 @@ impl Resolver {
             scope: LocalScope::Clause,
             name,
         };
-        let filled = self.assign_members(&Node::new(to, found.span), Some(node), of, found.span)?;
+        let filled = self.assign_members(&Node::new(to, found.span), Some(&kept), of, found.span)?;
+        let filled = behind(before, filled, found.span);
         let whole = Expression {
             kind: ExpressionKind::Variable(Place::Scalar { scope, variable: id }),
             value_type: bytes,
@@ -250,17 +290,17 @@ impl Resolver {
 
     /// `left = 0` of a structure.
     pub(super) fn assign_nothing(&mut self, left: &Node, span: Span) -> Resolve<Expression> {
-        if !is_plain(left) {
-            return Err(twice(span));
-        }
+        let mut before = None;
+        let left = &self.with_kept_keys(left, &mut before)?;
         let found = self.operand(left)?;
         if !matches!(found.value_type, Type::Structure(_)) {
             return Err(nameless(span));
         }
-        if has_effects(&found) {
+        if !is_plain(left) || has_effects(&found) {
             return Err(twice(span));
         }
-        self.assign_members(left, None, &found.value_type, span)
+        let assigned = self.assign_members(left, None, &found.value_type, span)?;
+        Ok(behind(before, assigned, span))
     }
 
     /// Assigns the members of `right`, or 0, to those of `left`.
@@ -308,6 +348,15 @@ pub(super) fn is_plain(node: &Node) -> bool {
         NodeKind::Unary { operand, .. } | NodeKind::Cast { operand, .. } => is_plain(operand),
         NodeKind::Binary { left, right, .. } => is_plain(left) && is_plain(right),
         NodeKind::Call { arguments, .. } => arguments.iter().all(is_plain),
+        _ => false,
+    }
+}
+
+/// Whether it names something: a variable, or a part of one.
+fn is_way(node: &Node) -> bool {
+    match &node.kind {
+        NodeKind::Identifier(_) | NodeKind::Local { .. } => true,
+        NodeKind::Member { base, arrow: false, .. } | NodeKind::Index { base, .. } => is_way(base),
         _ => false,
     }
 }
