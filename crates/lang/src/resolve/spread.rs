@@ -151,7 +151,7 @@ impl Resolver {
         }
         let is_part = designator(left).is_none();
         let is_known = self.names_spread(left) || self.names_spread(right);
-        if !is_known && !(is_part && is_plain(left) && is_plain(right)) {
+        if !(is_known || is_part && is_plain(left) && is_plain(right)) {
             return None;
         }
         if !is_plain(left) || !is_plain(right) {
