@@ -11,6 +11,10 @@ use std::fmt;
 pub const OWN_TAGS: &[(&str, &str)] = &[
     ("N_ACTION", "an action of D that is not there: stack, panic, chill, ..."),
     (
+        "N_ATTRIBUTE",
+        "an attribute of GNU C by which members are laid out in a way that is not known here",
+    ),
+    (
         "N_DESTRUCTIVE",
         "destructive actions without `-w` (Destructive actions not allowed)",
     ),

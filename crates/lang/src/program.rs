@@ -34,8 +34,8 @@ pub use expression::{
 pub use foreign::{Foreign, ForeignKind};
 pub use operator::{BinaryOperator, LogicalOperator, UnaryOperator};
 pub use structure::{
-    Bits, Body, Declared, Found, Member, Source as StructureSource, Structure, alignment_of, holds_strings, size_of,
-    step_of,
+    Bits, Body, Declared, Found, Member, Packing, Source as StructureSource, Structure, alignment_of, holds_strings,
+    size_of, step_of, unit_of,
 };
 pub use value_type::{IntegerType, Type};
 

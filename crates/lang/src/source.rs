@@ -32,6 +32,24 @@ impl Span {
     }
 }
 
+/// What a part of a source is copied from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin<'a> {
+    /// The file, where it is not the source itself.
+    pub file: Option<&'a str>,
+    /// The number there of the part's first line.
+    pub first_line: u32,
+    /// The part: bytes of the source.
+    pub text: std::ops::Range<usize>,
+}
+
+/// `# 12 "file.h" 1`: the number that the next line has, in which file.
+fn marker(line: &str) -> Option<(u32, &str)> {
+    let (number, rest) = line.strip_prefix("# ")?.split_once(' ')?;
+    let (file, _) = rest.trim_start().strip_prefix('"')?.split_once('"')?;
+    Some((number.parse().ok()?, file))
+}
+
 /// A text to compile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
@@ -69,9 +87,59 @@ impl Source {
         (line, column)
     }
 
+    /// Where a byte of a preprocessed text comes from, as the preprocessor's lines (`# 12 "file.h"`) tell.
+    #[must_use]
+    pub fn origin(&self, offset: u32) -> Origin<'_> {
+        let offset = (offset as usize).min(self.text.len());
+        let mut origin = Origin {
+            file: None,
+            first_line: 1,
+            text: 0..self.text.len(),
+        };
+        let mut start = 0;
+        for line in self.text.split_inclusive('\n') {
+            if let Some((number, file)) = marker(line) {
+                if start > offset {
+                    origin.text.end = start;
+                    break;
+                }
+                let is_this = file == self.name || file.starts_with('<');
+                origin.file = Some(file).filter(|_| !is_this);
+                origin.first_line = number;
+                origin.text.start = start + line.len();
+            }
+            start += line.len();
+        }
+        origin
+    }
+
     /// The text of a span of this source; empty when it is not one of its spans.
     #[must_use]
     pub fn slice(&self, span: Span) -> &str {
         self.text.get(span.range()).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_included_keeps_its_place() {
+        let source = Source::new(
+            "script.d",
+            "a\n# 1 \"<stdin>\"\nb\n# 7 \"x.h\" 1\nc\nd\n# 2 \"<stdin>\" 2\ne\n",
+        );
+        let place = |text: &str| {
+            let offset = source.text.find(text).unwrap() as u32;
+            let origin = source.origin(offset);
+            let before = &source.text[origin.text.start..offset as usize];
+            (origin.file, origin.first_line as usize + before.matches('\n').count())
+        };
+        assert_eq!(place("a\n"), (None, 1));
+        assert_eq!(place("b\n"), (None, 1));
+        assert_eq!(place("d\n"), (Some("x.h"), 8));
+        assert_eq!(place("e\n"), (None, 2));
+        assert_eq!(source.origin(u32::MAX).first_line, 2);
     }
 }

@@ -18,6 +18,8 @@ pub enum Item {
     Inline(Inline),
     /// `translator output < input > { ... };`
     Translator(Translator),
+    /// What a header declares and D has no use for.
+    PassedOver,
     /// `provider`: parsed, and refused.
     Unsupported {
         /// The keyword.
@@ -138,6 +140,8 @@ pub enum NodeKind {
         operand: Box<Node>,
     },
     SizeofType(TypeName),
+    /// `__alignof__(type)`.
+    Alignof(TypeName),
     Sizeof(Box<Node>),
     Stringof(Box<Node>),
     /// `offsetof(type, member)`.
@@ -160,6 +164,7 @@ impl Node {
             | NodeKind::Integer(_)
             | NodeKind::String(_)
             | NodeKind::SizeofType(_)
+            | NodeKind::Alignof(_)
             | NodeKind::Offsetof(..) => 0,
             NodeKind::Call {
                 function: one,
@@ -293,8 +298,34 @@ pub struct Declarator {
     pub name: String,
     /// What is done to the base type, from the base outwards.
     pub derived: Vec<Derived>,
+    /// What GNU C says of it, around it and in front of the type.
+    pub attributes: Attributes,
     /// Where the name is.
     pub span: Span,
+}
+
+/// What `__attribute__((...))` and `_Alignas` say of a type, or of what is declared, that changes where things lie. All other
+/// attributes say nothing to D.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Attributes {
+    /// `packed`.
+    pub packed: bool,
+    /// `aligned(n)`, each; none: `aligned` alone.
+    pub aligned: Vec<Option<Node>>,
+    /// `mode(DI)`: another size.
+    pub mode: Option<(String, Span)>,
+    /// `vector_size(n)`.
+    pub vector: Option<Box<Node>>,
+}
+
+impl Attributes {
+    /// Those of another list, too.
+    pub fn add(&mut self, other: &Attributes) {
+        self.packed |= other.packed;
+        self.aligned.extend(other.aligned.iter().cloned());
+        self.mode = self.mode.take().or_else(|| other.mode.clone());
+        self.vector = self.vector.take().or_else(|| other.vector.clone());
+    }
 }
 
 /// One step from a type to a type made of it.
@@ -332,6 +363,8 @@ pub struct MemberDeclaration {
     pub base: BaseType,
     /// Each with the width of a bit-field; none for a structure or union without a name.
     pub declarators: Vec<(Declarator, Option<Node>)>,
+    /// What GNU C says of a structure or union without a name, in front of it.
+    pub attributes: Attributes,
     /// The whole.
     pub span: Span,
 }
@@ -345,6 +378,8 @@ pub enum BaseType {
     Integer(IntegerType),
     /// `float`, `double`.
     Floating(u32),
+    /// `_Complex` with another.
+    Complex(Box<BaseType>),
     /// `string`
     String,
     /// A typedef's name.
@@ -357,6 +392,10 @@ pub enum BaseType {
         tag: String,
         /// Where they are given.
         members: Option<Vec<MemberDeclaration>>,
+        /// How they are laid out.
+        attributes: Attributes,
+        /// `#pragma pack(n)`.
+        pack: Option<u32>,
     },
     /// `enum tag`, with its enumerators where they are given.
     Enumeration {
@@ -364,5 +403,9 @@ pub enum BaseType {
         tag: String,
         /// Its enumerators; none in `enum tag` alone.
         enumerators: Vec<(String, Option<Node>, Span)>,
+        /// `packed`: as narrow as its values allow.
+        attributes: Attributes,
+        /// In a header, where it may be as wide as its values need, as to gcc.
+        included: bool,
     },
 }

@@ -1,10 +1,14 @@
 //! Types: names, promotion, compatibility. C's rules on LP64, as in DTrace.
 
-use crate::program::{IntegerType, Structure, Type};
+use crate::program::{Foreign, ForeignKind, IntegerType, Structure, Type};
 pub use crate::program::{size_of, step_of};
 
 const fn integer(bytes: u8, signed: bool) -> Type {
     Type::Integer(IntegerType { bytes, signed })
+}
+
+fn foreign(name: &str, kind: ForeignKind) -> Type {
+    Type::Foreign(Foreign::new(name.to_owned(), kind))
 }
 
 /// A type that every program knows by this name.
@@ -23,6 +27,18 @@ pub fn named(name: &str) -> Option<Type> {
         | "suseconds_t" | "longlong_t" | "hrtime_t" | "intmax_t" | "blkcnt_t" => integer(8, true),
         "uint64_t" | "size_t" | "uintptr_t" | "ulong_t" | "u_long" | "u_longlong_t" | "dev_t" | "ino_t" | "nlink_t"
         | "uintmax_t" | "pc_t" => integer(8, false),
+        "__int128" | "__int128_t" | "__uint128_t" | "_Float128" | "__float128" => {
+            foreign(name, ForeignKind::Opaque(16))
+        }
+        "_Float16" | "__bf16" => foreign(name, ForeignKind::Opaque(2)),
+        "_Float32" => foreign("float", ForeignKind::Floating(4)),
+        "_Float64" | "_Float32x" => foreign("double", ForeignKind::Floating(8)),
+        "_Float64x" => foreign("long double", ForeignKind::Floating(16)),
+        // Three words; what is in them is the compiler's.
+        "__builtin_va_list" => Type::Array {
+            of: Box::new(integer(8, false)),
+            count: 3,
+        },
         "caddr_t" => Type::Pointer(Some(Box::new(integer(1, true)))),
         _ => return customary(name),
     })

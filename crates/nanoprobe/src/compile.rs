@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use ariadne::{Config, Label, Report, ReportKind};
 use nanoprobe_lang::options::{Encoding, Options};
+use nanoprobe_lang::source::Origin;
 use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source, Span, Target};
 use nanoprobe_session::SessionError;
 
@@ -100,6 +101,9 @@ pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, Stri
     Ok(options)
 }
 
+/// Lines with a greater number are shown with a lesser one.
+const SHOWN_LINES_MAX: usize = 1 << 20;
+
 /// The message, the line, a caret, the tag.
 pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
     let index = diagnostic.span.source as usize;
@@ -107,12 +111,16 @@ pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
         message(diagnostic);
         return;
     };
-    let clamp = |offset: u32| (offset as usize).min(source.text.len());
+    // What a preprocessor has put together is shown as it stands in its files.
+    let origin = source.origin(diagnostic.span.start);
+    let before = lines_before(&origin).min(SHOWN_LINES_MAX);
+    let shown = "\n".repeat(before) + source.text.get(origin.text.clone()).unwrap_or_default();
+    let clamp = |offset: u32| (offset as usize).clamp(origin.text.start, origin.text.end) - origin.text.start + before;
     let range = |start: u32, end: u32| {
         let (start, end) = (clamp(start), clamp(end));
         start..end.max(start)
     };
-    let id = source.name.clone();
+    let id = origin.file.unwrap_or(&source.name).to_owned();
     let config = Config::default()
         .with_color(std::io::stderr().is_terminal())
         .with_index_type(ariadne::IndexType::Byte)
@@ -122,7 +130,7 @@ pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
         .with_config(config)
         .with_label(Label::new(span).with_message(diagnostic.message.lines().next().unwrap_or_default()));
     for (span, text) in &diagnostic.related {
-        if span.source == diagnostic.span.source {
+        if span.source == diagnostic.span.source && origin.text.contains(&(span.start as usize)) {
             report = report.with_label(Label::new((id.clone(), range(span.start, span.end))).with_message(text));
         }
     }
@@ -130,9 +138,7 @@ pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
         report = report.with_help(help);
     }
     let mut text = Vec::new();
-    let written = report
-        .finish()
-        .write((id, ariadne::Source::from(&source.text)), &mut text);
+    let written = report.finish().write((id, ariadne::Source::from(shown)), &mut text);
     message(format_args!(
         "{}",
         placed(
@@ -160,10 +166,17 @@ pub fn show_at(sources: &[Source], span: Span, error: &SessionError) {
     }
 }
 
+/// How many lines of its file a part of a text has in front of it.
+fn lines_before(origin: &Origin<'_>) -> usize {
+    (origin.first_line as usize).saturating_sub(1)
+}
+
 /// A message with its place and its tag, as dtrace says it with `-x errtags`: of a script by its line, of a text of the
-/// command line by the text.
+/// command line by the text. What was included has its own file's line.
 fn placed(source: &Source, start: u32, tag: &str, text: &str) -> String {
-    let (line, _) = source.line_column(start);
+    let origin = source.origin(start);
+    let before = source.text.get(origin.text.start..start as usize).unwrap_or_default();
+    let line = lines_before(&origin) + before.matches('\n').count() + 1;
     let program = source.text.trim_end();
     let (program, has_lines) = match source.name.starts_with("<-n ") {
         true => (
@@ -172,10 +185,10 @@ fn placed(source: &Source, start: u32, tag: &str, text: &str) -> String {
         ),
         false => (format!("failed to compile script {}:", source.name), true),
     };
-    let line = if has_lines {
-        format!("line {line}:")
-    } else {
-        String::new()
+    let line = match origin.file {
+        Some(file) => format!("\"{file}\", line {line}:"),
+        None if has_lines => format!("line {line}:"),
+        None => String::new(),
     };
     let words = [program.as_str(), tag, &line, text];
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 
 /// What every script may rely on, as with dtrace; and the names that cpp would otherwise put numbers for.
 ///
-/// D is no GNU C: where `__GNUC__` is not defined, the C library's headers leave attributes and inline functions out, so
-/// that D can read them. What these headers then still define as functions, to swap bytes, is taken for included; what the
-/// kernel's headers write in GNU C all the same has a plain word.
-const ALWAYS: [&str; 16] = [
+/// Headers are told that they are read by a compiler of GNU C: otherwise they leave out attributes and flexible arrays,
+/// and structures lie elsewhere than in the program (`struct epoll_event` is packed, `struct inotify_event` ends with no
+/// element).
+const ALWAYS: [&str; 10] = [
     "-D__SUNW_D=1",
     "-D__SUNW_D_VERSION=0x01060000",
     "-D__SUNW_D_64=1",
@@ -19,13 +19,7 @@ const ALWAYS: [&str; 16] = [
     "-D__Linux=1",
     "-Ulinux",
     "-Uunix",
-    "-std=gnu90",
-    "-U__GNUC__",
-    "-D__builtin_va_list=void *",
-    "-D__signed__=signed",
-    "-D__extension__=",
-    "-D_BITS_BYTESWAP_H=1",
-    "-D_BITS_UINTN_IDENTITY_H=1",
+    "-std=gnu11",
 ];
 
 /// The preprocessed text, by `cpp` or by another program that takes its flags. Files in `#include "..."` are looked for beside the script.

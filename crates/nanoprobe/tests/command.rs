@@ -338,7 +338,7 @@ fn the_preprocessor_knows_the_machine_and_reads_system_headers() {
         "unistd",
     ];
     let mut source: String = headers.iter().map(|name| format!("#include <{name}.h>\n")).collect();
-    source += "#if !defined __unix || !defined __SVR4 || !defined __Linux || !defined __SUNW_D_64 || defined __GNUC__\n\
+    source += "#if !defined __unix || !defined __SVR4 || !defined __Linux || !defined __SUNW_D_64\n\
                #error of the machine\n#endif\n\
                BEGIN { printf(\"%d %x %d %d %d\\n\", __SUNW_D, __SUNW_D_VERSION, O_CREAT, ENOENT, sizeof (struct stat)); exit(0); }\n";
     std::fs::write(&script, source).expect("a script");

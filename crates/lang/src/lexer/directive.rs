@@ -23,7 +23,13 @@ impl Lexer<'_> {
         let mut words = body.split(is_blank).filter(|word| !word.is_empty());
         match words.next() {
             None | Some("line" | "ident") => Ok(()),
-            Some(word) if word.bytes().all(|byte| byte.is_ascii_digit()) => Ok(()),
+            Some(word) if word.bytes().all(|byte| byte.is_ascii_digit()) => {
+                self.line_marker(body);
+                Ok(())
+            }
+            Some("pragma") if self.pragma_pack(body.trim_start_matches(is_blank).trim_start_matches("pragma")) => {
+                Ok(())
+            }
             Some("pragma") => self.pragma(&words.collect::<Vec<_>>(), span),
             Some(word @ ("include" | "define" | "undef" | "if" | "ifdef" | "ifndef" | "elif" | "else" | "endif")) => {
                 Err(Diagnostic::new(
@@ -70,6 +76,8 @@ impl Lexer<'_> {
                 span,
                 format!("invalid #pragma D {name}"),
             )),
+            // What a header says to a compiler of C.
+            [name, ..] if *name != "D" && self.in_header() => Ok(()),
             ["D"] => Err(
                 Diagnostic::new("D_PRAGMA_MALFORM", span, "malformed #pragma D: expected its name")
                     .with_help("#pragma D option name[=value]"),

@@ -8,6 +8,7 @@
 //! Whatever is wrong, the position moves on by at least one byte, so that a parser that recovers always ends.
 
 mod directive;
+mod included;
 mod macro_argument;
 mod number;
 mod text;
@@ -78,6 +79,9 @@ impl TokenKind {
     }
 }
 
+/// See [`Lexer::next`].
+const EXTENSION: &str = "__extension__";
+
 /// Words that cannot be names in a clause.
 const KEYWORDS: &[&str] = &[
     "auto",
@@ -143,6 +147,7 @@ pub struct Lexer<'a> {
     macros: &'a mut MacroState,
     /// `#pragma D option`s met so far.
     pub pragmas: Vec<Pragma>,
+    included: included::Included,
 }
 
 impl<'a> Lexer<'a> {
@@ -154,6 +159,7 @@ impl<'a> Lexer<'a> {
             position: 0,
             macros,
             pragmas: Vec::new(),
+            included: included::Included::default(),
         }
     }
 
@@ -173,6 +179,11 @@ impl<'a> Lexer<'a> {
     /// Text that is no token, and what is wrong with `#` lines and macro arguments.
     pub fn next(&mut self, mode: Mode) -> Result<Token, Diagnostic> {
         self.skip_blank(mode)?;
+        // GNU C's mark of what is its own says nothing.
+        while mode == Mode::Clause && self.rest().starts_with(EXTENSION) && !self.continues_word(EXTENSION.len()) {
+            self.position += EXTENSION.len();
+            self.skip_blank(mode)?;
+        }
         let start = self.position;
         let kind = match (self.peek(), mode) {
             (None, _) => TokenKind::End,
@@ -183,6 +194,11 @@ impl<'a> Lexer<'a> {
             kind,
             span: self.span(start),
         })
+    }
+
+    fn continues_word(&self, length: usize) -> bool {
+        let next = self.rest().as_bytes().get(length);
+        next.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_')
     }
 
     fn outer(&mut self) -> Result<TokenKind, Diagnostic> {
@@ -370,8 +386,17 @@ fn is_line_comment(text: &str) -> bool {
     text.starts_with("//") && !text.starts_with("//*")
 }
 
-/// A keyword, or else a name.
+/// A keyword, or else a name. GNU C has other spellings of C's keywords, for headers.
 fn word(text: &str) -> TokenKind {
+    let text = match text {
+        "__const" | "__const__" => "const",
+        "__inline" | "__inline__" => "inline",
+        "__restrict" | "__restrict__" => "restrict",
+        "__signed" | "__signed__" => "signed",
+        "__volatile" | "__volatile__" => "volatile",
+        "__builtin_offsetof" => "offsetof",
+        _ => text,
+    };
     match KEYWORDS.binary_search(&text) {
         Ok(index) => TokenKind::Keyword(KEYWORDS[index]),
         Err(_) => TokenKind::Identifier(text.to_owned()),

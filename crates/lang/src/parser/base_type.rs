@@ -1,13 +1,13 @@
 //! What a declaration begins with: the words of a type in any order, structures, unions, enumerations; and whether a word
 //! is a type's at all.
 
-use super::{Parse, Parser};
+use super::{Parse, Parser, declaration, gnu};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::program::IntegerType;
 use crate::resolve;
 use crate::source::Span;
-use crate::syntax::{BaseType, Declarator, MemberDeclaration, TypeName};
+use crate::syntax::{Attributes, BaseType, Declarator, MemberDeclaration, TypeName};
 use crate::types;
 
 /// Keywords that a type can begin with.
@@ -26,6 +26,7 @@ struct Specifiers {
     base: Option<BaseType>,
     /// `char` or `int`, which the others modify.
     integer: Option<&'static str>,
+    complex: bool,
     any: bool,
 }
 
@@ -100,12 +101,47 @@ impl Parser<'_> {
         })
     }
 
+    /// A type where nothing else than a type may stand. What GNU C's attributes say of it does not matter there.
     pub(super) fn base_type(&mut self) -> Parse<BaseType> {
+        self.specifiers(&mut Attributes::default(), None)
+    }
+
+    /// What a declaration begins with: a type, and among its words attributes and, where there may be one, a storage class.
+    pub(super) fn specifiers(
+        &mut self,
+        attributes: &mut Attributes,
+        mut storage: Option<&mut Option<(&'static str, Span)>>,
+    ) -> Parse<BaseType> {
         let start = self.peek()?.span;
+        let included = self.lexer.is_included(start);
         let mut found = Specifiers::default();
         loop {
+            self.attributes(attributes)?;
             let token = self.peek()?;
             match token.kind {
+                TokenKind::Keyword(word) if included && storage.is_some() && declaration::STORAGE.contains(&word) => {
+                    if let Some(storage) = storage.as_deref_mut() {
+                        *storage = Some((word, token.span));
+                    }
+                    self.take()?;
+                    continue;
+                }
+                // What D has keywords for may be C's names: `unsigned string`.
+                kind if included && found.has_type() && gnu::own_keyword(&kind).is_some() => break,
+                TokenKind::Keyword("inline") if included => {
+                    self.take()?;
+                    continue;
+                }
+                TokenKind::Identifier(ref name) if matches!(name.as_str(), "__thread" | "_Thread_local") => {
+                    if let Some(storage) = storage.as_deref_mut() {
+                        *storage = Some(("static", token.span));
+                    }
+                    self.take()?;
+                    continue;
+                }
+                TokenKind::Identifier(ref name) if matches!(name.as_str(), "_Complex" | "__complex__") => {
+                    found.complex = true;
+                }
                 TokenKind::Keyword("const" | "volatile" | "restrict" | "userland") => {
                     self.take()?;
                     found.any = true;
@@ -136,6 +172,9 @@ impl Parser<'_> {
                 TokenKind::Keyword("enum") if found.base.is_none() => {
                     found.base = Some(self.enumeration()?);
                     continue;
+                }
+                TokenKind::Identifier(ref name) if name == "__int128" && found.base.is_none() => {
+                    found.base = Some(BaseType::Named(name.clone()));
                 }
                 TokenKind::Identifier(name) if !found.has_type() && self.is_type(&name) => {
                     found.base = Some(BaseType::Named(unscoped(&name).to_owned()));
@@ -171,17 +210,19 @@ impl Parser<'_> {
     fn struct_or_union(&mut self, keyword: &'static str) -> Parse<BaseType> {
         self.nested(|parser| {
             parser.take()?;
-            let mut tag = String::new();
-            if let TokenKind::Identifier(name) = parser.peek()?.kind {
-                parser.take()?;
-                tag = unscoped(&name).to_owned();
-            }
+            let (mut attributes, mut pack) = (Attributes::default(), None);
+            parser.attributes(&mut attributes)?;
+            let tag = parser.tag()?;
             let mut members = None;
             if parser.accept("{")? {
                 let members = members.insert(Vec::new());
                 while !parser.accept("}")? {
-                    members.push(parser.member()?);
+                    if !parser.assertion()? && !parser.accept(";")? {
+                        members.push(parser.member()?);
+                    }
                 }
+                pack = parser.lexer.pack(parser.last);
+                parser.attributes(&mut attributes)?;
             } else if tag.is_empty() {
                 let token = parser.peek()?;
                 return Err(Diagnostic::new(
@@ -193,30 +234,52 @@ impl Parser<'_> {
                     ),
                 ));
             }
-            Ok(BaseType::Aggregate { keyword, tag, members })
+            Ok(BaseType::Aggregate {
+                keyword,
+                tag,
+                members,
+                attributes,
+                pack,
+            })
         })
+    }
+
+    /// The tag of a structure, union or enumeration; empty where there is none.
+    fn tag(&mut self) -> Parse<String> {
+        let kind = self.peek()?.kind;
+        let tag = match (&kind, gnu::own_keyword(&kind)) {
+            (TokenKind::Identifier(name), _) => unscoped(name),
+            (_, Some(word)) => word,
+            _ => return Ok(String::new()),
+        };
+        self.take()?;
+        Ok(tag.to_owned())
     }
 
     /// `type name, name : width;`
     fn member(&mut self) -> Parse<MemberDeclaration> {
         let start = self.peek()?.span;
-        let base = self.base_type()?;
+        let mut attributes = Attributes::default();
+        let base = self.specifiers(&mut attributes, None)?;
         let mut declarators = Vec::new();
         while !self.accept(";")? {
-            let declarator = if self.at(":")? {
+            let mut declarator = if self.at(":")? {
                 Declarator {
                     name: String::new(),
                     derived: Vec::new(),
+                    attributes: Attributes::default(),
                     span: self.last,
                 }
             } else {
                 self.declarator(true)?
             };
+            declarator.attributes.add(&attributes);
             let width = if self.accept(":")? {
                 Some(self.conditional_expression()?)
             } else {
                 None
             };
+            self.attributes(&mut declarator.attributes)?;
             declarators.push((declarator, width));
             if !self.at(";")? {
                 self.expect(",", "or `;` after a member")?;
@@ -225,24 +288,30 @@ impl Parser<'_> {
         Ok(MemberDeclaration {
             base,
             declarators,
+            attributes,
             span: start.to(self.last),
         })
     }
 
     fn enumeration(&mut self) -> Parse<BaseType> {
         self.take()?;
-        let mut tag = String::new();
-        if let TokenKind::Identifier(name) = self.peek()?.kind {
-            self.take()?;
-            tag = unscoped(&name).to_owned();
-        }
+        let mut attributes = Attributes::default();
+        self.attributes(&mut attributes)?;
+        let included = self.lexer.is_included(self.last);
+        let tag = self.tag()?;
         let mut enumerators = Vec::new();
         if !tag.is_empty() && !self.at("{")? {
-            return Ok(BaseType::Enumeration { tag, enumerators });
+            return Ok(BaseType::Enumeration {
+                tag,
+                enumerators,
+                attributes,
+                included,
+            });
         }
         self.expect("{", "after `enum`")?;
         loop {
             let (name, span) = self.expect_identifier("the name of an enumerator")?;
+            self.attributes(&mut Attributes::default())?;
             let value = if self.accept("=")? {
                 Some(self.conditional_expression()?)
             } else {
@@ -254,7 +323,13 @@ impl Parser<'_> {
             }
         }
         self.expect("}", "after the enumerators")?;
-        Ok(BaseType::Enumeration { tag, enumerators })
+        self.attributes(&mut attributes)?;
+        Ok(BaseType::Enumeration {
+            tag,
+            enumerators,
+            attributes,
+            included,
+        })
     }
 }
 
@@ -264,9 +339,20 @@ impl Specifiers {
     }
 
     fn finish(self, span: Span) -> Parse<BaseType> {
+        if self.complex {
+            let part = Specifiers { complex: false, ..self };
+            // `_Complex` alone is of double.
+            let part = match part.has_type() {
+                true => part.finish(span)?,
+                false => BaseType::Floating(8),
+            };
+            return Ok(BaseType::Complex(Box::new(part)));
+        }
         let modified = self.signed || self.unsigned || self.short > 0 || self.long > 0;
         if let Some(base) = self.base {
             return match base {
+                // GNU C's, with a sign or without.
+                BaseType::Named(ref name) if name == "__int128" && self.short == 0 && self.long == 0 => Ok(base),
                 BaseType::Floating(8) if self.long == 1 && !self.signed && !self.unsigned && self.short == 0 => {
                     Ok(BaseType::Floating(16))
                 }

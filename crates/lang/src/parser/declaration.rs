@@ -6,7 +6,7 @@ use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::program::IntegerType;
 use crate::source::Span;
-use crate::syntax::{BaseType, Declaration, Inline, Item, Translator, TypeName};
+use crate::syntax::{Attributes, BaseType, Declaration, Derived, Inline, Item, Translator, TypeName};
 
 /// Keywords that say where something is kept.
 pub(super) const STORAGE: &[&str] = &["auto", "extern", "register", "self", "static", "this", "typedef"];
@@ -15,8 +15,15 @@ impl Parser<'_> {
     /// A declaration, inline, translator or provider.
     pub(super) fn external_declaration(&mut self) -> Parse<Item> {
         let token = self.peek()?;
+        if self.assertion()? {
+            return Ok(Item::PassedOver);
+        }
+        if self.assembler_name()? {
+            self.expect(";", "after text for the assembler")?;
+            return Ok(Item::PassedOver);
+        }
         match token.kind {
-            TokenKind::Keyword("inline") => self.inline(token.span),
+            TokenKind::Keyword("inline") if !self.at_function_of_header(token.span)? => self.inline(token.span),
             TokenKind::Keyword("translator") => self.translator(token.span),
             TokenKind::Keyword(keyword @ "provider") => self.unsupported(keyword),
             TokenKind::Keyword(word @ ("counter" | "import")) => Err(Diagnostic::new(
@@ -106,7 +113,10 @@ impl Parser<'_> {
     }
 
     fn declaration(&mut self, start: Span) -> Parse<Item> {
+        let included = self.lexer.is_included(start);
+        let mut attributes = Attributes::default();
         let mut storage: Option<(&'static str, Span)> = None;
+        self.attributes(&mut attributes)?;
         while let TokenKind::Keyword(word) = self.peek()?.kind {
             if !STORAGE.contains(&word) {
                 break;
@@ -123,12 +133,27 @@ impl Parser<'_> {
         let base = if storage.is_some() && self.at_untyped_name()? {
             BaseType::Integer(IntegerType { bytes: 4, signed: true })
         } else {
-            self.base_type()?
+            self.specifiers(&mut attributes, Some(&mut storage))?
         };
         let mut declarators = Vec::new();
+        // What D has no use for: functions and variables of the header's own, what goes by another name than the header's.
+        let is_own = |storage: Option<(&str, Span)>| included && matches!(storage, Some(("static", _)));
+        let mut passed_over = false;
         if !self.at(";")? {
             loop {
-                declarators.push(self.declarator(true)?);
+                let mut declarator = self.declarator(true)?;
+                declarator.attributes.add(&attributes);
+                passed_over |= self.assembler_name()?;
+                self.attributes(&mut declarator.attributes)?;
+                if included && self.at("{")? && matches!(declarator.derived.last(), Some(Derived::Function)) {
+                    self.pass_over()?;
+                    return Ok(Self::type_alone(base, start.to(self.last)));
+                }
+                declarators.push(declarator);
+                if included && self.at("=")? {
+                    self.pass_over_value()?;
+                    passed_over = true;
+                }
                 if self.at("=")? {
                     let span = self.take()?.span;
                     return Err(Diagnostic::new("D_SYNTAX", span, "a declaration cannot give a value")
@@ -140,6 +165,9 @@ impl Parser<'_> {
             }
         }
         let end = self.expect(";", "after a declaration")?;
+        if is_own(storage) || passed_over {
+            return Ok(Self::type_alone(base, start.to(end)));
+        }
         if matches!(storage, Some(("typedef", _))) {
             self.types
                 .extend(declarators.iter().map(|declarator| declarator.name.clone()));
@@ -150,6 +178,25 @@ impl Parser<'_> {
             declarators,
             span: start.to(end),
         }))
+    }
+
+    /// Whether the `inline` here is C's, as headers have it, and not D's: no value follows what is declared.
+    fn at_function_of_header(&mut self, start: Span) -> Parse<bool> {
+        if !self.lexer.is_included(start) {
+            return Ok(false);
+        }
+        let found = loop {
+            match self.take()?.kind {
+                TokenKind::Punctuator("=") => break false,
+                TokenKind::Punctuator("(" | "{" | ";") | TokenKind::End => break true,
+                TokenKind::Keyword(word) if STORAGE.contains(&word) => break true,
+                _ => {}
+            }
+        };
+        self.braces = 0;
+        self.peeked = None;
+        self.lexer.rewind(start);
+        Ok(found)
     }
 
     /// Whether a name follows that has no type in front, as in `self x;`: it is an int, as in C before 1999.

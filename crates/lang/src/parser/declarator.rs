@@ -1,10 +1,11 @@
 //! What stands around a declared name: `*`, `[ ]` with a size or with the types of keys, `( )`. Read from the inside out,
 //! as in C.
 
-use super::{Parse, Parser};
+use super::{Parse, Parser, gnu};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
-use crate::syntax::{BaseType, Declarator, Derived};
+use crate::source::Span;
+use crate::syntax::{Attributes, BaseType, Declarator, Derived};
 
 impl Parser<'_> {
     /// `*` and names and `[ ]` and `( )`; `named`: there must be a name, else there must be none.
@@ -12,11 +13,15 @@ impl Parser<'_> {
         self.nested(|parser| {
             let start = parser.peek()?.span;
             let mut derived = Vec::new();
+            let mut attributes = Attributes::default();
+            parser.attributes(&mut attributes)?;
             while parser.accept("*")? {
                 derived.push(Derived::Pointer);
                 while let TokenKind::Keyword("const" | "volatile" | "restrict") = parser.peek()?.kind {
                     parser.take()?;
                 }
+                // Of the pointer itself.
+                parser.attributes(&mut Attributes::default())?;
             }
             let mut name = String::new();
             let mut span = start;
@@ -32,6 +37,11 @@ impl Parser<'_> {
                     name = identifier;
                     span = next.span;
                 }
+                kind if named && gnu::own_keyword(&kind).is_some() && parser.may_be_name(next.span) => {
+                    parser.take()?;
+                    name = gnu::own_keyword(&kind).unwrap_or_default().to_owned();
+                    span = next.span;
+                }
                 TokenKind::Punctuator("(") if named || parser.opens_declarator()? => {
                     if named {
                         parser.take()?;
@@ -39,6 +49,7 @@ impl Parser<'_> {
                     let declarator = parser.declarator(named)?;
                     parser.expect(")", "after a declarator")?;
                     (name, span, inner) = (declarator.name, declarator.span, declarator.derived);
+                    attributes.add(&declarator.attributes);
                 }
                 kind if named => {
                     return Err(Diagnostic::new(
@@ -62,11 +73,22 @@ impl Parser<'_> {
             }
             derived.extend(suffixes.into_iter().rev());
             derived.extend(inner);
+            parser.attributes(&mut attributes)?;
             if derived.len() > usize::from(super::MAXIMUM_NESTING) {
                 return Err(super::too_deep(span));
             }
-            Ok(Declarator { name, derived, span })
+            Ok(Declarator {
+                name,
+                derived,
+                attributes,
+                span,
+            })
         })
+    }
+
+    /// Whether a keyword of D's is a name here: that of a member, a parameter, or of anything that a header declares.
+    fn may_be_name(&self, place: Span) -> bool {
+        self.braces > 0 || self.in_parameters || self.lexer.is_included(place)
     }
 
     /// In a type without a name, whether `(` opens a declarator such as `(*)`; it is then taken.
@@ -82,6 +104,14 @@ impl Parser<'_> {
 
     /// What stands between brackets, and the closing one.
     fn dimension(&mut self) -> Parse<Derived> {
+        // `[static 4]`, `[restrict]`: of parameters.
+        while matches!(
+            self.peek()?.kind,
+            TokenKind::Keyword("static" | "const" | "restrict" | "volatile")
+        ) && self.in_parameters
+        {
+            self.take()?;
+        }
         if self.accept("]")? {
             return Ok(Derived::ArrayOfUnknownSize);
         }
@@ -117,6 +147,13 @@ impl Parser<'_> {
         if self.accept(")")? {
             return Ok(());
         }
+        let around = std::mem::replace(&mut self.in_parameters, true);
+        let result = self.parameter_list();
+        self.in_parameters = around;
+        result
+    }
+
+    fn parameter_list(&mut self) -> Parse<()> {
         let (mut count, mut void) = (0, None);
         loop {
             if self.accept("...")? {
@@ -136,6 +173,7 @@ impl Parser<'_> {
             let base = self.base_type()?;
             let anonymous = !self.parameter_has_name()?;
             let declarator = self.declarator(!anonymous)?;
+            self.attributes(&mut Attributes::default())?;
             let span = start.span.to(self.last);
             if declarator.derived.iter().any(|of| matches!(of, Derived::Keys(_))) || base == BaseType::String {
                 let message = "a parameter of a function may not be of a type that only D has";
@@ -175,11 +213,16 @@ impl Parser<'_> {
                     behind_parenthesis = false;
                 }
                 TokenKind::Punctuator("(") => behind_parenthesis = true,
+                TokenKind::Identifier(name) if gnu::begins_declaration(&name) => {
+                    self.attributes(&mut Attributes::default())?;
+                    continue;
+                }
                 _ => break,
             }
             self.take()?;
         }
-        let named = matches!(self.peek()?.kind, TokenKind::Identifier(_));
+        let next = self.peek()?.kind;
+        let named = matches!(next, TokenKind::Identifier(_)) || gnu::own_keyword(&next).is_some();
         let named = named && !(behind_parenthesis && self.at_type()?);
         self.peeked = None;
         self.lexer.rewind(start);

@@ -5,7 +5,7 @@
 //!       < casts and prefix operators < postfix operators
 //! ```
 
-use super::{Parse, Parser};
+use super::{Parse, Parser, gnu};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::TokenKind;
 use crate::program::{BinaryOperator, LogicalOperator};
@@ -208,6 +208,9 @@ impl Parser<'_> {
             parser.take()?;
             let operand = parser.cast_expression()?;
             let span = token.span.to(operand.span);
+            if operator == PrefixOperator::Dereference && gnu::is_errno(&operand) {
+                return parser.node(NodeKind::Identifier("errno".to_owned()), span);
+            }
             parser.node(
                 NodeKind::Unary {
                     operator,
@@ -239,6 +242,13 @@ impl Parser<'_> {
                 let span = token.span.to(operand.span);
                 self.node(NodeKind::Sizeof(Box::new(operand)), span)
             }
+            TokenKind::Identifier(ref name) if matches!(name.as_str(), "__alignof__" | "__alignof" | "_Alignof") => {
+                self.take()?;
+                self.expect("(", "after `__alignof__`")?;
+                let of = self.type_name()?;
+                let end = self.expect(")", "after the type of `__alignof__`")?;
+                self.node(NodeKind::Alignof(of), token.span.to(end))
+            }
             TokenKind::Keyword("stringof") => {
                 self.take()?;
                 let operand = self.cast_expression()?;
@@ -250,7 +260,12 @@ impl Parser<'_> {
                 self.expect("(", "after `offsetof`")?;
                 let of = self.type_name()?;
                 self.expect(",", "after the type of offsetof")?;
-                let (member, _) = self.expect_identifier("the name of a member")?;
+                let (mut member, _) = self.member_name()?;
+                // Headers have macros for members of members.
+                while self.accept(".")? {
+                    member.push('.');
+                    member.push_str(&self.member_name()?.0);
+                }
                 let end = self.expect(")", "after offsetof's member")?;
                 self.node(NodeKind::Offsetof(of, member), token.span.to(end))
             }
@@ -370,14 +385,10 @@ impl Parser<'_> {
         }
     }
 
-    /// The name of a member, which in a program's own types may be a word that only D keeps for itself.
+    /// The name of a member, which in a program's own types may be any word that D, or C, keeps for itself: `auto` in Rust.
     fn member_name(&mut self) -> Parse<(String, crate::source::Span)> {
         let token = self.peek()?;
-        if let TokenKind::Keyword(
-            word @ ("counter" | "import" | "inline" | "probe" | "provider" | "self" | "string" | "stringof" | "this"
-            | "translator" | "userland" | "xlate"),
-        ) = token.kind
-        {
+        if let TokenKind::Keyword(word) = token.kind {
             self.take()?;
             return Ok((word.to_owned(), token.span));
         }
@@ -411,7 +422,7 @@ impl Parser<'_> {
     fn primary_expression(&mut self) -> Parse<Node> {
         let token = self.take()?;
         let kind = match token.kind {
-            TokenKind::Identifier(name) => NodeKind::Identifier(name),
+            TokenKind::Identifier(name) => NodeKind::Identifier(gnu::of_macro(name)),
             TokenKind::Aggregation(name) => NodeKind::Aggregation(name),
             TokenKind::Integer(literal) => NodeKind::Integer(literal),
             TokenKind::String(text) => NodeKind::String(text),

@@ -17,6 +17,7 @@ mod base_type;
 mod declaration;
 mod declarator;
 mod expression;
+mod gnu;
 mod statement;
 
 use crate::diagnostic::Diagnostic;
@@ -69,6 +70,7 @@ pub fn parse(
         },
         braces: 0,
         depth: 0,
+        in_parameters: false,
     };
     let mut parsed = Parsed::default();
     loop {
@@ -101,6 +103,8 @@ struct Parser<'a> {
     braces: u32,
     /// Levels of nesting that the parser is in.
     depth: u16,
+    /// Among the parameters of a function.
+    in_parameters: bool,
 }
 
 impl Parser<'_> {
@@ -108,9 +112,16 @@ impl Parser<'_> {
     fn item(&mut self) -> Parse<Option<Item>> {
         self.braces = 0;
         self.depth = 0;
+        self.in_parameters = false;
         let token = self.peek_in(Mode::Outer)?;
+        let included = self.lexer.is_included(token.span);
         match &token.kind {
             TokenKind::End => Ok(None),
+            // C lets it stand anywhere.
+            TokenKind::Punctuator(";") if included => {
+                self.take_in(Mode::Outer)?;
+                Ok(Some(Item::PassedOver))
+            }
             TokenKind::Probe(text) if self.begins_declaration(text, token.span) => {
                 self.lexer.rewind(token.span);
                 self.peeked = None;
@@ -168,7 +179,7 @@ impl Parser<'_> {
             return false;
         }
         let word = text.split('*').next().unwrap_or("");
-        KEYWORDS.contains(&word) || self.is_type(word)
+        KEYWORDS.contains(&word) || gnu::begins_declaration(word) || self.is_type(word)
     }
 
     fn clause(&mut self) -> Parse<Item> {

@@ -16,7 +16,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-use super::Type;
+use super::{IntegerType, Type};
 
 /// A structure or union, known by its identity: two with the same members are different.
 ///
@@ -104,6 +104,23 @@ pub struct Declared {
     pub width: Option<u32>,
     /// As in [`Member`].
     pub shown: Option<Type>,
+    /// `__attribute__((packed))` of its own.
+    pub packed: bool,
+    /// What its own `__attribute__((aligned(n)))` asks for; 0: nothing.
+    pub aligned: u64,
+    /// What its type asks for.
+    pub alignment: u64,
+}
+
+/// How the members of a structure are laid out, where that is not as usual.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Packing {
+    /// `__attribute__((packed))`.
+    pub packed: bool,
+    /// `#pragma pack(n)`.
+    pub pack: Option<u64>,
+    /// `__attribute__((aligned(n)))`; 0: none.
+    pub aligned: u64,
 }
 
 impl Structure {
@@ -162,9 +179,9 @@ impl Structure {
     }
 
     /// Lays the members out; yields whether they were not known before. `union`: all at the start.
-    pub fn define(&self, declared: Vec<Declared>, union: bool) -> bool {
+    pub fn define(&self, declared: Vec<Declared>, union: bool, packing: Packing) -> bool {
         let strings = declared.iter().any(|member| holds_strings(&member.member_type));
-        let is_new = self.body().is_none() && self.0.body.set(laid_out(declared, union)).is_ok();
+        let is_new = self.body().is_none() && self.0.body.set(laid_out(declared, union, packing)).is_ok();
         is_new && self.0.strings.set(strings).is_ok()
     }
 
@@ -208,58 +225,120 @@ impl Structure {
     }
 }
 
-fn laid_out(declared: Vec<Declared>, union: bool) -> Body {
-    let mut members = Vec::with_capacity(declared.len());
+/// Lays members out as gcc does.
+fn laid_out(declared: Vec<Declared>, union: bool, packing: Packing) -> Body {
+    let mut places = Vec::with_capacity(declared.len());
     // In bits, so that bit-fields can go on where the last one ended.
-    let (mut end, mut largest, mut alignment) = (0_u64, 0_u64, 1_u64);
-    for Declared {
-        name,
-        member_type,
-        width,
-        shown,
-    } in declared
-    {
-        let bytes = match member_type {
+    let (mut end, mut largest, mut alignment) = (0_u64, 0_u64, packing.aligned.max(1));
+    for member in declared {
+        let bits = 8 * match member.member_type {
             Type::String => STRING_BYTES,
-            _ => size_of(&member_type).unwrap_or(0),
+            _ => size_of(&member.member_type).unwrap_or(0),
         };
-        let align = alignment_of(&member_type);
+        let packed = packing.packed || member.packed;
+        let own = member.alignment.max(1);
+        let cut = |align: u64| packing.pack.map_or(align, |pack| align.min(pack));
         if union {
             end = 0;
         }
-        let start = match width {
+        let start = match member.width {
+            // Whatever is packed, the unit ends, and takes room.
             Some(0) => {
-                end = end.next_multiple_of(8 * align);
+                end = end.next_multiple_of(8 * own);
+                largest = largest.max(end);
                 continue;
             }
-            Some(width) if end / (8 * bytes) == (end + u64::from(width) - 1) / (8 * bytes) => end,
-            Some(_) | None => end.next_multiple_of(8 * align),
+            Some(width) => {
+                let start = match cut(member.aligned) {
+                    0 => end,
+                    aligned => end.next_multiple_of(8 * aligned),
+                };
+                // A bit-field without a name takes room and asks for no alignment.
+                if !member.name.is_empty() {
+                    // Under a `#pragma pack` gcc asks no attribute of it.
+                    let asked = if packed && packing.pack.is_none() { 1 } else { own };
+                    alignment = alignment.max(cut(asked)).max(cut(member.aligned));
+                }
+                let may_cross = packed || packing.pack.is_some();
+                let units = (start % (8 * own) + u64::from(width)).div_ceil(8 * own);
+                match may_cross || units <= bits / (8 * own) {
+                    true => start,
+                    false => start.next_multiple_of(8 * own),
+                }
+            }
+            None => {
+                let asked = match (packed, member.aligned) {
+                    (true, aligned) => aligned.max(1),
+                    (false, aligned) => own.max(aligned),
+                };
+                alignment = alignment.max(cut(asked));
+                end.next_multiple_of(8 * cut(asked))
+            }
         };
-        let unit = start / (8 * align) * align;
-        let bits = width.map(|width| Bits {
-            shift: (start - 8 * unit) as u32,
-            width,
-        });
-        end = start + width.map_or(8 * bytes, u64::from);
+        end = start.saturating_add(member.width.map_or(bits, u64::from));
         largest = largest.max(end);
-        // A bit-field without a name takes room and asks for no alignment.
-        if name.is_empty() && bits.is_some() {
-            continue;
+        if !member.name.is_empty() || member.width.is_none() {
+            places.push((member, start));
         }
-        alignment = alignment.max(align);
-        members.push(Member {
-            name,
-            member_type,
-            offset: unit,
-            bits,
-            shown,
-        });
     }
+    let bytes = largest.div_ceil(8).next_multiple_of(alignment);
+    let members = places
+        .into_iter()
+        .filter_map(|(member, start)| placed(member, start, bytes));
     Body {
-        members,
-        bytes: largest.div_ceil(8).next_multiple_of(alignment),
+        members: members.collect(),
+        bytes,
         alignment,
     }
+}
+
+/// A member with its place; none for a bit-field that no unit holds.
+fn placed(member: Declared, start: u64, size: u64) -> Option<Member> {
+    let (mut member_type, mut offset, mut bits) = (member.member_type, start / 8, None);
+    if let Some(width) = member.width {
+        let Type::Integer(declared) = member_type else {
+            return None;
+        };
+        let (unit, shift);
+        (unit, offset, shift) = unit_of(start, u64::from(width), u64::from(declared.bytes), size)?;
+        member_type = Type::Integer(IntegerType {
+            bytes: unit,
+            signed: declared.signed,
+        });
+        bits = Some(Bits { shift, width });
+    }
+    Some(Member {
+        name: member.name,
+        member_type,
+        offset,
+        bits,
+        shown: member.shown,
+    })
+}
+
+/// The unit that holds a bit-field, which begins at the bit `first` of a structure of `size` bytes and was declared in a type of
+/// so many: the unit's bytes, where it lies, and from which bit on the field is in it.
+///
+/// It is the type's own, by which its value is shown. A packed field may lie across such units, or its unit beyond the
+/// structure: then it has the smallest that there is, or one that begins at its first byte. There is none for a field that
+/// touches nine bytes.
+#[must_use]
+pub fn unit_of(first: u64, width: u64, declared: u64, size: u64) -> Option<(u8, u64, u32)> {
+    let fits = |bytes: &u64| {
+        let start = first / (8 * bytes) * (8 * bytes);
+        width > 0 && first - start + width <= 8 * bytes
+    };
+    let whole = |bytes: &u64| fits(bytes) && (first / (8 * bytes) + 1) * bytes <= size;
+    let declared = Some(declared).filter(|bytes| (1..=8).contains(bytes)).filter(whole);
+    let (bytes, start) = match declared.or_else(|| [1, 2, 4, 8].into_iter().find(fits)) {
+        Some(bytes) => (bytes, first / (8 * bytes) * bytes),
+        None => {
+            let least = (first % 8).checked_add(width)?;
+            let bytes = [1, 2, 4, 8].into_iter().find(|bytes| least <= 8 * bytes)?;
+            (bytes, first / 8)
+        }
+    };
+    Some((bytes as u8, start, (first - 8 * start) as u32))
 }
 
 /// Whether a string is part of it. Structures of the traced program have none.
@@ -351,9 +430,12 @@ mod tests {
                 member_type: integer(*bytes),
                 width: *width,
                 shown: None,
+                packed: false,
+                aligned: 0,
+                alignment: u64::from(*bytes),
             })
             .collect();
-        assert!(structure.define(declared, union));
+        assert!(structure.define(declared, union, Packing::default()));
         let body = structure.body().unwrap();
         let places = body
             .members

@@ -27,6 +27,20 @@ pub(super) const UNSIGNED_LONG: IntegerType = IntegerType {
     signed: false,
 };
 
+/// The first of C's types from `int` on that has a value.
+pub(super) fn narrowest(value: i128) -> IntegerType {
+    let unsigned = |bytes| IntegerType { bytes, signed: false };
+    if i32::try_from(value).is_ok() {
+        INT
+    } else if u32::try_from(value).is_ok() {
+        unsigned(4)
+    } else if i64::try_from(value).is_ok() {
+        LONG
+    } else {
+        unsigned(8)
+    }
+}
+
 /// The value of an integer constant.
 pub(super) fn value(of: &Expression) -> Option<i64> {
     match (&of.kind, &of.value_type) {

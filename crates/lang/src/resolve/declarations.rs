@@ -1,10 +1,10 @@
 //! Declarations: variables, `typedef`, `enum`.
 
 use super::expressions::unsupported;
-use super::{Resolve, Resolver, constant, internet, names};
+use super::{Resolve, Resolver, attributes, constant, internet, names};
 use crate::diagnostic::Diagnostic;
 use crate::parser::MAXIMUM_NESTING;
-use crate::program::{Foreign, ForeignKind, Scope, Type, Variable};
+use crate::program::{Foreign, ForeignKind, IntegerType, Packing, Scope, Type, Variable, alignment_of, size_of};
 use crate::source::Span;
 use crate::syntax::{BaseType, Declaration, Declarator, Derived, Node, TypeName};
 use crate::types;
@@ -34,6 +34,9 @@ impl Resolver {
         if declaration.declarators.is_empty() && !declares {
             return Err(useless(declaration.span));
         }
+        if self.is_function_type(&declaration.base) && scope == Scope::Global {
+            return Ok(());
+        }
         let shown = self.shown_base(&declaration.base, &base);
         for declarator in &declaration.declarators {
             self.declare(scope, (&base, &shown), declarator)?;
@@ -47,6 +50,9 @@ impl Resolver {
         let base = self.base(&declaration.base, declaration.span)?;
         if declaration.declarators.is_empty() {
             return Err(useless(declaration.span));
+        }
+        if self.is_function_type(&declaration.base) {
+            return Ok(());
         }
         for declarator in &declaration.declarators {
             let (name, span) = (&declarator.name, declarator.span);
@@ -224,8 +230,27 @@ impl Resolver {
             return Err(useless(declaration.span));
         }
         for declarator in &declaration.declarators {
-            let defined = self.derive(base.clone(), &declarator.derived, declarator.span)?;
             let name = &declarator.name;
+            let defined = match declarator.derived.split_last() {
+                // Nothing can be done with it but to point to it.
+                Some((Derived::Function, rest)) => {
+                    self.derive(base.clone(), rest, declarator.span)?;
+                    self.function_types.insert(name.clone());
+                    Type::Void
+                }
+                _ => self.derive_member(base.clone(), &declarator.derived, declarator.span)?,
+            };
+            let defined = self.attributed(defined, &declarator.attributes, declarator.span)?;
+            let mut aligned = self.aligned(&declarator.attributes)?;
+            if declarator.attributes.vector.is_some() {
+                aligned = aligned.max(size_of(&defined).unwrap_or(0));
+            }
+            if aligned == 0 {
+                aligned = self.alignment(&declaration.base, &declarator.derived, &defined);
+            }
+            if aligned != alignment_of(&defined) {
+                self.alignments.insert(name.clone(), aligned);
+            }
             let known = || types::named(name).filter(|_| types::customary(name).is_none());
             let before = self.types.get(name).cloned().or_else(known);
             if before.is_some_and(|before| before != defined) {
@@ -264,35 +289,71 @@ impl Resolver {
                 let kind = ForeignKind::Floating(*bytes);
                 Ok(Type::Foreign(Foreign::new(name.to_owned(), kind)))
             }
-            BaseType::Aggregate { keyword, tag, members } => self
-                .structure(keyword, tag, members.as_deref(), span)
-                .map(Type::Structure),
+            BaseType::Complex(part) => Ok(Type::Array {
+                of: Box::new(self.base(part, span)?),
+                count: 2,
+            }),
+            BaseType::Aggregate {
+                keyword,
+                tag,
+                members,
+                attributes,
+                pack,
+            } => {
+                let packing = Packing {
+                    packed: attributes.packed,
+                    pack: pack.map(u64::from),
+                    aligned: self.aligned(attributes)?,
+                };
+                self.structure((keyword, tag), members.as_deref(), packing, span)
+                    .map(Type::Structure)
+            }
             BaseType::Named(name) => match self.types.get(name).cloned().or_else(|| types::named(name)) {
                 Some(found) if !self.types.contains_key(name) && types::customary(name).is_some() => {
                     Ok(self.foreign_type(name, span).unwrap_or(found))
                 }
                 Some(found) => Ok(found),
-                None if name == internet::ADDRESS_NAME => {
-                    self.structure("struct", "in6_addr", None, span).map(Type::Structure)
-                }
+                None if name == internet::ADDRESS_NAME => self
+                    .structure(("struct", "in6_addr"), None, Packing::default(), span)
+                    .map(Type::Structure),
                 None => self.foreign_type(name, span),
             },
-            BaseType::Enumeration { tag, enumerators } => {
+            BaseType::Enumeration {
+                tag,
+                enumerators,
+                attributes,
+                included,
+            } => {
                 if enumerators.is_empty() && !self.later.defines(&format!("enum {tag}")) {
                     return Ok(self.foreign_enumeration(tag));
                 }
                 if !enumerators.is_empty() {
-                    let names = self.enumerators(enumerators)?;
-                    self.show_enumeration(tag, names);
+                    let (names, range) = self.enumerators(enumerators, *included)?;
+                    let mut integer = integer_of(range, attributes.packed);
+                    if let Some((mode, place)) = &attributes.mode
+                        && let Type::Integer(of) = attributes::in_mode(&Type::Integer(integer), mode, *place)?
+                    {
+                        integer = of;
+                    }
+                    if !tag.is_empty() && Type::Integer(integer) != Type::I32 {
+                        self.enumeration_types.insert(tag.clone(), integer);
+                    }
+                    self.show_enumeration(tag, integer, names);
+                    return Ok(Type::Integer(integer));
                 }
-                Ok(Type::I32)
+                let known = self.enumeration_types.get(tag).copied();
+                Ok(known.map_or(Type::I32, Type::Integer))
             }
         }
     }
 
-    /// Yields the names with their values.
-    fn enumerators(&mut self, enumerators: &[(String, Option<Node>, Span)]) -> Resolve<Vec<(String, i64)>> {
-        let mut next = 0_i128;
+    /// Yields the names with their values, and the least and the greatest of these.
+    fn enumerators(
+        &mut self,
+        enumerators: &[(String, Option<Node>, Span)],
+        wide: bool,
+    ) -> Resolve<(Vec<(String, i64)>, Range)> {
+        let (mut next, mut least, mut most) = (0_i128, 0, 0);
         let mut names = Vec::with_capacity(enumerators.len());
         for (name, value, span) in enumerators {
             if let Some(node) = value {
@@ -302,16 +363,47 @@ impl Resolver {
                 };
                 next = value;
             }
-            let Ok(value) = i32::try_from(next) else {
+            let fits = wide || i32::try_from(next).is_ok();
+            // Beyond 63 bits by its bits.
+            let value = i64::try_from(next)
+                .ok()
+                .or_else(|| u64::try_from(next).ok().map(|bits| bits as i64));
+            let Some(value) = value.filter(|_| fits) else {
                 let message = format!("enumerator '{name}' value overflows INT_MAX");
                 return Err(Diagnostic::new("D_DECL_ENOFLOW", *span, message));
             };
             self.check_new_name(name, *span)?;
-            self.enumerators.insert(name.clone(), i64::from(value));
-            names.push((name.clone(), i64::from(value)));
+            self.enumerators.insert(name.clone(), next);
+            names.push((name.clone(), value));
+            (least, most) = (least.min(next), most.max(next));
             next += 1;
         }
-        Ok(names)
+        Ok((names, (least, most)))
+    }
+
+    /// Whether this names a function type.
+    fn is_function_type(&self, base: &BaseType) -> bool {
+        matches!(base, BaseType::Named(name) if self.function_types.contains(name))
+    }
+
+    /// As [`Resolver::derive`], of a member or a typedef, which may be an array without elements.
+    pub(super) fn derive_member(&mut self, base: Type, derived: &[Derived], span: Span) -> Resolve<Type> {
+        let without = match derived.split_last() {
+            Some((Derived::ArrayOfUnknownSize, rest)) => Some(rest),
+            Some((Derived::Array(count), rest)) => {
+                let count = self.expression(count).ok();
+                let is_zero = count.is_some_and(|count| constant::wide_value(&count) == Some(0));
+                is_zero.then_some(rest)
+            }
+            _ => None,
+        };
+        match without {
+            Some(rest) => Ok(Type::Array {
+                of: Box::new(self.derive(base, rest, span)?),
+                count: 0,
+            }),
+            None => self.derive(base, derived, span),
+        }
     }
 
     /// What is made of a type by stars and brackets.
@@ -353,6 +445,22 @@ impl Resolver {
         }
         Ok(result)
     }
+}
+
+/// The least value and the greatest.
+type Range = (i128, i128);
+
+/// What holds the values of an enumeration: an `int`, unless a value needs more, or it is packed.
+fn integer_of((least, most): Range, packed: bool) -> IntegerType {
+    let holds = |of: &IntegerType| {
+        let bits = 8 * u32::from(of.bytes) - u32::from(of.signed);
+        most < 1 << bits && least >= if of.signed { -(1 << bits) } else { 0 }
+    };
+    let sizes: &[u8] = if packed { &[1, 2, 4, 8] } else { &[4, 8] };
+    let of = |signed| move |bytes: &u8| IntegerType { bytes: *bytes, signed };
+    // D's enumerators are `int`s wherever that is possible; of a packed one gcc prefers no sign.
+    let mut candidates = sizes.iter().flat_map(|bytes| [of(!packed)(bytes), of(packed)(bytes)]);
+    candidates.find(holds).unwrap_or(IntegerType { bytes: 8, signed: true })
 }
 
 fn pointer_depth(of: &Type) -> usize {

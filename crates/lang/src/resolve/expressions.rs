@@ -82,6 +82,11 @@ impl Resolver {
                 let of = self.type_of(of)?;
                 self.sizeof(&of, span)
             }
+            NodeKind::Alignof(of) => {
+                let resolved = self.type_of(of)?;
+                let bytes = self.alignment(&of.base, &of.derived, &resolved);
+                Ok(constant::integer(bytes as i64, constant::UNSIGNED_LONG, span))
+            }
             NodeKind::Sizeof(operand) => {
                 if let NodeKind::Member { base, name, arrow } = &operand.kind
                     && self.member_in_unit(base, name, *arrow, span)?.1.is_some()
@@ -146,6 +151,10 @@ impl Resolver {
         }
         if self.floats.contains_key(name) {
             return Err(float_as_value(name, span));
+        }
+        if let Some(value) = self.enumerators.get(name) {
+            let of = constant::narrowest(*value);
+            return Ok(constant::integer(*value as i64, of, span));
         }
         if let Some(value) = self.constant_name(name) {
             return Ok(constant::integer(value, constant::INT, span));
@@ -230,11 +239,9 @@ impl Resolver {
         }
     }
 
-    /// A name for a number: an enumerator, a register, a signal, a kind of fault, a family of addresses.
+    /// A name for a number: a register, a signal, a kind of fault, a family of addresses.
     fn constant_name(&self, name: &str) -> Option<i64> {
-        let known = self.enumerators.get(name).copied();
-        known
-            .or_else(|| names::register(name))
+        names::register(name)
             .or_else(|| names::signal(name))
             .or_else(|| names::fault(name))
             .or_else(|| internet::family(name).filter(|_| !self.is_declared(name)))

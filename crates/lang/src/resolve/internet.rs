@@ -10,7 +10,7 @@
 //!
 //! A definition in the text, or of the traced program, comes first.
 
-use crate::program::{Declared, IntegerType, Structure, Type};
+use crate::program::{Declared, IntegerType, Packing, Structure, Type, alignment_of};
 
 /// The tag of the address that `inet_ntoa6( )` takes.
 pub(super) const ADDRESS: &str = "struct in6_addr";
@@ -38,22 +38,25 @@ pub(super) fn address() -> Structure {
             member(name, member_type)
         });
         let union = Structure::new("union".to_owned());
-        union.define(declared.collect(), true);
+        union.define(declared.collect(), true, Packing::default());
         member(name, Type::Structure(union))
     });
     let all = Structure::new("union".to_owned());
-    all.define(unions.into(), true);
+    all.define(unions.into(), true, Packing::default());
     let structure = Structure::new(ADDRESS.to_owned());
-    structure.define(vec![member("", Type::Structure(all))], false);
+    structure.define(vec![member("", Type::Structure(all))], false, Packing::default());
     structure
 }
 
 fn member(name: &str, member_type: Type) -> Declared {
     Declared {
         name: name.to_owned(),
-        member_type,
         width: None,
         shown: None,
+        packed: false,
+        aligned: 0,
+        alignment: alignment_of(&member_type),
+        member_type,
     }
 }
 

@@ -20,7 +20,7 @@ impl Later {
                 Item::Clause(clause) => later.statements(&clause.body),
                 Item::Declaration(declaration) => later.definition(&declaration.base),
                 Item::Inline(inline) => later.definition(&inline.base),
-                Item::Translator(_) | Item::Unsupported { .. } => {}
+                Item::Translator(_) | Item::PassedOver | Item::Unsupported { .. } => {}
             }
         }
         later
@@ -37,11 +37,12 @@ impl Later {
                 keyword,
                 tag,
                 members: Some(members),
+                ..
             } => {
                 self.defined.insert(format!("{keyword} {tag}"));
                 members.iter().for_each(|member| self.definition(&member.base));
             }
-            BaseType::Enumeration { tag, enumerators } if !enumerators.is_empty() => {
+            BaseType::Enumeration { tag, enumerators, .. } if !enumerators.is_empty() => {
                 self.defined.insert(format!("enum {tag}"));
             }
             _ => {}

@@ -28,6 +28,7 @@ mod action_arguments;
 mod actions;
 mod aggregations;
 mod assignment;
+mod attributes;
 mod bit_fields;
 mod characters;
 mod chosen;
@@ -62,13 +63,14 @@ mod variables;
 use crate::diagnostic::Diagnostic;
 use crate::options::Options;
 use crate::program::{
-    AggregationId, Expression, Foreign, Pragma, ProbeDescription, Program, Scope, Structure, Type, VariableId,
+    AggregationId, Expression, Foreign, IntegerType, Pragma, ProbeDescription, Program, Scope, Structure, Type,
+    VariableId,
 };
 use crate::source::Span;
 use crate::syntax::{Item, Node, TypeName};
 use crate::target::{Argument, NoTarget, Target, Unknown};
 use later::Later;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 pub(crate) use aggregations::function_name;
@@ -113,6 +115,7 @@ pub fn resolve(
                 let result = resolver.translator(translator);
                 resolver.note(result);
             }
+            Item::PassedOver => {}
             Item::Unsupported { keyword, span } => {
                 let message = format!("{keyword}s are not supported yet");
                 resolver.diagnostics.push(Diagnostic::new("N_PROVIDER", *span, message));
@@ -158,6 +161,12 @@ struct Resolver {
     clause_locals: HashMap<String, Known>,
     aggregations: HashMap<String, KnownAggregation>,
     types: HashMap<String, Type>,
+    /// Of typedefs that have an alignment of their own.
+    alignments: HashMap<String, u64>,
+    /// Typedefs of function types, which are void to D: only pointers to them are of use.
+    function_types: HashSet<String>,
+    /// By their tags, enumerations whose values are not an `int`.
+    enumeration_types: HashMap<String, IntegerType>,
     /// By keyword and tag: `struct s`.
     structures: HashMap<String, Structure>,
     /// Variables that hold a structure or an array: their program form is bytes.
@@ -166,7 +175,7 @@ struct Resolver {
     spread: HashMap<(Scope, VariableId), Type>,
     /// Variables that hold values of an enumeration of the program's: their program form is integers.
     enumerations: HashMap<(Scope, VariableId), Foreign>,
-    enumerators: HashMap<String, i64>,
+    enumerators: HashMap<String, i128>,
     /// What `print()` shows of the types that the text names.
     shown: shown::Shown,
     inlines: HashMap<String, Expression>,

@@ -43,7 +43,11 @@ impl Resolver {
                 Type::Integer(_) => self.shown.enumerations.get(tag).unwrap_or(resolved).clone(),
                 _ => resolved.clone(),
             },
-            BaseType::Void | BaseType::Floating(_) | BaseType::String | BaseType::Aggregate { .. } => resolved.clone(),
+            BaseType::Void
+            | BaseType::Floating(_)
+            | BaseType::Complex(_)
+            | BaseType::String
+            | BaseType::Aggregate { .. } => resolved.clone(),
         }
     }
 
@@ -54,7 +58,7 @@ impl Resolver {
             return Foreign::named(format!("{} (*)()", types::shown_name(&result)), resolved.clone());
         }
         // What is wrong with it was found when the type itself was made.
-        self.derive(base, derived, Span::default())
+        self.derive_member(base, derived, Span::default())
             .unwrap_or_else(|_| resolved.clone())
     }
 
@@ -68,14 +72,13 @@ impl Resolver {
     }
 
     /// An enumeration of the text, with the enumerators as the text has them: a type to be shown, and of no value.
-    pub(super) fn show_enumeration(&mut self, tag: &str, names: Vec<(String, i64)>) {
+    pub(super) fn show_enumeration(&mut self, tag: &str, integer: IntegerType, names: Vec<(String, i64)>) {
         let name = if tag.is_empty() {
             "enum".to_owned()
         } else {
             format!("enum {tag}")
         };
         let enumerators: Vec<String> = names.iter().map(|(name, _)| name.clone()).collect();
-        let integer = IntegerType { bytes: 4, signed: true };
         let of = Type::Foreign(Foreign::new(name, ForeignKind::Enumeration { integer, names }));
         for enumerator in enumerators {
             self.shown.enumerators.insert(enumerator, of.clone());

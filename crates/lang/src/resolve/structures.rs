@@ -2,7 +2,7 @@
 
 use super::{Resolve, Resolver, constant, internet};
 use crate::diagnostic::Diagnostic;
-use crate::program::{Declared, Found, Structure, Type, size_of};
+use crate::program::{Declared, Found, Packing, Structure, Type, alignment_of, size_of};
 use crate::source::Span;
 use crate::syntax::{Declarator, MemberDeclaration, Node};
 use crate::types;
@@ -16,9 +16,9 @@ impl Resolver {
     /// `struct tag`, with its members where they are given.
     pub(super) fn structure(
         &mut self,
-        keyword: &str,
-        tag: &str,
+        (keyword, tag): (&str, &str),
         members: Option<&[MemberDeclaration]>,
+        packing: Packing,
         span: Span,
     ) -> Resolve<Structure> {
         let name = if tag.is_empty() {
@@ -50,7 +50,7 @@ impl Resolver {
             let message = format!("member redeclared: {twice} in {name}");
             return Err(Diagnostic::new("D_DECL_IDRED", span, message));
         }
-        if !structure.define(declared, keyword == "union") {
+        if !structure.define(declared, keyword == "union", packing) {
             return Err(Diagnostic::new(
                 "D_DECL_TYPERED",
                 span,
@@ -76,15 +76,19 @@ impl Resolver {
             complete(&base, "a member", member.span)?;
             declared.push(Declared {
                 name: String::new(),
-                member_type: base,
                 width: None,
                 shown: None,
+                packed: member.attributes.packed,
+                aligned: self.aligned(&member.attributes)?,
+                alignment: alignment_of(&base),
+                member_type: base,
             });
             return Ok(());
         }
         let shown_base = self.shown_base(&member.base, &base);
         for (declarator, width) in &member.declarators {
-            let member_type = self.derive(base.clone(), &declarator.derived, declarator.span)?;
+            let member_type = self.derive_member(base.clone(), &declarator.derived, declarator.span)?;
+            let member_type = self.attributed(member_type, &declarator.attributes, declarator.span)?;
             let name = &declarator.name;
             match member_type {
                 Type::Void => {
@@ -102,6 +106,9 @@ impl Resolver {
             let shown = self.shown_derived(shown_base.clone(), &declarator.derived, &member_type);
             declared.push(Declared {
                 name: name.clone(),
+                packed: declarator.attributes.packed,
+                aligned: self.aligned(&declarator.attributes)?,
+                alignment: self.alignment(&member.base, &declarator.derived, &member_type),
                 member_type,
                 width,
                 shown: Some(shown),
@@ -201,7 +208,7 @@ impl Resolver {
         }
     }
 
-    /// `offsetof(type, member)`.
+    /// `offsetof(type, member)`, or `member.of.it`.
     pub(super) fn offset_of(&mut self, of: &Type, member: &str, span: Span) -> Resolve<u64> {
         let Type::Structure(structure) = of else {
             return Err(Diagnostic::new(
@@ -218,12 +225,19 @@ impl Resolver {
             let error = Diagnostic::new("D_OFFSETOF_TYPE", span, message);
             return Err(self.with_reason(error, structure));
         }
+        let (member, rest) = match member.split_once('.') {
+            Some((member, rest)) => (member, Some(rest)),
+            None => (member, None),
+        };
         let found = find_member(structure, member, span)?;
         if found.bits.is_some() {
             let message = format!("cannot take offset of a bit-field: {member}");
             return Err(Diagnostic::new("D_OFFSETOF_BITFIELD", span, message));
         }
-        Ok(found.offset)
+        match rest {
+            None => Ok(found.offset),
+            Some(rest) => Ok(found.offset + self.offset_of(&found.member_type, rest, span)?),
+        }
     }
 }
 

@@ -1,2 +1,0 @@
-typedef int function_t(int);
-BEGIN { }
