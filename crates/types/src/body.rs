@@ -12,7 +12,7 @@
 use std::cell::Cell;
 
 use gimli::{AttributeValue, constants as dw};
-use nanoprobe_lang::program::{Bits, Body, Foreign, ForeignKind, IntegerType, Member, Type, alignment_of};
+use nanoprobe_lang::program::{Bits, Body, Foreign, ForeignKind, IntegerType, Member, Type, alignment_of, unit_of};
 
 use crate::entry::{Entry, EntryId, Reader};
 use crate::names::Kind;
@@ -174,31 +174,17 @@ impl<'a> Reader<'a> {
             // DWARF 2 and 3 count from the most significant bit of the unit.
             None => {
                 let unit = child.number(dw::DW_AT_byte_size).unwrap_or(u64::from(integer.bytes));
-                let from_top = child.number(dw::DW_AT_bit_offset).unwrap_or(0);
-                let in_unit = (8 * unit.min(16)).checked_sub(from_top)?.checked_sub(width)?;
+                // Below 0 where a packed one lies across the unit's end.
+                let from_top = child.constant(dw::DW_AT_bit_offset).unwrap_or(0);
+                let in_unit = (8 * unit.min(16))
+                    .checked_add_signed(from_top.checked_neg()?)?
+                    .checked_sub(width)?;
                 offset.checked_mul(8)?.checked_add(in_unit)?
             }
         };
-        let fits = |bytes: &u64| {
-            let start = first / (8 * bytes) * (8 * bytes);
-            width > 0 && first - start + width <= 8 * bytes
-        };
-        let whole = |bytes: &u64| fits(bytes) && (first / (8 * bytes) + 1) * bytes <= size;
-        // Its own type's unit, by which its value is shown. A packed one may lie across such units, or its unit beyond the
-        // structure: then it has the smallest that there is, or one that begins at its first byte.
-        let declared = Some(u64::from(integer.bytes))
-            .filter(|bytes| (1..=8).contains(bytes))
-            .filter(whole);
-        let (bytes, start) = match declared.or_else(|| [1, 2, 4, 8].into_iter().find(fits)) {
-            Some(bytes) => (bytes, first / (8 * bytes) * bytes),
-            None => {
-                let least = (first % 8).checked_add(width)?;
-                let bytes = [1, 2, 4, 8].into_iter().find(|bytes| least <= 8 * bytes)?;
-                (bytes, first / 8)
-            }
-        };
+        let (bytes, start, shift) = unit_of(first, width, u64::from(integer.bytes), size)?;
         let unit = IntegerType {
-            bytes: bytes as u8,
+            bytes,
             signed: integer.signed,
         };
         let named = match of {
@@ -210,7 +196,7 @@ impl<'a> Reader<'a> {
             member_type: named.map_or(Type::Integer(unit), Type::Foreign),
             offset: start,
             bits: Some(Bits {
-                shift: (first - 8 * start) as u32,
+                shift,
                 width: width as u32,
             }),
             shown: self.shown_attribute(child),

@@ -290,6 +290,26 @@ fn a_bit_field_of_a_packed_structure_has_a_unit_inside_of_it() {
     );
 }
 
+/// DWARF up to 4 counts from the unit's most significant bit: below 0 where a packed field goes beyond.
+#[test]
+fn a_bit_field_that_lies_across_its_unit_s_end_is_the_same_in_each_version() {
+    let text = "struct __attribute__((packed)) bits { unsigned a : 5; unsigned b : 30; long c : 41; _Bool d : 1; long e : 51; };
+        struct bits bits; int main(void) { return bits.a; }";
+    for version in ["-gdwarf-2", "-gdwarf-4", "-gdwarf-5"] {
+        let program = compile_text("cc", "c", text, &["-g", version]);
+        let info = info(&program.path).unwrap();
+        let expected = [
+            "0 uint32_t a:0+5",
+            "0 uint64_t b:5+30",
+            "4 int64_t c:3+41",
+            "9 uint8_t d:4+1",
+            "8 int64_t e:13+51",
+            "16 bytes",
+        ];
+        assert_eq!(structure(&info, "bits"), expected, "{version}");
+    }
+}
+
 #[test]
 fn what_one_unit_declares_another_defines() {
     let folder = tempfile::tempdir().unwrap();
