@@ -24,6 +24,7 @@ use std::arch::x86_64::__cpuid_count;
 
 use nanoprobe_patch::TargetAddress;
 
+use crate::error::MemoryError;
 use crate::map::{Map, Mapping, MappingKind};
 use crate::memory::Memory;
 use crate::raw::Registers;
@@ -66,10 +67,20 @@ impl HomingCode {
     }
 
     /// Writes the code to a place that is free for it, or finds it (true) where a tracer that died has left it.
-    pub fn install(map: &Map, memory: &Memory) -> Option<(HomingCode, bool)> {
-        let (place, found) = candidates(map).find_map(|mapping| free_end(mapping, memory))?;
-        memory.write(place, &CODE).ok()?;
-        Some((HomingCode(place), found))
+    /// `None`: there is no such place, or it cannot be written.
+    ///
+    /// # Errors
+    /// [`MemoryError::Gone`] when the whole address space is: who executes another program has a place for the code there, which
+    /// is found by the process's number.
+    pub fn install(map: &Map, memory: &Memory) -> Result<Option<(HomingCode, bool)>, MemoryError> {
+        let Some((place, found)) = candidates(map).find_map(|mapping| free_end(mapping, memory)) else {
+            return Ok(None);
+        };
+        match memory.write(place, &CODE) {
+            Ok(()) => Ok(Some((HomingCode(place), found))),
+            Err(gone @ MemoryError::Gone { .. }) => Err(gone),
+            Err(_) => Ok(None),
+        }
     }
 
     /// All that tracers that died have left.

@@ -99,7 +99,7 @@ impl Stopped {
         )?;
         let mut room_before = vec![0; usize::try_from(bytes).unwrap_or(0)];
         memory.read(room, &mut room_before)?;
-        let (code, found) = HomingCode::install(&map, memory).ok_or(RemoteError::NoRoomForCode { pid })?;
+        let (code, found) = HomingCode::install(&map, memory)?.ok_or(RemoteError::NoRoomForCode { pid })?;
         let elsewhere = |all: Vec<Registers>| !all.iter().any(|registers| code.holds(registers.rip));
         let remove_code = !found || everybody.is_some_and(elsewhere);
 

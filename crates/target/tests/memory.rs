@@ -4,7 +4,7 @@
 mod support;
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{MappingKind, MemoryError};
+use nanoprobe_target::{MappingKind, MemoryError, RemoteError};
 use support::{Running, compile, until};
 
 #[test]
@@ -125,6 +125,12 @@ fn after_execve_nothing_is_written_to_the_new_program() {
         process.memory().write(text, &[0xcc]),
         Err(MemoryError::Gone { pid: running.pid() })
     );
+    let mut stopped = process.stop().unwrap();
+    let tid = stopped.best_thread().unwrap();
+    assert!(matches!(
+        stopped.remote(tid).map(|_| ()),
+        Err(RemoteError::Memory(MemoryError::Gone { .. }))
+    ));
 }
 
 #[test]
