@@ -257,7 +257,7 @@ impl Resolver {
         }
         let value = self.expression(node)?;
         match value.value_type {
-            Type::Integer(_) => Ok(value),
+            Type::Integer(_) => Ok(convert::uncut(value)),
             Type::Pointer(_) => Ok(convert::to_address(value)),
             ref other => Err(Diagnostic::new(
                 "D_AGG_SCALAR",
@@ -273,7 +273,7 @@ impl Resolver {
     fn weight(&mut self, name: &str, index: usize, node: &Node) -> Resolve<Expression> {
         let weight = self.expression(node)?;
         match weight.value_type {
-            Type::Integer(_) => Ok(convert::to_integer(weight, constant::LONG)),
+            Type::Integer(_) => Ok(convert::received(weight, constant::LONG)),
             _ => Err(Diagnostic::new(
                 "D_PROTO_ARG",
                 node.span,

@@ -49,6 +49,13 @@ pub(super) fn to_integer(expression: Expression, to: IntegerType) -> Expression 
     }
 }
 
+/// An integer as what receives it without a cast: what has room for 64 bits gets all that the operation yields, as in DTrace,
+/// which casts nothing there.
+pub(super) fn received(expression: Expression, to: IntegerType) -> Expression {
+    let all = to.bytes == 8;
+    to_integer(if all { uncut(expression) } else { expression }, to)
+}
+
 /// A cast without a check. Casts from one 64-bit type to another change no bits: of several in a row the last is kept.
 pub(super) fn cast(expression: Expression, to: Type) -> Expression {
     if expression.value_type == to {
@@ -102,7 +109,7 @@ pub(super) fn assign(expression: Expression, to: &Type) -> Option<Expression> {
         return Some(expression);
     }
     match (&expression.value_type, to) {
-        (Type::Integer(_), Type::Integer(integer)) => Some(to_integer(expression, *integer)),
+        (Type::Integer(_), Type::Integer(integer)) => Some(received(expression, *integer)),
         (_, Type::String) if is_null(&expression) => Some(null_string(expression.span)),
         (from, Type::String) if types::is_character_pointer(from) => Some(cast(expression, Type::String)),
         // Where the string is copied to, in scratch memory, which goes when the clause ends.

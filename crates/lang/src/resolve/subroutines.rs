@@ -355,7 +355,7 @@ impl Resolver {
             }
             (Kind::Text, _) => convert::assign(argument, &Type::String),
             (Kind::Integer(to), Type::Integer(_)) => {
-                Some(convert::to_integer(convert::to_integer(argument, to), constant::LONG))
+                Some(convert::to_integer(convert::received(argument, to), constant::LONG))
             }
             (Kind::Pointer(None), Type::Pointer(_) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
             // Only to read from: a string is no memory that could be written.
