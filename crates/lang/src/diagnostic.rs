@@ -38,7 +38,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     (
         "N_STRUCT",
         "a structure of an associative array, or with strings, as a whole, other than assigned; unions there; assignments to \
-         bit-fields, or to such structures, by way of expressions with effects (`p++->bits = 1`)",
+         bit-fields by way of expressions with effects (`p++->bits = 1`)",
     ),
     (
         "N_SUBROUTINE",
