@@ -11,7 +11,8 @@
  *
  * No room: policies switch and fill drop the record. Policy overwrite gives up the oldest records: it moves
  * ring_overwritten over them first and writes then, so that a reader that has copied a record and finds ring_overwritten
- * still at or before it knows the copy to be whole.
+ * still at or before it knows the copy to be whole. Behind exit() it gives up none: what the ring holds then is what was
+ * asked for, and handlers may go on for milliseconds, until their probes are gone.
  */
 #include "ring.h"
 
@@ -65,6 +66,11 @@ NP_INLINE struct np_record *begin(struct np_context *context, struct np_record *
 	return record;
 }
 
+NP_INLINE int has_exited(const struct np_context *context)
+{
+	return np_load_once(np_control_block(context)->exit_requested) != 0;
+}
+
 /* Makes room for `need` bytes behind head, as far as the policy has it. 0: there is none. */
 NP_INLINE int has_room(struct np_context *context, u64 size, u64 head, u64 need)
 {
@@ -72,15 +78,21 @@ NP_INLINE int has_room(struct np_context *context, u64 size, u64 head, u64 need)
 	if (context->ring_policy != NP_RING_OVERWRITE)
 		return np_likely(head - tail <= size - need);
 	u64 oldest = context->ring_overwritten;
-	if (head + need - oldest > size && !give_up_one(context, head, tail, need))
-		make_room(context, head, tail, need);
+	if (head + need - oldest > size) {
+		if (np_unlikely(has_exited(context)))
+			return 0;
+		if (!give_up_one(context, head, tail, need))
+			make_room(context, head, tail, need);
+	}
 	return 1;
 }
 
 static NP_COLD struct np_record *dropped(struct np_context *context)
 {
 	context->ring_pending = 0;
-	context->ring_drops++;
+	/* Of what comes behind exit() nobody asks. */
+	if (context->ring_policy != NP_RING_OVERWRITE || !has_exited(context))
+		context->ring_drops++;
 	return 0;
 }
 

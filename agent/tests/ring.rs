@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use common::{Options, Target};
 use nanoprobe_agent::Function;
 use nanoprobe_arena::layout::{
-    Context, ErrorRecord, FAULT_BAD_ADDRESS, RECORD_ERROR, RING_FILL, RING_OVERWRITE, RING_SWITCH,
+    Context, Control, ErrorRecord, FAULT_BAD_ADDRESS, RECORD_ERROR, RING_FILL, RING_OVERWRITE, RING_SWITCH,
 };
 use nanoprobe_arena::{ContextPlan, Memory, Record, RingReader, Structure};
 
@@ -154,6 +154,28 @@ fn overwriting_keeps_the_newest() {
     assert!(read.len() > 20, "{}", read.len());
     assert_eq!(read, (1000 - read.len() as u64..1000).collect::<Vec<_>>());
     assert_eq!(reader.outstanding(&target.memory), Ok(1000 - read.len() as u64));
+    assert_eq!(reader.drops(&target.memory), Ok(0));
+}
+
+/// Handlers may go on behind `exit()` until their probes are gone.
+#[test]
+fn behind_exit_nothing_is_overwritten() {
+    let target = target(RING_OVERWRITE);
+    let context = target.enter();
+    assert!((0..1000).all(|sequence| write(&target, context, sequence)));
+    let reader = || RingReader::new(context - target.arena, &target.plan, RING_OVERWRITE);
+    let oldest = check(&reader().next(&target.memory).unwrap().unwrap());
+    target
+        .memory
+        .store_u32(offset_of!(Control, exit_requested) as u64, 1)
+        .unwrap();
+    // Until the room that was free is used up.
+    let written = (1000..2000)
+        .filter(|sequence| write(&target, context, *sequence))
+        .count();
+    assert!(written < 10, "{written}");
+    let mut reader = reader();
+    assert_eq!(check(&reader.next(&target.memory).unwrap().unwrap()), oldest);
     assert_eq!(reader.drops(&target.memory), Ok(0));
 }
 

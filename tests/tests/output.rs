@@ -243,6 +243,22 @@ live_tests! {
         assert_eq!(traced.finished.stderr, "", "what was overwritten is no drop");
     }
 
+    /// A clause of the tracer's ends the tracing, and handlers go on until their probes are gone: what they record takes no room
+    /// from what was recorded before, and that they are kept from running is no miss.
+    fn the_buffer_policy_ring_keeps_what_came_in_front_of_an_exit(form) {
+        let mut looper = start_waiting(&program("looper.c"), "100000000");
+        let clause = "pid$target:a.out:func:entry { printf(\"%d\\n\", ++n); } tick-10ms /n > 1000/ { exit(0); }";
+        let tracer = Tracer::new(form).argument("-q").argument("-x").argument("bufpolicy=ring");
+        let tracing = tracer.argument("-b").argument("4k").clause(clause).attach(looper.pid());
+        looper.go();
+        let traced = tracing.finish().success();
+        let found = values(&traced.results);
+        assert!((10..1000).contains(&found.len()), "{}", traced.results);
+        assert!(found.is_sorted_by(|one, next| *next == *one + 1), "{found:?}");
+        assert_eq!(traced.finished.stderr, "");
+        assert!(looper.is_running());
+    }
+
     /// In the order of time whichever thread it was; untimed, thread by thread, each in its own order.
     fn records_are_in_the_order_of_time_or_of_threads(form) {
         for temporal in ["yes", "no"] {
