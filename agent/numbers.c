@@ -80,7 +80,7 @@ NP_INLINE u64 digit_of(u8 byte)
 
 NP_ENTRY void np_strtoll(struct np_context *context, u64 string, u64 base)
 {
-	u64 end = string + np_control_block(context)->strsize, value = 0, negative = 0;
+	u64 end = string + np_control_block(context)->strsize - 1, value = 0, negative = 0;
 	if (!is_base(context, base)) {
 		context->result = 0;
 		return;

@@ -1,9 +1,10 @@
-/* strlen, strcmp and assignment of D strings. All of them stop after strsize bytes, whatever the bytes say. */
+/* strlen, strcmp and assignment of D strings. All of them stop after the strsize - 1 bytes that a string has at most, whatever
+ * the bytes say. */
 #include "strings.h"
 
 NP_ENTRY void np_strlen(struct np_context *context, u64 string)
 {
-	u64 limit = np_control_block(context)->strsize, done = 0;
+	u64 limit = np_control_block(context)->strsize - 1UL, done = 0;
 	while (done < limit) {
 		u64 zero = np_zero_bytes(np_string_word(string + done));
 		if (zero) {
@@ -17,7 +18,7 @@ NP_ENTRY void np_strlen(struct np_context *context, u64 string)
 
 NP_ENTRY void np_strcmp(struct np_context *context, u64 left, u64 right)
 {
-	u64 limit = np_control_block(context)->strsize;
+	u64 limit = np_control_block(context)->strsize - 1UL;
 	context->result = 0;
 	for (u64 done = 0; done < limit; done += 8) {
 		u64 left_word = np_string_word(left + done), right_word = np_string_word(right + done);

@@ -163,9 +163,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             if !is_comparison(operator) {
                 return Err(Fault::new(FaultKind::Illegal));
             }
-            let order = self
-                .compared(left_value.as_bytes())
-                .cmp(self.compared(right_value.as_bytes()));
+            let order = self.kept(left_value.as_bytes()).cmp(self.kept(right_value.as_bytes()));
             return Ok(Value::Integer(i64::from(holds(operator, order))));
         }
         let operands = integer_type(&left.value_type);
@@ -177,12 +175,6 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             integer_type(result),
         )?;
         Ok(Value::Integer(value))
-    }
-
-    /// What of a string comparisons and lengths look at: up to its NUL, at most `strsize` bytes.
-    pub(super) fn compared<'t>(&self, text: &'t [u8]) -> &'t [u8] {
-        let text = until_nul(text);
-        text.get(..self.limits.string_limit() as usize).unwrap_or(text)
     }
 
     fn cast(&mut self, operand: &Expression, to: &Type) -> Result<Value, Fault> {
@@ -383,7 +375,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         Ok(value)
     }
 
-    /// What of a string a variable or a record keeps: room for the NUL must be left.
+    /// What of a string a variable or a record keeps, and all that comparisons and lengths look at: room for the NUL must be left.
     pub(super) fn kept<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let text = until_nul(text);
         text.get(..self.limits.string_limit() as usize - 1).unwrap_or(text)

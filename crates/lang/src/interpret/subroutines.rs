@@ -62,7 +62,7 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             }
             Function::StringLength => {
                 let value = self.present(arguments.first().ok_or(ILLEGAL)?)?;
-                Ok(Value::Integer(self.compared(value.as_bytes()).len() as i64))
+                Ok(Value::Integer(self.kept(value.as_bytes()).len() as i64))
             }
             Function::Allocate => {
                 let bytes = take.number()? as u64;
