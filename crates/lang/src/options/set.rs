@@ -55,7 +55,6 @@ pub const NAMES: &[&str] = &[
 const MEBIBYTE: u64 = 1 << 20;
 /// The scratch memory of a clause.
 const SCRATCH_MAX: u64 = 64 << 10;
-pub(super) const DAY_NS: u64 = 24 * 60 * 60 * 1_000_000_000;
 
 impl Options {
     /// Sets one option.
@@ -94,10 +93,10 @@ impl Options {
             "aggsize" => self.aggregation_bytes = given.room()?,
             "dynvarsize" => self.dynamic_bytes = given.room()?,
             "strsize" => self.string_bytes = given.size(2, 65_536)? as u32,
-            "switchrate" => self.switch_ns = given.rate(1_000_000, DAY_NS)?,
-            "aggrate" => self.aggregation_ns = given.rate(1_000_000, DAY_NS)?,
-            "statusrate" => self.status_ns = given.rate(1_000_000, DAY_NS)?,
-            "cleanrate" => self.clean_ns = given.rate(1, DAY_NS)?,
+            "switchrate" => self.switch_ns = given.rate()?,
+            "aggrate" => self.aggregation_ns = given.rate()?,
+            "statusrate" => self.status_ns = given.rate()?,
+            "cleanrate" => self.clean_ns = given.rate()?,
             "bufpolicy" => {
                 self.buffer_policy = given.word(
                     "switch, fill or ring",
