@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 /// element).
 const ALWAYS: [&str; 10] = [
     "-D__SUNW_D=1",
-    "-D__SUNW_D_VERSION=0x01060000",
+    // D 1.13, as -V has it: eight bits of the major number, twelve of the minor, twelve of the micro.
+    "-D__SUNW_D_VERSION=0x0100d000",
     "-D__SUNW_D_64=1",
     "-D__NANOPROBE__=1",
     "-D__unix=1",

@@ -345,7 +345,7 @@ fn the_preprocessor_knows_the_machine_and_reads_system_headers() {
     let output = nanoprobe(&["-q", "-C", "-s", &script.to_string_lossy()]);
     assert_eq!(
         (text(&output.stdout), text(&output.stderr)),
-        ("1 1060000 64 2 144\n".into(), String::new())
+        ("1 100d000 64 2 144\n".into(), String::new())
     );
 }
 
