@@ -259,6 +259,20 @@ live_tests! {
         assert!(looper.is_running());
     }
 
+    /// ERROR fires for the faults that the ring has kept when it is read, though an exit() is behind them, and its own counts.
+    fn with_the_buffer_policy_ring_error_fires_at_the_end(form) {
+        let mut looper = start_waiting(&program("looper.c"), "100000000");
+        let clause = "pid$target:a.out:func:entry { n++; trace(*(int *)8); } tick-10ms /n > 1000/ { exit(1); } \
+            ERROR { errors++; exit(3); } END { printf(\"%d\\n\", errors > 10); }";
+        let tracer = Tracer::new(form).argument("-q").argument("-x").argument("bufpolicy=ring");
+        let tracing = tracer.argument("-b").argument("4k").clause(clause).attach(looper.pid());
+        looper.go();
+        let traced = tracing.finish();
+        assert_eq!(traced.finished.code(), 3, "{}", traced.finished.stderr);
+        assert_eq!(values(&traced.results), [1]);
+        assert!(looper.is_running());
+    }
+
     /// In the order of time whichever thread it was; untimed, thread by thread, each in its own order.
     fn records_are_in_the_order_of_time_or_of_threads(form) {
         for temporal in ["yes", "no"] {

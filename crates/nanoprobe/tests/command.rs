@@ -27,6 +27,23 @@ fn a_program_without_a_target_prints_and_exits_with_its_status() {
     assert_eq!(output.status.code(), Some(7));
 }
 
+/// END, and ERROR for what fails there, come behind an `exit()`; what they say of the status is the last word.
+#[test]
+fn the_status_of_end_and_of_error_counts() {
+    for (program, status) in [
+        ("BEGIN { exit(1); } BEGIN { exit(2); }", 1),
+        ("BEGIN { exit(1); } END { exit(2); }", 2),
+        ("BEGIN { exit(0); } END { trace(*(int *)8); } ERROR { exit(3); }", 3),
+        ("BEGIN { trace(*(int *)8); } BEGIN { exit(0); } ERROR { exit(3); }", 3),
+    ] {
+        assert_eq!(
+            nanoprobe(&["-q", "-n", program]).status.code(),
+            Some(status),
+            "{program}"
+        );
+    }
+}
+
 /// A container's shell has its session and its group outside the container: the kernel calls them 0 there.
 #[test]
 fn a_group_and_a_session_outside_the_pid_namespace_are_0() {

@@ -120,8 +120,8 @@ impl<'a> Run<'a> {
 
     fn fire(&mut self, event: &str, arguments: [u64; 6]) {
         for (index, clause) in self.program.clauses.iter().enumerate() {
-            // An exit() ends the firing; END comes all the same.
-            let is_over = self.exited && event != "END";
+            // An exit() ends the firing; END comes all the same, and ERROR.
+            let is_over = self.exited && !["END", "ERROR"].contains(&event);
             if !is_over && clause.probes.iter().any(|probe| probe.name == event) {
                 self.clause(index, clause, event, arguments);
             }

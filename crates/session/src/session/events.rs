@@ -128,11 +128,10 @@ impl Session {
             return Ok(());
         };
         let (epid, clause) = (enabling.epid, enabling.clause);
-        let is_end = self
-            .probes
-            .get(enabling.probe)
-            .is_some_and(|probe| probe.place == Place::End);
-        if self.exit_status.is_some() && !is_end {
+        // Behind an exit() there are END and, for what failed before it or in END, ERROR.
+        let place = self.probes.get(enabling.probe).map(|probe| &probe.place);
+        let is_end = place == Some(&Place::End);
+        if self.exit_status.is_some() && !is_end && place != Some(&Place::Error) {
             return Ok(());
         }
         let (Some(probe), Some(clause)) = (self.probes.get(enabling.probe), self.program.clauses.get(clause)) else {
@@ -183,10 +182,10 @@ impl Session {
                     };
                     self.recorded(output, clock::tsc())?;
                 }
-                // The last word is END's.
-                if let Some(status) = outcome.exit.filter(|_| self.exit_status.is_none() || is_end) {
-                    self.exit_status = Some(status);
-                    if !is_end {
+                // Theirs is the last word.
+                if let Some(status) = outcome.exit {
+                    let was_running = self.exit_status.replace(status).is_none();
+                    if was_running && !is_end {
                         self.stop_handlers()?;
                     }
                 }
