@@ -12,6 +12,8 @@ translator struct out < struct rec *r > { oa = r->i + 1; ol = r->l ^ r->c; };
 inline int twice[int v] = v * 2;
 enum { FIRST = -1, SECOND, THIRD = 40 };
 struct rec G; struct rec R[int]; int A[4];
+union mix { int a; short b[2]; unsigned char c[4]; struct { char d; unsigned short e; } f; long l; };
+union mix U[int]; self union mix V[string];
 long x; int y; char z; unsigned short w; string s;
 self int a; self string t; this long u; this string v;
 long M[int, string]; string N[long]; self int K[string];
@@ -197,9 +199,19 @@ impl Writer {
                 self.random.below(3),
                 self.random.one(&["c", "i", "low", "high", "l", "name[2]"])
             ),
+            13 => format!("U[{}].{}", self.integer(1), self.part_of_union()),
+            14 => format!("self->V[{}].{}", self.string(1), self.part_of_union()),
             11 => format!("(&A[1])[({}) & 1]", self.integer(1)),
             12 => format!("*(&A[0] + {})", self.index()),
             _ => self.random.one(&["x", "y", "z", "w"]).to_owned(),
+        }
+    }
+
+    fn part_of_union(&mut self) -> String {
+        match self.random.below(4) {
+            0 => format!("b[{} & 1]", self.integer(1)),
+            1 => format!("c[{} & 3]", self.integer(1)),
+            _ => self.random.one(&["a", "l", "f.d", "f.e", "b[1]"]).to_owned(),
         }
     }
 

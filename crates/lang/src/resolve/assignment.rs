@@ -66,14 +66,12 @@ impl Resolver {
         let Some(value) = convert::assign(value, &to) else {
             return Err(incompatible(&types::name(&to), "=", &from, span));
         };
-        Ok(Expression {
-            kind: ExpressionKind::Assign {
-                place,
-                value: Box::new(value),
-            },
-            value_type: to,
-            span,
-        })
+        let kind = ExpressionKind::Assign {
+            place: place.clone(),
+            value: Box::new(value),
+        };
+        let value_type = to;
+        Ok(self.put_back(Expression { kind, value_type, span }, &place, span))
     }
 
     /// `*pointer = right` of strings: into scratch memory, with the NUL.
@@ -280,15 +278,12 @@ impl Resolver {
             ));
         }
         let kind = ExpressionKind::AssignOperator {
-            place,
+            place: place.clone(),
             operator,
             value: Box::new(value),
         };
-        Ok(Expression {
-            kind,
-            value_type: to,
-            span,
-        })
+        let value_type = to;
+        Ok(self.put_back(Expression { kind, value_type, span }, &place, span))
     }
 
     /// `++` and `--`. A variable that does not exist becomes an `int64_t`.
@@ -318,15 +313,13 @@ impl Resolver {
             }
             other => return Err(operand_type("D_OP_SCALAR", mark, "scalar", other, span)),
         };
-        Ok(Expression {
-            kind: ExpressionKind::Increment {
-                place,
-                delta: delta * step,
-                post,
-            },
-            value_type: to,
-            span,
-        })
+        let kind = ExpressionKind::Increment {
+            place: place.clone(),
+            delta: delta * step,
+            post,
+        };
+        let value_type = to;
+        Ok(self.put_back(Expression { kind, value_type, span }, &place, span))
     }
 
     /// Whether `base[index]` goes through a pointer variable rather than into an associative array.

@@ -11,6 +11,7 @@
 //! or, of an array, the address of its first element ([`Resolver::expression`]).
 
 use super::structures::find_member;
+use super::unions::is_union;
 use super::{Resolve, Resolver, constant, convert, names};
 use crate::diagnostic::Diagnostic;
 use crate::program::{
@@ -144,10 +145,14 @@ impl Resolver {
         } else {
             base
         };
+        let mut base = base;
         if let ExpressionKind::Variable(place) = &base.kind
             && self.spread_type(place).is_some()
         {
-            return Ok((self.spread_member(place, name, &found.member_type, span)?, found.bits));
+            if !is_union(&whole) {
+                return Ok((self.spread_member(place, name, &found.member_type, span)?, found.bits));
+            }
+            base = self.union_copy(&place.clone(), &whole, span)?;
         }
         let offset = constant::integer(found.offset as i64, constant::UNSIGNED_LONG, span);
         Ok((part(base, offset, &found.member_type, span)?, found.bits))
@@ -293,7 +298,7 @@ pub(super) fn in_memory(address: Expression, of: Type, span: Span) -> Expression
 }
 
 /// What lies `offset` bytes behind the start of a structure or array.
-fn part(whole: Expression, offset: Expression, of: &Type, span: Span) -> Resolve<Expression> {
+pub(super) fn part(whole: Expression, offset: Expression, of: &Type, span: Span) -> Resolve<Expression> {
     match whole.kind {
         ExpressionKind::Load(address) => {
             let address = add(convert::to_address(*address), offset, span);

@@ -57,6 +57,7 @@ mod statements;
 mod structures;
 mod subroutines;
 mod translators;
+mod unions;
 mod valueless;
 mod variables;
 
@@ -211,6 +212,8 @@ struct Resolver {
     unknown: HashMap<String, Unknown>,
     /// How many assignments of structures by way of keys with effects are looked at, one in another.
     kept_levels: u32,
+    /// The clause's copies of unions that are held member by member, and where their words are kept.
+    union_copies: HashMap<VariableId, Vec<crate::program::Place>>,
 }
 
 impl Resolver {

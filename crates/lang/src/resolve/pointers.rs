@@ -68,6 +68,10 @@ impl Resolver {
         let is_part = matches!(operand.kind, NodeKind::Index { .. } | NodeKind::Member { .. });
         let operand = self.operand(operand)?;
         let to = operand.value_type.clone();
+        if matches!(&operand.kind, ExpressionKind::Variable(place) if self.is_in_union_copy(place)) {
+            let message = "cannot take address of dynamic variable";
+            return Err(Diagnostic::new("D_ADDROF_VAR", span, message));
+        }
         if is_part && matches!(operand.kind, ExpressionKind::Variable(Place::Field { .. })) {
             let address = super::memory::address_of(operand);
             return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));

@@ -13,6 +13,7 @@
 use super::assignment::behind;
 use super::bit_fields::has_effects;
 use super::expressions::unsupported;
+use super::unions::is_union;
 use super::variables::designator;
 use super::{Resolve, Resolver, constant, convert, memory};
 use crate::diagnostic::Diagnostic;
@@ -36,11 +37,9 @@ impl Resolver {
         if !matches!(of, Type::Structure(_) | Type::Array { .. }) || !(element || holds_strings(of)) {
             return Ok(false);
         }
-        if holds_unions(of, NESTING_MAX, &mut STRUCTURES_MAX.clone()) {
-            return Err(
-                unsupported("N_STRUCT", "a union in an associative array, or beside a string,", span)
-                    .with_help("a structure with all its members, each of them by its name"),
-            );
+        if holds_odd_unions(of, false, NESTING_MAX, &mut STRUCTURES_MAX.clone()) {
+            let what = "a union without a name, or one with strings, in an associative array or beside a string,";
+            return Err(unsupported("N_STRUCT", what, span).with_help("give the union a name in its structure"));
         }
         Ok(true)
     }
@@ -316,8 +315,12 @@ impl Resolver {
         let nothing = Node::new(NodeKind::Integer(IntegerLiteral::decimal(0)), span);
         let mut all: Option<Expression> = None;
         for path in paths {
-            let value = right.map_or_else(|| nothing.clone(), |right| step(right, &path, span));
-            let assigned = self.assign(&step(left, &path, span), &value, span)?;
+            let value = right.map(|right| step(right, &path, span));
+            let place = step(left, &path, span);
+            let assigned = match is_union(&self.operand(&place)?.value_type) {
+                true => self.assign_union(&place, value.as_ref(), span)?,
+                false => self.assign(&place, value.as_ref().unwrap_or(&nothing), span)?,
+            };
             all = Some(behind(all, assigned, span));
         }
         // A structure without members.
@@ -381,7 +384,7 @@ enum Step {
 /// The ways to all values in `of`; whether these are not too many.
 fn members(of: &Type, way: &mut Vec<Step>, found: &mut Vec<Vec<Step>>) -> bool {
     match of {
-        Type::Structure(structure) => {
+        Type::Structure(structure) if !is_union(of) => {
             let Some(body) = structure.body() else { return false };
             body.members.iter().all(|member| {
                 // Those of a member without a name are the outer one's.
@@ -461,20 +464,22 @@ fn within(index: Expression, count: u32, span: Span) -> Resolve<Expression> {
     })
 }
 
-/// Whether the same bytes are part of it by several names. The types of a damaged program may go in circles.
-fn holds_unions(of: &Type, depth: u32, left: &mut u32) -> bool {
+/// Whether it holds unions that cannot be held word by word. The types of a damaged program may go in circles.
+fn holds_odd_unions(of: &Type, is_nameless: bool, depth: u32, left: &mut u32) -> bool {
     match of {
-        Type::Array { of, .. } => holds_unions(of, depth, left),
+        Type::Array { of, .. } => holds_odd_unions(of, false, depth, left),
         Type::Structure(structure) => {
+            if is_union(of) {
+                return is_nameless || holds_strings(of);
+            }
             let members = structure.body().map(|body| body.members.as_slice()).unwrap_or_default();
-            let is_union = structure.name().starts_with("union") && members.len() > 1;
-            if is_union || depth == 0 || *left == 0 {
+            if depth == 0 || *left == 0 {
                 return true;
             }
             *left -= 1;
             members
                 .iter()
-                .any(|member| holds_unions(&member.member_type, depth - 1, left))
+                .any(|member| holds_odd_unions(&member.member_type, member.name.is_empty(), depth - 1, left))
         }
         _ => false,
     }
