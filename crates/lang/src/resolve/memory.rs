@@ -11,8 +11,7 @@
 //! or, of an array, the address of its first element ([`Resolver::expression`]).
 
 use super::structures::find_member;
-use super::unions::is_union;
-use super::{Resolve, Resolver, constant, convert, names};
+use super::{Resolve, Resolver, constant, convert, names, unions};
 use crate::diagnostic::Diagnostic;
 use crate::program::{
     BinaryOperator, Bits, Builtin, Expression, ExpressionKind, Function, IntegerType, Place, Scope, Type, size_of,
@@ -139,22 +138,35 @@ impl Resolver {
                 ),
             ));
         };
-        let found = find_member(structure, name, span).map_err(|error| self.with_reason(error, structure))?;
+        let nameless = unions::nameless_at(&whole, name);
+        let found = match &nameless {
+            Some(found) => found.clone(),
+            None => find_member(structure, name, span).map_err(|error| self.with_reason(error, structure))?,
+        };
         let base = if pointed {
             in_memory(convert::to_address(base), whole.clone(), span)
         } else {
             base
         };
-        let mut base = base;
+        let (mut base, mut offset) = (base, found.offset);
         if let ExpressionKind::Variable(place) = &base.kind
             && self.spread_type(place).is_some()
         {
-            if !is_union(&whole) {
-                return Ok((self.spread_member(place, name, &found.member_type, span)?, found.bits));
+            let place = place.clone();
+            match unions::nameless_with(&whole, name) {
+                _ if unions::is_union(&whole) => base = self.union_copy(&place, &whole, span)?,
+                // A member of a union without a name.
+                Some((at, nameless)) => {
+                    let held = self.spread_member(&place, &unions::nameless_name(at), &nameless, span)?;
+                    if let ExpressionKind::Variable(place) = held.kind {
+                        base = self.union_copy(&place, &nameless, span)?;
+                    }
+                    offset -= at;
+                }
+                None => return Ok((self.spread_member(&place, name, &found.member_type, span)?, found.bits)),
             }
-            base = self.union_copy(&place.clone(), &whole, span)?;
         }
-        let offset = constant::integer(found.offset as i64, constant::UNSIGNED_LONG, span);
+        let offset = constant::integer(offset as i64, constant::UNSIGNED_LONG, span);
         Ok((part(base, offset, &found.member_type, span)?, found.bits))
     }
 

@@ -13,7 +13,7 @@
 use super::assignment::behind;
 use super::bit_fields::has_effects;
 use super::expressions::unsupported;
-use super::unions::is_union;
+use super::unions::{is_union, nameless_name};
 use super::variables::designator;
 use super::{Resolve, Resolver, constant, convert, memory};
 use crate::diagnostic::Diagnostic;
@@ -37,9 +37,9 @@ impl Resolver {
         if !matches!(of, Type::Structure(_) | Type::Array { .. }) || !(element || holds_strings(of)) {
             return Ok(false);
         }
-        if holds_odd_unions(of, false, NESTING_MAX, &mut STRUCTURES_MAX.clone()) {
-            let what = "a union without a name, or one with strings, in an associative array or beside a string,";
-            return Err(unsupported("N_STRUCT", what, span).with_help("give the union a name in its structure"));
+        if holds_unions_of_strings(of, NESTING_MAX, &mut STRUCTURES_MAX.clone()) {
+            let what = "a union with strings in it";
+            return Err(unsupported("N_STRUCT", what, span));
         }
         Ok(true)
     }
@@ -305,7 +305,7 @@ impl Resolver {
     /// Assigns the members of `right`, or 0, to those of `left`.
     fn assign_members(&mut self, left: &Node, right: Option<&Node>, of: &Type, span: Span) -> Resolve<Expression> {
         let mut paths = Vec::new();
-        if !members(of, &mut Vec::new(), &mut paths) {
+        if !members(of, 0, &mut Vec::new(), &mut paths) {
             return Err(unsupported(
                 "N_STRUCT",
                 "assigning such a large structure as a whole",
@@ -381,27 +381,29 @@ enum Step {
     Element(u32),
 }
 
-/// The ways to all values in `of`; whether these are not too many.
-fn members(of: &Type, way: &mut Vec<Step>, found: &mut Vec<Vec<Step>>) -> bool {
+/// The ways to all values and unions in `of`, which begins so many bytes behind the structure that has a name; whether these are
+/// not too many.
+fn members(of: &Type, start: u64, way: &mut Vec<Step>, found: &mut Vec<Vec<Step>>) -> bool {
     match of {
         Type::Structure(structure) if !is_union(of) => {
             let Some(body) = structure.body() else { return false };
             body.members.iter().all(|member| {
                 // Those of a member without a name are the outer one's.
-                let named = !member.name.is_empty();
-                if named {
-                    way.push(Step::Member(member.name.clone()));
-                }
-                let fits = members(&member.member_type, way, found);
-                if named {
-                    way.pop();
-                }
+                let (is_named, at) = (!member.name.is_empty(), start + member.offset);
+                let name = match (is_named, is_union(&member.member_type)) {
+                    (true, _) => member.name.clone(),
+                    (false, true) => nameless_name(at),
+                    (false, false) => return members(&member.member_type, at, way, found),
+                };
+                way.push(Step::Member(name));
+                let fits = members(&member.member_type, 0, way, found);
+                way.pop();
                 fits
             })
         }
         Type::Array { of, count } => (0..*count).all(|index| {
             way.push(Step::Element(index));
-            let fits = members(of, way, found);
+            let fits = members(of, 0, way, found);
             way.pop();
             fits
         }),
@@ -464,13 +466,13 @@ fn within(index: Expression, count: u32, span: Span) -> Resolve<Expression> {
     })
 }
 
-/// Whether it holds unions that cannot be held word by word. The types of a damaged program may go in circles.
-fn holds_odd_unions(of: &Type, is_nameless: bool, depth: u32, left: &mut u32) -> bool {
+/// Whether it holds unions that have no words. The types of a damaged program may go in circles.
+fn holds_unions_of_strings(of: &Type, depth: u32, left: &mut u32) -> bool {
     match of {
-        Type::Array { of, .. } => holds_odd_unions(of, false, depth, left),
+        Type::Array { of, .. } => holds_unions_of_strings(of, depth, left),
         Type::Structure(structure) => {
             if is_union(of) {
-                return is_nameless || holds_strings(of);
+                return holds_strings(of);
             }
             let members = structure.body().map(|body| body.members.as_slice()).unwrap_or_default();
             if depth == 0 || *left == 0 {
@@ -479,7 +481,7 @@ fn holds_odd_unions(of: &Type, is_nameless: bool, depth: u32, left: &mut u32) ->
             *left -= 1;
             members
                 .iter()
-                .any(|member| holds_odd_unions(&member.member_type, member.name.is_empty(), depth - 1, left))
+                .any(|member| holds_unions_of_strings(&member.member_type, depth - 1, left))
         }
         _ => false,
     }

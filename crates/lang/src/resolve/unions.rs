@@ -17,7 +17,7 @@ use super::spread::twice;
 use super::{Resolve, Resolver, constant, convert, memory};
 use crate::diagnostic::Diagnostic;
 use crate::program::{
-    BinaryOperator, Expression, ExpressionKind, IntegerType, Place, Scope, Type, Variable, VariableId, size_of,
+    BinaryOperator, Expression, ExpressionKind, Found, IntegerType, Place, Scope, Type, Variable, VariableId, size_of,
 };
 use crate::source::Span;
 use crate::syntax::Node;
@@ -33,6 +33,47 @@ pub(super) fn is_union(of: &Type) -> bool {
         }
         _ => false,
     }
+}
+
+/// How deep members without names are looked into.
+const DEPTH_MAX: u32 = 32;
+
+/// A name for a union that has none, by where it begins in the structure around it. No text can spell it.
+pub(super) fn nameless_name(offset: u64) -> String {
+    format!("%{offset}")
+}
+
+/// The union that has this name.
+pub(super) fn nameless_at(of: &Type, name: &str) -> Option<Found> {
+    let wanted: u64 = name.strip_prefix('%')?.parse().ok()?;
+    let (offset, member_type) = nameless(of, 0, DEPTH_MAX, &|offset, _| offset == wanted)?;
+    Some(Found {
+        member_type,
+        offset,
+        bits: None,
+        shown: None,
+    })
+}
+
+/// The union without a name that a member of a structure is in, and where it begins.
+pub(super) fn nameless_with(of: &Type, name: &str) -> Option<(u64, Type)> {
+    nameless(of, 0, DEPTH_MAX, &|_, found| match found {
+        Type::Structure(structure) => structure.member(name).is_some(),
+        _ => false,
+    })
+}
+
+fn nameless(of: &Type, start: u64, depth: u32, is_wanted: &dyn Fn(u64, &Type) -> bool) -> Option<(u64, Type)> {
+    let Type::Structure(structure) = of else { return None };
+    let members = structure.body()?.members.iter();
+    let depth = depth.checked_sub(1)?;
+    members.filter(|member| member.name.is_empty()).find_map(|member| {
+        let start = start + member.offset;
+        match is_union(&member.member_type) {
+            true => is_wanted(start, &member.member_type).then(|| (start, member.member_type.clone())),
+            false => nameless(&member.member_type, start, depth, is_wanted),
+        }
+    })
 }
 
 impl Resolver {
