@@ -37,8 +37,8 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ("N_SIZE", "a limit: structures and arrays that are too large"),
     (
         "N_STRUCT",
-        "a structure of an associative array, or with strings, as a whole, other than assigned; unions there; assignments to \
-         bit-fields by way of expressions with effects (`p++->bits = 1`)",
+        "a structure of an associative array, or with strings, as a whole, other than assigned; unions with strings in \
+         them; assignments to bit-fields of unions there, or by way of expressions with effects (`p++->bits = 1`)",
     ),
     (
         "N_SUBROUTINE",
