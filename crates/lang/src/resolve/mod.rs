@@ -60,6 +60,7 @@ mod translators;
 mod unions;
 mod valueless;
 mod variables;
+mod ways;
 
 use crate::diagnostic::Diagnostic;
 use crate::options::Options;
