@@ -107,6 +107,26 @@ impl TracerWorld<'_> {
         (index < self.layout.speculations).then_some(SPECULATIONS_OFFSET + 8 * index)
     }
 
+    /// Gives the word of a speculation that is taken another value, if `next` has one; whether that was done.
+    fn change_speculation(&self, id: i64, mut next: impl FnMut(u64) -> Option<u64>) -> bool {
+        let Some(at) = self.speculation_at(id) else {
+            return false;
+        };
+        for _ in 0..ATTEMPTS_MAX {
+            let word = self.memory.load_u64(at).unwrap_or(0);
+            if word & SPECULATION_TAKEN == 0 {
+                return false;
+            }
+            let Some(other) = next(word) else {
+                return false;
+            };
+            if self.memory.compare_exchange_u64(at, word, other).unwrap_or(false) {
+                return true;
+            }
+        }
+        false
+    }
+
     fn variable(&self, scope: Scope, id: VariableId) -> Option<&Variable> {
         let list = match scope {
             Scope::Global => &self.program.globals,
@@ -410,44 +430,18 @@ impl World for TracerWorld<'_> {
     }
 
     fn speculate(&mut self, id: i64, bytes: u64) -> bool {
-        let Some(at) = self.speculation_at(id) else {
-            return false;
-        };
-        for _ in 0..ATTEMPTS_MAX {
-            let word = self.memory.load_u64(at).unwrap_or(0);
-            if word & SPECULATION_TAKEN == 0 {
-                break;
-            }
-            if (word >> SPECULATION_SHIFT).saturating_add(bytes) > self.speculation_bytes {
-                self.state.speculation_drops += 1;
-                return false;
-            }
-            let more = word.wrapping_add(bytes << SPECULATION_SHIFT);
-            if self.memory.compare_exchange_u64(at, word, more).unwrap_or(false) {
-                return true;
-            }
-        }
-        false
+        let room = self.speculation_bytes;
+        let mut is_full = false;
+        let added = self.change_speculation(id, |word| {
+            is_full = (word >> SPECULATION_SHIFT).saturating_add(bytes) > room;
+            (!is_full).then(|| word.wrapping_add(bytes << SPECULATION_SHIFT))
+        });
+        self.state.speculation_drops += u64::from(is_full);
+        added
     }
 
     fn end_speculation(&mut self, id: i64) -> bool {
-        let Some(at) = self.speculation_at(id) else {
-            return false;
-        };
-        for _ in 0..ATTEMPTS_MAX {
-            let word = self.memory.load_u64(at).unwrap_or(0);
-            if word & SPECULATION_TAKEN == 0 {
-                break;
-            }
-            if self
-                .memory
-                .compare_exchange_u64(at, word, SPECULATION_ENDED)
-                .unwrap_or(false)
-            {
-                return true;
-            }
-        }
-        false
+        self.change_speculation(id, |_| Some(SPECULATION_ENDED))
     }
 
     fn speculations(&self) -> u64 {
