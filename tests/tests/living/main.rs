@@ -1,5 +1,6 @@
 //! Living with the target: whatever it does, its results are those of the unprobed run, and the counts are exact.
 
+mod buffers;
 mod by_address;
 mod effects;
 mod embedded;
