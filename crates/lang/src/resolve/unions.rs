@@ -313,5 +313,6 @@ fn shift(operator: BinaryOperator, value: Expression, bits: u64) -> Expression {
 }
 
 fn binary(operator: BinaryOperator, left: Expression, right: Expression) -> Expression {
-    super::operators::operation(operator, left.clone(), right, Type::U64, left.span)
+    let span = left.span;
+    super::operators::operation(operator, left, right, Type::U64, span)
 }
