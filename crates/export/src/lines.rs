@@ -165,7 +165,7 @@ fn row(symbolizer: &mut dyn Symbolizer, program: &Program, row: &Row) -> Option<
             KeyType::Symbol(kind) => name_of(symbolizer, element.as_integer() as u64, *kind).into(),
             KeyType::Integer(integer) => value(element, integer.signed, symbolizer),
             KeyType::Enumeration(of) => named(of, element),
-            KeyType::String | KeyType::UserStack { .. } => value(element, true, symbolizer),
+            KeyType::String | KeyType::Bytes { .. } | KeyType::UserStack { .. } => value(element, true, symbolizer),
         });
     let key = key.collect();
     let mut members = vec![

@@ -11,6 +11,7 @@ use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::program::{AggregatingFunction, AggregationId, IntegerType, KeyType, Program, SymbolKind};
 
 use crate::aggregate::{average, rank, standard_deviation, word};
+use crate::bytes;
 use crate::histogram::{self, Scale};
 use crate::number::{self, Shape};
 use crate::order::{Order, compare_keys, function, sort};
@@ -239,7 +240,8 @@ fn key(
                 _ => integer(out, *value, integer_type(key_type), false)?,
             },
             Value::String(_) | Value::Bytes { .. } if packed => key_text(out, value)?,
-            Value::String(text) | Value::Bytes { bytes: text, .. } => context.string(out, text, STRING_WIDTH, false)?,
+            Value::String(text) => context.string(out, text, STRING_WIDTH, false)?,
+            Value::Bytes { bytes, .. } => bytes::bytes(out, bytes, STRING_WIDTH, false, context.options.raw_bytes)?,
             Value::Stack(frames) => context.stack(out, frames)?,
         }
     }

@@ -119,7 +119,8 @@ fn symbols_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, SymbolKind)> {
         offset += match value {
             Value::String(text) => (text.len() + 1).next_multiple_of(8),
             Value::Stack(frames) => 8 * (frames.len() + 1),
-            Value::Integer(_) | Value::Bytes { .. } => 8,
+            Value::Bytes { bytes, .. } => bytes.len().next_multiple_of(8),
+            Value::Integer(_) => 8,
         };
     }
     found

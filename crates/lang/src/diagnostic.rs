@@ -38,7 +38,7 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     (
         "N_STRUCT",
         "a structure of an associative array, or with strings, as a whole, other than assigned; unions with strings in \
-         them; assignments to bit-fields of unions there, or by way of expressions with effects (`p++->bits = 1`)",
+         them; keys that are structures with strings, or of more than 128 bytes",
     ),
     (
         "N_SUBROUTINE",

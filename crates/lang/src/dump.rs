@@ -302,6 +302,7 @@ fn key_type(of: &KeyType) -> String {
         KeyType::Integer(integer) => types::integer_name(*integer).to_owned(),
         KeyType::Enumeration(of) => of.name().to_owned(),
         KeyType::String => "string".to_owned(),
+        KeyType::Bytes { size } => format!("bytes({size})"),
         KeyType::UserStack { frames } => format!("ustack({frames})"),
         KeyType::Symbol(kind) => symbol_name(*kind).to_owned(),
     }

@@ -154,6 +154,7 @@ pub struct Variable {
     pub name: String,
     /// The type of the value (of an element, for an associative array).
     pub value_type: Type,
-    /// The types of the keys of an associative array; `None` for a scalar.
+    /// The types of the keys of an associative array, of which a structure or array has an element for each of its words;
+    /// `None` for a scalar.
     pub keys: Option<Vec<Type>>,
 }

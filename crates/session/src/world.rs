@@ -179,7 +179,7 @@ impl TracerWorld<'_> {
         let elements = found.map_or(&[][..], |found| &found.keys);
         let element = |element: &KeyType| match element {
             KeyType::String => u64::from(self.limits.string_bytes()),
-            _ => 8,
+            other => 8 * u64::from(other.words().unwrap_or(1)),
         };
         // One word of value: that of the common functions.
         let bytes = 8 + elements.iter().map(element).sum::<u64>();

@@ -11,8 +11,8 @@ struct out { int oa; long ol; };
 translator struct out < struct rec *r > { oa = r->i + 1; ol = r->l ^ r->c; };
 inline int twice[int v] = v * 2;
 enum { FIRST = -1, SECOND, THIRD = 40 };
-struct rec G; struct rec R[int]; int A[4];
-union mix { int a; short b[2]; unsigned char c[4]; struct { char d; unsigned short e; } f; long l; };
+struct rec G; struct rec R[int]; int A[4]; struct rec B[4]; int Z[struct rec, int];
+union mix { int a; short b[2]; unsigned char c[4]; struct { char d; unsigned short e; int m : 3; unsigned n : 4; } f; long l; };
 union mix U[int]; self union mix V[string];
 long x; int y; char z; unsigned short w; string s;
 self int a; self string t; this long u; this string v;
@@ -176,14 +176,22 @@ impl Writer {
             6 => ("@l", format!("lquantize({value}, -10, 100, 7)")),
             _ => ("@o", format!("llquantize({value}, 10, 0, 6, 20)")),
         };
-        match self.random.below(2) {
+        match self.random.below(4) {
             0 => format!("{name}0 = {function};\n"),
+            1 => format!("{name}2[{}, {}] = {function};\n", self.integer(1), self.structure()),
             _ => format!("{name}1[{}, {}] = {function};\n", self.integer(2), self.string(2)),
         }
     }
 
     fn place(&mut self) -> String {
-        match self.random.below(16) {
+        match self.random.below(19) {
+            16 => format!("Z[{}, {}]", self.structure(), self.integer(1)),
+            17 => format!("B[({}) & 3].{}", self.integer(1), self.random.one(&["low", "high"])),
+            18 => format!(
+                "B[{} & 3].{}",
+                self.random.one(&["y++", "--z"]),
+                self.random.one(&["low", "high", "l"])
+            ),
             0 => format!("M[{}, {}]", self.integer(1), self.string(1)),
             1 => format!("self->K[{}]", self.string(1)),
             2 => format!("A[{}]", self.index()),
@@ -207,11 +215,24 @@ impl Writer {
         }
     }
 
+    fn structure(&mut self) -> String {
+        match self.random.below(6) {
+            0 => format!("R[{}]", self.integer(1)),
+            1 => format!("B[{}]", self.index()),
+            2 if self.has_memory => "*this->p".to_owned(),
+            3 if self.in_target => format!("*(struct rec *)(arg0 + {})", self.random.below(200)),
+            _ => "G".to_owned(),
+        }
+    }
+
     fn part_of_union(&mut self) -> String {
         match self.random.below(4) {
             0 => format!("b[{} & 1]", self.integer(1)),
             1 => format!("c[{} & 3]", self.integer(1)),
-            _ => self.random.one(&["a", "l", "f.d", "f.e", "b[1]"]).to_owned(),
+            _ => self
+                .random
+                .one(&["a", "l", "f.d", "f.e", "f.m", "f.n", "b[1]"])
+                .to_owned(),
         }
     }
 

@@ -185,6 +185,7 @@ impl Argument {
             KeyType::Integer(integer) => Argument::Integer(*integer),
             KeyType::Enumeration(of) => of.integer().map_or(Argument::Other, Argument::Enumeration),
             KeyType::String => Argument::String,
+            KeyType::Bytes { .. } => Argument::Other,
             KeyType::UserStack { .. } => Argument::Stack,
             KeyType::Symbol(_) => Argument::Pointer,
         }

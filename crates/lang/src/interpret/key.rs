@@ -3,6 +3,7 @@
 //! ```text
 //! integer   8 bytes, extended by its type
 //! string    its bytes, a NUL, zeros up to a multiple of 8
+//! bytes     of a structure, zeros up to a multiple of 8
 //! stack     u64 number of frames, then the frames, innermost first
 //! ```
 //!
@@ -64,6 +65,17 @@ pub fn read_key(types: &[KeyType], key: &[u8]) -> Option<Vec<Value>> {
             KeyType::String => {
                 let end = rest.iter().position(|byte| *byte == 0)?;
                 (Value::String(rest.get(..end)?.to_vec()), (end + 1).next_multiple_of(8))
+            }
+            KeyType::Bytes { size } => {
+                let (size, bytes) = (*size as usize, 8 * key_type.words()? as usize);
+                let bytes_of = rest.get(..size)?.to_vec();
+                (
+                    Value::Bytes {
+                        address: 0,
+                        bytes: bytes_of,
+                    },
+                    bytes,
+                )
             }
             KeyType::UserStack { .. } => {
                 let count = usize::try_from(words(rest).next()?).ok()?;

@@ -93,6 +93,11 @@ pub enum KeyType {
     Enumeration(Foreign),
     /// A string.
     String,
+    /// A structure: its words, the last one with zeros behind what is left.
+    Bytes {
+        /// Its size.
+        size: u32,
+    },
     /// `ustack(frames)`; frames 0: the option `ustackframes`.
     UserStack {
         /// At most so many; 0: as the option says.
@@ -100,6 +105,29 @@ pub enum KeyType {
     },
     /// `uaddr(address)`, `usym(address)`, `umod(address)`: an address that is printed as a name.
     Symbol(SymbolKind),
+}
+
+impl KeyType {
+    /// Of a structure. As in DTrace one of the size of an integer is printed as such.
+    pub(crate) fn of_bytes(size: u32) -> KeyType {
+        match size {
+            1 | 2 | 4 | 8 => KeyType::Integer(IntegerType {
+                bytes: size as u8,
+                signed: true,
+            }),
+            _ => KeyType::Bytes { size },
+        }
+    }
+
+    /// How many words an element takes; `None` where each says so itself.
+    #[must_use]
+    pub fn words(&self) -> Option<u32> {
+        match self {
+            KeyType::Integer(_) | KeyType::Enumeration(_) | KeyType::Symbol(_) => Some(1),
+            KeyType::Bytes { size } => Some(size.div_ceil(8)),
+            KeyType::String | KeyType::UserStack { .. } => None,
+        }
+    }
 }
 
 /// What is printed of an address, and so what counts as one key.

@@ -132,7 +132,7 @@ pub enum Place {
         scope: Scope,
         /// Which.
         variable: VariableId,
-        /// As many as the array has: integers and strings.
+        /// As many as the array has, structures by their words: integers and strings.
         keys: Vec<Expression>,
     },
     /// An integer within a scalar variable of type `Bytes`: a member of a structure, an element of an array.

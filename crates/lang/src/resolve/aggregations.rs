@@ -1,9 +1,9 @@
 //! `@name[keys] = function(value, parameters)`.
 
 use super::actions::{stack_arguments, symbol_arguments};
+use super::keys::{KeyElement, key_mismatch, length_mismatch};
 use super::names::Callable;
 use super::subroutines::check_count;
-use super::variables::{key_mismatch, length_mismatch};
 use super::{KnownAggregation, Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::program::{
@@ -73,7 +73,7 @@ impl Resolver {
             .map(|(index, key)| self.key(name, index, key))
             .collect::<Resolve<Vec<_>>>()?;
         let aggregation = self.same_aggregation(name, name_span, aggregating, right.span, &keys, span)?;
-        let keys = keys.into_iter().map(|(key, ..)| key).collect();
+        let keys = keys.into_iter().flat_map(|(key, ..)| key).collect();
         Ok(Statement::Aggregate {
             aggregation,
             keys,
@@ -84,11 +84,11 @@ impl Resolver {
     }
 
     /// One element of the key, its type and its place.
-    fn key(&mut self, name: &str, index: usize, node: &Node) -> Resolve<(KeyExpression, KeyType, Span)> {
+    fn key(&mut self, name: &str, index: usize, node: &Node) -> Resolve<(Vec<KeyExpression>, KeyType, Span)> {
         if let Some((name, arguments)) = stack_arguments(node) {
             let frames = self.stack_frames(name, arguments, node.span)?;
             return Ok((
-                KeyExpression::UserStack { frames },
+                vec![KeyExpression::UserStack { frames }],
                 KeyType::UserStack { frames },
                 node.span,
             ));
@@ -96,26 +96,26 @@ impl Resolver {
         if let Some((name, kind, arguments)) = symbol_arguments(node) {
             check_count(name, arguments, 1..=1, node.span)?;
             let address = self.address(name, arguments, 0)?;
-            return Ok((KeyExpression::Value(address), KeyType::Symbol(kind), node.span));
+            return Ok((vec![KeyExpression::Value(address)], KeyType::Symbol(kind), node.span));
         }
         if self.is_dynamic(node) {
             return Err(dynamic_key(name, index, node.span));
         }
-        let found = super::memory::placed(self.operand(node)?)?;
+        let found = match self.key_element(node)? {
+            KeyElement::Value(found) => found,
+            KeyElement::Words(words, size, _) => {
+                let words = words.into_iter().map(KeyExpression::Value).collect();
+                return Ok((words, KeyType::of_bytes(size), node.span));
+            }
+        };
         if let Type::Foreign(of) = &found.value_type
             && of.integer().is_some()
         {
             let key_type = KeyType::Enumeration(of.clone());
-            return Ok((KeyExpression::Value(super::memory::decayed(found)), key_type, node.span));
+            let value = KeyExpression::Value(super::memory::decayed(found));
+            return Ok((vec![value], key_type, node.span));
         }
-        // An array of characters is its text; the address of another would be none of the program's data.
-        let value = match &found.value_type {
-            Type::Array { of, .. } if types::size_of(of) == Some(1) && !matches!(of.as_ref(), Type::Structure(_)) => {
-                convert::to_string(super::memory::decayed(found))
-            }
-            Type::Foreign(_) => super::memory::readable(super::memory::decayed(found))?,
-            _ => found,
-        };
+        let value = super::memory::readable(super::memory::decayed(found))?;
         let (value, key_type) = match value.value_type {
             Type::Integer(integer) => (value, KeyType::Integer(integer)),
             Type::String => (value, KeyType::String),
@@ -132,7 +132,7 @@ impl Resolver {
                 ));
             }
         };
-        Ok((KeyExpression::Value(value), key_type, node.span))
+        Ok((vec![KeyExpression::Value(value)], key_type, node.span))
     }
 
     /// The aggregation of this name: new, or the same function, parameters and kinds of keys as before.
@@ -142,7 +142,7 @@ impl Resolver {
         name_span: Span,
         function: AggregatingFunction,
         function_span: Span,
-        keys: &[(KeyExpression, KeyType, Span)],
+        keys: &[(Vec<KeyExpression>, KeyType, Span)],
         span: Span,
     ) -> Resolve<AggregationId> {
         let Some(known) = self.aggregations.get(name).copied() else {
@@ -183,6 +183,7 @@ impl Resolver {
                     let what = match (&*known, key) {
                         (KeyType::UserStack { .. }, _) => "expected a stack",
                         (_, KeyType::UserStack { .. }) => "expected no stack",
+                        (KeyType::Bytes { .. }, _) | (_, KeyType::Bytes { .. }) => "another structure, or no structure",
                         _ => "another symbol, or no symbol",
                     };
                     let diagnostic = match (type_of_key(known), type_of_key(key)) {
@@ -299,7 +300,7 @@ fn integer_of(of: &KeyType) -> Option<IntegerType> {
     match of {
         KeyType::Integer(integer) => Some(*integer),
         KeyType::Enumeration(of) => of.integer(),
-        KeyType::String | KeyType::UserStack { .. } | KeyType::Symbol(_) => None,
+        KeyType::String | KeyType::Bytes { .. } | KeyType::UserStack { .. } | KeyType::Symbol(_) => None,
     }
 }
 
@@ -308,7 +309,7 @@ fn type_of_key(of: &KeyType) -> Option<Type> {
         KeyType::Integer(integer) => Some(Type::Integer(*integer)),
         KeyType::Enumeration(of) => Some(Type::Foreign(of.clone())),
         KeyType::String => Some(Type::String),
-        KeyType::UserStack { .. } | KeyType::Symbol(_) => None,
+        KeyType::Bytes { .. } | KeyType::UserStack { .. } | KeyType::Symbol(_) => None,
     }
 }
 

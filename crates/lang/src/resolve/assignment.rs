@@ -57,7 +57,7 @@ impl Resolver {
                 Assignable::Place(place, to) => (self.expression(right)?, (place, to)),
                 Assignable::Bits(field) => {
                     let value = self.expression(right)?;
-                    return field.store(value, "=", span);
+                    return self.assign_bits(*field, value, span);
                 }
                 Assignable::Text(address) => return self.assign_text(address, right, span),
             },
@@ -211,7 +211,7 @@ impl Resolver {
                 Assignable::Bits(field) => {
                     let right = self.expression(right)?;
                     let value = self.binary(operator, field.read(span), right, span)?;
-                    return field.store(value, &mark, span);
+                    return self.store_bits(*field, value, &mark, span);
                 }
                 Assignable::Text(_) => return Err(not_assignable(&mark, left)),
             },
@@ -294,7 +294,7 @@ impl Resolver {
             Some(target) => self.place_or_new(&target, &Type::I64)?,
             None => match self.memory(mark, operand)? {
                 Assignable::Place(place, to) => (place, to),
-                Assignable::Bits(field) => return field.increment(delta, post, span),
+                Assignable::Bits(field) => return self.increment_bits(*field, delta, post, span),
                 Assignable::Text(_) => return Err(not_assignable(mark, operand)),
             },
         };
@@ -350,7 +350,7 @@ impl Resolver {
             NodeKind::Member { base, name, arrow } => match self.member_in_unit(base, name, *arrow, left.span)? {
                 (unit, Some(bits)) => {
                     let unit = super::memory::decayed(unit);
-                    return Ok(Assignable::Bits(Box::new(BitField::new(unit, bits, left.span)?)));
+                    return Ok(Assignable::Bits(Box::new(self.bit_field(unit, bits, left.span)?)));
                 }
                 (part, None) => super::memory::decayed(part),
             },

@@ -6,10 +6,16 @@
 //! p->field++            likewise; the old value is the new one less 1, cut to the field's bits
 //! ```
 //!
-//! The unit's address is computed twice, so it may have no effects.
+//! The unit is named twice. Where the way to it has effects, it is kept in a variable of the clause's:
+//!
+//! ```text
+//! p++->field = value    this->v = value, this->w = (address) p++, and then as above, of this->w
+//! ```
 
+use super::assignment::behind;
+use super::kept::{assigned_to, reading};
 use super::memory::extract;
-use super::{Resolve, constant, convert};
+use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::program::{
     BinaryOperator, Bits, Expression, ExpressionKind, Function, IntegerType, Place, Type, UnaryOperator,
@@ -25,86 +31,114 @@ pub(super) struct BitField {
     value: Expression,
     unit_type: IntegerType,
     bits: Bits,
+    /// What computes the way to the unit, where that is kept.
+    way: Option<Expression>,
 }
 
 impl BitField {
-    /// The field in the unit that `part` reads.
-    pub(super) fn new(part: Expression, bits: Bits, span: Span) -> Resolve<BitField> {
-        let Type::Integer(unit_type) = part.value_type else {
-            return Err(Diagnostic::new("D_OP_LVAL", span, "this cannot be assigned"));
-        };
-        let unit = match &part.kind {
-            ExpressionKind::Load(address) if !has_effects(address) => Place::Memory {
-                address: Box::new(convert::to_address((**address).clone())),
-                value_type: part.value_type.clone(),
-            },
-            ExpressionKind::Variable(Place::Field { offset, .. }) if has_effects(offset) => {
-                return Err(twice(span));
-            }
-            ExpressionKind::Variable(place @ Place::Field { .. }) => place.clone(),
-            // A structure that is held member by member.
-            ExpressionKind::Variable(place @ (Place::Element { .. } | Place::Scalar { .. }))
-                if !place.operands().iter().any(has_effects) =>
-            {
-                place.clone()
-            }
-            _ => return Err(twice(span)),
-        };
-        Ok(BitField {
-            unit,
-            value: part,
-            unit_type,
-            bits,
-        })
-    }
-
     /// The value it has.
     pub(super) fn read(&self, span: Span) -> Expression {
         extract(self.value.clone(), self.bits, span)
     }
+}
 
-    /// `field = value`; yields what the field then holds.
-    pub(super) fn store(self, value: Expression, mark: &str, span: Span) -> Resolve<Expression> {
+impl Resolver {
+    /// The field in the unit that `part` reads.
+    pub(super) fn bit_field(&mut self, part: Expression, bits: Bits, span: Span) -> Resolve<BitField> {
+        let Expression { kind, value_type, .. } = part;
+        let Type::Integer(unit_type) = value_type else {
+            return Err(Diagnostic::new("D_OP_LVAL", span, "this cannot be assigned"));
+        };
+        let mut way = None;
+        let (unit, kind) = match kind {
+            ExpressionKind::Load(address) => {
+                let address = self.kept_value(convert::to_address(*address), &mut way);
+                let unit = Place::Memory {
+                    address: Box::new(address.clone()),
+                    value_type: value_type.clone(),
+                };
+                (unit, ExpressionKind::Load(Box::new(address)))
+            }
+            ExpressionKind::Variable(place) => {
+                let unit = self.with_kept_effects(&place, &mut way);
+                (unit.clone(), ExpressionKind::Variable(unit))
+            }
+            _ => return Err(Diagnostic::new("D_OP_LVAL", span, "this cannot be assigned")),
+        };
+        Ok(BitField {
+            unit,
+            value: Expression { kind, value_type, span },
+            unit_type,
+            bits,
+            way,
+        })
+    }
+
+    /// `field = value`; yields what the field then holds. As everywhere, the right side first.
+    pub(super) fn assign_bits(&mut self, mut field: BitField, value: Expression, span: Span) -> Resolve<Expression> {
+        let way = field.way.take();
+        let Some(way) = way else {
+            return self.store_bits(field, value, "=", span);
+        };
+        let value_type = value.value_type.clone();
+        let kept = self.unnamed_for("%value", &value_type, span);
+        let first = assigned_to(kept.clone(), value, span);
+        let stored = self.store_bits(field, reading(kept, value_type, span), "=", span)?;
+        Ok(behind(Some(behind(Some(first), way, span)), stored, span))
+    }
+
+    /// `field mark value`, where `value` may be computed from what the field had.
+    pub(super) fn store_bits(
+        &mut self,
+        mut field: BitField,
+        value: Expression,
+        mark: &str,
+        span: Span,
+    ) -> Resolve<Expression> {
         if !matches!(value.value_type, Type::Integer(_)) {
             let (to, from) = (
-                types::name(&Type::Integer(self.unit_type)),
+                types::name(&Type::Integer(field.unit_type)),
                 types::name(&value.value_type),
             );
             return Err(super::operators::incompatible(&to, mark, &from, span));
         }
+        let way = field.way.take();
         let number = |value: u64| constant::integer(value as i64, constant::UNSIGNED_LONG, span);
-        let ones = u64::MAX >> (64 - self.bits.width.clamp(1, 64));
-        let field = binary(
-            BinaryOperator::And,
-            convert::to_address(convert::uncut(value)),
-            number(ones),
-        );
-        let field = binary(
+        let ones = u64::MAX >> (64 - field.bits.width.clamp(1, 64));
+        let shifted = binary(
             BinaryOperator::ShiftLeft,
-            field,
-            constant::integer(i64::from(self.bits.shift), constant::LONG, span),
+            binary(
+                BinaryOperator::And,
+                convert::to_address(convert::uncut(value)),
+                number(ones),
+            ),
+            constant::integer(i64::from(field.bits.shift), constant::LONG, span),
         );
         let others = binary(
             BinaryOperator::And,
-            convert::to_address(self.value),
-            number(!(ones << self.bits.shift)),
+            convert::to_address(field.value),
+            number(!(ones << field.bits.shift)),
         );
         // The value first: it may assign other fields of the same unit.
-        let whole = convert::cast(binary(BinaryOperator::Or, field, others), Type::Integer(self.unit_type));
-        let assigned = Expression {
-            kind: ExpressionKind::Assign {
-                place: self.unit,
-                value: Box::new(whole),
-            },
-            value_type: Type::Integer(self.unit_type),
-            span,
-        };
-        Ok(extract(assigned, self.bits, span))
+        let unit_type = Type::Integer(field.unit_type);
+        let whole = convert::cast(binary(BinaryOperator::Or, shifted, others), unit_type);
+        let assigned = extract(assigned_to(field.unit.clone(), whole, span), field.bits, span);
+        let assigned = self.put_back(assigned, &field.unit, span);
+        Ok(match way {
+            None => assigned,
+            Some(way) => behind(Some(way), assigned, span),
+        })
     }
 
     /// `++` and `--`.
-    pub(super) fn increment(self, delta: i64, post: bool, span: Span) -> Resolve<Expression> {
-        let (bits, unit_type) = (self.bits, self.unit_type);
+    pub(super) fn increment_bits(
+        &mut self,
+        field: BitField,
+        delta: i64,
+        post: bool,
+        span: Span,
+    ) -> Resolve<Expression> {
+        let (bits, unit_type) = (field.bits, field.unit_type);
         let wide = IntegerType { bytes: 8, ..unit_type };
         let step = |value: Expression, delta: i64| Expression {
             value_type: Type::Integer(wide),
@@ -114,8 +148,8 @@ impl BitField {
                 constant::integer(delta, wide, span),
             )
         };
-        let value = step(self.read(span), delta);
-        let new = self.store(value, "++", span)?;
+        let value = step(field.read(span), delta);
+        let new = self.store_bits(field, value, "++", span)?;
         if !post {
             return Ok(new);
         }
@@ -139,15 +173,6 @@ fn binary(operator: BinaryOperator, left: Expression, right: Expression) -> Expr
         value_type: Type::U64,
         span,
     }
-}
-
-fn twice(span: Span) -> Diagnostic {
-    super::expressions::unsupported(
-        "N_STRUCT",
-        "an assignment to a bit-field by way of an expression with effects",
-        span,
-    )
-    .with_help("assign the pointer to a variable first")
 }
 
 /// Whether computing an expression changes anything, or yields something else the second time.

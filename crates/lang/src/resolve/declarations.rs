@@ -199,6 +199,7 @@ impl Resolver {
         match as_integer(&self.type_of(key)?) {
             found @ (Type::Integer(_) | Type::String) => Ok(found),
             Type::Pointer(_) => Ok(Type::U64),
+            found @ Type::Structure(_) if size_of(&found).is_some() => Ok(found),
             other => Err(Diagnostic::new(
                 "D_DECL_PROTO_TYPE",
                 key.span,

@@ -45,6 +45,7 @@ mod foreign;
 mod inlines;
 mod internet;
 mod kept;
+mod keys;
 mod later;
 mod memory;
 mod names;

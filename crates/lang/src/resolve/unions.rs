@@ -13,6 +13,7 @@
 use super::assignment::behind;
 use super::bit_fields::has_effects;
 use super::expressions::unsupported;
+use super::kept::{assigned_to as assign, reading as read};
 use super::spread::twice;
 use super::{Resolve, Resolver, constant, convert, memory};
 use crate::diagnostic::Diagnostic;
@@ -80,7 +81,7 @@ impl Resolver {
     /// A copy of a union that is held member by member, as one that lies in a variable of the clause's.
     pub(super) fn union_copy(&mut self, whole: &Place, of: &Type, span: Span) -> Resolve<Expression> {
         let mut copied = None;
-        let whole = self.with_kept_effects(whole, &mut copied, span);
+        let whole = self.with_kept_effects(whole, &mut copied);
         let words = self.words_of(&whole, of, span)?;
         let variable = Variable {
             // No name that a program can spell.
@@ -99,21 +100,6 @@ impl Resolver {
         self.union_copies.insert(id, words);
         let start = behind(copied, number(0, span), span);
         Ok(read(in_copy(id, start, of.clone()), of.clone(), span))
-    }
-
-    /// A place whose keys with effects are kept in variables of the clause's, which are assigned behind `before`.
-    fn with_kept_effects(&mut self, place: &Place, before: &mut Option<Expression>, span: Span) -> Place {
-        let mut place = place.clone();
-        if let Place::Element { keys, .. } = &mut place {
-            for key in keys.iter_mut().filter(|key| has_effects(key)) {
-                let name = format!("%key{}", self.program.clause_locals.len());
-                let value_type = key.value_type.clone();
-                let kept = self.unnamed(&name, value_type.clone(), span);
-                let value = std::mem::replace(key, read(kept.clone(), value_type, span));
-                *before = Some(behind(before.take(), assign(kept, value, span), span));
-            }
-        }
-        place
     }
 
     /// Whether a place is in such a copy: it has no address, and what is assigned to it must go back.
@@ -266,7 +252,7 @@ fn pieces(bytes: u64) -> Vec<(u64, IntegerType)> {
 }
 
 /// So many bytes of something in memory, or in a variable, as a word.
-fn gathered_word(from: &Expression, start: u64, bytes: u64, span: Span) -> Resolve<Expression> {
+pub(super) fn gathered_word(from: &Expression, start: u64, bytes: u64, span: Span) -> Resolve<Expression> {
     let mut word = None;
     for (offset, piece) in pieces(bytes) {
         let part = memory::part(from.clone(), number(start + offset, span), &Type::Integer(piece), span)?;
@@ -290,18 +276,6 @@ fn in_copy(variable: VariableId, offset: Expression, value_type: Type) -> Place 
 
 fn number(value: u64, span: Span) -> Expression {
     constant::integer(value as i64, constant::UNSIGNED_LONG, span)
-}
-
-fn read(place: Place, value_type: Type, span: Span) -> Expression {
-    let kind = ExpressionKind::Variable(place);
-    Expression { kind, value_type, span }
-}
-
-fn assign(place: Place, value: Expression, span: Span) -> Expression {
-    let value_type = value.value_type.clone();
-    let value = Box::new(value);
-    let kind = ExpressionKind::Assign { place, value };
-    Expression { kind, value_type, span }
 }
 
 fn shift(operator: BinaryOperator, value: Expression, bits: u64) -> Expression {

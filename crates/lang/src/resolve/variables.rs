@@ -1,12 +1,11 @@
 //! Variables: global, `self->`, `this->`; scalars and associative arrays; and who may be assigned.
 
 use super::later::name_of;
-use super::{Known, Resolve, Resolver, constant, convert, names};
+use super::{Known, Resolve, Resolver, constant, names};
 use crate::diagnostic::Diagnostic;
 use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable, VariableId};
 use crate::source::Span;
 use crate::syntax::{LocalScope, Node, NodeKind};
-use crate::types;
 use std::collections::HashMap;
 
 /// An operand that can stand to the left of an assignment, before it is known whether it exists.
@@ -92,7 +91,7 @@ impl Resolver {
         match (variable.keys.clone(), designator.keys) {
             (None, None) => Ok(Some((Place::Scalar { scope, variable: id }, value_type))),
             (Some(types), Some(keys)) => {
-                let keys = self.keys(&designator.text, keys, Some((&types, known.span)), designator.span)?;
+                let (keys, _) = self.keys(&designator.text, keys, Some((&types, known.span)), designator.span)?;
                 Ok(Some((
                     Place::Element {
                         scope,
@@ -150,8 +149,8 @@ impl Resolver {
             other => other.clone(),
         };
         let scope = designator.scope;
-        let keys = match designator.keys {
-            None => None,
+        let (keys, types) = match designator.keys {
+            None => (None, None),
             Some(_) if scope == Scope::ClauseLocal => {
                 return Err(Diagnostic::new(
                     "D_ARR_LOCAL",
@@ -163,11 +162,11 @@ impl Resolver {
                 )
                 .with_help("use self-> or a global array, and assign 0 to an element to free it"));
             }
-            Some(keys) => Some(self.keys(&designator.text, keys, None, designator.span)?),
+            Some(keys) => {
+                let (keys, types) = self.keys(&designator.text, keys, None, designator.span)?;
+                (Some(keys), Some(types))
+            }
         };
-        let types = keys
-            .as_ref()
-            .map(|keys| keys.iter().map(|key| key.value_type.clone()).collect());
         let id = if is_spread {
             self.define_spread(scope, designator.name, (&value_type, types), designator.span)
         } else {
@@ -251,60 +250,6 @@ impl Resolver {
         ))
     }
 
-    /// The keys of an element; with the types of the array's keys and where they were fixed, if it exists.
-    fn keys(
-        &mut self,
-        name: &str,
-        keys: &[Node],
-        prototype: Option<(&[Type], Span)>,
-        span: Span,
-    ) -> Resolve<Vec<Expression>> {
-        if let Some((types, first)) = prototype
-            && types.len() != keys.len()
-        {
-            return Err(
-                length_mismatch(name, keys.len(), types.len(), span).with_related(first, "its keys were fixed here")
-            );
-        }
-        let mut resolved = Vec::with_capacity(keys.len());
-        for (index, key) in keys.iter().enumerate() {
-            if self.is_dynamic(key) {
-                return Err(super::aggregations::dynamic_key(name, index, key.span));
-            }
-            let expression = self.expression(key)?;
-            let expression = match expression.value_type {
-                Type::Integer(_) | Type::String => expression,
-                Type::Pointer(_) => convert::to_address(expression),
-                _ => {
-                    return Err(Diagnostic::new(
-                        "D_KEY_TYPE",
-                        key.span,
-                        format!(
-                            "{name}[ ] key #{} has no value: {}",
-                            index + 1,
-                            types::name(&expression.value_type)
-                        ),
-                    ));
-                }
-            };
-            let Some((wanted, first)) = prototype.and_then(|(types, first)| Some((types.get(index)?, first))) else {
-                resolved.push(expression);
-                continue;
-            };
-            // An integer key is its 64 bits, whatever its width: nothing is cut to the width of the first use.
-            match (&expression.value_type, wanted) {
-                (Type::Integer(_), Type::Integer(_) | Type::Pointer(_)) | (Type::String, Type::String) => {
-                    resolved.push(expression);
-                }
-                (from, _) => {
-                    return Err(key_mismatch(name, index, wanted, from, key.span)
-                        .with_related(first, "its keys were fixed here"));
-                }
-            }
-        }
-        Ok(resolved)
-    }
-
     /// The value of a variable that must exist.
     pub(super) fn read(&mut self, designator: &Designator<'_>, span: Span) -> Resolve<Expression> {
         if let Some((place, value_type)) = self.place(designator)? {
@@ -379,28 +324,4 @@ impl Resolver {
             diagnostic.with_help(help)
         }
     }
-}
-
-/// The error of as many keys as there should not be; an array's and an aggregation's alike.
-pub(super) fn length_mismatch(name: &str, passed: usize, expected: usize, span: Span) -> Diagnostic {
-    let plural = if passed == 1 { "" } else { "s" };
-    Diagnostic::new(
-        "D_PROTO_LEN",
-        span,
-        format!("{name}[ ] prototype mismatch: {passed} key{plural} passed, {expected} expected"),
-    )
-}
-
-/// The error of a key of another type than the first use's.
-pub(super) fn key_mismatch(name: &str, index: usize, wanted: &Type, found: &Type, span: Span) -> Diagnostic {
-    Diagnostic::new(
-        "D_PROTO_ARG",
-        span,
-        format!(
-            "{name}[ ] key #{} is incompatible with prototype: expected {}, found {}",
-            index + 1,
-            types::name(wanted),
-            types::name(found)
-        ),
-    )
 }
