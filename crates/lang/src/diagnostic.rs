@@ -49,10 +49,6 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
         "uregs, ucaller or ustack in a clause that only runs in the tracer: BEGIN, END, ERROR, tick-...",
     ),
     (
-        "N_TRANSLATOR",
-        "assigning a translation with arrays or structures in it",
-    ),
-    (
         "N_VARIABLE",
         "a built-in variable of D that is not there: curthread, caller, stackdepth, ...",
     ),

@@ -223,7 +223,15 @@ impl Resolver {
                 resolved.push(constant::integer(0, constant::UNSIGNED_LONG, node.span));
                 continue;
             }
-            let value = super::memory::placed(self.operand(node)?)?;
+            let found = self.operand(node)?;
+            let gathered = match found.value_type {
+                Type::Array { .. } => self.gathered(node, &found)?,
+                _ => None,
+            };
+            let value = match gathered {
+                Some(bytes) => bytes,
+                None => super::memory::placed(found)?,
+            };
             match value.value_type {
                 Type::Void => return refused("a void expression has no value to print"),
                 Type::Structure(_) => return refused("a structure has no conversion: print( ) prints structures"),

@@ -8,7 +8,7 @@ use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::program::{BinaryOperator, Expression, ExpressionKind, Function, Place, Scope, Type, VariableId};
 use crate::source::Span;
-use crate::syntax::{Node, NodeKind, PrefixOperator, TypeName};
+use crate::syntax::{Node, NodeKind, PrefixOperator};
 use crate::types;
 
 impl Resolver {
@@ -108,44 +108,6 @@ impl Resolver {
             second: Box::new(of(copied, Type::String)),
         };
         Ok(of(all, Type::String))
-    }
-
-    /// `left = xlate <to>(operand)`: member by member.
-    fn assign_translated(&mut self, left: &Node, (to, operand): (&TypeName, &Node), span: Span) -> Resolve<Expression> {
-        /// No name that a program can spell.
-        const VALUE: &str = "%translated";
-        let held = self.operand(left)?;
-        let mut all: Option<Expression> = None;
-        let (left, operand) = &match has_effects(&held) || !super::spread::is_plain(left) {
-            // As everywhere, the right side first.
-            true => {
-                let operand = self.kept(operand, &mut all)?;
-                (self.with_kept_keys(left, &mut all)?, operand)
-            }
-            false => (left.clone(), operand.clone()),
-        };
-        let (output, values) = self.translated_members(to, operand, span)?;
-        if held.value_type != Type::Structure(output.clone()) {
-            return Err(incompatible(&types::name(&held.value_type), "=", output.name(), span));
-        }
-        if !self.may_be_repeated(left)? {
-            return Err(super::spread::twice(span));
-        }
-        for (name, value) in values {
-            let member = NodeKind::Member {
-                base: Box::new(left.clone()),
-                name,
-                arrow: false,
-            };
-            self.bound.push((VALUE.to_owned(), value));
-            let value = Node::new(NodeKind::Identifier(VALUE.to_owned()), span);
-            let assigned = self.assign(&Node::new(member, span), &value, span);
-            self.bound.pop();
-            let assigned = assigned?;
-            all = Some(behind(all, assigned, span));
-        }
-        // A structure without members.
-        Ok(all.unwrap_or_else(|| constant::integer(0, constant::INT, span)))
     }
 
     /// `x = value` where `x` is a structure: of the same type; 0 frees one of a thread, and one of an associative array.
@@ -369,6 +331,7 @@ impl Resolver {
             kind => kind,
         };
         let address = match loaded {
+            ExpressionKind::Load(address) if self.is_of_copy(&address) => return Err(not_assignable(mark, left)),
             ExpressionKind::Load(address) if types::is_scalar(&value_type) => match own(&address) {
                 // `*(array + 1)` is `array[1]`.
                 Some((scope, variable, offset)) => {

@@ -15,13 +15,16 @@ use super::kept::{assigned_to, reading};
 use super::unions::gathered_word;
 use super::{Resolve, Resolver, constant, convert, memory, spread};
 use crate::diagnostic::Diagnostic;
-use crate::program::{Expression, Place, Scope, Type, Variable, size_of};
+use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable, size_of};
 use crate::source::Span;
 use crate::syntax::{LocalScope, Node, NodeKind};
 use crate::types;
 
 /// Bytes of a structure that is a key, at most.
 const BYTES_MAX: u64 = 128;
+
+/// The first letters of a copy's name. No program can spell them.
+const COPY: &str = "%copy";
 
 /// An element of a key.
 pub(super) enum KeyElement {
@@ -38,7 +41,10 @@ impl Resolver {
         match &found.value_type {
             // An array of characters is its text.
             Type::Array { of, .. } if size_of(of) == Some(1) && !matches!(of.as_ref(), Type::Structure(_)) => {
-                let text = memory::decayed(memory::placed(found)?);
+                let text = match self.gathered(node, &found)? {
+                    Some(bytes) => bytes,
+                    None => memory::decayed(memory::placed(found)?),
+                };
                 Ok(KeyElement::Value(convert::to_string(text)))
             }
             Type::Structure(_) | Type::Array { .. } => self.key_words(node, found),
@@ -99,8 +105,7 @@ impl Resolver {
         before: &mut Option<Expression>,
     ) -> Resolve<(Node, Expression)> {
         let (scope, span) = (Scope::ClauseLocal, bytes.span);
-        // No name that a program can spell.
-        let name = format!("%copy{}", self.program.clause_locals.len());
+        let name = format!("{COPY}{}", self.program.clause_locals.len());
         let variable = Variable {
             name: name.clone(),
             value_type: bytes.value_type.clone(),
@@ -121,6 +126,18 @@ impl Resolver {
             name,
         };
         Ok((Node::new(named, span), reading(place, of.clone(), span)))
+    }
+
+    /// Whether an address is that of a copy, which nobody sees that is stored in it.
+    pub(super) fn is_of_copy(&self, address: &Expression) -> bool {
+        match &address.kind {
+            ExpressionKind::Cast(inner) | ExpressionKind::Comma { second: inner, .. } => self.is_of_copy(inner),
+            ExpressionKind::Binary { left, right, .. } => self.is_of_copy(left) || self.is_of_copy(right),
+            ExpressionKind::Variable(Place::Scalar { scope, variable }) => self
+                .variable(*scope, *variable)
+                .is_some_and(|variable| variable.name.starts_with(COPY)),
+            _ => false,
+        }
     }
 
     /// The keys of an element; with the types of the array's keys and where they were fixed, if it exists. Behind them the

@@ -10,6 +10,7 @@
 //! Whoever wants a value gets one of these: the member or element (an integer or a pointer), the bytes ([`Resolver::bytes`]),
 //! or, of an array, the address of its first element ([`Resolver::expression`]).
 
+use super::assignment::behind;
 use super::structures::find_member;
 use super::{Resolve, Resolver, constant, convert, names, unions};
 use crate::diagnostic::Diagnostic;
@@ -32,7 +33,16 @@ pub(super) fn is_aggregate(of: &Type) -> bool {
 impl Resolver {
     /// The value of an expression; an array becomes the address of its first element.
     pub(super) fn expression(&mut self, node: &Node) -> Resolve<Expression> {
-        readable(decayed(placed(self.operand(node)?)?))
+        let found = self.operand(node)?;
+        // One of an associative array has no address: that of a copy.
+        if matches!(found.value_type, Type::Array { .. })
+            && let Some(gathered) = self.gathered(node, &found)?
+        {
+            let mut before = None;
+            let (_, copy) = self.structure_copy(gathered, &found.value_type, &mut before)?;
+            return Ok(behind(before, decayed(copy), node.span));
+        }
+        readable(decayed(placed(found)?))
     }
 
     /// The value of an expression; a structure or an array becomes its bytes.

@@ -17,6 +17,7 @@
 //! | `shown` | the names of types that `print()` shows |
 //! | `spread` | structures in associative arrays, and with strings in them |
 //! | `translators` | `translator`, `xlate` |
+//! | `translated` | translations that are assigned |
 //! | `foreign` | `args[]`, types and variables of the traced program |
 //! | `valueless` | actions and aggregations where a value is wanted |
 //! | `constant`, `names` | folding; the names every program knows |
@@ -57,6 +58,7 @@ mod spread;
 mod statements;
 mod structures;
 mod subroutines;
+mod translated;
 mod translators;
 mod unions;
 mod valueless;

@@ -302,14 +302,16 @@ impl Resolver {
     }
 
     /// Assigns the members of `right`, or 0, to those of `left`.
-    fn assign_members(&mut self, left: &Node, right: Option<&Node>, of: &Type, span: Span) -> Resolve<Expression> {
+    pub(super) fn assign_members(
+        &mut self,
+        left: &Node,
+        right: Option<&Node>,
+        of: &Type,
+        span: Span,
+    ) -> Resolve<Expression> {
         let mut paths = Vec::new();
         if !members(of, 0, &mut Vec::new(), &mut paths) {
-            return Err(unsupported(
-                "N_STRUCT",
-                "assigning such a large structure as a whole",
-                span,
-            ));
+            return Err(too_large(span));
         }
         let nothing = Node::new(NodeKind::Integer(IntegerLiteral::decimal(0)), span);
         let mut all: Option<Expression> = None;
@@ -426,6 +428,10 @@ fn holds_unions_of_strings(of: &Type, depth: u32, left: &mut u32) -> bool {
 
 fn nameless(span: Span) -> Diagnostic {
     Diagnostic::new("D_OP_LVAL", span, "this has no members that can be named")
+}
+
+pub(super) fn too_large(span: Span) -> Diagnostic {
+    unsupported("N_STRUCT", "assigning such a large structure as a whole", span)
 }
 
 /// The error of what would have to be evaluated several times.

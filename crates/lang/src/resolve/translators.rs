@@ -12,10 +12,9 @@
 //!
 //! So the input is evaluated as often as the members taken ask for it, as with an inline's parameters.
 
-use super::expressions::unsupported;
 use super::inlines::{MAXIMUM_INLINE, nodes};
 use super::memory::is_aggregate;
-use super::{Resolve, Resolver, constant, convert};
+use super::{Resolve, Resolver, convert};
 use crate::diagnostic::Diagnostic;
 use crate::program::{Builtin, Expression, ExpressionKind, Structure, Type};
 use crate::source::Span;
@@ -148,7 +147,7 @@ impl Resolver {
         Ok(Expression { span, ..value })
     }
 
-    /// The members of `left = xlate <to>(operand)`, as assignments: name, value.
+    /// The members of `left = xlate <to>(operand)`, and the values of those that the translator gives.
     pub(super) fn translated_members(
         &mut self,
         to: &TypeName,
@@ -159,23 +158,12 @@ impl Resolver {
         if pointed {
             return Err(whole(span));
         }
-        let mut values = Vec::new();
-        let body = known.output.body().map(|body| body.members.clone()).unwrap_or_default();
-        for member in body {
-            if is_aggregate(&member.member_type) || member.name.is_empty() {
-                return Err(whole_with_arrays(span));
+        let mut values: Vec<(String, Expression)> = Vec::new();
+        for (name, value) in &known.members {
+            // Of a member that is given twice the first counts.
+            if values.iter().all(|(given, _)| given != name) {
+                values.push((name.clone(), self.conversion(&known, name, value, input.clone(), span)?));
             }
-            let given = known.members.iter().find(|(name, _)| *name == member.name);
-            let value = match given {
-                Some((name, value)) => self.conversion(&known, name, value, input.clone(), span)?,
-                None if member.member_type == Type::String => Expression {
-                    kind: ExpressionKind::String(Vec::new()),
-                    value_type: Type::String,
-                    span,
-                },
-                None => convert::cast(constant::integer(0, constant::LONG, span), member.member_type.clone()),
-            };
-            values.push((member.name, value));
         }
         Ok((known.output, values))
     }
@@ -239,15 +227,6 @@ pub(super) fn is_translation(node: &Node) -> Option<(&TypeName, &Node)> {
         NodeKind::Translate { to, operand } => Some((to, operand)),
         _ => None,
     }
-}
-
-fn whole_with_arrays(span: Span) -> Diagnostic {
-    unsupported(
-        "N_TRANSLATOR",
-        "assigning a translation with arrays or structures in it",
-        span,
-    )
-    .with_help("take its members one by one: xlate <struct s>(e).member")
 }
 
 fn not_a_structure(name: &str, span: Span) -> Diagnostic {
