@@ -7,8 +7,9 @@
 /// Declarations that all programs have.
 const HEAD: &str = "
 struct rec { char c; int i; int low : 3; unsigned int high : 9; long l; char name[8]; };
-struct out { int oa; long ol; };
-translator struct out < struct rec *r > { oa = r->i + 1; ol = r->l ^ r->c; };
+struct out { int oa; long ol; char text[8]; int two[2]; struct rec whole; };
+translator struct out < struct rec *r > { oa = r->i + 1; ol = r->l ^ r->c; text = r->name; whole = *r; };
+struct out O; struct out P[int];
 inline int twice[int v] = v * 2;
 enum { FIRST = -1, SECOND, THIRD = 40 };
 struct rec G; struct rec R[int]; int A[4]; struct rec B[4]; int Z[struct rec, int];
@@ -151,6 +152,13 @@ impl Writer {
                 3 => "trace(G.name);\n".to_owned(),
                 _ => format!("this->p->l = {};\n", self.integer(d)),
             },
+            9 if self.has_memory => {
+                let place = match self.random.below(3) {
+                    0 => format!("P[{}]", self.integer(1)),
+                    _ => "O".to_owned(),
+                };
+                format!("{place} = xlate <struct out>(this->p); print({place});\n")
+            }
             9 => format!("print({});\n", self.integer(d)),
             10 => {
                 let (condition, then) = (self.integer(2), self.statement(depth - 1));
@@ -220,7 +228,7 @@ impl Writer {
             0 => format!("R[{}]", self.integer(1)),
             1 => format!("B[{}]", self.index()),
             2 if self.has_memory => "*this->p".to_owned(),
-            3 if self.in_target => format!("*(struct rec *)(arg0 + {})", self.random.below(200)),
+            3 if self.in_target => format!("(*(struct rec *)(arg0 + {}))", self.random.below(200)),
             _ => "G".to_owned(),
         }
     }
@@ -343,7 +351,9 @@ impl Writer {
             };
         }
         let d = depth - 1;
-        match self.random.below(20) {
+        match self.random.below(22) {
+            20 => format!("stringof(R[{}].name)", self.integer(d)),
+            21 => format!("stringof({}.name)", self.structure()).replace("*this->p.", "this->p->"),
             0 | 1 => format!("strjoin({}, {})", self.string(d), self.string(d)),
             2 => format!("substr({}, {})", self.string(d), self.integer(d)),
             3 => format!("substr({}, {}, {})", self.string(d), self.integer(d), self.integer(d)),
