@@ -1,12 +1,11 @@
 //! From the command line's texts to a program, with diagnostics that show the line.
 
 use std::io::{IsTerminal as _, Write as _};
-use std::rc::Rc;
 
 use ariadne::{Config, Label, Report, ReportKind};
 use nanoprobe_lang::options::{Encoding, Options};
 use nanoprobe_lang::source::Origin;
-use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source, Span, Target};
+use nanoprobe_lang::{Diagnostic, Program, Source, Span};
 use nanoprobe_session::SessionError;
 
 use crate::arguments::{Arguments, ProgramText};
@@ -53,11 +52,6 @@ fn full(text: &str, colons: &str) -> Result<String, String> {
         ));
     }
     Ok(format!("{description}{colons}{rest}"))
-}
-
-/// Compiles, or prints what is wrong.
-pub fn program(sources: &[Source], macros: &MacroValues, target: &Rc<dyn Target>) -> Option<Program> {
-    shown(sources, nanoprobe_lang::compile_for(sources, macros, target))
 }
 
 /// The program, or nothing after printing what is wrong.

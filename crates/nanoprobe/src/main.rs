@@ -4,6 +4,7 @@
 //! command line.
 
 mod arguments;
+mod attempts;
 mod bench;
 mod compile;
 mod cost;

@@ -22,7 +22,7 @@ use crate::cost::hits;
 use crate::cost::limit::Limit;
 use crate::macros::macro_values;
 use crate::output::{Names, Sink, detached, message, print_error, printer, probe_name};
-use crate::{compile, interrupt, list, own_probes, words};
+use crate::{attempts, compile, interrupt, list, own_probes, words};
 
 /// How often lost records are reported.
 const LOSSES_PERIOD: Duration = Duration::from_secs(1);
@@ -65,6 +65,11 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         return Ok(if std::env::args_os().len() == 1 { 2 } else { 1 });
     }
     interrupt::install();
+    attempts::persistently(|is_first| attempt(arguments, sources, is_first))
+}
+
+/// Compiles the program, attaches and traces; [`SessionError::Executed`] before anything is printed.
+fn attempt(arguments: &Arguments, sources: &[Source], is_first: bool) -> Result<u8, anyhow::Error> {
     // $target is known only when the command has been started, and a program that does not compile starts nothing: so
     // a command's program is compiled once with a number that stands in for it.
     let mut macros = macro_values(arguments);
@@ -80,11 +85,14 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
     let traced = Rc::new(TracedProgram::new(choice.clone()));
     let target: Rc<dyn Target> = traced.clone();
     let started: OnceCell<Rc<dyn Target>> = OnceCell::new();
-    let Some(mut program) = interrupt::at_once(None, || compile::program(sources, &macros, &target)) else {
+    let compiled = interrupt::at_once(None, || nanoprobe_lang::compile_for(sources, &macros, &target));
+    // What is wrong may be so of the old program only.
+    traced.check_program()?;
+    let Some(mut program) = compile::shown(sources, compiled) else {
         return Ok(1);
     };
     let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
-    if arguments.listing || options.listing {
+    if (arguments.listing || options.listing) && is_first {
         anstream::eprint!("{}", nanoprobe_lang::dump::dump(&program));
     }
     let is_limited = options.max_cost.is_some();
@@ -129,6 +137,8 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         compile::shown(sources, compiled).ok_or(SessionError::Program)
     };
     let mut session = Session::open(program, options.clone(), choice, &compile)?;
+    // Types and addresses are those of the program that is now to be traced.
+    traced.check_program()?;
     if arguments.list {
         let mut out = Sink::open(arguments.output.as_deref())?;
         session.load()?;

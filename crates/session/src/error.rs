@@ -110,6 +110,16 @@ pub enum SessionError {
     /// The arena makes no sense: the target scribbled over it.
     #[error("the memory shared with the process is damaged ({0}): the process wrote into it")]
     Damaged(#[from] nanoprobe_arena::Corrupt),
+    /// While we attached, the process executed another program: what was known of it, and what was mapped in it, is of no
+    /// use any more. Nothing of ours is left; who asks again gets what the process is now.
+    #[error(
+        "process {pid} executes other programs faster than nanoprobe can attach to it; try again when it stays with one, \
+         or start it by -c"
+    )]
+    Executed {
+        /// Which.
+        pid: i32,
+    },
     /// [`crate::interrupt::request`] has come before there was anything to be ended.
     #[error("interrupted")]
     Interrupted,

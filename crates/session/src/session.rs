@@ -327,21 +327,24 @@ impl Session {
             lost_samples: 0,
             errno_known: false,
         };
-        session.match_tracer()?;
-        session.update_modules()?;
-        session.match_target(0)?;
+        session.look_at_target().map_err(|error| session.or_ended(error))?;
+        Ok(session)
+    }
+
+    /// What is there to be probed.
+    fn look_at_target(&mut self) -> Result<(), SessionError> {
+        self.match_tracer()?;
+        self.update_modules()?;
+        self.match_target(0)?;
         if interrupt::requested() {
             return Err(SessionError::Interrupted);
         }
         // A dynamic program that has just been started has no libraries yet.
-        let dynamic = session
+        let dynamic = self
             .executable()
             .is_some_and(|module| module.linkage().linking == Linking::Dynamic);
-        session.loaded = !(session.starting.is_some() && dynamic);
-        if session.loaded {
-            session.check_matches()?;
-        }
-        Ok(session)
+        self.loaded = !(self.starting.is_some() && dynamic);
+        if self.loaded { self.check_matches() } else { Ok(()) }
     }
 
     /// The program.

@@ -26,6 +26,7 @@ use nanoprobe_target::Process;
 use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry, at_return};
 
 use crate::debug::debug_info;
+use crate::error::SessionError;
 use crate::modules::Modules;
 use crate::probes::{Line, answers_to, is_target_provider, matching_name, means_inlined, named_process};
 use crate::session::Choice;
@@ -38,6 +39,8 @@ const FUNCTIONS_MAX: usize = 4096;
 pub struct TracedProgram {
     choice: Choice,
     process: Option<Process>,
+    /// Of a running process: as it was when it was asked first.
+    asked: OnceCell<Process>,
     /// What a type's name has said that it is, where nothing else does.
     named: OnceCell<i32>,
     modules: OnceCell<Vec<Module>>,
@@ -65,6 +68,7 @@ impl TracedProgram {
         TracedProgram {
             choice,
             process: None,
+            asked: OnceCell::new(),
             named: OnceCell::new(),
             modules: OnceCell::new(),
             libraries: Rc::default(),
@@ -77,10 +81,30 @@ impl TracedProgram {
         TracedProgram {
             choice: self.choice.clone(),
             process: Some(process.clone()),
+            asked: OnceCell::new(),
             named: OnceCell::new(),
             modules: OnceCell::new(),
             libraries: self.libraries.clone(),
         }
+    }
+
+    /// Whether what was answered so far is about the program that the process executes now.
+    ///
+    /// # Errors
+    /// [`SessionError::Executed`]: it is to be asked anew.
+    pub fn check_program(&self) -> Result<(), SessionError> {
+        match self.asked.get().filter(|process| process.has_executed()) {
+            Some(process) => Err(SessionError::Executed { pid: process.pid() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The modules of a running process; none where it cannot be traced, which the session will say.
+    fn ask_process(&self, pid: i32) -> Vec<Module> {
+        let Ok(process) = Process::open(pid) else {
+            return Vec::new();
+        };
+        modules_of(self.asked.get_or_init(|| process))
     }
 
     /// Its modules, the program first. `probes` may name the process where nothing else does.
@@ -88,13 +112,12 @@ impl TracedProgram {
         if let Some(modules) = self.modules.get() {
             return modules;
         }
-        let of = |pid: i32| Process::open(pid).map_or_else(|_| Vec::new(), |process| modules_of(&process));
         let found = match (&self.process, &self.choice) {
             (Some(process), _) => modules_of(process),
-            (None, Choice::Process(pid)) => of(*pid),
+            (None, Choice::Process(pid)) => self.ask_process(*pid),
             (None, Choice::Command(words)) => executable(words).into_iter().collect(),
             (None, Choice::Named) => match named_process(probes.iter()) {
-                Some((pid, _)) => of(pid),
+                Some((pid, _)) => self.ask_process(pid),
                 // The next question may know it.
                 None => return &[],
             },
@@ -119,8 +142,7 @@ impl TracedProgram {
             return Err(Unknown::new("D_TYPE_ERR", message).with_help("name it by -p"));
         }
         if self.named.get().is_some() {
-            let of = || Process::open(pid).map_or_else(|_| Vec::new(), |process| modules_of(&process));
-            self.modules.get_or_init(of);
+            self.modules.get_or_init(|| self.ask_process(pid));
         }
         Ok(rest)
     }

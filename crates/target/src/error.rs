@@ -204,8 +204,8 @@ pub enum StopError {
         /// Which.
         pid: ProcessId,
     },
-    /// It executed another program while it was being stopped.
-    #[error("process {pid} executed another program while it was being stopped; look at its map and try again")]
+    /// It executed another program while it was being stopped, or before.
+    #[error("process {pid} has executed another program; look at its map and try again")]
     Executed {
         /// Which.
         pid: ProcessId,

@@ -79,6 +79,12 @@ impl Memory {
         Ok(done)
     }
 
+    /// Whether the address space that was opened is no more. Whoever lives on then has executed another program.
+    pub fn is_gone(&self) -> bool {
+        // Where nothing is mapped that is an error; where there is no address space, nothing.
+        matches!(self.file.read_at(&mut [0], 0), Ok(0))
+    }
+
     /// Through the descriptor: pages that the process itself may not read, and kernels without process_vm_readv.
     fn read_forced(&self, from: u64, into: &mut [u8]) -> Result<usize, MemoryError> {
         // To the end of the page: a longer read would fail as a whole in some kernels.

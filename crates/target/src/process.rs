@@ -199,6 +199,11 @@ impl Process {
         }
     }
 
+    /// Whether it lives, and executes another program than the one that it had when it was opened (or that one anew).
+    pub fn has_executed(&self) -> bool {
+        self.memory().is_gone() && self.map().is_ok()
+    }
+
     /// Which holes of the map are fit for near memory, by this system's and this process's limits.
     pub fn hole_rules(&self) -> HoleRules {
         const PAGE: u64 = 4096;

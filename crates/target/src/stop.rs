@@ -11,7 +11,8 @@
 //!      interrupted, and met about to receive that signal. Otherwise the signal would come while the thread makes calls for
 //!      us, be taken for theirs and be lost, and behind an `int3` the thread would go on in the middle of an instruction;
 //!    - stopped by job control: that stop is reported in the same way as ours, and the kernel resumes it on detach;
-//!    - at its end, or at an execve: it is gone, or the whole stop fails with [`StopError::Executed`].
+//!    - at its end, or at an execve: it is gone, or the whole stop fails with [`StopError::Executed`]. So it does where the
+//!      program that was opened had been replaced before.
 //! 4. Detach. Whatever was changed on purpose ([`Stopped::set_registers`]) stays.
 
 mod patience;
@@ -108,10 +109,7 @@ impl Process {
                 });
             }
         }
-        if stopped.threads().next().is_none() {
-            return Err(StopError::Gone { pid: self.pid() });
-        }
-        Ok(stopped)
+        stopped.of_this_program()
     }
 
     /// Stops one thread: the main one, or another when that has ended or sleeps uninterruptibly. The others run on.
@@ -135,10 +133,7 @@ impl Process {
     fn stop_thread(&self, tid: ThreadId) -> Result<Stopped, StopError> {
         let mut stopped = self.ask_to_stop(tid)?;
         stopped.await_all()?;
-        if stopped.threads().next().is_none() {
-            return Err(StopError::Gone { pid: self.pid() });
-        }
-        Ok(stopped)
+        stopped.of_this_program()
     }
 
     /// The same, without waiting: [`Stopped::look`] tells when it stands.
@@ -183,6 +178,18 @@ impl Stopped {
             since: Instant::now(),
             all,
             tied_to_thread: PhantomData,
+        }
+    }
+
+    /// There is someone, and in the program that was opened: calls that are meant for it do harm in another.
+    fn of_this_program(self) -> Result<Stopped, StopError> {
+        let pid = self.process.pid();
+        if self.threads().next().is_none() {
+            Err(StopError::Gone { pid })
+        } else if self.process.has_executed() {
+            Err(StopError::Executed { pid })
+        } else {
+            Ok(self)
         }
     }
 

@@ -4,7 +4,7 @@
 mod support;
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{MappingKind, MemoryError, RemoteError};
+use nanoprobe_target::{MappingKind, MemoryError, StopError};
 use support::{Running, compile, until};
 
 #[test]
@@ -125,12 +125,12 @@ fn after_execve_nothing_is_written_to_the_new_program() {
         process.memory().write(text, &[0xcc]),
         Err(MemoryError::Gone { pid: running.pid() })
     );
-    let mut stopped = process.stop().unwrap();
-    let tid = stopped.best_thread().unwrap();
-    assert!(matches!(
-        stopped.remote(tid).map(|_| ()),
-        Err(RemoteError::Memory(MemoryError::Gone { .. }))
-    ));
+    // Nor is anybody stopped for calls that were meant for the old one.
+    let executed = StopError::Executed { pid: running.pid() };
+    assert_eq!(process.stop().map(|_| ()), Err(executed.clone()));
+    assert_eq!(process.stop_one().map(|_| ()), Err(executed));
+    assert!(process.has_executed());
+    assert!(!running.open().has_executed());
 }
 
 #[test]

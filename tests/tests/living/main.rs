@@ -7,6 +7,7 @@ mod embedded;
 mod ends;
 mod errno;
 mod exceptions;
+mod execs;
 mod files;
 mod forks;
 mod forms;

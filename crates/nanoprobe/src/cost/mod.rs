@@ -21,7 +21,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use nanoprobe_lang::Target;
+use nanoprobe_lang::{Source, Target};
 use nanoprobe_session::{Choice, Session, SessionError, TracedProgram};
 use nanoprobe_target::Process;
 
@@ -29,7 +29,7 @@ use crate::arguments::Arguments;
 use crate::cost::budget::{Cost, thousands, word};
 use crate::cost::hits::Name;
 use crate::output::{Sink, message};
-use crate::{compile, interrupt, macros};
+use crate::{attempts, compile, interrupt, macros};
 
 /// How long hits are counted.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -59,9 +59,16 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
         return Ok(2);
     };
     interrupt::install();
+    attempts::persistently(|_| attempt(arguments, &sources, pid))
+}
+
+fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, anyhow::Error> {
     let macros = macros::macro_values(arguments);
-    let target: Rc<dyn Target> = Rc::new(TracedProgram::new(Choice::Process(pid)));
-    let Some(program) = interrupt::at_once(None, || compile::program(&sources, &macros, &target)) else {
+    let traced = Rc::new(TracedProgram::new(Choice::Process(pid)));
+    let target: Rc<dyn Target> = traced.clone();
+    let compiled = interrupt::at_once(None, || nanoprobe_lang::compile_for(sources, &macros, &target));
+    traced.check_program()?;
+    let Some(program) = compile::shown(sources, compiled) else {
         return Ok(1);
     };
     let options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;

@@ -36,9 +36,20 @@ impl Session {
         }
     }
 
-    /// What is wrong with a process that has ended meanwhile is that: it has no memory, no threads and no files.
+    /// What is wrong with a process that has ended meanwhile is that: it has no memory, no threads and no files. Whatever
+    /// is wrong with one that has executed another program meanwhile, may be wrong with the old one only.
     pub(super) fn or_ended(&self, error: SessionError) -> SessionError {
-        use SessionError::{AtDescription, Memory, Stop};
+        use SessionError::{AtDescription, Interrupted, Memory, Stop};
+        if let Interrupted = error {
+            return error;
+        }
+        if let Some(process) = self
+            .process
+            .as_ref()
+            .filter(|process| !process.is_child() && process.has_executed())
+        {
+            return SessionError::Executed { pid: process.pid() };
+        }
         match (&error, &self.process) {
             (AtDescription { .. } | Memory(_) | Stop(_), Some(process)) if self.target_is_gone() => {
                 StopError::Gone { pid: process.pid() }.into()
@@ -266,9 +277,10 @@ pub(super) fn release_one(stopped: Stopped, pauses: &mut Pauses) {
 /// Opens a process, and cleans up first where a tracer was killed before it could.
 pub(super) fn open_process(pid: i32) -> Result<Process, SessionError> {
     let process = Process::open(pid)?;
-    sandbox::check(&process)?;
-    clean_up(&process)?;
-    Ok(process)
+    match sandbox::check(&process).and_then(|()| clean_up(&process)) {
+        Err(_) if process.has_executed() => Err(SessionError::Executed { pid }),
+        other => other.map(|()| process),
+    }
 }
 
 /// Waits until another tracer, which was as quick as we, has gone; not as long as it waits for us.

@@ -117,6 +117,7 @@ impl Session {
         drop(pulse);
         if let (Err(SessionError::AtDescription { .. }), Some(process)) = (&result, &self.process)
             && process.is_child()
+            && !process.has_executed()
         {
             // The command was started to be traced, and cannot be: it waits for our answer, and gets none.
             process.kill();
@@ -128,8 +129,14 @@ impl Session {
             Err(SessionError::Memory(_) | SessionError::Stop(_) | SessionError::Remote(_)) if self.target_is_gone() => {
                 Ok(())
             }
+            // The next look tells of it.
+            Err(_) if self.has_executed() => Ok(()),
             other => other,
         }
+    }
+
+    pub(super) fn has_executed(&self) -> bool {
+        self.process.as_ref().is_some_and(Process::has_executed)
     }
 
     /// Signs of life for as long as the value lives.

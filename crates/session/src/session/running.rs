@@ -94,7 +94,10 @@ impl Session {
             Ok(Detached::default())
         };
         // It may have ended under our hands, which is no failure.
-        if detached.is_err()
+        if detached.is_err() && self.has_executed() {
+            self.look_for_exec();
+            detached = Ok(Detached::default());
+        } else if detached.is_err()
             && let Some(exit) = self
                 .process
                 .as_ref()

@@ -1,0 +1,56 @@
+//! Attaching to a process that executes another program at that very moment: what it is then is traced, and nothing is left.
+
+use std::process::Command;
+
+use nanoprobe_tests::command::Running;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::table;
+use nanoprobe_tests::text::{differences, maps};
+use nanoprobe_tests::tracer::{Form, Tracer};
+
+/// Planning takes far longer than the program needs to see that something was mapped, and to execute itself.
+const CLAUSES: &str = "pid$target:a.out:work:entry { @[probefunc] = count(); }
+                       pid$target:libc::entry,pid$target:libc::return { @others = count(); }";
+
+/// Executes itself so many times, each time that a tracer has begun.
+fn start(times: &str) -> Running {
+    let mut target = Running::start(Command::new(program("execs.c")).arg(times));
+    target.wait_for("ready\n");
+    target
+}
+
+#[track_caller]
+fn assert_untouched(target: &Running) {
+    let pid = target.pid();
+    assert_eq!(differences(pid), []);
+    let left = maps(pid).into_iter().find(|mapping| mapping.path.contains("nanoprobe"));
+    assert_eq!(left, None);
+}
+
+#[test]
+fn what_runs_in_the_end_is_traced() {
+    let mut target = start("3");
+    let tracing = Tracer::new(Form::Default).clause(CLAUSES).trace(target.pid());
+    assert_eq!(target.stdout().matches("ready").count(), 4, "the last one stays");
+    target.go();
+    target.wait_for("worked 1000\n");
+    let traced = tracing.interrupt();
+    assert_eq!(table(&traced.results)["work"], 1000);
+    let told = &traced.finished.stderr;
+    assert!(!told.contains("gone") && told.matches("nanoprobe: attach ").count() == 1, "{told}");
+    assert_untouched(&target);
+    target.close_input();
+    target.finish().success();
+}
+
+#[test]
+fn one_that_does_not_stop_is_refused() {
+    let mut target = start("-1");
+    let traced = Tracer::new(Form::Default).clause(CLAUSES).process(target.pid()).run();
+    assert_eq!(traced.finished.code(), 1);
+    let told = traced.finished.stderr;
+    let refusal = format!("nanoprobe: process {} executes other programs faster than", target.pid());
+    assert!(told.starts_with(&refusal), "{told}");
+    assert!(target.is_running());
+    assert_untouched(&target);
+}
