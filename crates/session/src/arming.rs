@@ -159,8 +159,8 @@ impl Attachment {
         // A thread may still be in the detour of a patch that is gone, or on its way there from a trap.
         self.retired.extend(replaced);
         self.publish_sites(before)?;
-        armed.patches = self.patches.len() - before;
         self.arm_published(stopped, &old, before, &mut armed.pauses)?;
+        armed.patches = self.patches.len() - before;
         Ok(armed)
     }
 
@@ -195,6 +195,11 @@ impl Attachment {
             true => Writes::new(old, all),
             false => Writes::new(&[], new(&self.patches, Part::Shims)),
         });
+        // Nothing is written yet: who asks for the end now waits neither for that nor for its being taken back.
+        if old.is_empty() && interrupt::requested() {
+            self.patches.truncate(first);
+            return Ok(());
+        }
         if let Some(writes) = &at_once {
             let mut stopped = match stopped {
                 Some(stopped) => stopped,
@@ -209,7 +214,15 @@ impl Attachment {
         if !whole {
             let later = new(&self.patches, if stands { Part::Sites } else { Part::All });
             let springboards = springboards(&later);
-            self.write_by_protocol(old, &later, &springboards, pauses)?;
+            let is_written = self.write_by_protocol(old, &later, &springboards, pauses)?;
+            if !is_written {
+                let shims = self
+                    .patches
+                    .split_off(first)
+                    .into_iter()
+                    .filter(|patch| stands && patch.shim);
+                self.patches.extend(shims);
+            }
         }
         Ok(ControlBlock::open(self.memory()?)?.set_state(STATE_COMPLETE)?)
     }
@@ -250,15 +263,16 @@ impl Attachment {
         }
         let ranges: Vec<TextRange> = chosen.iter().flat_map(ranges).collect();
         let (old, new): (&[TextRange], &[Patch]) = if armed { (&[], &chosen) } else { (&ranges, &[]) };
+        let mut is_written = true;
         if self.parameters.stop == StopPolicy::Always {
             let writes = Writes::without_springboards(old, new);
             let mut stopped = self.process.stop()?;
             self.write_at_once(&writes, &mut stopped)?;
             done.pauses.add_whole(stopped.release());
         } else {
-            self.write_by_protocol(old, new, &[], &mut done.pauses)?;
+            is_written = self.write_by_protocol(old, new, &[], &mut done.pauses)?;
         }
-        if !armed {
+        if !armed || !is_written {
             self.disarmed.extend(chosen.iter().map(|patch| patch.built.address));
         }
         Ok(done)
@@ -306,18 +320,23 @@ impl Attachment {
         writes.moves.apply(stopped)
     }
 
-    /// See the module's description.
+    /// See the module's description. False: somebody asks for the end, and nothing was written; what is taken back, or takes
+    /// the place of something else, always is.
     fn write_by_protocol(
         &self,
         old: &[TextRange],
         new: &[Patch],
         springboards: &[TextRange],
         pauses: &mut Pauses,
-    ) -> Result<(), SessionError> {
+    ) -> Result<bool, SessionError> {
         let ranges = new.iter().flat_map(ranges).chain(springboards.iter().cloned());
         let ranges: Vec<TextRange> = ranges.collect();
         let moves = Moves::new(new);
-        for (number, step) in transition(old, &ranges).into_iter().enumerate() {
+        let steps = transition(old, &ranges);
+        if old.is_empty() && interrupt::requested() {
+            return Ok(false);
+        }
+        for (number, step) in steps.into_iter().enumerate() {
             if number > 0 {
                 let sleepers_too = number == 1 && moves.displaces_calls();
                 self.process
@@ -325,7 +344,7 @@ impl Attachment {
             }
             self.write_bytes(step.into_iter().map(|(address, byte)| (address.0, byte)).collect())?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn write_bytes(&self, text: BTreeMap<u64, u8>) -> Result<(), SessionError> {

@@ -327,7 +327,13 @@ impl Session {
             lost_samples: 0,
             errno_known: false,
         };
-        session.look_at_target().map_err(|error| session.or_ended(error))?;
+        let command = session
+            .process
+            .as_ref()
+            .filter(|process| process.is_child())
+            .map(Process::pid);
+        let looked = interrupt::harmless(command, || session.look_at_target());
+        looked.map_err(|error| session.or_ended(error))?;
         Ok(session)
     }
 

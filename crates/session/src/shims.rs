@@ -95,6 +95,8 @@ pub fn add<'a>(
     agent: impl Fn(AgentFunction) -> TargetAddress,
 ) {
     let known = near.regions();
+    let mut shims = Vec::new();
+    let mut ranges = Vec::new();
     for module in modules {
         if interrupt::requested() {
             break;
@@ -117,9 +119,11 @@ pub fn add<'a>(
             };
             match shim.build(agent(AgentFunction::ShimSyscall), detour) {
                 Ok(built) => {
-                    give_way(placement, run.start..TargetAddress(shim.syscall().0.saturating_add(2)));
+                    let range = run.start..TargetAddress(shim.syscall().0.saturating_add(2));
+                    give_way(&mut shims, &mut placement.refused, std::slice::from_ref(&range));
+                    ranges.push(range);
                     let function = run.start;
-                    placement.patches.push(Patch {
+                    shims.push(Patch {
                         obstacle: None,
                         tactic: Tactic::Jump,
                         detour,
@@ -136,30 +140,31 @@ pub fn add<'a>(
             }
         }
     }
+    // All at once: there may be a hundred thousand patches.
+    give_way(&mut placement.patches, &mut placement.refused, &ranges);
+    placement.patches.append(&mut shims);
     placement
         .regions
         .extend(near.regions().into_iter().flat_map(|region| without(region, &known)));
 }
 
-/// Takes back the patches that touch a range.
-fn give_way(placement: &mut Placement, range: Range<TargetAddress>) {
-    let touches = |patch: &Patch| {
+/// Takes back the patches that touch any of these ranges.
+fn give_way(patches: &mut Vec<Patch>, refused: &mut Vec<Refused>, ranges: &[Range<TargetAddress>]) {
+    let touches = |patch: &mut Patch| {
         let start = patch.built.address;
-        let moves = patch.built.moves.iter().map(|entry| entry.original);
         let end = TargetAddress(start.0.saturating_add(patch.built.original.len() as u64));
-        (start < range.end && range.start < end) || moves.into_iter().any(|address| range.contains(&address))
+        ranges.iter().any(|range| {
+            let mut moves = patch.built.moves.iter();
+            (start < range.end && range.start < end) || moves.any(|entry| range.contains(&entry.original))
+        })
     };
-    let (gone, kept): (Vec<Patch>, Vec<Patch>) = std::mem::take(&mut placement.patches)
-        .into_iter()
-        .partition(|patch| touches(patch));
-    placement.patches = kept;
-    for site in gone.iter().flat_map(|patch| &patch.sites) {
-        placement.refused.push(Refused {
-            site: Some(*site),
-            function: String::new(),
-            reason: RefusedBecause::Shim,
-        });
-    }
+    let gone = patches.extract_if(.., touches);
+    let sites = gone.flat_map(|patch| patch.sites);
+    refused.extend(sites.map(|site| Refused {
+        site: Some(site),
+        function: String::new(),
+        reason: RefusedBecause::Shim,
+    }));
 }
 
 #[cfg(test)]

@@ -37,7 +37,10 @@ fn what_runs_in_the_end_is_traced() {
     let traced = tracing.interrupt();
     assert_eq!(table(&traced.results)["work"], 1000);
     let told = &traced.finished.stderr;
-    assert!(!told.contains("gone") && told.matches("nanoprobe: attach ").count() == 1, "{told}");
+    assert!(
+        !told.contains("gone") && told.matches("nanoprobe: attach ").count() == 1,
+        "{told}"
+    );
     assert_untouched(&target);
     target.close_input();
     target.finish().success();
@@ -49,7 +52,10 @@ fn one_that_does_not_stop_is_refused() {
     let traced = Tracer::new(Form::Default).clause(CLAUSES).process(target.pid()).run();
     assert_eq!(traced.finished.code(), 1);
     let told = traced.finished.stderr;
-    let refusal = format!("nanoprobe: process {} executes other programs faster than", target.pid());
+    let refusal = format!(
+        "nanoprobe: process {} executes other programs faster than",
+        target.pid()
+    );
     assert!(told.starts_with(&refusal), "{told}");
     assert!(target.is_running());
     assert_untouched(&target);
