@@ -1,11 +1,12 @@
 //! One sequence: run natively from some states, patched in every way, run from the same states, compared.
 
+mod excuse;
+
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use nanoprobe_patch::{CodeView, FireCondition, FunctionExtent, FunctionMap, Point, TargetAddress, ThreadKey, analyze};
 
-use crate::access;
 use crate::executor::{End, Executor, Outcome, Start};
 use crate::memory::{Arena, BASES, CODE_BYTES, DATA_BYTES, STACK_BYTES, STACK_TOP, THREAD_POINTER, read, write};
 use crate::random::Random;
@@ -381,37 +382,6 @@ impl Bench {
         }
     }
 
-    /// Whether only such flags differ as an instruction of the sequence leaves undefined: they may then depend on what was
-    /// executed before it.
-    fn only_undefined_flags(&self, map: &FunctionMap, laid: &Laid, native: &Native, found: &Found) -> bool {
-        use iced_x86::{Decoder, DecoderOptions, RflagsBits};
-        let bits = [
-            (RflagsBits::CF, 0x1),
-            (RflagsBits::PF, 0x4),
-            (RflagsBits::AF, 0x10),
-            (RflagsBits::ZF, 0x40),
-            (RflagsBits::SF, 0x80),
-            (RflagsBits::OF, 0x800),
-        ];
-        let code = &laid.bytes[..laid.size as usize];
-        let undefined = Decoder::with_ip(64, code, map.start().0, DecoderOptions::NONE)
-            .into_iter()
-            .fold(0, |flags, instruction| flags | instruction.rflags_undefined());
-        let mask: u64 = bits
-            .iter()
-            .filter(|(bit, _)| undefined & bit != 0)
-            .map(|(_, flag)| flag)
-            .sum();
-        let without = |found: &Found| {
-            let mut registers = found.outcome.registers;
-            registers.flags &= !mask;
-            registers
-        };
-        without(&native.result) == without(found)
-            && native.result.outcome.image == found.outcome.image
-            && native.result.data == found.data
-    }
-
     fn wrong_count(
         &self,
         sequence: &Sequence,
@@ -448,70 +418,5 @@ impl Bench {
                 )
             })
         })
-    }
-
-    /// Whether the sequence reads or writes where code is: its own, which is patched, or what is left of other detours.
-    fn looks_at_code(&mut self, which: usize, laid: &Laid, state: &State, entry: u64) -> bool {
-        let arena = &self.arenas[which];
-        let (code, memory) = (arena.code(), arena.data()..arena.stack() + STACK_BYTES as u64);
-        write(arena.data(), &state.data);
-        write(arena.stack(), &state.stack);
-        let start = Start {
-            registers: state.registers,
-            image: &state.image,
-            target: entry,
-            ticks: 1000,
-        };
-        self.executor.count_steps(&start, code);
-        laid.write(&self.arenas[which]);
-        self.executor.steps().iter().any(|registers| {
-            let rip = registers[16];
-            let Some(bytes) = rip.checked_sub(code).and_then(|at| laid.bytes.get(at as usize..)) else {
-                return false;
-            };
-            let accessed = access::addresses(bytes, rip, registers, state.registers.fs_base);
-            accessed.iter().any(|address| {
-                let near = address.abs_diff(code) < 1 << 31;
-                near && !memory.contains(address)
-            })
-        })
-    }
-
-    /// Whether the sequence does something else each time, or looks at what lies below the red zone.
-    fn is_native_unstable(
-        &mut self,
-        which: usize,
-        laid: &Laid,
-        state: &State,
-        entry: u64,
-        native: &Native,
-        lowest: u64,
-    ) -> bool {
-        let below = (lowest - self.arenas[which].stack()) as usize;
-        // The last is a denormal number.
-        let patterns = [0, u64::MAX, 0x3c3c_3c3c_3c3c_3c3c, 1];
-        for garbage in std::iter::once(None).chain(patterns.map(Some)) {
-            let mut other = State {
-                registers: state.registers,
-                image: state.image.clone(),
-                data: state.data.clone(),
-                stack: state.stack.clone(),
-            };
-            if let Some(garbage) = garbage {
-                for word in other.stack[..below].chunks_exact_mut(8) {
-                    word.copy_from_slice(&garbage.to_le_bytes());
-                }
-            }
-            let Some(again) = self.natively(which, laid, &other, entry) else {
-                return true;
-            };
-            let same = again.result.outcome == native.result.outcome
-                && again.result.data == native.result.data
-                && again.result.stack[below..] == native.result.stack[below..];
-            if !same {
-                return true;
-            }
-        }
-        false
     }
 }
