@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::{Result, Write};
 
+use nanoprobe_lang::bytes::bytes_of;
 use nanoprobe_lang::format::{Conversion, Dimension, Directive, Format, Piece, Size};
 use nanoprobe_lang::interpret::{Value, normalise};
 use nanoprobe_lang::options::Options;
@@ -99,7 +100,7 @@ pub(crate) fn format<'v>(
     for piece in &format.pieces {
         let directive = match piece {
             Piece::Literal(text) => {
-                out.write_all(text.as_bytes())?;
+                out.write_all(&bytes_of(text))?;
                 continue;
             }
             Piece::Directive(directive) => directive,

@@ -33,7 +33,6 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
     ),
     ("N_PROVIDER", "provider definitions"),
     ("N_SOURCE_LENGTH", "a limit: a text that is too long"),
-    ("N_STRING_BYTES", "bytes that are not UTF-8 in the text, and in formats"),
     ("N_SIZE", "a limit: structures and arrays that are too large"),
     (
         "N_STRUCT",

@@ -9,6 +9,7 @@
 //! it asks for ([`target`]).
 #![forbid(unsafe_code)]
 
+pub mod bytes;
 pub mod diagnostic;
 pub mod dump;
 pub mod format;

@@ -1,8 +1,11 @@
 //! From the command line's texts to a program, with diagnostics that show the line.
 
+use std::ffi::OsStr;
 use std::io::{IsTerminal as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 
 use ariadne::{Config, Label, Report, ReportKind};
+use nanoprobe_lang::bytes::{bytes_of, readable, text_of};
 use nanoprobe_lang::options::{Encoding, Options};
 use nanoprobe_lang::source::Origin;
 use nanoprobe_lang::{Diagnostic, Program, Source, Span};
@@ -25,14 +28,14 @@ pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
                     let mut bytes = Vec::new();
                     std::io::Read::read_to_end(&mut std::io::stdin(), &mut bytes).map(|_| bytes)
                 } else {
-                    std::fs::read(path)
+                    std::fs::read(OsStr::from_bytes(&bytes_of(path)))
                 };
                 let bytes = bytes.map_err(|error| format!("failed to open {path}: {error}"))?;
                 let bytes = match &arguments.preprocessor {
                     Some(given) => preprocess::run(path, bytes, given, arguments.preprocessor_path.as_deref())?,
                     None => bytes,
                 };
-                Source::new(path.clone(), String::from_utf8_lossy(&bytes))
+                Source::new(path.clone(), text_of(&bytes))
             }
         });
     }
@@ -143,7 +146,8 @@ pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
         )
     ));
     if written.is_ok() {
-        let _ = anstream::stderr().write_all(&text);
+        let shown = readable(&String::from_utf8_lossy(&text));
+        let _ = anstream::stderr().write_all(shown.as_bytes());
     }
 }
 

@@ -18,13 +18,14 @@ mod tools;
 mod trace;
 mod words;
 
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 use arguments::Request;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args_os()
-        .map(|word| word.to_string_lossy().into_owned())
+        .map(|word| nanoprobe_lang::bytes::text_of(word.as_bytes()))
         .collect();
     let request = match arguments::parse(&words) {
         Ok(request) => request,

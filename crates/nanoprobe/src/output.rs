@@ -5,13 +5,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Seek as _, SeekFrom, Stdout, Write};
 
 use nanoprobe_export::{Console, Effect, Printer, ProbeName, Symbolizer};
+use nanoprobe_lang::bytes::readable;
 use nanoprobe_lang::program::SymbolKind;
 use nanoprobe_session::{Detached, Losses, Probe, Session};
 
 /// `nanoprobe: text` on stderr.
 pub fn message(text: impl Display) {
     // Nobody is left to tell when stderr is gone.
-    let _ = writeln!(anstream::stderr(), "nanoprobe: {text}");
+    let _ = writeln!(anstream::stderr(), "nanoprobe: {}", readable(&text.to_string()));
 }
 
 /// Where results go.

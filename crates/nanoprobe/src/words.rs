@@ -1,6 +1,9 @@
 //! A command's words, for `-c`.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use nanoprobe_lang::bytes::bytes_of;
 
 /// The words of a command, with the shell's quotes.
 pub fn split(command: &str) -> Result<Vec<OsString>, String> {
@@ -9,7 +12,7 @@ pub fn split(command: &str) -> Result<Vec<OsString>, String> {
     let mut characters = command.chars();
     while let Some(character) = characters.next() {
         match character {
-            ' ' | '\t' | '\n' => words.extend(word.take().map(OsString::from)),
+            ' ' | '\t' | '\n' => words.extend(word.take().map(|word| os_string(&word))),
             '\'' | '"' => {
                 let open = word.get_or_insert_default();
                 loop {
@@ -25,8 +28,13 @@ pub fn split(command: &str) -> Result<Vec<OsString>, String> {
             other => word.get_or_insert_default().push(other),
         }
     }
-    words.extend(word.map(OsString::from));
+    words.extend(word.map(|word| os_string(&word)));
     Ok(words)
+}
+
+/// A word of the command line as it was given.
+fn os_string(word: &str) -> OsString {
+    OsString::from_vec(bytes_of(word).into_owned())
 }
 
 #[cfg(test)]

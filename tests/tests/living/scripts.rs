@@ -1,9 +1,13 @@
 //! Scripts as people have them: what their authors take for granted besides the words of the language.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::Command;
+
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::said;
-use nanoprobe_tests::tracer::{Form, Tracer};
+use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe};
 
 live_tests! {
     /// A trace of every instruction ends with the return, behind the instruction that returns; clauses in any order.
@@ -79,4 +83,23 @@ fn a_refusal_says_what_to_write() {
         assert_eq!(refused.code(), 1, "{clause}");
         assert!(refused.stderr.contains(word), "{clause}: {}", refused.stderr);
     }
+}
+
+/// A script of old, with a name in Latin-1, prints its bytes as they are; so does a clause with an argument of any bytes.
+#[test]
+fn a_script_need_not_be_utf_8() {
+    let script = program("looper.c").with_file_name(format!("latin.{}.d", std::process::id()));
+    let text = b"/* caf\xe9 */ BEGIN { printf(\"caf\xe9 %s %d\\n\", $$1, strlen(\"\xe9\")); exit(0); }";
+    std::fs::write(&script, text).expect("the script is written");
+    let ran = Command::new(nanoprobe())
+        .args([OsStr::new("-qs"), script.as_os_str(), OsStr::from_bytes(b"a\xe9b")])
+        .output();
+    std::fs::remove_file(&script).expect("the script was there");
+    let ran = ran.expect("the command runs");
+    assert_eq!(
+        ran.stdout,
+        b"caf\xe9 a\xe9b 1\n",
+        "{}",
+        String::from_utf8_lossy(&ran.stderr)
+    );
 }

@@ -1,19 +1,14 @@
 //! Strings and character constants, with C's escapes.
 
 use super::{Lexer, TokenKind};
+use crate::bytes::bytes_of;
 use crate::diagnostic::Diagnostic;
 use crate::syntax::IntegerLiteral;
 
 impl Lexer<'_> {
     pub(super) fn string(&mut self) -> Result<TokenKind, Diagnostic> {
-        let start = self.position;
-        let bytes = until_nul(self.quoted('"', "D_STR_NL", "the string is not closed on its line")?);
-        // Bytes of the text itself that are no UTF-8 have come as this character: which they were is not known any more.
-        if self.text[start..self.position].contains(char::REPLACEMENT_CHARACTER) {
-            let message = "a string of bytes that are not UTF-8: the bytes are written as escapes (\\xff)";
-            return Err(Diagnostic::new("N_STRING_BYTES", self.span(start), message));
-        }
-        Ok(TokenKind::String(bytes))
+        let bytes = self.quoted('"', "D_STR_NL", "the string is not closed on its line")?;
+        Ok(TokenKind::String(until_nul(bytes)))
     }
 
     pub(super) fn character(&mut self) -> Result<TokenKind, Diagnostic> {
@@ -91,7 +86,7 @@ pub(super) fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('\\') {
-        bytes.extend_from_slice(&rest.as_bytes()[..at]);
+        bytes.extend_from_slice(&bytes_of(&rest[..at]));
         rest = &rest[at + 1..];
         let Some(character) = rest.chars().next() else { break };
         let simple = match character {
@@ -115,11 +110,11 @@ pub(super) fn unescape(text: &str) -> Vec<u8> {
             if !matches!(character, '\\' | '"' | '\'' | '?') {
                 bytes.push(b'\\');
             }
-            bytes.extend_from_slice(&rest.as_bytes()[..character.len_utf8()]);
+            bytes.extend_from_slice(&bytes_of(&rest[..character.len_utf8()]));
             rest = &rest[character.len_utf8()..];
         }
     }
-    bytes.extend_from_slice(rest.as_bytes());
+    bytes.extend_from_slice(&bytes_of(rest));
     bytes
 }
 

@@ -383,11 +383,7 @@ fn constant_format(name: &str, node: &Node) -> Resolve<Format> {
             "format string is empty",
         ));
     }
-    let text = std::str::from_utf8(text).map_err(|_| {
-        let message = "a format of bytes that are not UTF-8: give them as an argument for %s";
-        Diagnostic::new("N_STRING_BYTES", node.span, message)
-    })?;
-    Format::parse(text).map_err(|error| format_error(error, node.span))
+    Format::parse(&crate::bytes::text_of(text)).map_err(|error| format_error(error, node.span))
 }
 
 fn format_error(error: FormatError, span: Span) -> Diagnostic {
