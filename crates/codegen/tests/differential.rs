@@ -6,8 +6,9 @@ mod support;
 use std::collections::BTreeMap;
 
 use nanoprobe_codegen::ProbeKind;
-use nanoprobe_lang::interpret::{self, Fault, FaultKind, Value, World, common_type, normalise, promoted};
+use nanoprobe_lang::interpret::{self, Fault, FaultKind, Value, World, normalise};
 use nanoprobe_lang::program::*;
+use nanoprobe_lang::types;
 use proptest::prelude::*;
 use support::build::*;
 use support::machine::{LIMITS, Machine, agent, compile};
@@ -134,6 +135,12 @@ fn of(expression: &Expression) -> IntegerType {
     integer
 }
 
+/// Operators work on 32 bits or more: a resolver gives them 64.
+fn promoted(integer: IntegerType) -> IntegerType {
+    let int = IntegerType { bytes: 4, signed: true };
+    if integer.bytes < int.bytes { int } else { integer }
+}
+
 fn to(expression: Expression, integer: IntegerType) -> Expression {
     if of(&expression) == integer {
         expression
@@ -166,13 +173,13 @@ fn typed(tree: &Tree) -> Expression {
                 let integer = promoted(of(&left));
                 return binary(*operator, to(left, integer), right);
             }
-            let common = common_type(of(&left), of(&right));
+            let common = types::common(promoted(of(&left)), promoted(of(&right)));
             binary(*operator, to(left, common), to(right, common))
         }
         Tree::Logical(operator, left, right) => logical(*operator, typed(left), typed(right)),
         Tree::Conditional(condition, then, otherwise) => {
             let (then, otherwise) = (typed(then), typed(otherwise));
-            let common = common_type(of(&then), of(&otherwise));
+            let common = types::common(promoted(of(&then)), promoted(of(&otherwise)));
             conditional(typed(condition), to(then, common), to(otherwise, common))
         }
         Tree::Cast(of, operand) => cast(typed(operand), Type::Integer(TYPES[*of])),

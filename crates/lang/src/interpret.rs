@@ -26,7 +26,7 @@ pub mod text;
 mod value;
 
 pub use addresses::VARIABLES_ADDRESS;
-pub use arithmetic::{common_type, normalise, promoted, wide};
+pub use arithmetic::{normalise, wide};
 pub use value::{Value, read_field};
 
 use crate::layout::{FieldKind, Limits, RECORD_HEADER_BYTES, RecordLayout, record_layout, recorded_values};

@@ -1,4 +1,4 @@
-//! Types: names, promotion, compatibility. C's rules on LP64, as in DTrace.
+//! Types: names, ranks, compatibility. As in DTrace: C's rules on LP64, but for the integral promotions.
 
 use crate::program::{Foreign, ForeignKind, IntegerType, Structure, Type};
 pub use crate::program::{size_of, step_of};
@@ -117,20 +117,10 @@ pub fn integer_name(of: IntegerType) -> &'static str {
     }
 }
 
-/// The integral promotions: what is narrower than `int` becomes `int`.
-#[must_use]
-pub fn promote(of: IntegerType) -> IntegerType {
-    if of.bytes < 4 {
-        IntegerType { bytes: 4, signed: true }
-    } else {
-        of
-    }
-}
-
-/// The usual arithmetic conversions.
+/// The type of what an operator makes of both: the one of higher rank, as in DTrace. Ranks go by width, unsigned above
+/// signed; nothing becomes an `int` for being narrower, as it would in C.
 #[must_use]
 pub fn common(left: IntegerType, right: IntegerType) -> IntegerType {
-    let (left, right) = (promote(left), promote(right));
     match left.bytes.cmp(&right.bytes) {
         std::cmp::Ordering::Less => right,
         std::cmp::Ordering::Greater => left,
@@ -139,6 +129,15 @@ pub fn common(left: IntegerType, right: IntegerType) -> IntegerType {
             signed: left.signed && right.signed,
         },
     }
+}
+
+/// In which type two are compared: by C's conversions, for which what is narrower than `int` is one first. So no sign is
+/// lost that need not be.
+#[must_use]
+pub fn compared(left: IntegerType, right: IntegerType) -> IntegerType {
+    const INT: IntegerType = IntegerType { bytes: 4, signed: true };
+    let promoted = |of: IntegerType| if of.bytes < INT.bytes { INT } else { of };
+    common(promoted(left), promoted(right))
 }
 
 /// The narrowest type that holds the values of both, for keys, whose values are 64 bits wide anyway.
@@ -205,11 +204,19 @@ mod tests {
     };
 
     #[test]
-    fn arithmetic_converts_as_in_c() {
-        assert_eq!(common(I8, U16), I32);
+    fn arithmetic_has_the_type_of_higher_rank() {
+        assert_eq!(common(I8, U16), U16);
+        assert_eq!(common(I8, I8), I8);
         assert_eq!(common(I32, U32), U32);
         assert_eq!(common(U32, I64), I64);
         assert_eq!(common(U64, I64), U64);
+    }
+
+    #[test]
+    fn comparisons_convert_as_in_c() {
+        assert_eq!(compared(I8, U16), I32);
+        assert_eq!(compared(I32, U32), U32);
+        assert_eq!(compared(U32, I64), I64);
     }
 
     #[test]

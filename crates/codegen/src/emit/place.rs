@@ -3,9 +3,10 @@
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{self, Block, InstBuilder, Value, types};
 use nanoprobe_lang::Span;
-use nanoprobe_lang::interpret::{common_type, promoted, wide};
+use nanoprobe_lang::interpret::wide;
 use nanoprobe_lang::layout::{NO_OFFSET, element_bytes};
 use nanoprobe_lang::program::{BinaryOperator, Expression, IntegerType, Place, Scope, Type, Variable, VariableId};
+use nanoprobe_lang::types::common;
 
 use super::Emitter;
 use super::arithmetic::{integer_type, literal};
@@ -330,9 +331,9 @@ impl<'a> Emitter<'a, '_> {
         let (place_type, right_type) = (integer_type(slot.value_type), integer_type(&value.value_type));
         let is_shift = matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
         let operands = if is_shift {
-            wide(promoted(place_type))
+            wide(place_type)
         } else {
-            wide(common_type(place_type, right_type))
+            wide(common(place_type, right_type))
         };
         let left = self.normalise(left, operands);
         let right = if is_shift {

@@ -5,7 +5,6 @@ use std::cmp::Ordering;
 use super::{Fault, FaultKind};
 use crate::program::{BinaryOperator, IntegerType, Type};
 
-const INT: IntegerType = IntegerType { bytes: 4, signed: true };
 const ADDRESS: IntegerType = IntegerType {
     bytes: 8,
     signed: false,
@@ -32,27 +31,9 @@ pub fn normalise(value: i64, to: IntegerType) -> i64 {
     }
 }
 
-/// C's integer promotion: whatever is narrower than `int` becomes one.
-pub fn promoted(integer: IntegerType) -> IntegerType {
-    if integer.bytes < INT.bytes { INT } else { integer }
-}
-
 /// The type of 64 bits with the same sign: what operators work on.
 pub fn wide(integer: IntegerType) -> IntegerType {
     IntegerType { bytes: 8, ..integer }
-}
-
-/// C's usual arithmetic conversions.
-pub fn common_type(left: IntegerType, right: IntegerType) -> IntegerType {
-    let (left, right) = (promoted(left), promoted(right));
-    match left.bytes.cmp(&right.bytes) {
-        Ordering::Less => right,
-        Ordering::Greater => left,
-        Ordering::Equal => IntegerType {
-            bytes: left.bytes,
-            signed: left.signed && right.signed,
-        },
-    }
 }
 
 /// Whether an operator compares.

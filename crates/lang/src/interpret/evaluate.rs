@@ -1,6 +1,6 @@
 //! Expressions: the value of each node, in D's order.
 
-use super::arithmetic::{binary, common_type, holds, integer_type, is_comparison, normalise, promoted, wide};
+use super::arithmetic::{binary, holds, integer_type, is_comparison, normalise, wide};
 use super::value::until_nul;
 use super::{Fault, FaultKind, Value, World, key};
 use crate::layout::{Limits, Storage};
@@ -8,6 +8,7 @@ use crate::program::{
     AggregationId, BinaryOperator, Expression, ExpressionKind, IntegerType, KeyExpression, LogicalOperator, Place,
     Program, Scope, Type, UnaryOperator, Variable, VariableId,
 };
+use crate::types;
 
 /// The string NULL.
 pub(super) const NULL: Value = Value::Integer(0);
@@ -394,9 +395,9 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         let (place_type, right_type) = (integer_type(slot.value_type), integer_type(&value.value_type));
         let is_shift = matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
         let operands = if is_shift {
-            wide(promoted(place_type))
+            wide(place_type)
         } else {
-            wide(common_type(place_type, right_type))
+            wide(types::common(place_type, right_type))
         };
         let right = if is_shift { right } else { normalise(right, operands) };
         let result = binary(operator, normalise(left, operands), right, operands, operands)?;

@@ -79,7 +79,7 @@ pub enum ExpressionKind {
         value: Box<Expression>,
     },
     /// `place op= value`: reads, computes in 64 bits, converts back, stores, yields the new value. It is signed when the
-    /// common type of both sides is; a shift when the promoted type of the place is. Of a pointer the value is an
+    /// common type of both sides is; a shift when the type of the place is. Of a pointer the value is an
     /// `uint64_t`, already in bytes.
     AssignOperator {
         /// What is assigned.

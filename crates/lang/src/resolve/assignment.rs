@@ -145,7 +145,7 @@ impl Resolver {
     }
 
     /// `left operator= right`. The value handed on has the type in which the operation is carried out: the common type
-    /// of both sides; that of a shift has its own promoted type.
+    /// of both sides; that of a shift has its own type.
     pub(super) fn assign_operator(
         &mut self,
         operator: BinaryOperator,
@@ -212,7 +212,7 @@ impl Resolver {
             (Type::Integer(place_type), Type::Integer(value_type)) => {
                 let shifts = matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
                 let of = if shifts {
-                    types::promote(*value_type)
+                    *value_type
                 } else {
                     types::common(*place_type, *value_type)
                 };

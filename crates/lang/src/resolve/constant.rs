@@ -58,7 +58,7 @@ pub(super) fn wide_value(of: &Expression) -> Option<i128> {
 }
 
 /// What an operator yields of two constants: computed in 64 bits, each operand extended by its own type, whatever their
-/// common type is (dt_node_op2 does it so). `to` is that common type, for shifts the promoted type of `left`; it decides
+/// common type is (dt_node_op2 does it so). `to` is that common type, for shifts the type of `left`; it decides
 /// the sign. `None` for a division by zero.
 pub(super) fn binary(
     operator: BinaryOperator,

@@ -36,7 +36,6 @@ impl Resolver {
         let Type::Integer(integer) = operand.value_type else {
             return Err(operand_type(tag, mark, kind, &operand.value_type, span));
         };
-        let integer = types::promote(integer);
         let on_bits = |operator, operand| {
             let operand = convert::operand(operand, integer.signed);
             let to = operand.value_type.clone();
@@ -262,7 +261,7 @@ pub(super) fn arithmetic(
     };
     let shift = matches!(operator, B::ShiftLeft | B::ShiftRight);
     let to = if shift {
-        types::promote(*left_type)
+        *left_type
     } else {
         types::common(*left_type, *right_type)
     };
@@ -279,11 +278,7 @@ pub(super) fn arithmetic(
     {
         return Ok(folded);
     }
-    let right_signed = if shift {
-        types::promote(*right_type).signed
-    } else {
-        to.signed
-    };
+    let right_signed = if shift { right_type.signed } else { to.signed };
     let (left, right) = (convert::operand(left, to.signed), convert::operand(right, right_signed));
     let result = left.value_type.clone();
     Ok(convert::narrow(operation(operator, left, right, result, span), to))
@@ -299,7 +294,7 @@ fn comparison(operator: BinaryOperator, left: Expression, right: Expression, spa
     );
     let (left, right) = match (&left.value_type, &right.value_type) {
         (Type::Integer(a), Type::Integer(b)) => {
-            let to = types::common(*a, *b);
+            let to = types::compared(*a, *b);
             if let (Some(a), Some(b)) = (constant::value(&left), constant::value(&right))
                 && let Some(folded) = constant::binary(operator, a, b, to, span)
             {
