@@ -147,8 +147,11 @@ impl Parser<'_> {
                     found.any = true;
                     continue;
                 }
-                TokenKind::Keyword("signed") => found.signed = true,
-                TokenKind::Keyword("unsigned") => found.unsigned = true,
+                TokenKind::Keyword("signed") if !found.signed => found.signed = true,
+                TokenKind::Keyword("unsigned") if !found.unsigned => found.unsigned = true,
+                // Once is enough, as in DTrace; C does not mind.
+                TokenKind::Keyword("signed" | "unsigned") if !included => return Err(combination(token.span)),
+                TokenKind::Keyword("signed" | "unsigned") => {}
                 TokenKind::Keyword("short") => found.short += 1,
                 TokenKind::Keyword("long") => found.long = found.long.saturating_add(1),
                 TokenKind::Keyword(word @ ("int" | "char")) if found.integer.is_none() && found.base.is_none() => {
