@@ -183,6 +183,22 @@ live_tests! {
         assert_eq!(found, format!("begin\n{} 23 0\nend right", squares + 100));
     }
 
+    fn what_the_program_was_started_with(form) {
+        let clause = "BEGIN, pid$target:a.out:main:entry
+                      {
+                          this->argv = (uintptr_t *)copyin(curpsinfo->pr_argv, 8 * curpsinfo->pr_argc);
+                          this->end = *(uintptr_t *)copyin(curpsinfo->pr_envp - 8, 8);
+                          printf(\"%d %s %s %d\\n\", curpsinfo->pr_argc, basename(copyinstr(this->argv[0])),
+                              copyinstr(this->argv[2]), this->end);
+                      }
+                      pid$target:a.out:main:entry /arg0 == curpsinfo->pr_argc && arg1 == curpsinfo->pr_argv/
+                      { printf(\"%d\\n\", arg2 == curpsinfo->pr_envp); }";
+        let tracer = Tracer::new(form).argument("-q").clause(clause);
+        let traced = tracer.command(&program("numbers.c"), "one two").run().complete();
+        let once = "3 numbers two 0";
+        assert_eq!(trimmed(&traced.results), format!("{once}\n{once}\n1"));
+    }
+
     fn macro_arguments(form) {
         let clause = "pid$target:a.out:numbered:entry /arg0 == $1/ { printf(\"%s %d %d\\n\", $$2, $target == pid, arg0); }";
         let tracer = Tracer::new(form).argument("-q").clause(clause).command(&program("numbers.c"), "");

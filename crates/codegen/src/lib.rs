@@ -109,6 +109,19 @@ pub struct SessionConstants {
     pub execname: String,
     /// `curpsinfo->pr_psargs`.
     pub arguments: String,
+    /// What the program was started with.
+    pub start: ProgramStart,
+}
+
+/// Where the kernel has put what a program is started with: in the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramStart {
+    /// `curpsinfo->pr_argc`: the number of its arguments.
+    pub argument_count: i32,
+    /// `curpsinfo->pr_argv`: the address of the pointers to them.
+    pub arguments: u64,
+    /// `curpsinfo->pr_envp`: the address of the pointers to its environment.
+    pub environment: u64,
 }
 
 /// Where a session keeps what handlers use.

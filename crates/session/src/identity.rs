@@ -1,5 +1,6 @@
 //! What /proc says of a process that D has variables for: its parents, its command line.
 
+use nanoprobe_codegen::ProgramStart;
 use nanoprobe_lang::program::{CURRENT_FOLDER, ROOT_FOLDER};
 
 /// As many as any process tree is deep.
@@ -87,6 +88,43 @@ pub fn arguments_of(pid: u32) -> String {
     joined(&std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default())
 }
 
+/// Where the kernel has put what a process's program was started with: at the start of its stack, as the ABI says. The
+/// program may have written anything there since.
+pub fn start_of(pid: u32) -> ProgramStart {
+    use std::os::unix::fs::FileExt as _;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let Some(stack) = start_of_stack(&stat) else {
+        return ProgramStart::default();
+    };
+    let mut word = [0; 8];
+    let read =
+        std::fs::File::open(format!("/proc/{pid}/mem")).and_then(|memory| memory.read_exact_at(&mut word, stack));
+    match i32::try_from(u64::from_le_bytes(word)) {
+        Ok(argument_count) if read.is_ok() => program_start(stack, argument_count),
+        _ => ProgramStart::default(),
+    }
+}
+
+/// The number of arguments lies where the stack starts, behind it pointers to them, a null pointer, and pointers to the
+/// environment.
+fn program_start(stack: u64, argument_count: i32) -> ProgramStart {
+    let arguments = stack.wrapping_add(8);
+    let behind = (u64::from(argument_count.unsigned_abs()) + 1) * 8;
+    ProgramStart {
+        argument_count,
+        arguments,
+        environment: arguments.wrapping_add(behind),
+    }
+}
+
+/// What /proc/PID/stat says of the start of the stack: nothing, where we may not look.
+fn start_of_stack(stat: &str) -> Option<u64> {
+    // The name may hold anything, and is in brackets.
+    let (_, behind) = stat.rsplit_once(") ")?;
+    let start = behind.split(' ').nth(25)?.parse().ok()?;
+    (start != 0).then_some(start)
+}
+
 /// ns that a thread has been on a processor; 0 when it is no more.
 pub fn processor_time_of(pid: i32, tid: i32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).unwrap_or_default();
@@ -103,7 +141,7 @@ fn joined(words: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ids, in_status, joined};
+    use super::{Ids, ProgramStart, in_status, joined, program_start, start_of_stack};
 
     #[test]
     fn real_comes_before_effective() {
@@ -117,6 +155,21 @@ mod tests {
         assert_eq!(in_status(status), expected);
         assert_eq!(in_status(""), Ids::default());
         assert_eq!(in_status("Uid:\tx"), Ids::default());
+    }
+
+    #[test]
+    fn arguments_and_environment_lie_where_the_stack_starts() {
+        let stat = "7 (a) (b) c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 140000 26 27 0\n";
+        assert_eq!(start_of_stack(stat), Some(140_000));
+        assert_eq!(start_of_stack(&stat.replace("140000", "0")), None);
+        assert_eq!(start_of_stack("7 (a) S 1 2"), None);
+        assert_eq!(start_of_stack(""), None);
+        let expected = ProgramStart {
+            argument_count: 2,
+            arguments: 0x1008,
+            environment: 0x1020,
+        };
+        assert_eq!(program_start(0x1000, 2), expected);
     }
 
     #[test]

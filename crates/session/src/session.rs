@@ -258,6 +258,7 @@ impl Session {
                 process_session: ids.process_session,
                 execname: process.facts().name.clone(),
                 arguments: identity::arguments_of(pid),
+                start: identity::start_of(pid),
             }
         });
         let perf_map = process.as_ref().map_or_else(PerfMap::default, |process| {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use nanoprobe_arena::layout::{SPECULATION_ENDED, SPECULATION_SHIFT, SPECULATION_TAKEN};
 use nanoprobe_arena::{DynamicError, DynamicVariables, Mapping, Memory as _, variables};
-use nanoprobe_codegen::THREAD_LOCAL_VARIABLE;
+use nanoprobe_codegen::{ProgramStart, THREAD_LOCAL_VARIABLE};
 use nanoprobe_export::Snapshot;
 use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{Fault, FaultKind, Value, World};
@@ -195,6 +195,10 @@ impl TracerWorld<'_> {
         u64::from(nanoprobe_lang::layout::element_bytes(value_type, self.limits))
     }
 
+    fn start(&self) -> ProgramStart {
+        identity::start_of(u32::try_from(self.target_pid).unwrap_or(0))
+    }
+
     fn dynamic(&self) -> DynamicVariables {
         DynamicVariables::new(self.layout.dynamic_offset, self.layout.dynamic_bytes)
     }
@@ -216,6 +220,9 @@ impl World for TracerWorld<'_> {
                 Builtin::EffectiveGid => return number(i64::from(constants.effective_gid)),
                 Builtin::ProcessGroup => return number(i64::from(constants.process_group)),
                 Builtin::ProcessSession => return number(i64::from(constants.process_session)),
+                Builtin::StartArgumentCount => return number(i64::from(constants.start.argument_count)),
+                Builtin::StartArguments => return number(constants.start.arguments as i64),
+                Builtin::StartEnvironment => return number(constants.start.environment as i64),
                 Builtin::ExecName => return text(&constants.execname),
                 Builtin::ProcessArguments => return text(&constants.arguments),
                 Builtin::Cpu => return number(i64::from(thread.sample.processor)),
@@ -245,6 +252,10 @@ impl World for TracerWorld<'_> {
             Builtin::EffectiveGid => number(i64::from(rustix::process::getegid().as_raw())),
             Builtin::ProcessGroup => number(i64::from(identity::ids_of(std::process::id()).process_group)),
             Builtin::ProcessSession => number(i64::from(identity::ids_of(std::process::id()).process_session)),
+            // The target's, as what is read there by `copyin`.
+            Builtin::StartArgumentCount => number(i64::from(self.start().argument_count)),
+            Builtin::StartArguments => number(self.start().arguments as i64),
+            Builtin::StartEnvironment => number(self.start().environment as i64),
             Builtin::ExecName => text("nanoprobe"),
             Builtin::ProcessArguments => text(&identity::arguments_of(std::process::id())),
             Builtin::Cpu => number(rustix::thread::sched_getcpu() as i64),

@@ -1,6 +1,6 @@
 //! A processor for one handler: executable memory, a thread's context, and a way in that checks every register.
 
-use nanoprobe_codegen::{AgentFunction, ArenaLayout, Compiler, Handler, ProbeKind, SessionConstants};
+use nanoprobe_codegen::{AgentFunction, ArenaLayout, Compiler, Handler, ProbeKind, ProgramStart, SessionConstants};
 use nanoprobe_lang::layout::{Limits, Storage};
 use nanoprobe_lang::program::Program;
 
@@ -55,6 +55,11 @@ pub fn arena_layout() -> ArenaLayout {
             process_session: 97,
             execname: "looper".to_owned(),
             arguments: "./looper 7".to_owned(),
+            start: ProgramStart {
+                argument_count: 2,
+                arguments: 0x1008,
+                environment: 0x1020,
+            },
         },
         ..ArenaLayout::default()
     }

@@ -195,6 +195,12 @@ pub enum Builtin {
     ExecName,
     /// `curpsinfo->pr_psargs`: the command line, cut as by DTrace.
     ProcessArguments,
+    /// `curpsinfo->pr_argc`: how many arguments the program was started with.
+    StartArgumentCount,
+    /// `curpsinfo->pr_argv`: the address of the pointers to them.
+    StartArguments,
+    /// `curpsinfo->pr_envp`: the address of the pointers to the environment that it was started with.
+    StartEnvironment,
     /// `cpu`: the number of the CPU.
     Cpu,
     /// `probeprov`.

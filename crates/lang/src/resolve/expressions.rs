@@ -239,12 +239,16 @@ impl Resolver {
         }
     }
 
-    /// A name for a number: a register, a signal, a kind of fault, a family of addresses.
+    /// A name for a number: a register, a signal, a kind of fault, a family of addresses, a data model.
     fn constant_name(&self, name: &str) -> Option<i64> {
         names::register(name)
             .or_else(|| names::signal(name))
             .or_else(|| names::fault(name))
-            .or_else(|| internet::family(name).filter(|_| !self.is_declared(name)))
+            .or_else(|| {
+                internet::family(name)
+                    .or_else(|| names::data_model(name))
+                    .filter(|_| !self.is_declared(name))
+            })
     }
 
     /// `base[index]`: an element of an associative array, a register, or what a pointer points to.

@@ -93,6 +93,13 @@ impl Resolver {
             return Ok((self.translated((&to, &operand), name, arrow, span)?, None));
         }
         if let NodeKind::Identifier(variable) = &base.kind
+            && (variable.as_str(), name, arrow) == ("curpsinfo", "pr_dmodel", true)
+            && !self.is_declared(variable)
+        {
+            let of = IntegerType { bytes: 1, signed: true };
+            return Ok((constant::integer(names::LP64, of, span), None));
+        }
+        if let NodeKind::Identifier(variable) = &base.kind
             && let Some(found) = names::information(variable, name).filter(|_| arrow && !self.is_declared(variable))
         {
             let Some((builtin, value_type)) = found else {

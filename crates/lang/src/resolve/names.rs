@@ -40,6 +40,9 @@ pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
     }
 }
 
+/// `PR_MODEL_LP64`.
+pub(super) const LP64: i64 = 2;
+
 /// What a member of one of DTrace's structures about the process, the thread or the CPU is here: `curpsinfo->pr_fname`.
 /// `None`: there is no such variable.
 pub(super) fn information(variable: &str, member: &str) -> Option<Option<(Builtin, Type)>> {
@@ -54,9 +57,22 @@ pub(super) fn information(variable: &str, member: &str) -> Option<Option<(Builti
         ("curpsinfo", "pr_sid") => Some((Builtin::ProcessSession, Type::Integer(INT))),
         ("curpsinfo", "pr_fname") => builtin("execname"),
         ("curpsinfo", "pr_psargs") => Some((Builtin::ProcessArguments, Type::String)),
+        ("curpsinfo", "pr_argc") => Some((Builtin::StartArgumentCount, Type::Integer(INT))),
+        ("curpsinfo", "pr_argv") => Some((Builtin::StartArguments, Type::U64)),
+        ("curpsinfo", "pr_envp") => Some((Builtin::StartEnvironment, Type::U64)),
         ("curlwpsinfo", "pr_lwpid") => builtin("tid"),
         ("curlwpsinfo", "pr_onpro") | ("curcpu", "cpu_id") => builtin("cpu"),
         ("curpsinfo" | "curlwpsinfo" | "curcpu", _) => None,
+        _ => return None,
+    })
+}
+
+/// `PR_MODEL_...`: data models, of which all processes here have the same one, `curpsinfo->pr_dmodel`.
+pub(super) fn data_model(name: &str) -> Option<i64> {
+    Some(match name {
+        "PR_MODEL_UNKNOWN" => 0,
+        "PR_MODEL_ILP32" => 1,
+        "PR_MODEL_LP64" => LP64,
         _ => return None,
     })
 }
