@@ -17,6 +17,7 @@ pub mod glob;
 pub mod interpret;
 pub mod layout;
 pub mod lexer;
+pub mod libraries;
 pub mod macros;
 pub mod options;
 pub mod parser;
@@ -67,6 +68,7 @@ pub fn compile_for(
     let mut items = Vec::new();
     let mut pragmas = Vec::new();
     let mut diagnostics = Vec::new();
+    let mut loaded = Vec::new();
     for (index, source) in (0_u32..).zip(sources) {
         if source.text.len() > MAXIMUM_SOURCE_BYTES {
             let span = Span {
@@ -78,8 +80,19 @@ pub fn compile_for(
             diagnostics.push(Diagnostic::new("N_SOURCE_LENGTH", span, message));
             continue;
         }
-        let parsed = parser::parse(&source.text, index, &mut state, &mut types, &**target);
-        let may_be_empty = macros.empty || parsed.pragmas.iter().any(|pragma| pragma.name == "empty");
+        let mut parsed = parser::parse(&source.text, index, &mut state, &mut types, &**target);
+        if let Some(unmet) = libraries::unmet(source, &parsed.dependencies, &loaded) {
+            if source.is_library && unmet.tag == "D_PRAGMA_DEPEND" {
+                continue;
+            }
+            parsed.diagnostics.push(unmet);
+        }
+        if source.is_library {
+            loaded.push(source);
+            parsed.items.retain(|item| !matches!(item, syntax::Item::Clause(_)));
+        }
+        let may_be_empty =
+            source.is_library || macros.empty || parsed.pragmas.iter().any(|pragma| pragma.name == "empty");
         if parsed.items.is_empty() && parsed.diagnostics.is_empty() && !may_be_empty {
             let span = Span {
                 source: index,

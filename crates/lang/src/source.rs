@@ -57,6 +57,8 @@ pub struct Source {
     pub name: String,
     /// The D text.
     pub text: String,
+    /// Whether it is a library ([`crate::libraries`]): its name is then the path of its file.
+    pub is_library: bool,
 }
 
 impl Source {
@@ -65,6 +67,15 @@ impl Source {
         Source {
             name: name.into(),
             text: text.into(),
+            is_library: false,
+        }
+    }
+
+    /// A library of this path and text.
+    pub fn library(path: impl Into<String>, text: impl Into<String>) -> Source {
+        Source {
+            is_library: true,
+            ..Source::new(path, text)
         }
     }
 

@@ -32,6 +32,8 @@ pub struct Arguments {
     pub json: bool,
     /// `-C`: what the preprocessor is given besides the script.
     pub preprocessor: Option<Vec<String>>,
+    /// `-L`: folders of libraries.
+    pub libraries: Vec<String>,
     /// `-x cpppath`: another preprocessor than `cpp`.
     pub preprocessor_path: Option<String>,
     /// `$1`, `$2`, ...
@@ -68,7 +70,7 @@ pub enum ProgramText {
     disable_version_flag = true,
     disable_help_flag = true,
     about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
-    override_usage = "nanoprobe [-CeFHlqSvVwZh] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-U name] [-p pid | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe restore pid\n       nanoprobe tools\n       nanoprobe tool name [-h] [-p pid | -c command] [argument...]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
+    override_usage = "nanoprobe [-CeFHlqSvVwZh] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-L folder] [-U name] [-p pid | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe restore pid\n       nanoprobe tools\n       nanoprobe tool name [-h] [-p pid | -c command] [argument...]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
     after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
 )]
 pub struct LowArguments {
@@ -99,6 +101,9 @@ pub struct LowArguments {
     /// Undefine a macro of the preprocessor
     #[arg(short = 'U', allow_hyphen_values = true, value_name = "name", action = ArgAction::Append)]
     undefine: Vec<String>,
+    /// Make what the D libraries in this folder declare known to the program
+    #[arg(short = 'L', allow_hyphen_values = true, value_name = "folder", action = ArgAction::Append)]
+    library: Vec<String>,
     /// Print the paths of included files
     #[arg(short = 'H', overrides_with = "headers")]
     headers: bool,
@@ -262,7 +267,7 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
 pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
     let matches = LowArguments::command().try_get_matches_from(words)?;
     let mut low = LowArguments::from_arg_matches(&matches)?;
-    take_preprocessor_options(&mut low);
+    take_early_options(&mut low);
     if let Some(refusal) = refusal(&low) {
         return Err(LowArguments::command().error(clap::error::ErrorKind::InvalidValue, refusal));
     }
@@ -288,13 +293,14 @@ pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
         flame_graph: low.flame_graph,
         json: low.format == "json",
         preprocessor,
+        libraries: low.library,
         preprocessor_path: low.preprocessor_path,
         macro_arguments: low.arguments,
     })
 }
 
-/// The options that are long for flags of the preprocessor: it runs before options are read.
-fn take_preprocessor_options(low: &mut LowArguments) {
+/// The options that are long for flags of what comes before options are read: the preprocessor, and libraries.
+fn take_early_options(low: &mut LowArguments) {
     for option in std::mem::take(&mut low.option) {
         match option.split_once('=') {
             None if option == "cpp" => low.preprocess = true,
@@ -307,6 +313,7 @@ fn take_preprocessor_options(low: &mut LowArguments) {
             Some(("define", value)) => low.define.push(value.to_owned()),
             Some(("undef", value)) => low.undefine.push(value.to_owned()),
             Some(("incdir", value)) => low.include.push(value.to_owned()),
+            Some(("libdir", value)) => low.library.push(value.to_owned()),
             _ => low.option.push(option),
         }
     }

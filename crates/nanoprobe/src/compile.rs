@@ -12,12 +12,16 @@ use nanoprobe_lang::{Diagnostic, Program, Source, Span};
 use nanoprobe_session::SessionError;
 
 use crate::arguments::{Arguments, ProgramText};
+use crate::libraries;
 use crate::output::message;
 use crate::preprocess;
 
-/// The texts, as sources, in order. `-n` texts are named as dtrace names them in messages.
+/// The texts, as sources, in order, behind the libraries. `-n` texts are named as dtrace names them in messages.
 pub fn sources(arguments: &Arguments) -> Result<Vec<Source>, String> {
-    let mut sources = Vec::new();
+    if arguments.programs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut sources = libraries::read(&arguments.libraries)?;
     for (number, text) in arguments.programs.iter().enumerate() {
         sources.push(match text {
             ProgramText::Carried { name, text } => Source::new(name.clone(), text.clone()),

@@ -9,6 +9,7 @@ mod bench;
 mod compile;
 mod cost;
 mod interrupt;
+mod libraries;
 mod list;
 mod macros;
 mod output;

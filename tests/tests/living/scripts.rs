@@ -103,3 +103,50 @@ fn a_script_need_not_be_utf_8() {
         String::from_utf8_lossy(&ran.stderr)
     );
 }
+
+/// Libraries of two folders: what they declare is the program's, whatever order their files' names have.
+#[test]
+fn libraries_are_read_in_the_order_of_their_dependencies() {
+    let folder = program("looper.c").with_file_name(format!("libraries.{}", std::process::id()));
+    let other = folder.join("other");
+    std::fs::create_dir_all(&other).expect("a folder");
+    for (file, text) in [
+        ("a.d", "#pragma D depends_on library b.d\ninline int four = two * 2;\n"),
+        ("b.d", "inline int two = 2;\nBEGIN { printf(\"never\"); }\n"),
+        (
+            "kernel.d",
+            "#pragma D depends_on provider io\ninline int b_read = B_READ;\n",
+        ),
+        ("README", "no library"),
+        ("other/a.d", "inline int four = 5;\n"),
+        ("other/c.d", "struct pair { int first; int second; };\n"),
+    ] {
+        std::fs::write(folder.join(file), text).expect("a library");
+    }
+    let traced = |clause: &str| {
+        let [first, second] = [&folder, &other].map(|path| path.to_str().expect("a path of characters"));
+        let arguments = [
+            "-L",
+            first,
+            "-L/no/such/folder",
+            "-x",
+            &format!("libdir={second}"),
+            "-qn",
+            clause,
+        ];
+        let ran = Command::new(nanoprobe())
+            .args(arguments)
+            .output()
+            .expect("the command runs");
+        String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr)
+    };
+    let found = traced("BEGIN { printf(\"%d %d\", four, sizeof (struct pair)); exit(0); }");
+    std::fs::write(folder.join("b.d"), "#pragma D depends_on library a.d\n").expect("a library");
+    let circle = traced("BEGIN { exit(0); }");
+    std::fs::write(folder.join("b.d"), "inline int two = one;\n").expect("a library");
+    let wrong = traced("BEGIN { exit(0); }");
+    std::fs::remove_dir_all(&folder).expect("the folder was there");
+    assert_eq!(found, "4 8");
+    assert!(circle.contains("depends on itself"), "{circle}");
+    assert!(wrong.contains("b.d") && wrong.contains("D_IDENT_UNDEF"), "{wrong}");
+}

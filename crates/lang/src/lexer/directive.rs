@@ -1,10 +1,11 @@
 //! Lines that begin with `#`: `#!`, `#pragma`, and what a preprocessor leaves behind.
 //!
-//! `#pragma D option` is kept for the caller; the attributes and bindings of the stability chapter say nothing about
+//! `#pragma D option` and `depends_on` are kept for the caller; the attributes and bindings of the stability chapter say nothing about
 //! what a program does and are passed over; everything else is refused by name.
 
 use super::{Lexer, is_blank};
 use crate::diagnostic::Diagnostic;
+use crate::libraries::Dependency;
 use crate::program::Pragma;
 use crate::source::Span;
 
@@ -64,10 +65,15 @@ impl Lexer<'_> {
                 span,
                 format!("malformed #pragma {name}: expected two words behind it"),
             )),
-            ["D", "depends_on", what, ..] => Err(Diagnostic::new(
-                "D_PRAGMA_DEPEND",
+            ["D", "depends_on", class, name, ..] => {
+                let (class, name) = ((*class).to_owned(), (*name).to_owned());
+                self.dependencies.push(Dependency { class, name, span });
+                Ok(())
+            }
+            ["D", "depends_on", ..] => Err(Diagnostic::new(
+                "D_PRAGMA_MALFORM",
                 span,
-                format!("#pragma D depends_on {what}: there are no libraries, providers or modules to depend on yet"),
+                "malformed #pragma depends_on <class> <name>",
             )),
             ["D", "error", message @ ..] | ["error", message @ ..] => Err(error(message, span)),
             ["ident", ..] | ["D", "ident", ..] => Ok(()),

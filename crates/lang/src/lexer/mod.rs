@@ -16,6 +16,7 @@ mod text;
 pub use macro_argument::MacroState;
 
 use crate::diagnostic::Diagnostic;
+use crate::libraries::Dependency;
 use crate::program::Pragma;
 use crate::source::Span;
 use crate::syntax::IntegerLiteral;
@@ -147,6 +148,8 @@ pub struct Lexer<'a> {
     macros: &'a mut MacroState,
     /// `#pragma D option`s met so far.
     pub pragmas: Vec<Pragma>,
+    /// `#pragma D depends_on`s met so far.
+    pub dependencies: Vec<Dependency>,
     included: included::Included,
 }
 
@@ -159,6 +162,7 @@ impl<'a> Lexer<'a> {
             position: 0,
             macros,
             pragmas: Vec::new(),
+            dependencies: Vec::new(),
             included: included::Included::default(),
         }
     }

@@ -243,7 +243,8 @@ fn not_here(name: &str) -> Option<&'static str> {
         "cpp" | "cpphdrs" | "cpppath" | "cppargs" | "define" | "incdir" | "undef" => {
             "the preprocessor runs before options are read: -C, -D, -I, -U, -H"
         }
-        "libdir" | "syslibdir" | "ldpath" => "there are no D libraries, and nothing is linked",
+        "libdir" => "libraries are read before options are: -L, -x libdir",
+        "syslibdir" | "ldpath" => "no D libraries come with it, and nothing is linked",
         "ctypes" | "dtypes" | "ctfpath" | "kdefs" | "knodefs" | "udefs" => {
             "types are those of the text and of the traced program"
         }

@@ -22,6 +22,7 @@ mod statement;
 
 use crate::diagnostic::Diagnostic;
 use crate::lexer::{Lexer, MacroState, Mode, Token, TokenKind};
+use crate::libraries::Dependency;
 use crate::probes;
 use crate::program::Pragma;
 use crate::source::Span;
@@ -45,6 +46,8 @@ pub struct Parsed {
     pub items: Vec<Item>,
     /// Its options.
     pub pragmas: Vec<Pragma>,
+    /// What it cannot do without.
+    pub dependencies: Vec<Dependency>,
     /// What is wrong, in order.
     pub diagnostics: Vec<Diagnostic>,
 }
@@ -87,6 +90,7 @@ pub fn parse(
         }
     }
     parsed.pragmas = std::mem::take(&mut parser.lexer.pragmas);
+    parsed.dependencies = std::mem::take(&mut parser.lexer.dependencies);
     parsed
 }
 

@@ -1,0 +1,36 @@
+//! The folders of `-L`: their `.d` files are libraries.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use nanoprobe_lang::Source;
+use nanoprobe_lang::bytes::{bytes_of, text_of};
+use nanoprobe_lang::libraries::ordered;
+
+/// The libraries of these folders, each behind those that it depends on. As in DTrace a folder or a file that cannot be read
+/// is none, and of files of one name that of the first folder counts.
+///
+/// # Errors
+/// What is wrong with their order.
+pub fn read(folders: &[String]) -> Result<Vec<Source>, String> {
+    let mut libraries: Vec<Source> = Vec::new();
+    for folder in folders {
+        let Ok(files) = std::fs::read_dir(OsStr::from_bytes(&bytes_of(folder))) else {
+            continue;
+        };
+        let names = files.filter_map(|file| Some(text_of(file.ok()?.file_name().as_bytes())));
+        let mut names: Vec<String> = names.filter(|name| name.ends_with(".d")).collect();
+        names.sort_unstable();
+        for name in names {
+            let is_known = |library: &Source| library.name.rsplit('/').next() == Some(&name);
+            if libraries.iter().any(is_known) {
+                continue;
+            }
+            let path = format!("{folder}/{name}");
+            if let Ok(bytes) = std::fs::read(OsStr::from_bytes(&bytes_of(&path))) {
+                libraries.push(Source::library(path, text_of(&bytes)));
+            }
+        }
+    }
+    ordered(libraries).map_err(|error| error.to_string())
+}
