@@ -6,7 +6,11 @@
 
 #define AF_INET 2
 #define AF_INET6 10
-/* The sign, 0x, 64 binary digits and the NUL; an IPv6 address with an IPv4 one in it is shorter. */
+/* linux/if_arp.h's */
+#define ARPHRD_ETHER 1
+#define ARPHRD_INFINIBAND 32
+/* The sign, 0x, 64 binary digits and the NUL; an IPv6 address with an IPv4 one in it is shorter, and so are the 20 bytes of
+ * an InfiniBand address. */
 #define LONGEST 72
 
 /* Text is made from its end towards its start. */
@@ -185,6 +189,30 @@ NP_ENTRY void np_inet_ntop(struct np_context *context, u64 family, u64 address, 
 		put_ipv4(&text, (const u8 *)bytes);
 	else
 		put_ipv6(&text, (const u8 *)bytes, short_form);
+	yield_text(context, &text);
+}
+
+NP_ENTRY void np_link_ntop(struct np_context *context, u64 type, u64 address)
+{
+	struct backwards text;
+	u64 bytes[3] = { 0, 0, 0 }, size = type == ARPHRD_ETHER ? 6 : 20;
+	text.start = LONGEST;
+	context->result = (u64)np_zeros;
+	if (type != ARPHRD_ETHER && type != ARPHRD_INFINIBAND) {
+		np_fault(context, NP_FAULT_ILLEGAL, 0);
+		return;
+	}
+	if (!np_fetch(context, (u64)bytes, address, size)) {
+		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
+		return;
+	}
+	for (u64 at = size; at-- > 0;) {
+		u8 byte = ((const u8 *)bytes)[at];
+		put_number(&text, byte & 15, 16);
+		put_number(&text, byte >> 4, 16);
+		if (at)
+			put(&text, ':');
+	}
 	yield_text(context, &text);
 }
 

@@ -50,6 +50,7 @@ void np_cleanpath(struct np_context *context, u64 string);
 void np_lltostr(struct np_context *context, u64 value, u64 base);
 void np_strtoll(struct np_context *context, u64 string, u64 base);
 void np_inet_ntop(struct np_context *context, u64 family, u64 address, u64 short_form);
+void np_link_ntop(struct np_context *context, u64 type, u64 address);
 void np_rand(struct np_context *context);
 void np_json(struct np_context *context, u64 text, u64 path);
 /* copyout: `bytes` bytes of scratch memory that the clause has taken to the program's memory; copyoutstr: a string of ours

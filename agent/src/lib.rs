@@ -97,6 +97,8 @@ functions! {
     StringToNumber = np_strtoll,
     /// `np_inet_ntop(context, family, address, short_form)`
     AddressToString = np_inet_ntop,
+    /// `np_link_ntop(context, type, address)`
+    LinkToString = np_link_ntop,
     /// `np_path(context, descriptor)`
     Path = np_path,
     /// `np_thread_name(context)`

@@ -196,6 +196,7 @@ impl Enablings {
                     | AgentFunction::CopyInTo
                     | AgentFunction::FetchInto
                     | AgentFunction::AddressToString
+                    | AgentFunction::LinkToString
                     | AgentFunction::Load
             );
         }

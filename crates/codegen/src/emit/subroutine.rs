@@ -77,6 +77,7 @@ impl Emitter<'_, '_> {
                 values.push(zero);
                 AgentFunction::AddressToString
             }
+            Function::LinkToString => AgentFunction::LinkToString,
             Function::AddressToString6 => {
                 let family = self.constant(AF_INET6);
                 values.insert(0, family);

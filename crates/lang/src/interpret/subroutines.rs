@@ -11,6 +11,8 @@ const ILLEGAL: Fault = Fault {
 /// Families of addresses, as `<sys/socket.h>` has them.
 const AF_INET: i64 = 2;
 const AF_INET6: i64 = 10;
+const ARPHRD_ETHER: i64 = 1;
+const ARPHRD_INFINIBAND: i64 = 32;
 
 /// The arguments of a call, evaluated in order as they are asked for.
 struct Arguments<'a, 'e, W: ?Sized> {
@@ -136,6 +138,14 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
             Function::AddressToString6 => {
                 let address = take.number()? as u64;
                 Ok(Value::String(text::ipv6(self.fetched(address)?, true)))
+            }
+            Function::LinkToString => {
+                let (kind, address) = (take.number()?, take.number()? as u64);
+                match kind {
+                    ARPHRD_ETHER => Ok(Value::String(text::link(&self.fetched::<6>(address)?))),
+                    ARPHRD_INFINIBAND => Ok(Value::String(text::link(&self.fetched::<20>(address)?))),
+                    _ => Err(ILLEGAL),
+                }
             }
             Function::Swap16 => Ok(Value::Integer(i64::from((take.number()? as u16).swap_bytes()))),
             Function::Swap32 => Ok(Value::Integer(i64::from((take.number()? as u32).swap_bytes()))),

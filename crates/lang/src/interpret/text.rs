@@ -225,6 +225,12 @@ pub fn to_number(text: &[u8], base: u32) -> i64 {
     if negative { value.wrapping_neg() } else { value }
 }
 
+/// `link_ntop`.
+pub fn link(address: &[u8]) -> Vec<u8> {
+    let bytes: Vec<String> = address.iter().map(|byte| format!("{byte:02x}")).collect();
+    bytes.join(":").into_bytes()
+}
+
 /// `inet_ntoa`.
 pub fn ipv4(address: [u8; 4]) -> Vec<u8> {
     Ipv4Addr::from(address).to_string().into_bytes()

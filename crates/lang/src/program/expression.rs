@@ -282,6 +282,8 @@ pub enum Function {
     AddressToString,
     /// `inet_ntoa6(address)` -> `String`.
     AddressToString6,
+    /// `link_ntop(type, address)` -> `String`.
+    LinkToString,
     /// `htons`, `ntohs` -> uint16_t: the bytes of the number in the other order.
     Swap16,
     /// `htonl`, `ntohl` -> uint32_t.
@@ -404,6 +406,7 @@ impl Function {
             Function::StringToNumber => "strtoll",
             Function::AddressToString => "inet_ntop",
             Function::AddressToString6 => "inet_ntoa6",
+            Function::LinkToString => "link_ntop",
             Function::Swap16 => "htons",
             Function::Swap32 => "htonl",
             Function::Swap64 => "htonll",
@@ -441,7 +444,7 @@ impl Function {
             | Function::CleanPath => &[Text],
             Function::NumberToString => &[Number, Number],
             Function::StringToNumber => &[Text, Number],
-            Function::AddressToString => &[Number, Address],
+            Function::AddressToString | Function::LinkToString => &[Number, Address],
             Function::AddressToString6 => &[Address],
             Function::Swap16 | Function::Swap32 | Function::Swap64 => &[Number],
             Function::Random | Function::Speculation | Function::ThreadName => &[],
@@ -469,6 +472,7 @@ impl Function {
                 | Function::NumberToString
                 | Function::AddressToString
                 | Function::AddressToString6
+                | Function::LinkToString
                 | Function::Path
                 | Function::ThreadName
                 | Function::Json

@@ -60,11 +60,13 @@ fn member(name: &str, member_type: Type) -> Declared {
     }
 }
 
-/// The families of `inet_ntop( )`, as on Linux.
+/// The families of `inet_ntop( )` and the types of `link_ntop( )`, as on Linux.
 pub(super) fn family(name: &str) -> Option<i64> {
     match name {
         "AF_INET" => Some(2),
         "AF_INET6" => Some(10),
+        "ARPHRD_ETHER" => Some(1),
+        "ARPHRD_INFINIBAND" => Some(32),
         _ => None,
     }
 }

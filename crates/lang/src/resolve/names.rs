@@ -222,7 +222,6 @@ pub(super) fn callable(name: &str) -> Option<Callable> {
         | "getf"
         | "getmajor"
         | "getminor"
-        | "link_ntop"
         | "memref"
         | "memstr"
         | "msgdsize"
@@ -250,7 +249,6 @@ pub(super) fn instead_of(name: &str) -> Option<&'static str> {
         "printm" | "memref" | "memstr" => "D has tracemem(address, size) and print(*(type *)address)",
         "printt" | "typeref" => "D has print(*(type *)address)",
         "getf" => "descriptors are the kernel's; what open( ) and socket( ) return is seen at their return probes",
-        "link_ntop" => "D has inet_ntop(family, address)",
         "return" => "it answers in the place of a function of the kernel's; a program's functions always run",
         "chill" | "panic" | "breakpoint" => {
             "it stops the machine's kernel; for the process there are stop( ) and raise(signal)"

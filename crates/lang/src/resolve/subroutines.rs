@@ -66,6 +66,7 @@ fn signature(name: &str) -> Option<Signature> {
         "inet_ntoa6" => (Function::AddressToString6, &[Pointer(Some(16)), INT], 1, Type::String),
         "inet_ntop" => (Function::AddressToString, &[INT, Pointer(None)], 0, Type::String),
         "json" => (Function::Json, &[Text, Text], 0, Type::String),
+        "link_ntop" => (Function::LinkToString, &[INT, Pointer(None)], 0, Type::String),
         "lltostr" => (Function::NumberToString, &[LONG, INT], 1, Type::String),
         "progenyof" => (Function::ProgenyOf, &[INT], 0, Type::I32),
         "rand" => (Function::Random, &[], 0, Type::I32),
