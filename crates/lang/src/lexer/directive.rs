@@ -82,16 +82,12 @@ impl Lexer<'_> {
                 span,
                 format!("invalid #pragma D {name}"),
             )),
-            // What a header says to a compiler of C.
-            [name, ..] if *name != "D" && self.in_header() => Ok(()),
             ["D"] => Err(
                 Diagnostic::new("D_PRAGMA_MALFORM", span, "malformed #pragma D: expected its name")
                     .with_help("#pragma D option name[=value]"),
             ),
-            [name, ..] => Err(
-                Diagnostic::new("D_PRAGMA_INVAL", span, format!("invalid #pragma {name}"))
-                    .with_help("#pragma D option name[=value]"),
-            ),
+            // Words to another compiler are passed over, as C has it: `#pragma option quiet`, without its D, is one.
+            _ => Ok(()),
         }
     }
 

@@ -56,11 +56,6 @@ impl Lexer<'_> {
         self.included.at(place.start as usize).pack
     }
 
-    /// Whether the current line is of an included text.
-    pub(super) fn in_header(&self) -> bool {
-        self.included.at(self.position).depth > 0
-    }
-
     /// The words of a preprocessor's line behind its number: `"file.h" 1 3 4`.
     pub(super) fn line_marker(&mut self, body: &str) {
         let flags = body.rsplit('"').next().unwrap_or("");

@@ -35,12 +35,13 @@ pub fn parse_interval(name: &str) -> Option<Interval> {
     (period_ns >= PERIOD_MIN_NS).then_some(Interval { kind, period_ns })
 }
 
-/// A period in ns from digits and a unit, in either case; without a unit it is a frequency.
+/// A period in ns from digits and a unit, in either case; without a unit it is a frequency. 0 of any unit is no time at all:
+/// as often as can be.
 pub(super) fn parse_period(text: &str) -> Option<u64> {
     let unit = text.trim_start_matches(|character: char| character.is_ascii_digit());
     let number: u64 = text.get(..text.len() - unit.len())?.parse().ok()?;
     let ns = match unit.to_ascii_lowercase().as_str() {
-        "" | "hz" => return 1_000_000_000u64.checked_div(number),
+        "" | "hz" => return Some(1_000_000_000u64.checked_div(number).unwrap_or(0)),
         "ns" | "nsec" => 1,
         "us" | "usec" => 1_000,
         "ms" | "msec" => 1_000_000,
