@@ -44,7 +44,8 @@ pub fn named(name: &str) -> Option<Type> {
     })
 }
 
-/// A type that most programs know by this name: what the text or the traced program says of it comes first.
+/// A type that most programs know by this name, or scripts for another system (`user_addr_t`): what the text or the traced
+/// program says of it comes first.
 #[must_use]
 pub fn customary(name: &str) -> Option<Type> {
     Some(match name {
@@ -52,12 +53,17 @@ pub fn customary(name: &str) -> Option<Type> {
         "bool" | "_Bool" | "__u8" | "u_int8_t" | "uint_least8_t" | "uint_fast8_t" => integer(1, false),
         "__s16" | "int_least16_t" => integer(2, true),
         "__u16" | "ushort" | "u_int16_t" | "uint_least16_t" | "char16_t" | "sa_family_t" => integer(2, false),
-        "__s32" | "int_least32_t" | "boolean_t" | "daddr_t" => integer(4, true),
-        "__u32" | "uint" | "u_int32_t" | "uint_least32_t" | "char32_t" | "wint_t" => integer(4, false),
+        "__s32" | "int_least32_t" | "boolean_t" | "daddr_t" | "integer_t" | "kern_return_t" => integer(4, true),
+        "__u32" | "uint" | "u_int32_t" | "uint_least32_t" | "char32_t" | "wint_t" | "mach_port_t" | "natural_t"
+        | "major_t" | "minor_t" => integer(4, false),
         "__s64" | "int_least64_t" | "int_fast16_t" | "int_fast32_t" | "int_fast64_t" | "loff_t" | "quad_t"
-        | "blksize_t" | "register_t" => integer(8, true),
+        | "blksize_t" | "register_t" | "offset_t" | "user_ssize_t" | "user_long_t" | "user_off_t" | "user_time_t" => {
+            integer(8, true)
+        }
         "__u64" | "ulong" | "u_int64_t" | "uint_least64_t" | "uint_fast16_t" | "uint_fast32_t" | "uint_fast64_t"
-        | "u_quad_t" | "rlim_t" | "nfds_t" | "fsblkcnt_t" | "fsfilcnt_t" => integer(8, false),
+        | "u_quad_t" | "rlim_t" | "nfds_t" | "fsblkcnt_t" | "fsfilcnt_t" | "u_offset_t" | "vm_offset_t"
+        | "vm_address_t" | "vm_size_t" | "mach_vm_address_t" | "mach_vm_size_t" | "user_addr_t" | "user_size_t"
+        | "user_ulong_t" => integer(8, false),
         _ => return None,
     })
 }
