@@ -239,7 +239,7 @@ NP_ENTRY void np_copyinto(struct np_context *context, u64 address, u64 bytes, u6
 
 NP_ENTRY void np_store_scratch(struct np_context *context, u64 address, u64 bytes, u64 value)
 {
-	if (np_unlikely(bytes > 8 || !np_in_scratch(context, address, bytes))) {
+	if (np_unlikely(bytes > 8 || !np_scratch_store(context, address, bytes))) {
 		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
 		return;
 	}

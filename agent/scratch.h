@@ -39,4 +39,14 @@ NP_INLINE int np_in_scratch(const struct np_context *context, u64 address, u64 b
 	return offset <= used && bytes <= used - offset;
 }
 
+/* The same for a store. A byte right behind what the clause has taken may be stored, too, and takes a word: scripts put a NUL
+ * behind what copyin() gave (`s[n] = 0`), and illumos, FreeBSD and macOS let them. */
+NP_INLINE int np_scratch_store(struct np_context *context, u64 address, u64 bytes)
+{
+	u64 room, next = np_scratch_next(context, &room);
+	if (bytes == 1 && address == next && room)
+		np_scratch_take(context, 1);
+	return np_in_scratch(context, address, bytes);
+}
+
 #endif

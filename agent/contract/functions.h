@@ -28,7 +28,8 @@ void np_strcpy(struct np_context *context, u64 destination, u64 source, u64 capa
 void np_alloca(struct np_context *context, u64 bytes);
 /* copyinto and bcopy: `bytes` bytes at `address` to `destination`, which must be scratch memory that the clause has taken. */
 void np_copyinto(struct np_context *context, u64 address, u64 bytes, u64 destination);
-/* Stores the low `bytes` bytes of a value into scratch memory that the clause has taken; anywhere else: a bad address. */
+/* Stores the low `bytes` bytes of a value into scratch memory that the clause has taken, or one byte right behind it; anywhere
+ * else: a bad address. */
 void np_store_scratch(struct np_context *context, u64 address, u64 bytes, u64 value);
 /* Copies `bytes` bytes at `address` to memory of ours (a reserved record, a variable), aligned to 8. */
 void np_fetch_into(struct np_context *context, u64 destination, u64 address, u64 bytes);

@@ -38,7 +38,11 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
+    /// A byte right behind what the clause has taken may be stored, too: a NUL behind what `copyin` gave (`s[n] = 0`).
     pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        if bytes.len() == 1 && address == SCRATCH_ADDRESS + self.scratch.len() as u64 && self.room(1).is_ok() {
+            self.in_scratch(vec![0]);
+        }
         let place = self.scratch_place(address, bytes.len() as u64)?;
         if let Some(room) = self.scratch.get_mut(place) {
             room.copy_from_slice(bytes);
