@@ -2,6 +2,14 @@
 
 use crate::number::Shape;
 
+/// A float or a double, of which a record holds the bits as an integer of as many bytes.
+pub(crate) fn of_bits(bits: i64, bytes: u8) -> f64 {
+    match bytes {
+        4 => f64::from(f32::from_bits(bits as u32)),
+        _ => f64::from_bits(bits as u64),
+    }
+}
+
 /// A number by one of the letters `eEfgG`, with the sign, the precision and the zeros of a shape; spaces are left to others.
 /// No precision is a precision of 6.
 pub(crate) fn text(value: f64, letter: char, shape: Shape) -> String {

@@ -6,12 +6,14 @@
 use std::fmt;
 
 /// A value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Json {
     /// `null`
     Null,
     /// A number.
     Number(i128),
+    /// A number with a fraction; what is none (infinite, NaN) is written as `null`, since JSON has no name for it.
+    Floating(f64),
     /// A string.
     Text(String),
     /// `[ ... ]`
@@ -68,6 +70,8 @@ impl fmt::Display for Json {
         match self {
             Json::Null => f.write_str("null"),
             Json::Number(number) => write!(f, "{number}"),
+            Json::Floating(number) if number.is_finite() => write!(f, "{number:?}"),
+            Json::Floating(_) => f.write_str("null"),
             Json::Text(text) => string(f, text),
             Json::List(values) => {
                 f.write_str("[")?;

@@ -9,6 +9,7 @@
 use std::io::Result;
 
 use nanoprobe_arena::buckets::{LogLinear, QUANTIZE_BUCKETS, quantize_value};
+use nanoprobe_lang::format::Conversion;
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::layout::{FieldKind, RecordField};
 use nanoprobe_lang::program::{AggregatingFunction, AggregationId, Foreign, KeyType, Program, RecordKind, SymbolKind};
@@ -16,10 +17,11 @@ use nanoprobe_lang::program::{AggregatingFunction, AggregationId, Foreign, KeyTy
 use crate::Error;
 use crate::aggregate::{average, standard_deviation, word};
 use crate::bytes;
+use crate::floating;
 use crate::json::{self, Json};
 use crate::order::{Order, sort};
 use crate::printa;
-use crate::printer::{Event, ProbeName, formatted};
+use crate::printer::{Event, ProbeName, formatted, integer_type};
 use crate::printf::Context;
 use crate::stack::{Symbolizer, frame_names, name_of};
 use crate::table::{AggregateTable, Row};
@@ -98,6 +100,11 @@ pub(crate) fn datum(
             for ((value, (_, found)), of) in values.iter_mut().zip(recorded).zip(&format.names) {
                 if let Some(of) = of {
                     *value = named(of, found);
+                }
+            }
+            for ((value, (field, found)), conversion) in values.iter_mut().zip(recorded).zip(format.conversions()) {
+                if conversion == Some(Conversion::Float) {
+                    *value = Json::Floating(floating::of_bits(found.as_integer(), integer_type(field).bytes));
                 }
             }
             let mut text = Vec::new();

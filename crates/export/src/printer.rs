@@ -351,7 +351,7 @@ fn set_option(options: &mut Options, name: &str, value: Option<&str>) -> Result<
     })
 }
 
-fn integer_type(field: &RecordField) -> IntegerType {
+pub(crate) fn integer_type(field: &RecordField) -> IntegerType {
     match field.kind {
         FieldKind::Integer(integer) => integer,
         _ => IntegerType {

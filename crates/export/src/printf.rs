@@ -240,7 +240,7 @@ fn integral(
         Conversion::Date => number::text(date::date(value, context.local).as_bytes(), shape),
         Conversion::MailDate => number::text(date::mail_date(value, context.local).as_bytes(), shape),
         Conversion::Float => number::text(
-            floating::text(f64::from_bits(value as u64), directive.letter, shape).as_bytes(),
+            floating::text(floating::of_bits(value, integer.bytes), directive.letter, shape).as_bytes(),
             Shape {
                 precision: None,
                 ..shape

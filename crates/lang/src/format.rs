@@ -35,6 +35,24 @@ pub struct Format {
     pub names: Vec<Option<Foreign>>,
 }
 
+impl Format {
+    /// Of each argument, in order, the conversion that prints it; `None` of what is a width or a precision.
+    pub fn conversions(&self) -> impl Iterator<Item = Option<Conversion>> + '_ {
+        let directives = self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Directive(directive) => Some(directive),
+            Piece::Literal(_) => None,
+        });
+        directives.flat_map(|directive| {
+            let given = [directive.width, directive.precision];
+            let dimensions = given
+                .into_iter()
+                .filter(|given| *given == Dimension::Argument)
+                .map(|_| None);
+            dimensions.chain([Some(directive.conversion)])
+        })
+    }
+}
+
 /// Part of a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {

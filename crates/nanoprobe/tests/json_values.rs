@@ -206,3 +206,21 @@ fn speculations() {
     let full: Vec<&Value> = data.filter(|data| **data != json!([])).collect();
     assert_eq!(full, [&json!([{"action": "trace", "value": "kept"}])], "{lines:?}");
 }
+
+/// What a conversion prints as a floating-point number is one, and the values around it stay in their places.
+#[test]
+fn floating_point() {
+    let program = r#"
+        struct s { double d; float f; };
+        struct s x;
+        BEGIN { *(uint64_t *)&x.d = 0x4004000000000000; *(uint32_t *)&x.f = 0xbf000000; }
+        BEGIN { printf("%.1f %*d %g", x.d, 3, 7, x.f); exit(0); }"#;
+    let lines = lines(&["-n", program]);
+    let printed = of(&lines, "record")
+        .into_iter()
+        .filter_map(|record| record["data"].get(0))
+        .find(|data| data["action"] == "printf")
+        .expect("a printf");
+    assert_eq!(printed["text"], "2.5   7 -0.5");
+    assert_eq!(printed["values"], json!([2.5, 3, 7, -0.5]));
+}

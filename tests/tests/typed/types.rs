@@ -102,6 +102,16 @@ live_tests! {
         assert_eq!(found, wanted);
     }
 
+    fn floating_point_is_printed_by_its_conversions(form) {
+        let found = printed(form, &program("typed.c"), "1", &[
+            r#"struct wide { char text[8]; double ratio; float half; };
+               pid$target:a.out:serve:entry { printf("%f %.2f %g|", args[0]->ratio, args[0]->ratio, *(double *)&args[0]->ratio);
+                   this->w = (struct wide *)alloca(sizeof (struct wide)); *(uint32_t *)((uintptr_t)this->w + 16) = 0xbf000000;
+                   printf("%5.1f %e\n", this->w->half, this->w->ratio); }"#,
+        ]);
+        assert_eq!(found, ["0.750000 0.75 0.75| -0.5 0.000000e+00"]);
+    }
+
     fn a_type_may_be_named_with_the_number_of_its_process(form) {
         let mut command = Command::new(program("typed.c"));
         let target = Running::start(command.arg("100000000"));

@@ -232,6 +232,12 @@ impl Resolver {
                 Some(bytes) => bytes,
                 None => super::memory::placed(found)?,
             };
+            if let Some((bits, of)) = super::memory::floating_bits(&value) {
+                format.names.push(None);
+                types.push(Type::Foreign(of));
+                resolved.push(bits);
+                continue;
+            }
             match value.value_type {
                 Type::Void => return refused("a void expression has no value to print"),
                 Type::Structure(_) => return refused("a structure has no conversion: print( ) prints structures"),

@@ -15,7 +15,8 @@ use super::structures::find_member;
 use super::{Resolve, Resolver, constant, convert, names, unions};
 use crate::diagnostic::Diagnostic;
 use crate::program::{
-    BinaryOperator, Bits, Builtin, Expression, ExpressionKind, Function, IntegerType, Place, Scope, Type, size_of,
+    BinaryOperator, Bits, Builtin, Expression, ExpressionKind, Foreign, ForeignKind, Function, IntegerType, Place,
+    Scope, Type, size_of,
 };
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
@@ -315,6 +316,35 @@ pub(super) fn readable(found: Expression) -> Resolve<Expression> {
         .with_help("print() shows it")),
         _ => Ok(found),
     }
+}
+
+/// A float or double in memory, as the integer of its bits, which `%f` and its kin print.
+pub(super) fn floating_bits(found: &Expression) -> Option<(Expression, Foreign)> {
+    let Type::Foreign(of) = &found.value_type else {
+        return None;
+    };
+    let value_type = match of.kind() {
+        ForeignKind::Floating(4) => Type::U32,
+        ForeignKind::Floating(8) => Type::U64,
+        _ => return None,
+    };
+    let kind = match &found.kind {
+        ExpressionKind::Load(address) => ExpressionKind::Load(address.clone()),
+        ExpressionKind::Variable(Place::Field {
+            scope,
+            variable,
+            offset,
+            ..
+        }) => ExpressionKind::Variable(Place::Field {
+            scope: *scope,
+            variable: *variable,
+            offset: offset.clone(),
+            value_type: value_type.clone(),
+        }),
+        _ => return None,
+    };
+    let span = found.span;
+    Some((Expression { kind, value_type, span }, of.clone()))
 }
 
 /// Something in the target's memory.
