@@ -40,6 +40,31 @@ live_tests! {
         assert!(u64::from_str_radix(before, 16).is_ok(), "{names:?}");
     }
 
+    /// `start = 0` makes an int, which takes a time all the same, whoever assigns it and whoever reads it.
+    fn a_variable_that_begins_as_0_takes_a_time(form) {
+        let clause = "BEGIN { start = 0; }
+                      pid$target:a.out:func:entry { self->last = 0; }
+                      pid$target:a.out:func:entry /!start/ { start = walltimestamp; }
+                      pid$target:a.out:func:entry { self->last = walltimestamp; @[self->last >= start] = count(); }
+                      END { printf(\"hours %d\\n\", (walltimestamp - start) / 3600000000000); printa(\"since %d: %@d\\n\", @); }";
+        let tracer = Tracer::new(form).argument("-q").clause(clause);
+        let traced = tracer.command(&program("looper.c"), "10").run().complete();
+        assert_eq!(traced.results.trim(), "hours 0\nsince 1: 10");
+    }
+
+    /// Scripts put a NUL behind the bytes that they have copied, where there is none of their own.
+    fn a_nul_goes_behind_what_was_copied(form) {
+        let clause = "pid$target:a.out:func:entry {
+                          this->text = (char *)copyin(arg0, 8);
+                          this->text[8] = 0;
+                          this->rest = (char *)copyin(arg0 + 8, 4);
+                          printf(\"%s %s\\n\", stringof(this->text), stringof(this->rest));
+                      }";
+        let tracer = Tracer::new(form).argument("-q").clause(clause);
+        let traced = tracer.command(&program("looper.c"), "3").run().complete();
+        assert_eq!(traced.results.trim(), ["hello DT race"; 3].join("\n"));
+    }
+
     /// The toolkit's way to take the time of what a function calls off its own, by depth: all own times are the whole.
     fn own_times_add_up(form) {
         let clause = r#"

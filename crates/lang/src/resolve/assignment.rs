@@ -64,6 +64,7 @@ impl Resolver {
         };
         let from = types::name(&value.value_type);
         let Some(value) = convert::assign(value, &to) else {
+            let to = self.named_type(&place).map_or(to, Type::Integer);
             return Err(incompatible(&types::name(&to), "=", &from, span));
         };
         let kind = ExpressionKind::Assign {
@@ -71,7 +72,8 @@ impl Resolver {
             value: Box::new(value),
         };
         let value_type = to;
-        Ok(self.put_back(Expression { kind, value_type, span }, &place, span))
+        let assigned = self.as_named(Expression { kind, value_type, span }, &place);
+        Ok(self.put_back(assigned, &place, span))
     }
 
     /// `*pointer = right` of strings: into scratch memory, with the NUL.
@@ -194,21 +196,24 @@ impl Resolver {
             value_type: to.clone(),
             span: left.span,
         };
+        let read = self.as_named(read, &place);
+        let named = read.value_type.clone();
         if has_effects(&value) && !has_effects(&read) {
             let from = types::name(&value.value_type);
             let value = self.binary(operator, read, value, span)?;
             let value =
-                convert::assign(value, &to).ok_or_else(|| incompatible(&types::name(&to), &mark, &from, span))?;
-            return Ok(Expression {
+                convert::assign(value, &to).ok_or_else(|| incompatible(&types::name(&named), &mark, &from, span))?;
+            let assigned = Expression {
                 kind: ExpressionKind::Assign {
-                    place,
+                    place: place.clone(),
                     value: Box::new(value),
                 },
                 value_type: to,
                 span,
-            });
+            };
+            return Ok(self.as_named(assigned, &place));
         }
-        let value = match (&to, &value.value_type) {
+        let value = match (&named, &value.value_type) {
             (Type::Integer(place_type), Type::Integer(value_type)) => {
                 let shifts = matches!(operator, BinaryOperator::ShiftLeft | BinaryOperator::ShiftRight);
                 let of = if shifts {
@@ -245,7 +250,8 @@ impl Resolver {
             value: Box::new(value),
         };
         let value_type = to;
-        Ok(self.put_back(Expression { kind, value_type, span }, &place, span))
+        let assigned = self.as_named(Expression { kind, value_type, span }, &place);
+        Ok(self.put_back(assigned, &place, span))
     }
 
     /// `++` and `--`. A variable that does not exist becomes an `int64_t`.
@@ -281,7 +287,8 @@ impl Resolver {
             post,
         };
         let value_type = to;
-        Ok(self.put_back(Expression { kind, value_type, span }, &place, span))
+        let assigned = self.as_named(Expression { kind, value_type, span }, &place);
+        Ok(self.put_back(assigned, &place, span))
     }
 
     /// Whether `base[index]` goes through a pointer variable rather than into an associative array.

@@ -153,7 +153,9 @@ impl Resolver {
         };
         if let Some(known) = self.known(scope, &declarator.name) {
             let before = self.aggregates.get(&(scope, known.id));
-            if self.variable(scope, known.id) == Some(&variable) && before == aggregate.as_ref().map(|_| &value_type) {
+            if self.named_variable(scope, known.id).as_ref() == Some(&variable)
+                && before == aggregate.as_ref().map(|_| &value_type)
+            {
                 return Ok(());
             }
             return Err(redeclared(&declarator.name, span).with_related(known.span, "it was first declared here"));

@@ -64,6 +64,7 @@ mod unions;
 mod valueless;
 mod variables;
 mod ways;
+mod wide;
 
 use crate::diagnostic::Diagnostic;
 use crate::options::Options;
@@ -178,6 +179,8 @@ struct Resolver {
     aggregates: HashMap<(Scope, VariableId), Type>,
     /// Variables whose structures are held member by member, in further variables (`spread`).
     spread: HashMap<(Scope, VariableId), Type>,
+    /// Variables that are held in 64 bits, and the type that their first assignment gave them (`wide`).
+    wide: HashMap<(Scope, VariableId), IntegerType>,
     /// Variables that hold values of an enumeration of the program's: their program form is integers.
     enumerations: HashMap<(Scope, VariableId), Foreign>,
     enumerators: HashMap<String, i128>,

@@ -84,7 +84,7 @@ impl Resolver {
             let address = super::memory::address_of(operand);
             return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));
         }
-        let inner = match operand.kind {
+        let inner = match convert::uncut(operand).kind {
             // A pointer is loaded as a number, then made a pointer.
             ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
             kind => kind,

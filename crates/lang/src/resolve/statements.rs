@@ -140,7 +140,7 @@ impl Resolver {
                 }
             }
         }
-        Ok(Statement::Expression(self.bytes(node)?))
+        Ok(Statement::Expression(super::convert::uncut(self.bytes(node)?)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Variables: global, `self->`, `this->`; scalars and associative arrays; and who may be assigned.
 
 use super::later::name_of;
-use super::{Known, Resolve, Resolver, constant, names};
+use super::{Known, Resolve, Resolver, constant, convert, names};
 use crate::diagnostic::Diagnostic;
 use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable, VariableId};
 use crate::source::Span;
@@ -134,7 +134,7 @@ impl Resolver {
             self.aggregates.insert((scope, id), value_type.clone());
             return Ok((Place::Scalar { scope, variable: id }, bytes));
         }
-        let value_type = match value_type {
+        let mut value_type = match value_type {
             Type::Void => {
                 if let Some(told) = self.without_value.take() {
                     return Err(told);
@@ -170,12 +170,18 @@ impl Resolver {
         let id = if is_spread {
             self.define_spread(scope, designator.name, (&value_type, types), designator.span)
         } else {
+            let held = super::wide::held(&value_type);
             let variable = Variable {
                 name: designator.name.to_owned(),
-                value_type: value_type.clone(),
+                value_type: held.as_ref().map_or(&value_type, |(held, _)| held).clone(),
                 keys: types,
             };
-            self.define(scope, variable, designator.span)
+            let id = self.define(scope, variable, designator.span);
+            if let Some((held, named)) = held {
+                self.wide.insert((scope, id), named);
+                value_type = held;
+            }
+            id
         };
         let value_type = if is_spread {
             Type::Bytes { size: None }
@@ -277,10 +283,22 @@ impl Resolver {
             }
             let known = self.known(designator.scope, designator.name);
             let names = known.and_then(|known| self.enumerations.get(&(designator.scope, known.id)));
-            return Ok(Expression {
+            let named = self.named_type(&place);
+            let all = Expression {
                 kind: ExpressionKind::Variable(place),
-                value_type: names.map_or(value_type, |of| Type::Foreign(of.clone())),
+                value_type,
                 span,
+            };
+            let value = match named {
+                Some(named) => convert::narrow(all, named),
+                None => all,
+            };
+            return Ok(match names {
+                Some(of) => Expression {
+                    value_type: Type::Foreign(of.clone()),
+                    ..value
+                },
+                None => value,
             });
         }
         Err(match designator.scope {
