@@ -44,6 +44,26 @@ impl Resolver {
         }
     }
 
+    /// `&a[n]` of an array of n elements: where it ends, as in C. There is nothing to be read.
+    fn behind_the_last(&mut self, element: &Node, span: Span) -> Resolve<Option<Expression>> {
+        let NodeKind::Index { base, indices } = &element.kind else {
+            return Ok(None);
+        };
+        let [index] = indices.as_slice() else {
+            return Ok(None);
+        };
+        let (array, index) = (self.operand(base)?, self.expression(index)?);
+        let Type::Array { count, .. } = array.value_type else {
+            return Ok(None);
+        };
+        let is_spread = matches!(&array.kind, ExpressionKind::Variable(place) if self.spread_type(place).is_some());
+        if is_spread || constant::wide_value(&index) != Some(i128::from(count)) {
+            return Ok(None);
+        }
+        let first = self.expression(base)?;
+        pointer_arithmetic(BinaryOperator::Add, first, index, span).map(Some)
+    }
+
     /// `&*pointer`, `&pointer[index]`, and of D's own arrays and structures elements and members: nothing else in D has an address.
     pub(super) fn address_of(&mut self, operand: &Node, span: Span) -> Resolve<Expression> {
         if super::aggregations::named(operand).is_some() {
@@ -66,7 +86,10 @@ impl Resolver {
             return Ok(address);
         }
         let is_part = matches!(operand.kind, NodeKind::Index { .. } | NodeKind::Member { .. });
-        let operand = self.operand(operand)?;
+        let operand = match self.operand(operand) {
+            Err(error) if error.tag == "D_ARR_BOUNDS" => return self.behind_the_last(operand, span)?.ok_or(error),
+            operand => operand?,
+        };
         let to = operand.value_type.clone();
         if matches!(&operand.kind, ExpressionKind::Variable(place) if self.is_in_union_copy(place)) {
             let message = "cannot take address of dynamic variable";
