@@ -4,6 +4,7 @@
 
 mod common;
 
+use nanoprobe_lang::bytes::{bytes_of, text_of};
 use nanoprobe_lang::diagnostic::OWN_TAGS;
 use nanoprobe_lang::{MacroValues, Source, compile, dump};
 use proptest::prelude::*;
@@ -156,7 +157,16 @@ proptest! {
 
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        answer(&String::from_utf8_lossy(&bytes));
+        let text = text_of(&bytes);
+        assert_eq!(bytes_of(&text), bytes);
+        answer(&text);
+    }
+
+    #[test]
+    fn any_structures(text in prop::collection::vec(prop::sample::select(STRUCTURES), 0..14)) {
+        let text = text.join(" ");
+        answer(&format!("{DECLARED}BEGIN {{ i = 0; w[v] = v; this->q = (struct s *)alloca(99); {text} }}"));
+        answer(&format!("{DECLARED}BEGIN {{ i = 0; w[v] = v; this->q = (struct s *)alloca(99); trace({text}); }}"));
     }
 
     #[test]
@@ -174,6 +184,67 @@ proptest! {
         answer(&format!("BEGIN {{ i = 1; s = \"s\"; p = (int *)arg0; c = (char)1; u = timestamp; trace({}); }}", text.join(" ")));
     }
 }
+
+/// What [`STRUCTURES`] name.
+const DECLARED: &str = "struct s { int a : 3; unsigned b : 5; char t[8]; union { int u; char c[9]; }; long l[2]; } v;
+    struct n { struct s s; string g; union { int x; char y; } m; } h[int, struct s];
+    struct o { int i; char t[4]; struct s s; long k[2]; };
+    translator struct o < struct s *p > { i = p->a; t = p->t; s = *p; };
+    translator struct o < int z > { i = z; };
+    struct s w[struct s]; struct o r; struct o f[int]; self struct s e;\n";
+
+/// Ways to what structures hold, and what is done with them.
+const STRUCTURES: &[&str] = &[
+    "v",
+    "w[v]",
+    "h[i, v]",
+    "h[i++, w[v]]",
+    "self->e",
+    "*this->q",
+    "*this->q++",
+    "this->q[i]",
+    "r",
+    "f[1]",
+    "f[i++]",
+    "xlate <struct o>(this->q)",
+    "xlate <struct o>(i)",
+    "xlate <struct o *>(&v)->t",
+    ".a",
+    ".b",
+    ".t",
+    ".t[i]",
+    ".u",
+    ".c[3]",
+    ".l",
+    ".s",
+    ".g",
+    ".m",
+    ".m.x",
+    "->b",
+    "=",
+    "=",
+    "+=",
+    "++",
+    "--",
+    "[v]",
+    "[1]",
+    "(",
+    ")",
+    ";",
+    ";",
+    ",",
+    "@ = count();",
+    "@[v] = count();",
+    "@[w[v], i] = sum(i);",
+    "print(",
+    "stringof(",
+    "sizeof (",
+    "? v :",
+    "&",
+    "==",
+    "1",
+    "0",
+];
 
 /// Operands and operators of expressions only.
 const EXPRESSION: &[&str] = &[
@@ -241,6 +312,12 @@ fn damaged_scripts() {
         let text = std::fs::read_to_string(path).unwrap();
         if text.len() > 400 {
             continue;
+        }
+        for at in 0..text.len() {
+            answer(&text_of(&text.as_bytes()[..at]));
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] = 0xe9;
+            answer(&text_of(&bytes));
         }
         for at in (0..text.len()).filter(|at| text.is_char_boundary(*at)) {
             answer(&text[..at]);
