@@ -34,7 +34,7 @@ impl Resolver {
         let (value, (place, to)) = match target {
             Some(target) => {
                 self.check_assignable(&target)?;
-                let found = super::memory::placed(self.operand(right)?)?;
+                let found = self.placed_operand(right)?;
                 let of = found.value_type.clone();
                 let value = super::memory::readable(super::memory::decayed(found))?;
                 let is_new = self.known(target.scope, target.name).is_none();

@@ -64,7 +64,7 @@ impl Resolver {
                     let message = format!("invalid cast expression: translated data to \"{}\"", types::name(&to));
                     return Err(Diagnostic::new("D_CAST_INVAL", span, message));
                 }
-                let operand = super::memory::placed(self.operand(operand)?)?;
+                let operand = self.placed_operand(operand)?;
                 // What has the type already stays where it lies.
                 if super::memory::is_aggregate(&to) && operand.value_type == to {
                     return Ok(operand);

@@ -34,16 +34,20 @@ pub(super) fn is_aggregate(of: &Type) -> bool {
 impl Resolver {
     /// The value of an expression; an array becomes the address of its first element.
     pub(super) fn expression(&mut self, node: &Node) -> Resolve<Expression> {
+        readable(decayed(self.placed_operand(node)?))
+    }
+
+    /// What a node is, with a place of its own. An array of an associative array has none: a copy of it.
+    pub(super) fn placed_operand(&mut self, node: &Node) -> Resolve<Expression> {
         let found = self.operand(node)?;
-        // One of an associative array has no address: that of a copy.
         if matches!(found.value_type, Type::Array { .. })
             && let Some(gathered) = self.gathered(node, &found)?
         {
             let mut before = None;
             let (_, copy) = self.structure_copy(gathered, &found.value_type, &mut before)?;
-            return Ok(behind(before, decayed(copy), node.span));
+            return Ok(behind(before, copy, node.span));
         }
-        readable(decayed(placed(found)?))
+        placed(found)
     }
 
     /// The value of an expression; a structure or an array becomes its bytes.
@@ -445,6 +449,10 @@ pub(super) fn address_of(whole: Expression) -> Expression {
                 span,
             };
             add(convert::cast(start, Type::U64), *offset, span)
+        }
+        // A copy, behind what makes it.
+        ExpressionKind::Comma { first, second } if is_aggregate(&second.value_type) => {
+            behind(Some(*first), address_of(*second), span)
         }
         kind => convert::cast(Expression { kind, ..whole }, Type::U64),
     }

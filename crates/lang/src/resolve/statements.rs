@@ -94,7 +94,7 @@ impl Resolver {
     }
 
     fn predicate_value(&mut self, node: &Node) -> Resolve<crate::program::Expression> {
-        let found = super::memory::placed(self.operand(node)?)?;
+        let found = self.placed_operand(node)?;
         // Its address would be no condition.
         if matches!(found.value_type, crate::program::Type::Array { .. }) {
             return Ok(found);
