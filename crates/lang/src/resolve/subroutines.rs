@@ -358,6 +358,8 @@ impl Resolver {
             (Kind::Integer(to), Type::Integer(_)) => {
                 Some(convert::to_integer(convert::received(argument, to), constant::LONG))
             }
+            // The constant 0 is a pointer to anything.
+            (Kind::Pointer(_), Type::Integer(_)) if convert::is_null(&argument) => Some(convert::to_address(argument)),
             (Kind::Pointer(None), Type::Pointer(_) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
             // Only to read from: a string is no memory that could be written.
             (Kind::Pointer(None), Type::String) if (name, index) == ("bcopy", 0) => Some(characters::address(argument)),
