@@ -110,6 +110,26 @@ fn a_refusal_says_what_to_write() {
     }
 }
 
+/// Scripts for every process of a system (`postgresql*:::`) are told what is missing here.
+#[test]
+fn a_provider_without_a_process_is_told_where_it_is_looked_for() {
+    let refused = |clause: &str| {
+        let ran = Command::new(nanoprobe()).args(["-n", clause]).output();
+        let ran = ran.expect("the command runs");
+        assert!(!ran.status.success(), "{clause}");
+        String::from_utf8_lossy(&ran.stderr).into_owned()
+    };
+    for clause in ["postgresql*:::query-start", "nosuch:::request-start"] {
+        let said = refused(clause);
+        assert!(
+            said.contains("D_PDESC_ZERO") && said.contains("-p PID"),
+            "{clause}: {said}"
+        );
+    }
+    let said = refused("dtrace:::NOSUCH");
+    assert!(said.contains("D_PDESC_ZERO") && !said.contains("-p PID"), "{said}");
+}
+
 /// A script of old, with a name in Latin-1, prints its bytes as they are; so does a clause with an argument of any bytes.
 #[test]
 fn a_script_need_not_be_utf_8() {

@@ -321,10 +321,13 @@ impl Session {
         if let Some(hint) = hint_for_fields(description) {
             return hint.to_owned();
         }
-        let Some(pid) = self.process.as_ref().map(Process::pid) else {
-            return String::new();
-        };
         let pattern = &description.provider;
+        let Some(pid) = self.process.as_ref().map(Process::pid) else {
+            return match pattern.as_str() {
+                "" | "dtrace" | "profile" => String::new(),
+                _ => " (no process is given whose probes these may be: -p PID or -c COMMAND)".to_owned(),
+            };
+        };
         let providers = self.statics.providers();
         if providers.iter().any(|provider| names_provider(pattern, provider, pid)) {
             return format!(" (nanoprobe -l -P '{pattern}' -p PID lists the probes of this provider)");
