@@ -202,6 +202,27 @@ const CONFIGURATIONS: &[Configuration] = &[
             options: &["-x", "bufpolicy=ring", "-o", "/dev/null"],
         },
     },
+    // Discarded now and then, so that there is always room under it.
+    Configuration {
+        name: "speculate() and trace(timestamp), likewise",
+        reach: None,
+        function: 0,
+        how: How::Nanoprobe {
+            program: "BEGIN { spec = speculation(); }
+                      pid$target:a.out:bench_function:entry { speculate(spec); trace(timestamp); }
+                      tick-100ms { discard(spec); spec = speculation(); }",
+            options: &[
+                "-x",
+                "bufpolicy=ring",
+                "-x",
+                "nspec=4",
+                "-x",
+                "specsize=1g",
+                "-o",
+                "/dev/null",
+            ],
+        },
+    },
     nanoprobe(
         "@[probefunc] = count()",
         None,

@@ -144,7 +144,7 @@ live_tests! {
         let mut busy = start_waiting(&program("busy.c"), "2");
         let snapshot = Snapshot::take(busy.pid());
         let clause = "pid$target::*gettimeofday:entry { @[probemod] = count(); }";
-        let tracing = Tracer::new(form).clause(clause).start_on(busy.pid());
+        let tracing = Tracer::new(form).clause(clause).trace(busy.pid());
         busy.go();
         busy.wait_for("working\n");
         let traced = crate::others::after_some_work(tracing);
