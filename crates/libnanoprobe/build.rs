@@ -3,6 +3,7 @@
 fn main() {
     for file in [
         "hit.c",
+        "left.c",
         "dispatch.S",
         "fault.c",
         "threads.c",
@@ -27,6 +28,7 @@ fn main() {
     cc::Build::new()
         .files([
             "src/hit/hit.c",
+            "src/hit/left.c",
             "src/hit/dispatch.S",
             "src/hit/fault.c",
             "src/hit/threads.c",

@@ -31,6 +31,11 @@ fn threads_processes_and_stacks_begin_and_end_inside() {
     all_hold("stacks.c", 4);
 }
 
+#[test]
+fn handlers_may_be_left_by_siglongjmp_from_a_signal_handler() {
+    all_hold("left.c", 4);
+}
+
 /// Arguments, places and functions of all kinds: each is refused with its type, or works.
 #[test]
 fn whoever_means_no_good_does_no_harm() {

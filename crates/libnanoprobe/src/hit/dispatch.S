@@ -59,7 +59,8 @@ np_hit:
 	jz	9f
 	cmpq	$0, THREAD_DEPTH(%r12)
 	jne	9f
-	movq	$1, THREAD_DEPTH(%r12)
+	movq	REGS_RSP(%rsi), %rbp
+	movq	%rbp, THREAD_DEPTH(%r12)
 	movq	SITE_LIST(%rdi), %r8
 	testq	%r8, %r8
 	jz	8f
@@ -67,7 +68,6 @@ np_hit:
 	cmpl	$0, (%rax)
 	je	8f
 	movq	%rdi, %r13
-	movq	REGS_RSP(%rsi), %rbp
 	movl	REGS_FLAGS(%rsi), %r15d
 	pushq	%rdx
 	movq	LIST_COUNTER(%r8), %rax

@@ -77,7 +77,7 @@ static NP_PATH int at_site(struct np_hit_thread *self, struct np_hit_site *site,
 	uint64_t copy = regs.rip, rsp = regs.rsp + 8 * pushed;
 	regs.rip = site->address;
 	regs.rsp = rsp;
-	__atomic_store_n(&self->depth, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->depth, rsp, __ATOMIC_RELEASE);
 	__asm__ volatile("" ::: "memory");
 	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
 	for (uint64_t index = 0; list && index < list->count && !dealt_with; index++) {
@@ -102,7 +102,8 @@ NP_PATH int np_hit_fault(int signal, void *ucontext, uint64_t original, uint64_t
 	ucontext_t *context = ucontext;
 	if (!self)
 		return 0;
-	if (self->depth) {
+	const struct np_hit_stack alternate = { (uint64_t)context->uc_stack.ss_sp, context->uc_stack.ss_size };
+	if (self->depth && !np_hit_is_left(self, (uint64_t)context->uc_mcontext.gregs[REG_RSP], &alternate)) {
 		if (context->uc_mcontext.gregs[REG_RIP] == (long long)(uint64_t)np_jprobe_copy) {
 			self->readable = 0;
 			context->uc_mcontext.gregs[REG_RIP] = (long long)(uint64_t)np_jprobe_cut;

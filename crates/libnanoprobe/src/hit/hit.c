@@ -173,12 +173,12 @@ static inline __attribute__((always_inline)) uint32_t hit(struct np_hit_site *si
 			site->otherwise();
 		return 0;
 	}
-	if (np_unlikely(self->depth)) {
+	if (np_unlikely(self->depth) && !np_hit_is_left(self, regs->rsp, NULL)) {
 		if (!behind)
 			miss(self, site);
 		return 0;
 	}
-	__atomic_store_n(&self->depth, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->depth, regs->rsp, __ATOMIC_RELEASE);
 	compiler_barrier();
 	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
 	uint64_t rip = regs->rip, rsp = regs->rsp, flags = regs->rflags;

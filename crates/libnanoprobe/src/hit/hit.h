@@ -9,12 +9,17 @@
  * probed. Who registers and unregisters (the Rust side) changes a site's list by one store of a pointer; an old list is
  * freed when no thread's epoch says that it may still be reading it.
  *
- *     thread->depth   1 while the thread is inside of np_hit, behind the guard
+ *     thread->depth   0, but while the thread is inside of np_hit, behind the guard: its stack pointer at the hit, or a
+ *                     little less
  *     thread->epoch   how often it has left
  *
  * A thread that begins reads the list after it has set its depth; the side that changes the list stores the new pointer,
- * then has every processor of the process run a full barrier (membarrier), then waits until each thread whose depth is 1
- * has left, or its epoch has moved. So the hit path needs no barrier of its own, but that of the compiler.
+ * then has every processor of the process run a full barrier (membarrier), then waits until each thread whose depth is not
+ * 0 has left, or its epoch has moved. So the hit path needs no barrier of its own, but that of the compiler.
+ *
+ * A signal handler of the program's may interrupt a probe's handler and leave both by siglongjmp. Whoever is hit then, and
+ * is no deeper in the stack than at the hit before, has left that one (left.c): what a handler calls itself, and what
+ * interrupts it, is deeper, but on an alternate stack.
  */
 #ifndef NP_HIT_H
 #define NP_HIT_H
@@ -98,7 +103,7 @@ struct np_hit_context {
 
 /* One thread's own. Found through np_hit_self; never freed, but handed on to another thread when its own is dead. */
 struct np_hit_thread {
-	uint64_t depth;               /* 1 while handlers run */
+	uint64_t depth;               /* not 0 while handlers run */
 	uint64_t epoch;               /* counts the ends of it */
 	int *error;                   /* the thread's errno */
 	struct np_hit_thread *next;
@@ -196,13 +201,20 @@ NP_HIDDEN int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* Loads everything from the struct np_regs at rsp. */
 NP_HIDDEN void np_resume(void);
 
+/* Whether the hit that a thread was inside of was left by siglongjmp, by who is at `rsp` now: if so, it is over. `alternate`:
+ * where the thread's alternate stack is, if that is known; NULL: the kernel is asked, about the stack that is in use now. */
+struct np_hit_stack {
+	uint64_t start, bytes;
+};
+NP_HIDDEN int np_hit_is_left(struct np_hit_thread *self, uint64_t rsp, const struct np_hit_stack *alternate);
+
 /* The calling thread's block; NULL: it has none yet. In the static block of thread-local storage (initial-exec): no call,
  * no allocation by the dynamic linker in the midst of a hit. */
 extern NP_HIDDEN __thread struct np_hit_thread *np_hit_self __attribute__((tls_model("initial-exec")));
 /* Takes over or maps a block for the calling thread; NULL: no memory. Async-signal-safe. */
 NP_HIDDEN struct np_hit_thread *np_hit_join(void);
-/* The same without making one. */
-NP_HIDDEN struct np_hit_thread *np_hit_thread_or_null(void);
+/* Whether the calling thread is inside of a handler. */
+NP_HIDDEN int np_hit_is_inside(void);
 /* The block that owns the region of this address; NULL: none does. */
 NP_HIDDEN struct np_hit_thread *np_hit_owner(uint64_t address);
 /* Whether `self` owns it, from now on; then it is its home. */

@@ -200,7 +200,7 @@ unsafe extern "C" {
     pub fn np_hook_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
     fn np_hit_threads() -> *mut Thread;
     fn np_hit_threads_address() -> *mut *mut Thread;
-    fn np_hit_thread_or_null() -> *mut Thread;
+    fn np_hit_is_inside() -> i32;
 }
 
 /// The address of the detours' dispatcher.
@@ -246,9 +246,8 @@ pub fn threads_address() -> u64 {
 
 /// Whether the calling thread is inside of a handler.
 pub fn in_handler() -> bool {
-    // SAFETY: NULL or the thread's own block, which lives for ever.
-    let own = unsafe { np_hit_thread_or_null().as_ref() };
-    own.is_some_and(|block| block.depth.load(Ordering::Relaxed) != 0)
+    // SAFETY: it looks at the thread's own block, which lives for ever.
+    unsafe { np_hit_is_inside() != 0 }
 }
 
 /// The sums over all threads: hits and missed.

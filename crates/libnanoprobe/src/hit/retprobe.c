@@ -356,9 +356,9 @@ NP_PATH struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct 
 	if (np_unlikely(!self))
 		self = np_hit_join();
 	/* Within a handler: the call began outside, so the handler has been left in a way that it may not. */
-	if (np_unlikely(!self) || np_unlikely(self->depth))
+	if (np_unlikely(!self) || (np_unlikely(self->depth) && !np_hit_is_left(self, regs->rsp, NULL)))
 		return NULL;
-	__atomic_store_n(&self->depth, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->depth, regs->rsp, __ATOMIC_RELEASE);
 	__asm__ volatile("" ::: "memory");
 	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
 	if (list && list->saved >= NP_HIT_SAVED_XMM)

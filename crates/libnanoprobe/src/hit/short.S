@@ -104,15 +104,16 @@ np_retprobe_entry_replaced:
 	 * that np_hit does around it. rdi: the site. 0: done; 1: it is not, and nothing has happened. The detour keeps rax, rcx,
 	 * rdx, rsi, rdi, r8 and the flags. */
 
-	/* The thread is inside, and the site's list calls this: \thread, \list. Else on to 8 or 9. */
-	.macro	go_inside thread, list, call
+	/* The thread is inside, and the site's list calls this: \thread, \list. Else on to 8 or 9. \depth: rsp, or what that was at
+	 * the hit where a handler is called. */
+	.macro	go_inside thread, list, call, depth=rsp
 	movq	np_hit_self@gottpoff(%rip), %rax
 	movq	%fs:(%rax), %\thread
 	testq	%\thread, %\thread
 	jz	9f
 	cmpq	$0, THREAD_DEPTH(%\thread)
 	jne	9f
-	movq	$1, THREAD_DEPTH(%\thread)
+	movq	%\depth, THREAD_DEPTH(%\thread)
 	movq	SITE_LIST(%rdi), %\list
 	testq	%\list, %\list
 	jz	8f
@@ -319,7 +320,8 @@ np_retprobe_exit_short:
 	.type	np_hit_exit, @function
 	.p2align 6
 np_hit_exit:
-	go_inside r12, r8, np_retprobe_exit_short
+	movq	REGS_RSP(%rbx), %r14
+	go_inside r12, r8, np_retprobe_exit_short, r14
 	movq	LIST_ARGUMENT(%r8), %rcx
 	cmpq	$0, LIST_SAVED(%r8)
 	jne	8f
@@ -330,7 +332,6 @@ np_hit_exit:
 	movq	%r8, %r9
 	shlq	$6, %r9
 	leaq	THREAD_HOLDS(%r12,%r9), %rbp
-	movq	REGS_RSP(%rbx), %r14
 	cmpq	%r14, HELD_FRAME(%rbp)
 	jne	8f
 	movq	HELD_CALL(%rbp), %r9

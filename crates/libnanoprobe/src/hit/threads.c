@@ -141,11 +141,6 @@ NP_PATH int np_hit_is_over(uint64_t life)
 	return 1;
 }
 
-struct np_hit_thread *np_hit_thread_or_null(void)
-{
-	return np_hit_self;
-}
-
 struct np_hit_thread *np_hit_threads(void)
 {
 	return __atomic_load_n(&first, __ATOMIC_ACQUIRE);

@@ -112,13 +112,14 @@ NP_PATH int np_hit_event(const void *siginfo, void *ucontext, uint64_t original,
 	struct np_hit_thread *self = np_hit_self ? np_hit_self : np_hit_join();
 	if (!self || (!is_lost && event->flags & TRAP_PERF_FLAG_ASYNC))
 		return 1;
-	if (self->depth) {
+	const struct np_hit_stack alternate = { (uint64_t)context->uc_stack.ss_sp, context->uc_stack.ss_size };
+	if (self->depth && !np_hit_is_left(self, (uint64_t)now[REG_RSP], &alternate)) {
 		/* Inside of a handler, so no watchpoint that is seen here is freed before this thread has left it. */
 		if (is_lost)
 			lost();
 		return 1;
 	}
-	__atomic_store_n(&self->depth, 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->depth, (uint64_t)now[REG_RSP], __ATOMIC_RELEASE);
 	__asm__ volatile("" ::: "memory");
 	const struct np_hit_watch *watch = is_lost ? lost() : find(event->data);
 	if (!watch || !__atomic_load_n(&watch->enabled, __ATOMIC_RELAXED)) {

@@ -32,7 +32,7 @@ static struct np_retprobe on_return(void *function, int form)
 }
 
 /* hits, nmissed, abandoned */
-static int is(struct np_retprobe *probe, uint64_t hits, uint64_t missed, uint64_t abandoned)
+__attribute__((unused)) static int is(struct np_retprobe *probe, uint64_t hits, uint64_t missed, uint64_t abandoned)
 {
 	uint64_t now[] = { np_probe_hits(&probe->probe), np_retprobe_nmissed(probe), np_retprobe_abandoned(probe) };
 	if (now[0] == hits && now[1] == missed && now[2] == abandoned)
