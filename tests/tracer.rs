@@ -330,6 +330,14 @@ pub fn wait_until_tracing(tracer: &mut Running) {
     });
 }
 
+/// Whether a tracer has a handler for the request: before that it has done nothing, and dies of it like any program.
+pub fn is_prepared(tracer: &Running) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", tracer.pid())).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok());
+    caught.is_some_and(|caught| caught & 1 << (libc::SIGINT - 1) != 0 && caught & 1 << (libc::SIGTERM - 1) != 0)
+}
+
 /// A test program started with `--wait`, up to its `ready`.
 ///
 /// # Panics

@@ -3,9 +3,8 @@
 use std::time::{Duration, Instant};
 
 use nanoprobe_tests::busy::Target;
-use nanoprobe_tests::command::Running;
 use nanoprobe_tests::text::ptracer;
-use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing};
+use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, is_prepared};
 use nanoprobe_tests::{live_tests, number_from_environment};
 use nix::sys::signal::Signal;
 
@@ -36,14 +35,6 @@ impl Interrupted for Target {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.busy.pid())).unwrap_or_default();
         maps.contains("/memfd:nanoprobe")
     }
-}
-
-/// Whether a tracer has a handler for the request: before that it has done nothing, and dies of it like any program.
-fn is_prepared(tracer: &Running) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", tracer.pid())).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok());
-    caught.is_some_and(|caught| caught & 1 << (libc::SIGINT - 1) != 0 && caught & 1 << (libc::SIGTERM - 1) != 0)
 }
 
 fn signal_of(number: u64) -> Signal {

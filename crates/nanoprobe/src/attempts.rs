@@ -1,29 +1,59 @@
 //! Attaching to a process that executes another program at that very moment is begun anew, with what it is now.
 
+use std::time::{Duration, Instant};
+
 use nanoprobe_session::SessionError;
 
 use crate::interrupt;
 
-/// How often, for one that does not stop executing programs.
+/// How often, for one that does not stop executing programs; and for how long, where each attempt takes many seconds.
 const ATTEMPTS: usize = 10;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// For how long one is waited for whose libraries are not there.
+const PATIENCE_WITH_LIBRARIES: Duration = Duration::from_secs(3);
+/// These take some milliseconds.
+const PAUSE: Duration = Duration::from_millis(5);
 
-/// Attaches and runs by `attempt`, which is told whether it is the first. Until the probes are in place, nothing has been
-/// printed and nothing of ours has been left, so the next attempt is as good as the first.
+/// What an attempt is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// The first.
+    pub is_first: bool,
+    /// Another may follow, where the process is still being started.
+    pub may_wait: bool,
+}
+
+/// Attaches and runs by `attempt`. Until the probes are in place, nothing has been printed and nothing of ours has been left,
+/// so the next attempt is as good as the first.
 ///
 /// # Errors
 /// What the last attempt says.
-pub fn persistently<T>(mut attempt: impl FnMut(bool) -> Result<T, anyhow::Error>) -> Result<T, anyhow::Error> {
-    for number in 1..ATTEMPTS {
-        match attempt(number == 1) {
-            Err(error) if is_executed(&error) && !interrupt::requested() => {}
-            other => return other,
+pub fn persistently<T>(mut attempt: impl FnMut(Attempt) -> Result<T, anyhow::Error>) -> Result<T, anyhow::Error> {
+    let begun = Instant::now();
+    let mut starting_since: Option<Instant> = None;
+    let mut executed = 0;
+    let mut is_first = true;
+    loop {
+        let waited = starting_since.map_or(Duration::ZERO, |since| since.elapsed());
+        let is_patient = begun.elapsed() < PATIENCE && waited < PATIENCE_WITH_LIBRARIES;
+        let may_wait = is_patient && !interrupt::requested();
+        let error = match attempt(Attempt { is_first, may_wait }) {
+            Ok(result) => return Ok(result),
+            Err(error) => error,
+        };
+        is_first = false;
+        match error.downcast_ref() {
+            Some(SessionError::Executed { .. }) if may_wait && executed + 1 < ATTEMPTS => {
+                executed += 1;
+                starting_since = None;
+            }
+            Some(SessionError::Starting { .. }) if may_wait => {
+                starting_since.get_or_insert_with(Instant::now);
+                std::thread::sleep(PAUSE);
+            }
+            _ => return Err(error),
         }
     }
-    attempt(false)
-}
-
-fn is_executed(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(SessionError::Executed { .. }))
 }
 
 #[cfg(test)]
@@ -37,12 +67,12 @@ mod tests {
     #[test]
     fn only_a_program_that_is_another_is_tried_again() {
         let mut tries = Vec::new();
-        let result = persistently(|first| {
-            tries.push(first);
-            if tries.len() < 3 {
-                Err(executed())
-            } else {
-                Ok(tries.len())
+        let result = persistently(|attempt| {
+            tries.push(attempt.is_first);
+            match tries.len() {
+                1 => Err(executed()),
+                2 => Err(SessionError::Starting { pid: 7 }.into()),
+                tries => Ok(tries),
             }
         });
         assert_eq!(result.unwrap(), 3);
@@ -64,7 +94,10 @@ mod tests {
             tries += 1;
             Err(executed())
         });
-        assert!(is_executed(&result.unwrap_err()));
+        assert!(matches!(
+            result.unwrap_err().downcast_ref(),
+            Some(SessionError::Executed { pid: 7 })
+        ));
         assert_eq!(tries, ATTEMPTS);
     }
 }

@@ -18,11 +18,12 @@ use nanoprobe_target::{Exit, Process};
 
 use self::telling::{how, milliseconds, stood};
 use crate::arguments::Arguments;
+use crate::attempts::{self, Attempt};
 use crate::cost::hits;
 use crate::cost::limit::Limit;
 use crate::macros::macro_values;
 use crate::output::{Names, Sink, detached, message, print_error, printer, probe_name};
-use crate::{attempts, compile, interrupt, list, own_probes, words};
+use crate::{compile, interrupt, list, own_probes, words};
 
 /// How often lost records are reported.
 const LOSSES_PERIOD: Duration = Duration::from_secs(1);
@@ -65,11 +66,12 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         return Ok(if std::env::args_os().len() == 1 { 2 } else { 1 });
     }
     interrupt::install();
-    attempts::persistently(|is_first| attempt(arguments, sources, is_first))
+    attempts::persistently(|now| attempt(arguments, sources, now))
 }
 
-/// Compiles the program, attaches and traces; [`SessionError::Executed`] before anything is printed.
-fn attempt(arguments: &Arguments, sources: &[Source], is_first: bool) -> Result<u8, anyhow::Error> {
+/// Compiles the program, attaches and traces; [`SessionError::Executed`] and [`SessionError::Starting`] before anything is
+/// printed.
+fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8, anyhow::Error> {
     // $target is known only when the command has been started, and a program that does not compile starts nothing: so
     // a command's program is compiled once with a number that stands in for it.
     let mut macros = macro_values(arguments);
@@ -88,11 +90,14 @@ fn attempt(arguments: &Arguments, sources: &[Source], is_first: bool) -> Result<
     let compiled = interrupt::at_once(None, || nanoprobe_lang::compile_for(sources, &macros, &target));
     // What is wrong may be so of the old program only.
     traced.check_program()?;
+    if compiled.is_err() && now.may_wait {
+        traced.check_started(None)?;
+    }
     let Some(mut program) = compile::shown(sources, compiled) else {
         return Ok(1);
     };
     let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
-    if (arguments.listing || options.listing) && is_first {
+    if (arguments.listing || options.listing) && now.is_first {
         anstream::eprint!("{}", nanoprobe_lang::dump::dump(&program));
     }
     let is_limited = options.max_cost.is_some();
@@ -136,7 +141,15 @@ fn attempt(arguments: &Arguments, sources: &[Source], is_first: bool) -> Result<
         let compiled = interrupt::at_once(Some(process.pid()), || with_hits(&macros, target));
         compile::shown(sources, compiled).ok_or(SessionError::Program)
     };
-    let mut session = Session::open(program, options.clone(), choice, &compile)?;
+    let mut session = match Session::open(program.clone(), options.clone(), choice, &compile) {
+        Err(error @ SessionError::AtDescription { .. }) => {
+            if now.may_wait {
+                traced.check_started(Some(&program))?;
+            }
+            return Err(error.into());
+        }
+        other => other?,
+    };
     // Types and addresses are those of the program that is now to be traced.
     traced.check_program()?;
     if arguments.list {

@@ -120,6 +120,13 @@ pub enum SessionError {
         /// Which.
         pid: i32,
     },
+    /// The process has just begun to execute its program: of the libraries that this needs not all are mapped yet. Who asks
+    /// again in some milliseconds finds them.
+    #[error("process {pid} has not mapped its libraries yet; try again")]
+    Starting {
+        /// Which.
+        pid: i32,
+    },
     /// [`crate::interrupt::request`] has come before there was anything to be ended.
     #[error("interrupted")]
     Interrupted,

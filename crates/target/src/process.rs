@@ -25,6 +25,9 @@ use crate::{ProcessId, ThreadId, threads};
 /// while.
 const LAST_MOMENTS: Duration = Duration::from_secs(10);
 
+/// For how long nothing is to be seen of a process that is about to end, or to execute another program.
+const LAST_THREADS: Duration = Duration::from_millis(500);
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exit {
@@ -94,7 +97,16 @@ impl Process {
                 });
             }
         };
-        let examined = attach::examine(pid, is_child)?;
+        let deadline = Instant::now() + LAST_THREADS;
+        let examined = loop {
+            let examined = attach::examine(pid, is_child);
+            let may_live = !is_readable(&pidfd, Some(Duration::ZERO)) && Instant::now() < deadline;
+            match examined {
+                // One thread is ending all others, and taking the main one's number, to execute another program.
+                Err(AttachError::NotFound { .. }) if may_live => std::thread::sleep(Duration::from_millis(1)),
+                other => break other?,
+            }
+        };
         if is_readable(&pidfd, Some(Duration::ZERO)) {
             return Err(AttachError::NotFound { pid });
         }
@@ -201,7 +213,28 @@ impl Process {
 
     /// Whether it lives, and executes another program than the one that it had when it was opened (or that one anew).
     pub fn has_executed(&self) -> bool {
-        self.memory().is_gone() && self.map().is_ok()
+        let deadline = Instant::now() + LAST_THREADS;
+        while self.memory().is_gone() && !self.has_ended() && Instant::now() < deadline {
+            if self.map().is_ok() {
+                return true;
+            }
+            // It has given up its memory, and not ended yet.
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        false
+    }
+
+    /// No thread was found that lives: waits, for a moment, until the process has ended, or executes another program, for which
+    /// one thread ends all others and takes the main one's number.
+    pub fn wait_for_its_fate(&self) {
+        let deadline = Instant::now() + LAST_THREADS;
+        while !self.has_ended() && !self.memory().is_gone() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        is_readable(&self.shared.pidfd, Some(Duration::ZERO))
     }
 
     /// Which holes of the map are fit for near memory, by this system's and this process's limits.

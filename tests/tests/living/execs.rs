@@ -1,12 +1,13 @@
 //! Attaching to a process that executes another program at that very moment: what it is then is traced, and nothing is left.
 
 use std::process::Command;
+use std::time::Duration;
 
 use nanoprobe_tests::command::Running;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::table;
 use nanoprobe_tests::text::{differences, maps};
-use nanoprobe_tests::tracer::{Form, Tracer};
+use nanoprobe_tests::tracer::{Form, Tracer, is_prepared, wait_until_tracing};
 
 /// Planning takes far longer than the program needs to see that something was mapped, and to execute itself.
 const CLAUSES: &str = "pid$target:a.out:work:entry { @[probefunc] = count(); }
@@ -59,4 +60,33 @@ fn one_that_does_not_stop_is_refused() {
     assert!(told.starts_with(&refusal), "{told}");
     assert!(target.is_running());
     assert_untouched(&target);
+}
+
+/// The dynamic linker waits for somebody to write what it is to load: a pipe. Of the program's libraries none is mapped then.
+#[test]
+fn a_process_that_is_being_started_is_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR | nix::sys::stat::Mode::S_IWUSR).expect("a pipe");
+    let mut target = Running::start(Command::new(program("execs.c")).arg("0").env("LD_PRELOAD", &pipe));
+    let has = |pid: i32, name: &str| maps(pid).iter().any(|mapping| mapping.path.contains(name));
+    target.wait_until("the linker", |target| {
+        has(target.pid(), "/ld-linux") && !has(target.pid(), "/libc")
+    });
+    let clause = "pid$target:libc:qsort:entry,pid$target:a.out:work:entry { @[probefunc] = count(); }";
+    let mut tracing = Tracer::new(Form::Default)
+        .argument("-v")
+        .clause(clause)
+        .start_on(target.pid());
+    tracing.running.wait_until("being prepared for signals", is_prepared);
+    std::thread::sleep(Duration::from_millis(100));
+    // It is no library, which the linker says, and goes on.
+    drop(std::fs::File::options().write(true).open(&pipe).expect("the pipe"));
+    wait_until_tracing(&mut tracing.running);
+    target.go();
+    target.wait_for("worked 1000\n");
+    let traced = tracing.interrupt();
+    assert_eq!(table(&traced.results)["work"], 1000);
+    target.close_input();
+    target.finish().success();
 }

@@ -43,6 +43,9 @@ impl Session {
         if let Interrupted = error {
             return error;
         }
+        if let (Stop(StopError::Gone { .. }), Some(process)) = (&error, &self.process) {
+            process.wait_for_its_fate();
+        }
         if let Some(process) = self
             .process
             .as_ref()
