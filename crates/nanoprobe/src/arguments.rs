@@ -201,7 +201,7 @@ pub struct LowArguments {
     #[arg(short = 'h', action = ArgAction::Help)]
     help: Option<bool>,
     /// Macro arguments: $1, $2, ...
-    #[arg(value_name = "argument", trailing_var_arg = true)]
+    #[arg(value_name = "argument")]
     arguments: Vec<String>,
 }
 

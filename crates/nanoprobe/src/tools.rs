@@ -366,7 +366,7 @@ mod tests {
             ("funccount -p 1 pid1:::entry", "no [MODULE:]FUNCTION"),
             ("funcslower -p 1 read abc", "`abc` is no number of microseconds"),
             ("funcslower -p 1 read 1.5", "no number of microseconds"),
-            ("funcslower -p 1 read -5", "no number of microseconds"),
+            ("funcslower -p 1 read -- -5", "no number of microseconds"),
             ("lockwait -p 1 libc 99999999999999999999", "no number of microseconds"),
             ("mallocstacks -p 1 libc few", "`few` is no number of stacks"),
             ("sqlslower -p 1 1h", "`1h` is no number of milliseconds"),

@@ -27,6 +27,20 @@ fn a_program_without_a_target_prints_and_exits_with_its_status() {
     assert_eq!(output.status.code(), Some(7));
 }
 
+/// Options may stand behind arguments, as in `script.d 5 -p PID`; what follows `--` are arguments.
+#[test]
+fn options_stand_behind_arguments_too() {
+    let program = "BEGIN { printf(\"%d %d\\n\", $1, $2); exit(0); }";
+    for arguments in [["-n", program, "5", "-q", "6"], ["5", "-qn", program, "--", "6"]] {
+        let output = nanoprobe(&arguments);
+        assert_eq!(
+            (text(&output.stdout), text(&output.stderr)),
+            ("5 6\n".to_owned(), String::new())
+        );
+    }
+    assert_eq!(text(&nanoprobe(&["-qn", program, "--", "5", "-6"]).stdout), "5 -6\n");
+}
+
 /// END, and ERROR for what fails there, come behind an `exit()`; what they say of the status is the last word.
 #[test]
 fn the_status_of_end_and_of_error_counts() {

@@ -8,7 +8,7 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn programs_keep_the_order_of_the_command_line() {
-    let Ok(Request::Trace(arguments)) = parse(&words("nanoprobe -s a.d -n BEGIN -s b.d -q 1 -2")) else {
+    let Ok(Request::Trace(arguments)) = parse(&words("nanoprobe -s a.d -n BEGIN -s b.d 1 -q -- -2")) else {
         panic!("not a trace request");
     };
     let expected = vec![
