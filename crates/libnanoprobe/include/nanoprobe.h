@@ -19,7 +19,8 @@
  * lock held, so they must be reentrant. Whatever they call may be probed, too: such a hit is counted in `nmissed` and
  * its handlers are left out, the instruction is executed. A handler may use the FPU and SIMD registers, unless its probe
  * says NP_PROBE_NO_SIMD. (They are saved around it, unless its code, as it is when the probe is registered, provably leaves
- * them alone: docs/library.md.) It may fork, start processes and end its thread. It must not throw or longjmp out.
+ * them alone: docs/library.md.) It may fork, start processes and end its thread. It must not throw or longjmp out, nor call what goes on on
+ * another stack (swapcontext, coroutines).
  * Where it is left for ever all the same - the program's handler of a signal that has come in the midst of a hit leaves both
  * by siglongjmp, as a SIGSEGV's may where a stack ends in a handler - the thread counts as being inside until it meets a
  * probe no deeper in its stack than it was (under seccomp: for ever); till then all it meets is missed, and who unregisters
