@@ -168,7 +168,12 @@ impl Resolver {
                 (then, convert::assign(otherwise, &to).ok_or(incompatible)?)
             }
             (Type::Pointer(_) | Type::Bytes { .. }, Type::Pointer(_) | Type::Bytes { .. }) => {
-                let to = Type::Pointer(None);
+                // As in DTrace it points to what one of them does, where the other points to nothing in particular.
+                let to = match (&then.value_type, &otherwise.value_type) {
+                    (known @ Type::Pointer(Some(_)), Type::Pointer(None) | Type::Bytes { .. })
+                    | (Type::Pointer(None) | Type::Bytes { .. }, known @ Type::Pointer(Some(_))) => known.clone(),
+                    _ => Type::Pointer(None),
+                };
                 (convert::cast(then, to.clone()), convert::cast(otherwise, to))
             }
             _ => return Err(incompatible),
