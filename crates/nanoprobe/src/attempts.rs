@@ -51,8 +51,17 @@ pub fn persistently<T>(mut attempt: impl FnMut(Attempt) -> Result<T, anyhow::Err
                 starting_since.get_or_insert_with(Instant::now);
                 std::thread::sleep(PAUSE);
             }
-            _ => return Err(error),
+            _ => return Err(settled(error)),
         }
+    }
+}
+
+/// What was not found is not there: whatever else the process needs has not come.
+fn settled(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast() {
+        Ok(SessionError::Starting { error: Some(found), .. }) => (*found).into(),
+        Ok(other) => other.into(),
+        Err(error) => error,
     }
 }
 
@@ -71,7 +80,7 @@ mod tests {
             tries.push(attempt.is_first);
             match tries.len() {
                 1 => Err(executed()),
-                2 => Err(SessionError::Starting { pid: 7 }.into()),
+                2 => Err(SessionError::Starting { pid: 7, error: None }.into()),
                 tries => Ok(tries),
             }
         });
@@ -85,6 +94,19 @@ mod tests {
         });
         assert!(result.is_err());
         assert_eq!(tries, 1);
+    }
+
+    #[test]
+    fn what_was_not_found_is_told_when_the_rest_does_not_come() {
+        let starting = SessionError::Starting {
+            pid: 7,
+            error: Some(Box::new(SessionError::NotAttached)),
+        };
+        assert!(matches!(
+            settled(starting.into()).downcast_ref(),
+            Some(SessionError::NotAttached)
+        ));
+        assert_eq!(settled(anyhow::anyhow!("else")).to_string(), "else");
     }
 
     #[test]

@@ -91,7 +91,7 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
     // What is wrong may be so of the old program only.
     traced.check_program()?;
     if compiled.is_err() && now.may_wait {
-        traced.check_started(None)?;
+        traced.check_started()?;
     }
     let Some(mut program) = compile::shown(sources, compiled) else {
         return Ok(1);
@@ -141,15 +141,7 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
         let compiled = interrupt::at_once(Some(process.pid()), || with_hits(&macros, target));
         compile::shown(sources, compiled).ok_or(SessionError::Program)
     };
-    let mut session = match Session::open(program.clone(), options.clone(), choice, &compile) {
-        Err(error @ SessionError::AtDescription { .. }) => {
-            if now.may_wait {
-                traced.check_started(Some(&program))?;
-            }
-            return Err(error.into());
-        }
-        other => other?,
-    };
+    let mut session = Session::open(program, options.clone(), choice, &compile)?;
     // Types and addresses are those of the program that is now to be traced.
     traced.check_program()?;
     if arguments.list {

@@ -126,6 +126,8 @@ pub enum SessionError {
     Starting {
         /// Which.
         pid: i32,
+        /// What was not found in it so far, where it was looked for.
+        error: Option<Box<SessionError>>,
     },
     /// [`crate::interrupt::request`] has come before there was anything to be ended.
     #[error("interrupted")]

@@ -43,6 +43,15 @@ pub struct Changes {
 /// The largest vDSO that is read: it has two pages on every kernel so far.
 const VDSO_BYTES_MAX: u64 = 1 << 20;
 
+/// Whether all is mapped that a program and its libraries need. While a process is being started it is not.
+pub(crate) fn is_whole(modules: &[Module]) -> bool {
+    let is_there = |name: &String| modules.iter().any(|module| module.module_matches(|own| own == name));
+    !modules.is_empty()
+        && modules
+            .iter()
+            .all(|module| module.linkage().needed.iter().all(is_there))
+}
+
 impl Modules {
     /// The modules by index.
     pub fn list(&self) -> &[Module] {

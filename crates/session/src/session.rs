@@ -334,7 +334,7 @@ impl Session {
             .filter(|process| process.is_child())
             .map(Process::pid);
         let looked = interrupt::harmless(command, || session.look_at_target());
-        looked.map_err(|error| session.or_ended(error))?;
+        looked.map_err(|error| session.or_starting(session.or_ended(error)))?;
         Ok(session)
     }
 

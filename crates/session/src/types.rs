@@ -16,7 +16,6 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::rc::Rc;
 
-use nanoprobe_lang::Program;
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::Demangle;
 use nanoprobe_lang::program::{ProbeDescription, Type};
@@ -28,7 +27,7 @@ use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry, at_return};
 
 use crate::debug::debug_info;
 use crate::error::SessionError;
-use crate::modules::Modules;
+use crate::modules::{Modules, is_whole};
 use crate::probes::{Line, answers_to, is_target_provider, matching_name, means_inlined, named_process};
 use crate::session::Choice;
 use crate::statics::{arguments_at, may_be_static};
@@ -100,30 +99,18 @@ impl TracedProgram {
         }
     }
 
-    /// Whether a running process is still being started: of what its program, or a library, needs something is not mapped.
-    /// `program`: its probes may name the process where nothing else does. To be asked where something was not found.
+    /// Whether the running process that was asked is still being started. To be asked where something was not found.
     ///
     /// # Errors
     /// [`SessionError::Starting`].
-    pub fn check_started(&self, program: Option<&Program>) -> Result<(), SessionError> {
-        let named = || named_process(program?.clauses.iter().flat_map(|clause| &clause.probes)).map(|(pid, _)| pid);
-        let pid = match &self.choice {
-            Choice::Process(pid) => Some(*pid),
-            Choice::Named => self.asked.get().map(Process::pid).or_else(named),
-            Choice::Command(_) => None,
-        };
-        let Some(process) = pid.and_then(|pid| Process::open(pid).ok()) else {
-            return Ok(());
-        };
-        let modules = modules_of(&process);
-        let is_there = |name: &String| modules.iter().any(|module| module.module_matches(|own| own == name));
-        let is_whole = modules
-            .iter()
-            .all(|module| module.linkage().needed.iter().all(is_there));
-        if modules.is_empty() || !is_whole {
-            return Err(SessionError::Starting { pid: process.pid() });
+    pub fn check_started(&self) -> Result<(), SessionError> {
+        match (self.asked.get(), self.modules.get()) {
+            (Some(process), Some(modules)) if !is_whole(modules) => Err(SessionError::Starting {
+                pid: process.pid(),
+                error: None,
+            }),
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     /// The modules of a running process; none where it cannot be traced, which the session will say.

@@ -61,6 +61,23 @@ impl Session {
         }
     }
 
+    /// What was not found in a process that is being started may be there in a moment.
+    pub(super) fn or_starting(&self, error: SessionError) -> SessionError {
+        match &self.process {
+            Some(process)
+                if matches!(error, SessionError::AtDescription { .. })
+                    && !process.is_child()
+                    && !crate::modules::is_whole(self.modules.list()) =>
+            {
+                SessionError::Starting {
+                    pid: process.pid(),
+                    error: Some(Box::new(error)),
+                }
+            }
+            _ => error,
+        }
+    }
+
     /// Maps what is ours; the thread that did so, or all of a program that is being started, still stands. Where another
     /// tracer is about to do the same, or has just gone, this is begun again.
     fn enter(&mut self, process: &Process, clock: &Clock) -> Result<Stopped, SessionError> {
