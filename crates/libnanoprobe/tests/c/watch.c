@@ -242,17 +242,26 @@ static void reentry(void)
 	struct np_watchpoint over = { NP_SIZE(struct np_watchpoint), .addr = (void *)&other, .length = 8,
 				      .type = NP_WATCH_READ_WRITE, .handler = counts };
 	struct np_probe probe = { NP_SIZE(struct np_probe), .addr = (void *)doubled, .pre_handler = writes_too };
-	check(np_register_watchpoint(&watch), "register");
-	check(np_register_probe(&probe), "probe");
-	ran = 0;
-	for (int round = 0; round < 100; round++)
-		writes(1);
-	for (int round = 0; round < 10; round++)
-		doubled(1);
-	printf("nested: %lu ran, %lu hits, %lu missed; probe %lu hits, %lu missed\n", ran, np_watchpoint_hits(&watch),
-	       np_watchpoint_nmissed(&watch), np_probe_hits(&probe), np_probe_nmissed(&probe));
-	check(np_unregister_probe(&probe), "probe");
-	check(np_unregister_watchpoint(&watch), "unregister");
+	/* A virtual machine may take the debug registers for free for a moment: then the kernel sees none of the accesses. What the
+	 * kernel has counted must be right at once; that it has counted all, once in three times. */
+	uint64_t counted = 0;
+	for (int attempt = 0; attempt < 3 && counted != 210; attempt++) {
+		check(np_register_watchpoint(&watch), "register");
+		check(np_register_probe(&probe), "probe");
+		ran = 0;
+		for (int round = 0; round < 100; round++)
+			writes(1);
+		for (int round = 0; round < 10; round++)
+			doubled(1);
+		counted = np_watchpoint_hits(&watch) + np_watchpoint_nmissed(&watch);
+		if (ran != np_watchpoint_hits(&watch) || np_probe_nmissed(&probe) != ran || np_probe_hits(&probe) != 10)
+			printf("wrong: ");
+		if (counted == 210 || attempt == 2)
+			printf("nested: %lu ran, %lu hits, %lu missed; probe %lu hits, %lu missed\n", ran, np_watchpoint_hits(&watch),
+			       np_watchpoint_nmissed(&watch), np_probe_hits(&probe), np_probe_nmissed(&probe));
+		check(np_unregister_probe(&probe), "probe");
+		check(np_unregister_watchpoint(&watch), "unregister");
+	}
 	/* One instruction that meets two: one signal; none is lost silently. */
 	watch.handler = counts;
 	check(np_register_watchpoint(&watch), "register");
