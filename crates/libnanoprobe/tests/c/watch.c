@@ -242,21 +242,27 @@ static void reentry(void)
 	struct np_watchpoint over = { NP_SIZE(struct np_watchpoint), .addr = (void *)&other, .length = 8,
 				      .type = NP_WATCH_READ_WRITE, .handler = counts };
 	struct np_probe probe = { NP_SIZE(struct np_probe), .addr = (void *)doubled, .pre_handler = writes_too };
-	/* A virtual machine may take the debug registers for free for a moment: then the kernel sees none of the accesses. What the
-	 * kernel has counted must be right at once; that it has counted all, once in three times. */
-	uint64_t counted = 0;
-	for (int attempt = 0; attempt < 3 && counted != 210; attempt++) {
+	/* What the machine has lost it has lost for both, us and the kernel's own event: then it is done again, and only then. */
+	int is_lost = 1;
+	for (int attempt = 0; attempt < 3 && is_lost; attempt++) {
+		uint64_t known = 0;
 		check(np_register_watchpoint(&watch), "register");
 		check(np_register_probe(&probe), "probe");
+		int kernel = kernels_own();
 		ran = 0;
 		for (int round = 0; round < 100; round++)
 			writes(1);
 		for (int round = 0; round < 10; round++)
 			doubled(1);
-		counted = np_watchpoint_hits(&watch) + np_watchpoint_nmissed(&watch);
+		uint64_t counted = np_watchpoint_hits(&watch) + np_watchpoint_nmissed(&watch);
+		is_lost = kernel >= 0 && read(kernel, &known, sizeof known) == sizeof known && known < 210 && counted == known;
+		if (kernel >= 0)
+			close(kernel);
+		if (is_lost)
+			fprintf(stderr, "this machine's debug registers saw %lu of 210 writes\n", known);
 		if (ran != np_watchpoint_hits(&watch) || np_probe_nmissed(&probe) != ran || np_probe_hits(&probe) != 10)
 			printf("wrong: ");
-		if (counted == 210 || attempt == 2)
+		if (!is_lost || attempt == 2)
 			printf("nested: %lu ran, %lu hits, %lu missed; probe %lu hits, %lu missed\n", ran, np_watchpoint_hits(&watch),
 			       np_watchpoint_nmissed(&watch), np_probe_hits(&probe), np_probe_nmissed(&probe));
 		check(np_unregister_probe(&probe), "probe");
