@@ -12,10 +12,13 @@
 //! | `expressions`, `operators`, `assignment`, `subroutines` | values |
 //! | `chosen` | `?:` with a constant in front |
 //! | `bit_fields` | assignments to bit-fields |
-//! | `variables` | places that can be read and assigned |
+//! | `variables`, `wide` | places that can be read and assigned; those that no declaration names |
+//! | `keys` | structures and arrays as keys |
+//! | `kept` | what is computed once and named several times |
 //! | `structures`, `memory` | structures and arrays: their declarations; members and elements |
 //! | `shown` | the names of types that `print()` shows |
-//! | `spread` | structures in associative arrays, and with strings in them |
+//! | `spread`, `ways`, `unions` | structures in associative arrays, and with strings in them; their unions |
+//! | `files` | `fds[ ]` |
 //! | `translators` | `translator`, `xlate` |
 //! | `translated` | translations that are assigned |
 //! | `foreign` | `args[]`, types and variables of the traced program |
@@ -42,6 +45,7 @@ mod distributions;
 pub mod effects;
 mod elsewhere;
 mod expressions;
+mod files;
 mod foreign;
 mod inlines;
 mod internet;
