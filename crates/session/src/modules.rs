@@ -9,7 +9,7 @@ use std::sync::Arc;
 use nanoprobe_lang::options::Demangle;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::{Bias, FileOffset, ImageAddress, Module, ModuleKind, files, readable};
-use nanoprobe_target::{Image, Map, MappingKind, Memory, ProcessId};
+use nanoprobe_target::{Image, Map, MappingKind, Memory, Process, ProcessId};
 
 /// The modules of one process, in the order in which they were found.
 #[derive(Default)]
@@ -42,6 +42,18 @@ pub struct Changes {
 
 /// The largest vDSO that is read: it has two pages on every kernel so far.
 const VDSO_BYTES_MAX: u64 = 1 << 20;
+
+/// The modules of a process, the program first; none where it has just ended, which the session will say.
+pub(crate) fn modules_of(process: &Process) -> Vec<Module> {
+    let mut modules = Modules::default();
+    if let Ok(map) = process.map() {
+        let executable = process.facts().executable.clone();
+        modules.update(process.pid(), &map, process.memory(), &executable);
+    }
+    let mut list = modules.into_list();
+    list.sort_by_key(|module| module.kind() != ModuleKind::Executable);
+    list
+}
 
 /// Whether all is mapped that a program and its libraries need. While a process is being started it is not.
 pub(crate) fn is_whole(modules: &[Module]) -> bool {

@@ -27,7 +27,7 @@ use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry, at_return};
 
 use crate::debug::debug_info;
 use crate::error::SessionError;
-use crate::modules::{Modules, is_whole};
+use crate::modules::{is_whole, modules_of};
 use crate::probes::{Line, answers_to, is_target_provider, matching_name, means_inlined, named_process};
 use crate::session::Choice;
 use crate::statics::{arguments_at, may_be_static};
@@ -479,18 +479,6 @@ fn numbered(name: &str) -> Option<(i32, &str)> {
 
 fn is_meant(module: &Module, pattern: &str) -> bool {
     module.module_matches(|name| glob::matches(pattern, name))
-}
-
-/// The modules of a process; none where it has just ended, which the session will say.
-fn modules_of(process: &Process) -> Vec<Module> {
-    let mut modules = Modules::default();
-    if let Ok(map) = process.map() {
-        let executable = process.facts().executable.clone();
-        modules.update(process.pid(), &map, process.memory(), &executable);
-    }
-    let mut list = modules.into_list();
-    list.sort_by_key(|module| module.kind() != ModuleKind::Executable);
-    list
 }
 
 /// The program of a command, from its file.
