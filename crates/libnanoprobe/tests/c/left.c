@@ -68,6 +68,17 @@ static void calls(uint64_t times)
 		CHECK(foo(time) == 3 * time + 1);
 }
 
+/* After each time all is seen again. */
+static void leave_and_see(void)
+{
+	for (int round = 0; round < 10; round++) {
+		leave_once();
+		seen = 0;
+		calls(1000);
+		CHECK(seen == 1000);
+	}
+}
+
 static void act(int options)
 {
 	struct sigaction action = { .sa_handler = on_signal, .sa_flags = options };
@@ -81,12 +92,7 @@ static void from_handlers_of_plain_probes(void)
 		struct np_probe probe = { NP_SIZE(struct np_probe), .addr = (void *)foo, .pre_handler = post ? NULL : handler,
 					  .post_handler = post ? behind : NULL, .flags = flags };
 		CHECK(np_register_probe(&probe) == 0);
-		for (int round = 0; round < 10; round++) {
-			leave_once();
-			seen = 0;
-			calls(1000);
-			CHECK(seen == 1000);
-		}
+		leave_and_see();
 		CHECK(np_probe_hits(&probe) == 10 * 1001 && np_probe_nmissed(&probe) == 0);
 		CHECK(np_unregister_probe(&probe) == 0);
 	}
@@ -100,12 +106,7 @@ static void from_handlers_of_return_probes(void)
 		struct np_retprobe probe = on_return((void *)foo, form);
 		probe.handler = of_a_return;
 		CHECK(np_register_retprobe(&probe) == 0);
-		for (int round = 0; round < 10; round++) {
-			leave_once();
-			seen = 0;
-			calls(1000);
-			CHECK(seen == 1000);
-		}
+		leave_and_see();
 		CHECK(np_unregister_retprobe(&probe) == 0);
 	}
 }
