@@ -31,7 +31,8 @@ impl Form {
     }
 }
 
-/// The path of the command: `NANOPROBE`, or built from this workspace in this profile.
+/// The path of the command: `NANOPROBE`, or built from this workspace in this profile. `cargo test -p` of another crate does
+/// not build the command: a test of an old one would prove nothing.
 ///
 /// # Panics
 /// When it cannot be built.
@@ -42,7 +43,7 @@ pub fn nanoprobe() -> &'static Path {
             return PathBuf::from(path);
         }
         let path = program::profile_folder().join("nanoprobe");
-        if !path.is_file() {
+        if is_older_than_its_sources(&path) {
             let folder = program::profile_folder();
             let target = folder.parent().expect("a target folder");
             let mut build = Command::new(env!("CARGO"));
@@ -58,6 +59,30 @@ pub fn nanoprobe() -> &'static Path {
         }
         path
     })
+}
+
+/// Whether a file is missing, or some source of the workspace was changed after it was made.
+fn is_older_than_its_sources(made: &Path) -> bool {
+    let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let Some(made) = changed(made) else { return true };
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders: Vec<PathBuf> = ["crates", "agent", "bench", "tools"]
+        .map(|room| workspace.join(room))
+        .into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                // Tests are no part of the command.
+                if !path.ends_with("tests") {
+                    folders.push(path);
+                }
+            } else if changed(&path).is_some_and(|changed| changed > made) {
+                return true;
+            }
+        }
+    }
+    false
 }
 
 /// A nanoprobe command line in the making. Results go to a file by `-o`, so that they do not mix with the target's
