@@ -3,14 +3,19 @@
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::ptr::{null, null_mut};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nanoprobe::api::*;
 use nanoprobe::c::{Probe, Registers};
 use nanoprobe::error::{np_last_error, np_strerror};
 
 static TURN: Mutex<()> = Mutex::new(());
+
+/// The calling test's turn. A test that failed during its own says nothing about the next one.
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 #[inline(never)]
 #[unsafe(no_mangle)]
@@ -73,7 +78,7 @@ fn text_of(address: u64) -> Vec<u8> {
 
 #[test]
 fn a_probe_by_symbol_fires_and_leaves_nothing() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     let before = text_of(np_test_add as *const () as u64);
     for flags in [0, 2, 4, 8] {
         let mut probe = probe(Some(c"np_test_add"), null_mut());
@@ -104,7 +109,7 @@ fn a_probe_by_symbol_fires_and_leaves_nothing() {
 
 #[test]
 fn colocated_probes_run_in_order_and_change_registers() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     let mut first = probe(Some(c"np_test_add"), null_mut());
     let mut second = probe(Some(c"np_test_add"), null_mut());
     first.pre_handler = Some(double_first);
@@ -124,7 +129,7 @@ fn colocated_probes_run_in_order_and_change_registers() {
 
 #[test]
 fn wrong_places_are_refused_with_their_reason() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     let refused = |probe: &mut Probe| {
         // SAFETY: as above.
         let code = unsafe { np_register_probe(probe) };
@@ -162,7 +167,7 @@ fn wrong_places_are_refused_with_their_reason() {
 
 #[test]
 fn a_post_handler_sees_the_next_instruction() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     let mut probe = probe(Some(c"np_test_add"), null_mut());
     probe.post_handler = Some(behind);
     // SAFETY: as above.
@@ -184,7 +189,7 @@ unsafe extern "C" fn visit(info: *const Info, user: *mut c_void) -> c_int {
 
 #[test]
 fn the_c_librarys_functions_are_probed_while_they_are_used_here() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     let names = [
         c"malloc",
         c"free",
@@ -214,7 +219,7 @@ fn the_c_librarys_functions_are_probed_while_they_are_used_here() {
 
 #[test]
 fn registered_and_removed_while_threads_run_the_code() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..3 {
@@ -253,7 +258,10 @@ extern "C" fn np_test_many(a: u64, x: f64, b: u64, c: u64, d: u64, e: u64, f: u6
 }
 
 extern "C" fn mirror(a: u64, x: f64, _b: u64, _c: u64, _d: u64, _e: u64, _f: u64, g: u64, y: f64, h: u64) -> f64 {
-    MIRRORED.lock().unwrap().push((a, x + y, g, h));
+    MIRRORED
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push((a, x + y, g, h));
     if a.is_multiple_of(2) {
         np_jprobe_return();
     }
@@ -262,7 +270,7 @@ extern "C" fn mirror(a: u64, x: f64, _b: u64, _c: u64, _d: u64, _e: u64, _f: u64
 
 #[test]
 fn a_mirror_sees_the_arguments() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     for flags in [0, 4] {
         let mut jumper = Box::new(nanoprobe::c::JumperProbe {
             probe: *probe(Some(c"np_test_many"), null_mut()),
@@ -276,7 +284,7 @@ fn a_mirror_sees_the_arguments() {
         for a in 0..100 {
             assert_eq!(function(a, 0.5, 1, 2, 3, 4, 5, 6, 4.0, 7), (a + 28) as f64 + 2.0);
         }
-        let seen = std::mem::take(&mut *MIRRORED.lock().unwrap());
+        let seen = std::mem::take(&mut *MIRRORED.lock().unwrap_or_else(PoisonError::into_inner));
         let expected: Vec<(u64, f64, u64, u64)> = (0..100).map(|a| (a, 4.5, 6, 7)).collect();
         assert_eq!(seen, expected);
         check(np_unregister_jprobe(&mut *jumper));
@@ -293,7 +301,7 @@ extern "C" fn replacement(left: u64, right: u64) -> u64 {
 
 #[test]
 fn a_hook_takes_a_functions_place() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     let function = np_test_add as *mut c_void;
     let mut original = null_mut();
     // SAFETY: the replacement has the function's prototype.

@@ -32,7 +32,7 @@ mod common;
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use common::Built;
 
@@ -51,7 +51,9 @@ type Programs = Mutex<HashMap<&'static str, Arc<(Built, PathBuf)>>>;
 /// Compiled once.
 fn program(name: &'static str) -> Arc<(Built, PathBuf)> {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
-    let mut programs = PROGRAMS.get_or_init(Programs::default).lock().unwrap();
+    let programs = PROGRAMS.get_or_init(Programs::default).lock();
+    // A test that failed while it had the lock has put nothing half into the map.
+    let mut programs = programs.unwrap_or_else(PoisonError::into_inner);
     let make = || {
         let built = Built::new();
         let path = built.compile("cc", &format!("seed_003/{name}.c"));

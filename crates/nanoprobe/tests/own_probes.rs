@@ -4,8 +4,8 @@
 use std::ffi::c_void;
 use std::process::{Command, Output};
 use std::ptr::null_mut;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nanoprobe::api::{
     np_disable_probe, np_hook, np_register_probe, np_register_watchpoint, np_unhook, np_unregister_probe,
@@ -15,6 +15,11 @@ use nanoprobe::c::{Probe, Registers, Watchpoint};
 
 /// One list for the process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
+
+/// The calling test runs alone. A test that failed before says nothing about it.
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
 #[unsafe(no_mangle)]
@@ -84,7 +89,7 @@ fn words(text: &str) -> Vec<String> {
 
 #[test]
 fn each_is_shown_with_its_counts_until_it_is_gone() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = alone();
     let module = std::env::current_exe().unwrap();
     let module = module.file_name().unwrap().to_string_lossy().into_owned();
     let (mut first, mut second) = (probe(own_first, 0), probe(own_second, 4));
@@ -143,7 +148,7 @@ fn each_is_shown_with_its_counts_until_it_is_gone() {
 
 #[test]
 fn a_watchpoint_is_shown() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = alone();
     unsafe extern "C" fn handler(_: *mut Watchpoint, _: *mut Registers) {}
     let mut watch = Watchpoint {
         size: size_of::<Watchpoint>(),
@@ -175,7 +180,7 @@ fn a_watchpoint_is_shown() {
 /// Whoever looks while the list changes sees what does not change, as it is.
 #[test]
 fn it_may_change_meanwhile() {
-    let _alone = ALONE.lock().unwrap();
+    let _alone = alone();
     static STOP: AtomicBool = AtomicBool::new(false);
     let mut stays = probe(own_first, 0);
     // SAFETY: a whole structure, which stays where it is until it is unregistered.

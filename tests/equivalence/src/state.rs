@@ -32,6 +32,34 @@ pub struct XLayout {
     areas: Vec<(u32, usize, usize)>,
     /// Behind the last of them.
     pub bytes: usize,
+    /// Whether the x87 unit keeps the last instruction's opcode when its state is saved and loaded, as every signal does.
+    keeps_opcode: bool,
+}
+
+/// The image of `fxsave64`.
+#[repr(C, align(16))]
+#[derive(Clone, Copy)]
+struct Legacy([u8; HEADER]);
+
+/// Where `fxsave64` has the opcode of the last x87 instruction.
+const OPCODE: std::ops::Range<usize> = 6..8;
+
+/// Asks the processor. AMD's save and load the opcode for a pending exception alone.
+fn keeps_opcode() -> bool {
+    let (mut now, mut then) = (Legacy([0; HEADER]), Legacy([0; HEADER]));
+    // SAFETY: the state that is loaded first is the present one but for the opcode, without an exception that is pending;
+    // the second is the present one.
+    unsafe {
+        std::arch::asm!("fxsave64 [{}]", in(reg) &raw mut now);
+        let mut other = now;
+        other.0[2..4].fill(0);
+        other.0[OPCODE.start] = 1;
+        std::arch::asm!(
+            "fxrstor64 [{other}]", "fxsave64 [{then}]", "fxrstor64 [{now}]",
+            other = in(reg) &raw const other, then = in(reg) &raw mut then, now = in(reg) &raw const now,
+        );
+    }
+    then.0[OPCODE.start] == 1
 }
 
 impl XLayout {
@@ -55,18 +83,26 @@ impl XLayout {
             .map(|(_, offset, bytes)| offset + bytes)
             .max()
             .unwrap_or(HEADER + 64);
-        XLayout { mask, areas, bytes }
+        XLayout {
+            mask,
+            areas,
+            bytes,
+            keeps_opcode: keeps_opcode(),
+        }
     }
 
     /// Makes two images comparable: components that are in their initial state are written out, what means nothing is
     /// zeroed. The x87 unit's last instruction and data pointer are left out: they are those of the copy, see
-    /// `nanoprobe_patch::relocate`.
+    /// `nanoprobe_patch::relocate`. So is the opcode where the processor loses it at every signal.
     pub fn normalize(&self, image: &mut [u8]) {
         let present = u64::from_le_bytes(image[HEADER..HEADER + 8].try_into().unwrap_or_default());
         if present & 1 == 0 {
             image[..24].fill(0);
             image[..2].copy_from_slice(&0x37f_u16.to_le_bytes());
             image[32..160].fill(0);
+        }
+        if !self.keeps_opcode {
+            image[OPCODE].fill(0);
         }
         image[8..24].fill(0);
         image[28..32].fill(0);

@@ -7,8 +7,8 @@ mod simd;
 
 use std::arch::global_asm;
 use std::ptr::{null, null_mut};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nanoprobe::hit::{self, Entry, ListHeader, Site};
 use nanoprobe_patch::*;
@@ -221,3 +221,8 @@ unsafe fn set_way(site: &Site, entry: &Entry, short: bool) {
 
 /// One test at a time: they share the calling thread's counters, and what handlers say.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// The calling test's turn. A test that failed during its own says nothing about the next one.
+fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -12,7 +12,7 @@ static SEEN: Mutex<Option<Registers>> = Mutex::new(None);
 
 unsafe extern "C" fn look(_: *mut Probe, registers: *mut Registers) -> c_int {
     // SAFETY: the hit path hands out its own registers.
-    *SEEN.lock().unwrap() = Some(unsafe { *registers });
+    *SEEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(unsafe { *registers });
     // SAFETY: handlers may use SIMD registers: all of them are destroyed, upper halves too.
     unsafe {
         asm!(
@@ -66,7 +66,7 @@ fn avx() -> bool {
 
 #[test]
 fn handlers_see_all_and_nothing_else_changes() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     hit::initialise();
     let mut entry = entry(1, look);
     let mut list = List {
@@ -92,7 +92,7 @@ fn handlers_see_all_and_nothing_else_changes() {
             let after = run(&state, code.text, wide);
             let [r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi] = state.general;
             let rax = if at == 0 { rax } else { rdi.wrapping_add(rsi << 1) };
-            let seen = SEEN.lock().unwrap().take().unwrap();
+            let seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap();
             let expected = Registers {
                 r15,
                 r14,
@@ -131,7 +131,7 @@ fn handlers_see_all_and_nothing_else_changes() {
 
 #[test]
 fn what_a_handler_changes_holds() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     hit::initialise();
     let (mut first, mut second) = (entry(2, change), entry(3, look));
     let mut list = List {
@@ -147,12 +147,15 @@ fn what_a_handler_changes_holds() {
         [15, 10, 100, 1000]
     );
     // In the order of registration: the second sees what the first did.
-    assert_eq!(SEEN.lock().unwrap().take().unwrap().rdi, 1000);
+    assert_eq!(
+        SEEN.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap().rdi,
+        1000
+    );
 }
 
 #[test]
 fn a_function_is_skipped() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     hit::initialise();
     let (mut first, mut second) = (entry(4, skip), entry(5, look));
     let mut list = List {
@@ -162,7 +165,7 @@ fn a_function_is_skipped() {
     let site = site(&mut list);
     for position in [Position::Entry, Position::Inside] {
         let code = Code::new(&site, 0, position);
-        SEEN.lock().unwrap().take();
+        SEEN.lock().unwrap_or_else(PoisonError::into_inner).take();
         for seed in 1..50 {
             let state = state(seed);
             let after = run(&state, code.text, false);
@@ -176,13 +179,16 @@ fn a_function_is_skipped() {
             );
             assert_eq!(after.vectors, state.vectors);
         }
-        assert!(SEEN.lock().unwrap().is_none(), "who comes later is left out");
+        assert!(
+            SEEN.lock().unwrap_or_else(PoisonError::into_inner).is_none(),
+            "who comes later is left out"
+        );
     }
 }
 
 #[test]
 fn a_hit_inside_of_a_handler_is_missed() {
-    let _turn = TURN.lock().unwrap();
+    let _turn = turn();
     hit::initialise();
     let mut entry = entry(6, reenter);
     let mut list = List {
