@@ -55,7 +55,6 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 	struct np_ucontext *ucontext = context;
 	int ours = signal != NP_SIGTRAP || information->code == NP_SI_KERNEL; /* perhaps: an invalid opcode or an int3 */
 	u64 behind = signal == NP_SIGTRAP && ours; /* int3 leaves rip behind itself, an invalid opcode does not */
-	u64 at = ucontext->rip - behind;
 	if (information->code <= 0) {
 		np_cancel_step(ucontext);
 	} else if (!ours && is_step(information, ucontext) && np_end_step(ucontext)) {
@@ -63,6 +62,8 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 	} else if (!ours && is_own_event(information, ucontext)) {
 		return;
 	} else if (ours || information->code != NP_TRAP_TRACE) {
+		/* The library may have moved rip. */
+		u64 at = ucontext->rip - behind;
 		u64 to = ours ? redirect(at) : 0;
 		np_cancel_step(ucontext);
 		if (to & NP_REDIRECT_EMULATION) {

@@ -83,7 +83,7 @@ fn it_comes_and_goes_while_it_is_hit() {
 fn the_programs_own_perf_events_and_signals_are_its_own() {
     let expected = "\
 own events: opened, 102 own traps, data -1 and 4711, 100 ran
-lost: 1 hit, 0 missed, 0 own, then 1 own, 1 hit
+lost: 1 hit, 0 missed, 0 own, then 1 own, 1 hit, reported in front of itself 1 own, 1 hit
 ";
     part(&PROCESS, "own", expected);
 }

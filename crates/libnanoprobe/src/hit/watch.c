@@ -17,6 +17,10 @@
  * Some virtual machines lose, once in a million, what the processor says of a debug exception (DR6). The kernel then takes it
  * for an int1 and sends TRAP_BRKPT. Where no int1 is, it is an access that the kernel has not counted: the watchpoint's, if
  * there is one for data only, and missed by the first of them, if there are several. One for execution is met again.
+ *
+ * Some virtual machines deliver an int1 without moving rip to the next instruction: at times, or always while breakpoint
+ * registers are in use, as ours are. The program then executes it for ever. Here it goes on behind it, as on a processor, and
+ * the SIGTRAP is its own.
  */
 #define _GNU_SOURCE
 #include "hit.h"
@@ -72,11 +76,18 @@ static NP_PATH void leave(struct np_hit_thread *self)
 	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
 }
 
-/* Whether the instruction in front of `rip` is int1. It is looked at directly: a sandbox may kill whoever asks the kernel, and
- * the thread is about to execute the rest of that page. What lies in the page before is not looked at, and taken for none. */
-static NP_PATH int is_behind_int1(uint64_t rip)
+/* Whether the thread has just executed int1; then it stands after it. The bytes are looked at directly: a sandbox may kill a
+ * thread that asks the kernel, and the thread is about to execute that page. What lies in the page before is not looked at, and
+ * taken for none. An access that was lost just before an int1 is taken for that int1, which would follow anyway. */
+static NP_PATH int has_executed_int1(greg_t *rip)
 {
-	return rip % PAGE_BYTES && *(const unsigned char *)(rip - 1) == INT1;
+	const unsigned char *next = (const unsigned char *)*rip;
+	if ((uint64_t)next % PAGE_BYTES && next[-1] == INT1)
+		return 1;
+	if (*next != INT1)
+		return 0;
+	++*rip;
+	return 1;
 }
 
 /* The watchpoint for data whose access the machine has lost. NULL: there is none, or no saying which. */
@@ -105,7 +116,7 @@ NP_PATH int np_hit_event(const void *siginfo, void *ucontext, uint64_t original,
 	if (!np_hit_watch_cookie)
 		return 0;
 	/* With the trap flag set it may be a step of the program's own. */
-	if (is_lost ? now[REG_EFL] & TRAP || is_behind_int1((uint64_t)now[REG_RIP]) :
+	if (is_lost ? now[REG_EFL] & TRAP || has_executed_int1(&now[REG_RIP]) :
 		      event->type != PERF_TYPE_BREAKPOINT || (event->data ^ np_hit_watch_cookie) >> KEY_BITS)
 		return 0;
 	/* From here on it is ours, also when its watchpoint has gone meanwhile. */
