@@ -5,12 +5,14 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+
+use crate::in_time::InTime;
 
 /// What a command left when it ended.
 #[derive(Debug)]
@@ -68,12 +70,12 @@ impl Running {
         let what = format!("{command:?}");
         let stdout = tempfile::tempfile().expect("a temporary file");
         let stderr = tempfile::tempfile().expect("a temporary file");
-        let mut child = command
+        command
             .stdin(Stdio::piped())
             .stdout(stdout.try_clone().expect("a second handle"))
-            .stderr(stderr.try_clone().expect("a second handle"))
-            .process_group(0)
-            .spawn()
+            .stderr(stderr.try_clone().expect("a second handle"));
+        let mut child = command
+            .spawn_in_group()
             .unwrap_or_else(|error| panic!("cannot start {what}: {error}"));
         let stdin = child.stdin.take();
         Running {

@@ -22,6 +22,7 @@
 
 pub mod busy;
 pub mod command;
+pub mod in_time;
 pub mod left_out;
 pub mod postgres;
 pub mod program;
@@ -31,7 +32,7 @@ pub mod text;
 pub mod tracer;
 
 /// The time after which any one command of a test counts as hung. Generous: the machine may be busy.
-pub const LIMIT: std::time::Duration = std::time::Duration::from_secs(120);
+pub const LIMIT: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// An integer from the environment.
 ///

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+use crate::in_time::InTime;
 use crate::left_out;
 
 /// How a program is built.
@@ -98,7 +99,11 @@ pub fn profile_folder() -> PathBuf {
 /// # Panics
 /// When it cannot be copied.
 pub fn copy_program(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg(from).arg(to).status().expect("running cp");
+    let status = Command::new("cp")
+        .arg(from)
+        .arg(to)
+        .status_in_time()
+        .expect("running cp");
     assert!(status.success(), "copying {} failed", from.display());
 }
 
@@ -161,7 +166,7 @@ pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
             .arg(&source);
         command.args(["-ldl", "-lm", "-lrt"]);
     }
-    let output = command.output().expect("running the compiler");
+    let output = command.output_in_time().expect("running the compiler");
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         // A distribution may leave the static libraries or the PIE start file out.

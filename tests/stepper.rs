@@ -14,6 +14,8 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use crate::in_time::TimeLimit;
+
 /// What the program wrote, and how often the instruction at each address was executed.
 pub type Steps = (String, HashMap<u64, i64>);
 
@@ -40,6 +42,7 @@ pub fn step(program: &Path, argument: &str) -> Steps {
     unsafe { command.pre_exec(|| Ok(ptrace::traceme()?)) };
     let child = command.spawn().expect("starting the program");
     let pid = Pid::from_raw(child.id() as i32);
+    let _limit = TimeLimit::new(pid.as_raw(), "it is stepped to its end");
     let mut counts = HashMap::new();
     let mut last = 0;
     loop {

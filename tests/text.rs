@@ -293,7 +293,7 @@ mod tests {
         {}
         let found = differences(pid);
         child.kill().expect("killing sleep");
-        child.wait().expect("reaping sleep");
+        crate::in_time::EndsInTime::wait_in_time(&mut child).expect("reaping sleep");
         assert_eq!(found, []);
     }
 
@@ -322,7 +322,7 @@ mod tests {
             .expect("writing the byte");
         let found = differences(pid);
         child.kill().expect("killing sleep");
-        child.wait().expect("reaping sleep");
+        crate::in_time::EndsInTime::wait_in_time(&mut child).expect("reaping sleep");
         assert_eq!(found.len(), 1);
         assert_eq!(
             (found[0].address, found[0].expected, found[0].found),

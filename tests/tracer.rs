@@ -10,6 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use crate::command::{Finished, Running, as_ordinary_user};
+use crate::in_time::InTime;
 use crate::{program, text};
 
 /// Which tactics a test runs with.
@@ -53,7 +54,7 @@ pub fn nanoprobe() -> &'static Path {
             }
             let status = build
                 .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .status()
+                .status_within(8 * crate::LIMIT)
                 .expect("running cargo");
             assert!(status.success() && path.is_file(), "building nanoprobe failed");
         }

@@ -215,9 +215,7 @@ fn a_child_that_shares_our_memory_records_nothing() {
         let argument = core::ptr::from_ref(&target).cast_mut().cast();
         let child = libc::clone(child_with_our_memory, stack as *mut c_void, flags, argument);
         assert!(child > 0);
-        let mut status = 0;
-        assert_eq!(libc::waitpid(child, &mut status, 0), child);
-        status
+        nanoprobe_tests::in_time::status_of_forked(child)
     };
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status:#x}");
     assert!(recorded(&target).is_empty());

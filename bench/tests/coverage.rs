@@ -4,12 +4,14 @@
 use std::path::Path;
 use std::process::Command;
 
+use nanoprobe_tests::in_time::InTime;
+
 #[test]
 fn every_class_is_counted_exactly() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let output = Command::new(env!("CARGO_BIN_EXE_coverage"))
         .arg(folder.join("small.elf"))
-        .output()
+        .output_in_time()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     // All but the time is the same everywhere.
@@ -33,7 +35,7 @@ fn what_is_no_program_is_an_error_that_names_it() {
     let output = Command::new(env!("CARGO_BIN_EXE_coverage"))
         .arg(file!())
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .output()
+        .output_in_time()
         .unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("not an ELF file"));

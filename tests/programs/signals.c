@@ -4,12 +4,13 @@
  * blocked   probed functions called while every signal, SIGTRAP too, is blocked, ignored, or masked by a handler
  * own-segv  the program's SIGSEGV and SIGFPE handlers see its own faults where they happened
  * own-trap  the program's SIGTRAP handler gets the program's own int3 and raise(SIGTRAP), and nothing else
- * small     handlers on the smallest alternate stack that the system allows: room for one signal frame and 1 KiB, or for
- *           as many frames as a third argument says */
+ * small     handlers on the smallest alternate stack that the program itself survives on: room for one signal frame of this
+ *           machine's (AT_MINSIGSTKSZ) and 1 KiB, or for as many frames as a third argument says */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <time.h>
@@ -114,7 +115,9 @@ static void timers(long signals)
 
 static void small(long signals, long frames)
 {
-	use_alternate_stack((size_t)(sysconf(_SC_MINSIGSTKSZ) * frames) + 1024);
+	use_alternate_stack(getauxval(AT_MINSIGSTKSZ) * (size_t)frames + 1024);
+	/* What the handler calls is bound now: the dynamic linker's own work would not fit into that KiB on every machine. */
+	errno = 0;
 	install(SIGUSR1, on_timer, SA_ONSTACK, 1);
 	for (long i = 0; i < signals; i++)
 		CHECK(raise(SIGUSR1) == 0);

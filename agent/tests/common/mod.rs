@@ -405,8 +405,6 @@ pub fn in_child(action: impl FnOnce() -> i32) -> i32 {
             let status = action();
             libc::_exit(status);
         }
-        let mut status = 0;
-        assert_eq!(libc::waitpid(child, &mut status, 0), child);
-        status
+        nanoprobe_tests::in_time::status_of_forked(child)
     }
 }

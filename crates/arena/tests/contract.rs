@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
+use nanoprobe_tests::in_time::{EndsInTime, InTime};
+
 use nanoprobe_arena::Structure;
 use nanoprobe_arena::layout::*;
 
@@ -80,10 +82,10 @@ fn compiles(program: &str) -> Result<(), String> {
         .args(["-std=gnu11", "-fsyntax-only", "-x", "c", "-"])
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
+        .spawn_in_group()
         .unwrap();
     child.stdin.take().unwrap().write_all(program.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = child.wait_with_output_in_time().unwrap();
     if output.status.success() {
         Ok(())
     } else {

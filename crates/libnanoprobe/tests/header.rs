@@ -10,6 +10,8 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
+use nanoprobe_tests::in_time::InTime;
+
 use common::{Built, text};
 use nanoprobe::api::{Info, np_tactic_name, np_version};
 use nanoprobe::c::*;
@@ -381,7 +383,7 @@ fn the_shared_library_exports_the_headers_functions_and_nothing_else() {
     let symbols = Command::new("nm")
         .args(["-D", "--defined-only"])
         .arg(shared_library(&built))
-        .output()
+        .output_in_time()
         .unwrap();
     let there: BTreeSet<String> = text(&symbols)
         .lines()
@@ -395,7 +397,7 @@ fn the_shared_library_exports_the_headers_functions_and_nothing_else() {
     let dynamic = Command::new("readelf")
         .arg("-d")
         .arg(shared_library(&built))
-        .output()
+        .output_in_time()
         .unwrap();
     assert!(text(&dynamic).contains("Library soname: [libnanoprobe.so.0]"));
 }
@@ -415,12 +417,16 @@ fn the_static_library_is_linked_as_well() {
         .arg(root().join("include"))
         .arg(library)
         .args(["-lpthread", "-ldl", "-lm", "-lgcc_s"])
-        .output()
+        .output_in_time()
         .unwrap();
     text(&output);
-    let needed = Command::new("readelf").arg("-d").arg(&program).output().unwrap();
+    let needed = Command::new("readelf")
+        .arg("-d")
+        .arg(&program)
+        .output_in_time()
+        .unwrap();
     assert!(!text(&needed).contains("libnanoprobe"));
-    assert_eq!(text(&Command::new(&program).output().unwrap()), FIRST);
+    assert_eq!(text(&Command::new(&program).output_in_time().unwrap()), FIRST);
 }
 
 /// As docs/library.md installs it, in a folder of its own.
@@ -443,7 +449,7 @@ fn pkg_config_finds_it() {
     let flags = Command::new("pkg-config")
         .args(["--cflags", "--libs", "nanoprobe"])
         .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
-        .output();
+        .output_in_time();
     let Ok(flags) = flags else {
         println!("left out: there is no pkg-config");
         return;
@@ -454,12 +460,12 @@ fn pkg_config_finds_it() {
         .arg(&program)
         .arg(root().join("tests/c/first.c"))
         .args(text(&flags).split_whitespace())
-        .output()
+        .output_in_time()
         .unwrap();
     text(&output);
     let run = Command::new(&program)
         .env("LD_LIBRARY_PATH", prefix.join("lib"))
-        .output()
+        .output_in_time()
         .unwrap();
     assert_eq!(text(&run), FIRST);
 }

@@ -6,6 +6,8 @@ mod common;
 
 use std::process::Command;
 
+use nanoprobe_tests::in_time::InTime;
+
 use common::{Built, HANDLERS, RETURNS, text};
 
 #[test]
@@ -175,7 +177,7 @@ fn no_hit_asks_the_dynamic_linker_for_thread_local_storage() {
     let code = Command::new("objdump")
         .args(["-d", "--no-show-raw-insn"])
         .arg(&library)
-        .output()
+        .output_in_time()
         .unwrap();
     let code = text(&code);
     let mut path = false;
@@ -230,7 +232,7 @@ fn many_probes_one_by_one() {
 fn faults_are_injected_into_python() {
     let find = Command::new("python3")
         .args(["-c", "import sys; print(sys.executable)"])
-        .output();
+        .output_in_time();
     let Ok(found) = find else {
         println!("left out: there is no python3");
         return;
@@ -260,7 +262,7 @@ print(failed)
             ("FAULTS_REPORT", "1"),
         ])
         .envs([("FAULTS_WRITE", "5"), ("FAULTS_DELAY", "100")])
-        .output()
+        .output_in_time()
         .unwrap();
     assert_eq!(text(&output), "10\n");
     let report = String::from_utf8_lossy(&output.stderr);
@@ -324,7 +326,7 @@ os.getppid()
     let python = Command::new("python3")
         .args(["-c", script])
         .env("LD_LIBRARY_PATH", built.folder.path())
-        .output();
+        .output_in_time();
     let Ok(output) = python else {
         println!("left out: there is no python3");
         return;

@@ -6,6 +6,8 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nanoprobe_tests::in_time::InTime;
+
 use common::{Built, text};
 
 /// A block of the page, and the output that follows it.
@@ -66,7 +68,7 @@ fn rust(example: &Example) -> String {
         .arg("--extern")
         .arg(format!("nanoprobe={}", library.with_extension("rlib").display()))
         .arg(&file)
-        .output()
+        .output_in_time()
         .unwrap();
     text(&output);
     built.run(&program)
@@ -78,7 +80,7 @@ fn python(example: &Example) -> Option<String> {
     let output = Command::new("python3")
         .arg(script)
         .env("LD_LIBRARY_PATH", built.folder.path())
-        .output();
+        .output_in_time();
     if output.is_err() {
         println!("left out: there is no python3");
     }

@@ -16,6 +16,8 @@ mod common;
 use std::path::Path;
 use std::process::Command;
 
+use nanoprobe_tests::in_time::InTime;
+
 use common::{Built, HANDLERS, RETURNS, text};
 
 const ADDRESS: &str = "-fsanitize=address";
@@ -39,9 +41,9 @@ fn sanitized(flag: &str) -> Option<Built> {
     let program = built.folder.path().join("empty");
     let mut compiler = Command::new("cc");
     compiler.arg(flag).arg("-o").arg(&program).arg(&source);
-    let works = compiler.output().is_ok_and(|output| output.status.success())
+    let works = compiler.output_in_time().is_ok_and(|output| output.status.success())
         && Command::new(&program)
-            .output()
+            .output_in_time()
             .is_ok_and(|output| output.status.success());
     if !works {
         println!("left out: programs with {flag}");
@@ -66,7 +68,7 @@ fn command(built: &Built, program: &Path, options: &str) -> Command {
 }
 
 fn run(built: &Built, program: &Path, arguments: &[&str]) -> String {
-    text(&command(built, program, "").args(arguments).output().unwrap())
+    text(&command(built, program, "").args(arguments).output_in_time().unwrap())
 }
 
 fn stress(flag: &str) {
@@ -159,7 +161,7 @@ fn statements(flag: &str) {
             };
             let output = command(&built, &program, options)
                 .args([statement, "0"])
-                .output()
+                .output_in_time()
                 .unwrap();
             assert_eq!(text(&output), "holds\n", "{statement}");
         }
@@ -181,7 +183,7 @@ fn a_race_in_a_handler_is_told() {
     let Some(built) = sanitized(THREAD) else { return };
     let program = compile(&built, THREAD, "cc", "race.c");
     assert_eq!(run(&built, &program, &["none"]), "done\n");
-    let output = command(&built, &program, "").arg("race").output().unwrap();
+    let output = command(&built, &program, "").arg("race").output_in_time().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(error.contains("WARNING: ThreadSanitizer: data race"), "{error}");
     assert!(error.contains("#0 look "), "{error}");

@@ -4,11 +4,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nanoprobe_tests::in_time::{EndsInTime, InTime};
+
 fn bench(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
         .arg("bench")
         .args(arguments)
-        .output()
+        .output_in_time()
         .expect("running nanoprobe");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()
@@ -88,7 +90,7 @@ fn an_absent_tool_is_named_with_what_installs_it() {
     let output = Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
         .args(["bench", "--only", "library"])
         .env("NANOPROBE_PYTHON", "/nonexistent/python3")
-        .output()
+        .output_in_time()
         .expect("running nanoprobe");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{text}");
@@ -134,7 +136,7 @@ fn an_interrupted_run_leaves_nothing() {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
+        .spawn_in_group()
         .expect("starting nanoprobe");
     let start = Instant::now();
     // One of the programs that are probed, not the floor, which comes first.
@@ -148,7 +150,7 @@ fn an_interrupted_run_leaves_nothing() {
     }
     let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("a signal");
-    let output = child.wait_with_output().expect("waiting");
+    let output = child.wait_with_output_in_time().expect("waiting");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("interrupted"), "{stderr}");

@@ -2,10 +2,12 @@
 
 use std::process::{Command, Output};
 
+use nanoprobe_tests::in_time::InTime;
+
 fn nanoprobe(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
         .args(arguments)
-        .output()
+        .output_in_time()
         .expect("running nanoprobe")
 }
 
@@ -65,7 +67,7 @@ fn a_group_and_a_session_outside_the_pid_namespace_are_0() {
         Command::new("unshare")
             .args(["--map-root-user", "--pid", "--fork", "--kill-child"])
             .args(arguments)
-            .output()
+            .output_in_time()
     };
     match inside(&["true"]) {
         Ok(output) if output.status.success() => {}
@@ -304,7 +306,7 @@ fn another_preprocessor_can_be_named() {
         "{}",
         text(&output.stderr)
     );
-    if Command::new("cpp").arg("--version").output().is_err() {
+    if Command::new("cpp").arg("--version").output_in_time().is_err() {
         println!("left out: there is no cpp here");
         return;
     }
@@ -324,7 +326,7 @@ fn scripts_go_through_the_preprocessor() {
                   BEGIN { printf(\"%d %d\\n\", NUMBER, MORE); exit(0); }\n#endif\n";
     std::fs::write(&script, source).expect("a script");
     let path = script.to_string_lossy().into_owned();
-    if Command::new("cpp").arg("--version").output().is_err() {
+    if Command::new("cpp").arg("--version").output_in_time().is_err() {
         println!("left out: there is no cpp here");
         return;
     }
@@ -348,7 +350,7 @@ fn scripts_go_through_the_preprocessor() {
 /// What the guide promises of every script, and headers of the C library's that scripts include.
 #[test]
 fn the_preprocessor_knows_the_machine_and_reads_system_headers() {
-    if Command::new("cpp").arg("--version").output().is_err() {
+    if Command::new("cpp").arg("--version").output_in_time().is_err() {
         println!("left out: there is no cpp here");
         return;
     }

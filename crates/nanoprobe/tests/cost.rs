@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
+
 /// Calls hot() with 1, 2, 3, ..., and cold() after each five thousand, from the first line of its input to the second. Prints
 /// where hot() lies, and at the end how often both were called.
 const PROGRAM: &str = r#"
@@ -47,15 +49,20 @@ impl Program {
         let folder = tempfile::tempdir().expect("a folder");
         let (source, path) = (folder.path().join("busy.c"), folder.path().join("busy"));
         std::fs::write(&source, PROGRAM).expect("writing");
-        let status = Command::new("cc").args(["-O1", "-o"]).arg(&path).arg(&source).status();
+        let status = Command::new("cc")
+            .args(["-O1", "-o"])
+            .arg(&path)
+            .arg(&source)
+            .status_in_time();
         assert!(status.expect("running cc").success());
         let mut child = Command::new(path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()
+            .spawn_in_group()
             .expect("starting the program");
         let input = child.stdin.take();
         let mut output = BufReader::new(child.stdout.take().expect("its output"));
+        let _limit = TimeLimit::new(child.id().cast_signed(), "its first line is waited for");
         let mut line = String::new();
         output.read_line(&mut line).expect("its first line");
         let hot = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).expect("an address");
@@ -89,9 +96,10 @@ impl Program {
     /// Ends it: how often hot() and cold() were called.
     fn finish(mut self) -> (u64, u64) {
         drop(self.input.take());
+        let _limit = TimeLimit::new(self.child.id().cast_signed(), "its last line is waited for");
         let mut line = String::new();
         self.output.read_line(&mut line).expect("its last line");
-        assert!(self.child.wait().expect("its end").success());
+        assert!(self.child.wait_in_time().expect("its end").success());
         let mut numbers = line.split_whitespace().map(|word| word.parse().expect("a number"));
         (numbers.next().expect("hot"), numbers.next().expect("cold"))
     }
@@ -137,7 +145,7 @@ fn a_probe_over_budget_is_turned_off_and_its_counts_are_exact_up_to_then() {
         .args(["-q", "-v", "-x", "maxcost=0.2%", "-n", text, "-p", &program.pid(), "-o"])
         .arg(&results)
         .stderr(File::create(&errors).expect("a file"))
-        .spawn()
+        .spawn_in_group()
         .expect("starting nanoprobe");
     wait_for(&errors, "nanoprobe: attach ", &mut tracer);
     assert_ne!(program.text(), original, "it was patched");
@@ -149,7 +157,7 @@ fn a_probe_over_budget_is_turned_off_and_its_counts_are_exact_up_to_then() {
     // It goes on without the probe for a while.
     std::thread::sleep(Duration::from_millis(300));
     let (hots, colds) = program.finish();
-    assert!(tracer.wait().expect("its end").success());
+    assert!(tracer.wait_in_time().expect("its end").success());
     let said = std::fs::read_to_string(errors).expect("messages");
     assert!(!said.contains("cold:entry is off"), "{said}");
     let results = std::fs::read_to_string(results).expect("results");
@@ -183,7 +191,7 @@ fn cost_tells_what_a_program_would_take_and_runs_nothing_of_it() {
                 pid$target:busy:hot:entry { exit(3); }";
     let output = nanoprobe()
         .args(["cost", "-x", "maxcost=0.01%", "-n", text, "-p", &program.pid()])
-        .output()
+        .output_in_time()
         .expect("running nanoprobe");
     assert_eq!(program.text(), original, "nothing is left behind");
     program.finish();
@@ -214,7 +222,7 @@ fn cost_tells_what_a_program_would_take_and_runs_nothing_of_it() {
 fn cost_without_a_process_says_what_it_needs() {
     let output = nanoprobe()
         .args(["cost", "-n", "BEGIN"])
-        .output()
+        .output_in_time()
         .expect("running nanoprobe");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("nanoprobe cost -n '...' -p PID"));

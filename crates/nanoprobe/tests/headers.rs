@@ -5,10 +5,12 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use nanoprobe_tests::in_time::InTime;
+
 fn nanoprobe(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
         .args(arguments)
-        .output()
+        .output_in_time()
         .expect("the command runs")
 }
 
@@ -18,7 +20,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// Whether there is a compiler; it brings the preprocessor.
 fn has_gcc() -> bool {
-    let found = Command::new("gcc").arg("--version").output().is_ok();
+    let found = Command::new("gcc").arg("--version").output_in_time().is_ok();
     if !found {
         println!("left out: there is no gcc here");
     }
@@ -32,7 +34,7 @@ fn compiled(folder: &Path, source: &str) -> String {
     let output = Command::new("gcc")
         .args(["-w", "-g", "-o"])
         .args([&program, &file])
-        .output()
+        .output_in_time()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     program.to_string_lossy().into_owned()
@@ -59,7 +61,9 @@ fn assert_laid_out(prelude: &str, types: &[(&str, &[&str])]) {
     }
     program += "return 0; }\n";
     script += "BEGIN { exit(0); }\n";
-    let expected = Command::new(compiled(folder.path(), &program)).output().unwrap();
+    let expected = Command::new(compiled(folder.path(), &program))
+        .output_in_time()
+        .unwrap();
     let file = folder.path().join("script.d");
     std::fs::write(&file, script).unwrap();
     let output = nanoprobe(&["-C", "-qs", &file.to_string_lossy()]);

@@ -2,13 +2,15 @@
 
 use std::process::{Command, Output};
 
+use nanoprobe_tests::in_time::InTime;
+
 use serde_json::{Value, json};
 
 fn nanoprobe(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
         .args(["--format", "json"])
         .args(arguments)
-        .output()
+        .output_in_time()
         .expect("running nanoprobe")
 }
 

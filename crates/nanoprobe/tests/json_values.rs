@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use nanoprobe_tests::in_time::InTime;
+
 use serde_json::{Value, json};
 
 /// The lines of a run that says nothing on standard error.
@@ -10,7 +12,7 @@ fn lines(arguments: &[&str]) -> Vec<Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
         .args(["--format", "json"])
         .args(arguments)
-        .output()
+        .output_in_time()
         .expect("running nanoprobe");
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     assert_eq!(String::from_utf8_lossy(&output.stderr), "", "{text}");

@@ -7,6 +7,8 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nanoprobe_tests::in_time::{EndsInTime, InTime};
+
 use nanoprobe::api::{
     np_disable_probe, np_hook, np_register_probe, np_register_watchpoint, np_unhook, np_unregister_probe,
     np_unregister_watchpoint,
@@ -65,7 +67,7 @@ fn list(pid: u32) -> Output {
     unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0) };
     Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
         .args(["-l", "-p", &pid.to_string()])
-        .output()
+        .output_in_time()
         .expect("running nanoprobe")
 }
 
@@ -212,10 +214,10 @@ fn it_may_change_meanwhile() {
 
 #[test]
 fn a_program_without_the_library_is_told_what_else_to_ask() {
-    let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+    let mut sleeper = Command::new("sleep").arg("1000").spawn_in_group().unwrap();
     let output = list(sleeper.id());
     sleeper.kill().unwrap();
-    sleeper.wait().unwrap();
+    sleeper.wait_in_time().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stdout.is_empty());
     let error = String::from_utf8_lossy(&output.stderr).into_owned();

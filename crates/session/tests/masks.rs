@@ -8,6 +8,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
+
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::AggregationId;
@@ -34,7 +36,7 @@ impl Masks {
             .arg("5")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()
+            .spawn_in_group()
             .unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         Masks {
@@ -46,6 +48,7 @@ impl Masks {
 
     /// What it says up to this line.
     fn until(&mut self, last: &str) -> Vec<String> {
+        let _limit = TimeLimit::new(self.child.id().cast_signed(), "its next lines are waited for");
         let mut lines = Vec::new();
         while lines.last().is_none_or(|line| line != last) {
             let mut line = String::new();
@@ -78,8 +81,9 @@ impl Masks {
     /// The rest of what it says, when it has ended well.
     fn end(mut self) -> Vec<String> {
         self.go_on();
+        let _limit = TimeLimit::new(self.child.id().cast_signed(), "its last lines are waited for");
         let lines = self.output.lines().map(Result::unwrap).collect();
-        let status = self.child.wait().unwrap();
+        let status = self.child.wait_in_time().unwrap();
         assert!(status.success(), "{status}");
         lines
     }
@@ -133,7 +137,7 @@ fn a_program_that_blocks_all_signals_never_notices() {
     let status = Command::new("cc")
         .args(["-O1", "-pthread", "-o"])
         .args([&program, &source])
-        .status()
+        .status_in_time()
         .unwrap();
     assert!(status.success());
 

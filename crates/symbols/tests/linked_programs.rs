@@ -6,6 +6,8 @@ mod common;
 
 use std::sync::Arc;
 
+use nanoprobe_tests::in_time::InTime;
+
 use common::{Build, C_SOURCE, named, only, without_ifunc};
 use nanoprobe_arena::layout::{CFA_RBP_DEREF, CFA_SIGNAL, CFA_UNKNOWN};
 use nanoprobe_symbols::{ImageAddress, Libc, Linking, Module, ModuleKind, RBP_AT_RBP, files, unwind_rows};
@@ -179,7 +181,11 @@ fn go_programs_are_recognised() {
         "program",
         "program.go",
     ];
-    if std::process::Command::new("go").arg("version").output().is_err() {
+    if std::process::Command::new("go")
+        .arg("version")
+        .output_in_time()
+        .is_err()
+    {
         eprintln!("skipped: no go");
         return;
     }

@@ -5,6 +5,8 @@ mod support;
 
 use std::process::Command;
 
+use nanoprobe_tests::in_time::InTime;
+
 use nanoprobe_target::{AttachError, Process, Seccomp};
 use support::{Running, compile, copy_program, is_root, until};
 
@@ -82,7 +84,7 @@ fn as_nobody(pid: i32) -> String {
         .arg(&copy)
         .args(["opens_as_somebody_else", "--exact", "--ignored", "--nocapture"])
         .env("NANOPROBE_TEST_TARGET", pid.to_string())
-        .output()
+        .output_in_time()
         .unwrap();
     std::fs::remove_file(copy).unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)

@@ -177,6 +177,7 @@ fn killed_in_the_middle_of_its_calls() {
 /// It does, for ten rounds more of its checks (some of which it may have made before).
 fn runs(running: &mut Running) {
     until("no longer traced", || tracer_of(running.pid()) == 0);
+    let _limit = nanoprobe_tests::in_time::TimeLimit::new(running.pid(), "its next rounds are waited for");
     let mut bytes = [0; 4096];
     let mut rounds = 0;
     while rounds < 10 {

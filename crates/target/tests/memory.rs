@@ -141,7 +141,7 @@ fn an_ended_process_is_gone() {
     let process = running.open();
     let text = process.map().unwrap().images()[0].base;
     running.child.kill().unwrap();
-    running.child.wait().unwrap();
+    nanoprobe_tests::in_time::EndsInTime::wait_in_time(&mut running.child).unwrap();
     assert_eq!(
         process.memory().read(text, &mut [0; 8]),
         Err(MemoryError::Gone { pid: process.pid() })

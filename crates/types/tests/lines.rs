@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
+use nanoprobe_tests::in_time::InTime;
+
 use common::{compile, compile_text, info};
 use nanoprobe_types::{Held, NoLine};
 
@@ -23,7 +25,7 @@ fn statements(program: &Path, file: &str) -> BTreeMap<u64, BTreeSet<u64>> {
     let output = Command::new("objdump")
         .arg("--dwarf=decodedline")
         .arg(program)
-        .output()
+        .output_in_time()
         .unwrap();
     let mut lines: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
     for row in String::from_utf8_lossy(&output.stdout).lines() {

@@ -3,6 +3,8 @@
 
 use std::process::Command;
 
+use nanoprobe_tests::in_time::InTime;
+
 fn number(output: &str, what: &str) -> u64 {
     let line = output
         .lines()
@@ -15,7 +17,7 @@ fn number(output: &str, what: &str) -> u64 {
 fn i3_relocated_instructions_do_what_they_do_in_place() {
     let output = Command::new(env!("CARGO_BIN_EXE_nanoprobe-equivalence"))
         .args(["--seconds", "40"])
-        .output()
+        .output_in_time()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if text.contains("left out: rdfsbase") || text.contains("left out: system calls") {

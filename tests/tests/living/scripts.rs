@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 
+use nanoprobe_tests::in_time::InTime;
+
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::said;
@@ -114,7 +116,7 @@ fn a_refusal_says_what_to_write() {
 #[test]
 fn a_provider_without_a_process_is_told_where_it_is_looked_for() {
     let refused = |clause: &str| {
-        let ran = Command::new(nanoprobe()).args(["-n", clause]).output();
+        let ran = Command::new(nanoprobe()).args(["-n", clause]).output_in_time();
         let ran = ran.expect("the command runs");
         assert!(!ran.status.success(), "{clause}");
         String::from_utf8_lossy(&ran.stderr).into_owned()
@@ -138,7 +140,7 @@ fn a_script_need_not_be_utf_8() {
     std::fs::write(&script, text).expect("the script is written");
     let ran = Command::new(nanoprobe())
         .args([OsStr::new("-qs"), script.as_os_str(), OsStr::from_bytes(b"a\xe9b")])
-        .output();
+        .output_in_time();
     std::fs::remove_file(&script).expect("the script was there");
     let ran = ran.expect("the command runs");
     assert_eq!(
@@ -181,7 +183,7 @@ fn libraries_are_read_in_the_order_of_their_dependencies() {
         ];
         let ran = Command::new(nanoprobe())
             .args(arguments)
-            .output()
+            .output_in_time()
             .expect("the command runs");
         String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr)
     };

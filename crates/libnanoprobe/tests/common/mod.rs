@@ -8,6 +8,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use nanoprobe_tests::in_time::InTime;
+
 /// The shared library that was built with this test.
 fn library() -> PathBuf {
     let here = std::env::current_exe().unwrap();
@@ -47,7 +49,7 @@ impl Built {
             .arg("-L")
             .arg(self.folder.path())
             .args(["-lnanoprobe", "-lpthread", "-Wno-missing-field-initializers"])
-            .output()
+            .output_in_time()
             .unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         program
@@ -58,7 +60,7 @@ impl Built {
     }
 
     pub fn run_with(&self, program: &Path, arguments: &[&str]) -> String {
-        text(&self.command(program).args(arguments).output().unwrap())
+        text(&self.command(program).args(arguments).output_in_time().unwrap())
     }
 
     /// Finds the library.

@@ -7,6 +7,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
+
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::options::{Options, StopPolicy};
 use nanoprobe_lang::program::AggregationId;
@@ -37,7 +39,7 @@ fn program(functions: Functions) -> &'static Path {
             .args(options)
             .arg("-o")
             .args([&path, &source]);
-        assert!(command.status().unwrap().success());
+        assert!(command.status_in_time().unwrap().success());
         (folder, path)
     });
     path
@@ -74,7 +76,7 @@ impl Target {
                 Ok(())
             })
         };
-        let mut child = command.spawn().unwrap();
+        let mut child = command.spawn_in_group().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let process = Process::open(i32::try_from(child.id()).unwrap()).unwrap();
         let mut target = Target {
@@ -148,6 +150,7 @@ impl Target {
     }
 
     pub fn until(&mut self, last: &str) -> Vec<String> {
+        let _limit = TimeLimit::new(self.pid(), "its next lines are waited for");
         let mut lines = Vec::new();
         while lines.last().is_none_or(|line| line != last) {
             let mut line = String::new();
@@ -218,7 +221,7 @@ impl Target {
         assert!(hits(&session, 0) > 0, "no probe has fired");
         writeln!(self.input, "stop").unwrap();
         self.until("OK");
-        assert!(self.child.wait().unwrap().success());
+        assert!(self.child.wait_in_time().unwrap().success());
     }
 }
 

@@ -6,6 +6,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use nanoprobe_tests::in_time::InTime;
+
 use nanoprobe_symbols::{Function, ImageAddress, Module, files};
 use tempfile::TempDir;
 
@@ -40,7 +42,11 @@ pub fn run(tool: &str, arguments: &[&str], directory: &Path) -> Option<String> {
 
 /// What a tool prints, and whether it is content: readelf is not when it finds a separate debug file without contents.
 pub fn output_of(tool: &str, arguments: &[&str], directory: &Path) -> Option<(String, bool)> {
-    let output = match Command::new(tool).args(arguments).current_dir(directory).output() {
+    let output = match Command::new(tool)
+        .args(arguments)
+        .current_dir(directory)
+        .output_in_time()
+    {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             eprintln!("skipped: no {tool}");
             return None;

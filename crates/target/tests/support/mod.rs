@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
+
 use nanoprobe_target::Process;
 
 /// A compiled program; its folder goes when it is dropped.
@@ -26,7 +28,7 @@ pub fn compile_with(compiler: &str, name: &str, flags: &[&str]) -> Option<Progra
         .arg(&path)
         .arg(source)
         .args(flags)
-        .output();
+        .output_in_time();
     match output {
         Err(error) => {
             eprintln!("skipped: cannot run {compiler}: {error}");
@@ -46,7 +48,7 @@ pub fn compile(name: &str) -> Program {
 /// Copies a file that will be executed. Not by ourselves: a process that another test forks just then would inherit the
 /// copy, open for writing, and nobody may execute it until that has executed something else (ETXTBSY).
 pub fn copy_program(from: &Path, to: &Path) {
-    let status = Command::new("cp").arg(from).arg(to).status().unwrap();
+    let status = Command::new("cp").arg(from).arg(to).status_in_time().unwrap();
     assert!(status.success(), "copying {} failed", from.display());
 }
 
@@ -58,7 +60,11 @@ pub struct Running {
 
 impl Running {
     pub fn start(command: &mut Command) -> Running {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn_in_group()
+            .unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         Running { child, output }
     }
@@ -76,6 +82,7 @@ impl Running {
     }
 
     pub fn line(&mut self) -> String {
+        let _limit = TimeLimit::new(self.pid(), "its next line is waited for");
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
@@ -92,9 +99,10 @@ impl Running {
     /// Closes its input, and returns what it says until it ends.
     pub fn finish(mut self) -> (String, std::process::ExitStatus) {
         drop(self.child.stdin.take());
+        let _limit = TimeLimit::new(self.pid(), "its last lines are waited for");
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
-        let status = self.child.wait().unwrap();
+        let status = self.child.wait_in_time().unwrap();
         (rest.trim_end().to_owned(), status)
     }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use nanoprobe_tests::in_time::InTime;
+
 use nanoprobe_lang::program::Type;
 use nanoprobe_symbols::{Module, files};
 use nanoprobe_types::{DebugInfo, Kind, Problem, Signature};
@@ -36,7 +38,7 @@ pub fn compile_text(compiler: &str, extension: &str, text: &str, flags: &[&str])
 }
 
 pub fn run(command: &mut Command) {
-    let output = command.output().unwrap();
+    let output = command.output_in_time().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}\n{text}");
 }
