@@ -7,7 +7,8 @@
 //!
 //! * [`layout`] mirrors `agent/contract.h`; [`ContextPlan`] says where things lie in a thread's context.
 //! * [`Memory`] is access to an arena, [`Mapping`] a shared mapping, [`Bytes`] plain bytes.
-//! * [`ControlBlock`] reads and writes the arena's head, [`RingReader`] takes records, [`AggregateReader`] and
+//! * [`ControlBlock`] reads and writes the arena's head, [`RingReader`] takes records, [`RingMerge`] puts those of all rings in order,
+//!   [`AggregateReader`] and
 //!   [`static_words`] read aggregations, [`DynamicVariables`] and [`variables`] serve the tracer's own clauses.
 //! * [`registry`] is the list of the probes that a program has put on itself.
 //! * [`buckets`] are the bucket functions of `quantize`, `lquantize` and `llquantize`, and their inverse.
@@ -25,6 +26,7 @@ mod hash;
 pub mod layout;
 mod mapping;
 mod memory;
+mod merge;
 mod plan;
 pub mod registry;
 mod ring;
@@ -37,6 +39,7 @@ pub use dynamic::{DynamicError, DynamicValue, DynamicVariables};
 pub use error::Corrupt;
 pub use mapping::Mapping;
 pub use memory::{Bytes, Memory, OutOfBounds};
+pub use merge::RingMerge;
 pub use plan::{ContextPlan, PlanError};
 pub use ring::{Record, RingReader};
 pub use structure::{Field, Structure};

@@ -235,6 +235,13 @@ pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
         )
     };
     add("sample", "", now.lost_samples, before.lost_samples, &text);
+    let text = |count| {
+        format!(
+            "{count} firing{} of tick or profile probes missed: nanoprobe got no processor for more than a second",
+            plural(count)
+        )
+    };
+    add("missed tick", "", now.missed_ticks, before.missed_ticks, &text);
     let text = |count| format!("{count} hits missed: a probe was hit while a handler ran in the same thread");
     add("missed", "", now.missed, before.missed, &text);
     let text = |count| format!("{count} hits missed: more threads at once than there is room for");

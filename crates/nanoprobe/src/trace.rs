@@ -237,10 +237,10 @@ impl<'a> Trace<'a> {
         let result = self.events(session, &mut printer);
         let start = Instant::now();
         let ended = session.end();
-        let (rest, gone) = match (result, ended) {
-            (Ok(()), Ok(ended)) => ended,
+        let gone = match (result, ended) {
+            (Ok(()), Ok(gone)) => gone,
             (Err(error), ended) => {
-                if let Ok((_, gone)) = ended {
+                if let Ok(gone) = ended {
                     detached(&gone);
                 }
                 return Err(error);
@@ -257,7 +257,9 @@ impl<'a> Trace<'a> {
                 gone.calls
             ));
         }
-        self.print(session, &mut printer, rest)?;
+        while let Some(outputs) = session.remaining()? {
+            self.print(session, &mut printer, outputs)?;
+        }
         self.load(session)?;
         if !program.aggregations.is_empty() {
             let mut names = Names(session);

@@ -3,11 +3,13 @@
 use std::mem::offset_of;
 
 use nanoprobe_arena::layout::{Context, Control, RECORD_ERROR};
-use nanoprobe_arena::{AggregateReader, ControlBlock, Mapping, Memory as _, Record, RingReader, static_words};
+use nanoprobe_arena::{
+    AggregateReader, ControlBlock, Mapping, Memory as _, Record, RingMerge, RingReader, static_words,
+};
 use nanoprobe_codegen::{ProbeNames, static_key, static_slots};
 use nanoprobe_export::{Epoch, Snapshot};
 use nanoprobe_lang::Program;
-use nanoprobe_lang::layout::Limits;
+use nanoprobe_lang::layout::{Limits, RECORD_HEADER_BYTES};
 use nanoprobe_lang::program::{AggregationId, Statement};
 
 use crate::enable::Enablings;
@@ -41,6 +43,8 @@ pub struct Losses {
     pub errors_in_error: u64,
     /// Samples of threads that found no room.
     pub lost_samples: u64,
+    /// Firings of `tick-` and `profile-` that the tracer was too late for.
+    pub missed_ticks: u64,
     /// Rings that were found damaged.
     pub damaged: u64,
 }
@@ -48,44 +52,41 @@ pub struct Losses {
 /// Reads all rings.
 #[derive(Default)]
 pub struct Consumer {
-    rings: Vec<RingReader>,
-    damaged: u64,
+    rings: RingMerge,
 }
 
 /// At most so many records are taken in one round, so that a flood cannot keep the tracer from its other duties.
 const RECORDS_MAX: usize = 1 << 18;
 
 impl Consumer {
-    /// The records there are now, in the order of their time. Untimed ones come thread by thread, those of each in order.
+    /// The records of one round: those up to `horizon`, a reading of the clock, in the order of their time. Untimed ones come
+    /// thread by thread, those of each in order. See [`RingMerge`].
     ///
     /// # Errors
     /// The control block is damaged. Damage in a ring is counted, and what can be read is returned.
-    pub fn records(
+    pub fn round(
         &mut self,
         memory: &Mapping,
         layout: &ArenaLayout,
         policy: u32,
+        horizon: u64,
     ) -> Result<Vec<Record>, SessionError> {
         let contexts = ControlBlock::open(memory)?.contexts_in_use()?;
         while self.rings.len() < contexts as usize {
             let offset = context_offset(layout, self.rings.len() as u64);
             self.rings.push(RingReader::new(offset, &layout.context, policy));
         }
-        let mut records = Vec::new();
-        for ring in &mut self.rings {
-            while records.len() < RECORDS_MAX {
-                match ring.next(memory) {
-                    Ok(Some(record)) => records.push(record),
-                    Ok(None) => break,
-                    Err(_) => {
-                        self.damaged += 1;
-                        break;
-                    }
-                }
-            }
-        }
-        records.sort_by_key(|record| record.tsc);
-        Ok(records)
+        Ok(if layout.context.untimed {
+            self.rings.untimed_round(memory, RECORDS_MAX)
+        } else {
+            self.rings.round(memory, horizon, RECORDS_MAX)
+        })
+    }
+
+    /// How many rounds it takes at most to read all that the rings can hold.
+    pub fn rounds_of_full_rings(&self, layout: &ArenaLayout) -> u64 {
+        let records = layout.context.ring_bytes / u64::from(RECORD_HEADER_BYTES) + 1;
+        records * self.rings.len() as u64 / RECORDS_MAX as u64 + 2
     }
 
     /// What was lost so far.
@@ -100,7 +101,7 @@ impl Consumer {
             failed_speculations: control.speculation_failures,
             speculation_drops: control.speculation_drops,
             unawaited_libraries: control.library_timeouts,
-            damaged: self.damaged,
+            damaged: self.rings.damaged(),
             ..Losses::default()
         };
         let contexts = ControlBlock::open(memory)?.contexts_in_use()?;

@@ -187,6 +187,9 @@ pub struct Session {
     warned_of_returns: bool,
     abandoned_calls: u64,
     lost_samples: u64,
+    missed_ticks: u64,
+    /// After the end: how many more rounds of records are taken at most.
+    rounds_left: Option<u64>,
     /// Where errno is was found out, or that nobody knows.
     errno_known: bool,
 }
@@ -326,6 +329,8 @@ impl Session {
             warned_of_returns: false,
             abandoned_calls: 0,
             lost_samples: 0,
+            missed_ticks: 0,
+            rounds_left: None,
             errno_known: false,
         };
         let command = session

@@ -121,7 +121,7 @@ fn traced(masks: &mut Masks, said: &mut Vec<String>, text: &str, tactic: Option<
             assert!(Instant::now() < deadline, "it hangs");
         }
     });
-    let detached = session.end().unwrap().1;
+    let detached = session.end().unwrap();
     assert_eq!((detached.left_bytes, detached.foreign), (0, 0));
     let mut table = AggregateTable::new();
     table.load(session.program(), session.snapshot().unwrap());

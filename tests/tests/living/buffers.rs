@@ -23,6 +23,19 @@ fn with_a_small_buffer(form: Form, policy: &str, clause: &str, program: &mut Run
 }
 
 live_tests! {
+    /// The tracer takes records in rounds; what a large buffer holds at the end takes several.
+    fn all_that_a_large_buffer_holds_is_printed(form) {
+        let calls = form.scale(600_000, 300_000);
+        let mut looper = start_waiting(&program("looper.c"), &calls.to_string());
+        let tracer = Tracer::new(form).argument("-q").argument("-x").argument("bufpolicy=ring").argument("-b").argument("64m");
+        let tracing = tracer.clause("pid$target:a.out:func:entry { printf(\"%d\\n\", ++n); }").attach(looper.pid());
+        looper.go();
+        looper.finish().success();
+        let traced = tracing.finish().success();
+        assert!(values(&traced.results).into_iter().eq(1..=calls as i64), "records are lost");
+        assert_eq!(traced.finished.stderr, "");
+    }
+
     /// The flight recorder: nothing is printed while the program runs, and at the end what it did last.
     fn the_buffer_policy_ring_keeps_what_came_last(form) {
         let calls = form.scale(20_000, 2000);

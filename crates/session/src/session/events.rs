@@ -5,15 +5,22 @@ use crate::layout::SPECULATIONS_OFFSET;
 use crate::sampled::SampledThread;
 
 impl Session {
+    /// The records up to now.
     pub(super) fn take_records(&mut self) -> Result<(), SessionError> {
-        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else {
-            return Ok(());
+        self.take_records_until(clock::tsc()).map(drop)
+    }
+
+    /// One round of records; whether there was any.
+    pub(super) fn take_records_until(&mut self, horizon: u64) -> Result<bool, SessionError> {
+        let Some(attachment) = self.attachment.as_ref() else {
+            return Ok(false);
         };
-        let policy = self
-            .attachment
-            .as_ref()
-            .map_or(RING_SWITCH, |attachment| attachment.parameters.ring_policy);
-        let records = self.consumer.records(memory, &self.layout, policy)?;
+        let Ok(memory) = attachment.memory() else {
+            return Ok(false);
+        };
+        let policy = attachment.parameters.ring_policy;
+        let records = self.consumer.round(memory, &self.layout, policy, horizon)?;
+        let any = !records.is_empty();
         for record in records {
             let (epid, failed) = consume::enabling_of(&record);
             let is_behind = self.handlers_stopped.is_some_and(|stopped| stopped.is_before(&record));
@@ -40,7 +47,7 @@ impl Session {
                 self.recorded(output(record, epid), time)?;
             }
         }
-        Ok(())
+        Ok(any)
     }
 
     /// A record for the user, now or when its speculation is committed.

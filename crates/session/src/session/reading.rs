@@ -58,6 +58,7 @@ impl Session {
         losses.failed_speculations += self.tracer.failed_speculations;
         losses.errors_in_error = self.tracer.errors_in_error;
         losses.lost_samples = self.lost_samples;
+        losses.missed_ticks = self.missed_ticks;
         losses.missed_returns += self.abandoned_calls;
         Ok(losses)
     }

@@ -74,17 +74,15 @@ impl Session {
 
     pub(super) fn note_exit(&mut self, exit: Exit) -> Result<(), SessionError> {
         self.exited = Some(exit);
-        self.take_records()?;
-        self.outputs.push_back(Output::Exited(exit));
-        Ok(())
+        self.take_records()
     }
 
-    /// Takes the patches out, fires END, and returns what was still to be told. A command that was started for the session
-    /// runs on until that has been told: it is killed when the session goes (see [`Session::open`]).
+    /// Takes the patches out. What was recorded until then comes from [`Session::remaining`]. A command that was started for
+    /// the session runs on until that has been told: it is killed when the session goes (see [`Session::open`]).
     ///
     /// # Errors
     /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
-    pub fn end(&mut self) -> Result<(Vec<Output>, Detached), SessionError> {
+    pub fn end(&mut self) -> Result<Detached, SessionError> {
         self.starting = None;
         self.end_timers()?;
         self.look_for_exec();
@@ -106,11 +104,32 @@ impl Session {
             self.note_exit(exit)?;
             detached = Ok(Detached::default());
         }
-        if self.memory().is_some() {
-            self.take_records()?;
-            self.fire_all(|place| *place == Place::End, [0; 10])?;
+        self.rounds_left = Some(self.consumer.rounds_of_full_rings(&self.layout));
+        detached
+    }
+
+    /// After [`Session::end`]: what is still to be told, part by part, so that the tracer's memory holds one part; `None` when
+    /// that was all. The last part is what END has recorded.
+    ///
+    /// # Errors
+    /// The arena is damaged.
+    pub fn remaining(&mut self) -> Result<Option<Vec<Output>>, SessionError> {
+        let Some(rounds) = self.rounds_left else {
+            return Ok(None);
+        };
+        // A process that records on, though its probes are gone, is not listened to for ever.
+        self.rounds_left = rounds.checked_sub(1);
+        let any = self.rounds_left.is_some() && self.take_records_until(u64::MAX)?;
+        if !any {
+            self.rounds_left = None;
+            if let Some(exit) = self.exited {
+                self.outputs.push_back(Output::Exited(exit));
+            }
+            if self.memory().is_some() {
+                self.fire_all(|place| *place == Place::End, [0; 10])?;
+            }
         }
-        Ok((self.outputs.drain(..).collect(), detached?))
+        Ok(Some(self.outputs.drain(..).collect()))
     }
 
     pub(super) fn detach(&mut self) -> Result<Detached, SessionError> {

@@ -32,6 +32,34 @@ impl Timer {
     }
 }
 
+/// A tracer that is late makes up for the firings of this time, as DTrace's cyclics do. Older ones are missed, and counted.
+const MADE_UP_FOR: Duration = Duration::from_secs(1);
+
+/// What a timer owes.
+#[derive(Debug, PartialEq, Eq)]
+struct Due {
+    firings: usize,
+    missed: u64,
+    next: Instant,
+}
+
+/// What a timer owes at `now`, which is not before its `next` time.
+fn due(next: Instant, period: Duration, now: Instant) -> Due {
+    let period_ns = period.as_nanos().max(1);
+    let late = now.saturating_duration_since(next).as_nanos();
+    let passed = u64::try_from(late / period_ns + 1).unwrap_or(u64::MAX);
+    let most = u64::try_from(MADE_UP_FOR.as_nanos() / period_ns)
+        .unwrap_or(u64::MAX)
+        .max(1);
+    let firings = passed.min(most);
+    let to_next = Duration::from_nanos(u64::try_from(period_ns - late % period_ns).unwrap_or(u64::MAX));
+    Due {
+        firings: usize::try_from(firings).unwrap_or(usize::MAX),
+        missed: passed - firings,
+        next: now + to_next,
+    }
+}
+
 /// How often it is looked for code that samples have shown and no module has.
 const CODE_PERIOD: Duration = Duration::from_millis(100);
 
@@ -169,12 +197,12 @@ impl Session {
             if timer.next > now {
                 continue;
             }
-            timer.next += timer.period;
-            if timer.next <= now {
-                // Late by more than a period: what was missed is not made up for.
-                timer.next = now + timer.period;
+            let due = due(timer.next, timer.period, now);
+            timer.next = due.next;
+            let firings = timer.firings.saturating_mul(due.firings);
+            if timer.sampler.is_none() {
+                self.missed_ticks += due.missed;
             }
-            let firings = timer.firings;
             let sampled = self.fire_samples(index)?;
             let enablings = self
                 .timers
@@ -262,4 +290,42 @@ fn rows_of<'r>(rows: &'r mut HashMap<usize, Vec<UnwindRow>>, modules: &Modules, 
         let module = modules.list().get(index);
         module.map(nanoprobe_symbols::unwind_rows).unwrap_or_default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_millis(100);
+
+    #[test]
+    fn a_timer_that_is_on_time_fires_once() {
+        let start = Instant::now();
+        let now = start + Duration::from_millis(3);
+        let next = start + PERIOD;
+        assert_eq!(
+            due(start, PERIOD, now),
+            Due {
+                firings: 1,
+                missed: 0,
+                next
+            }
+        );
+    }
+
+    #[test]
+    fn a_late_timer_makes_up_for_one_second() {
+        let start = Instant::now();
+        let late = |milliseconds| due(start, PERIOD, start + Duration::from_millis(milliseconds));
+        assert_eq!((late(450).firings, late(450).missed), (5, 0));
+        assert_eq!((late(5050).firings, late(5050).missed), (10, 41));
+        assert_eq!(late(5050).next, start + Duration::from_millis(5100));
+    }
+
+    #[test]
+    fn a_slow_timer_fires_once_however_late_it_is() {
+        let start = Instant::now();
+        let due = due(start, Duration::from_secs(10), start + Duration::from_secs(25));
+        assert_eq!((due.firings, due.missed), (1, 2));
+    }
 }

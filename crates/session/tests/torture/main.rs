@@ -264,7 +264,7 @@ fn frames_are_there_at_attach_and_detach() {
             target.ask("frames", "parked");
             let released = |target: &mut Target| target.ask("release", "released");
             let mut session = session;
-            let detached = session.end().unwrap().1;
+            let detached = session.end().unwrap();
             assert_eq!((detached.left_bytes, detached.foreign), (0, 0), "{way:?}");
             released(&mut target);
             assert!(target.executable() == target.text, "the text differs");

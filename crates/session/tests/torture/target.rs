@@ -215,7 +215,7 @@ impl Target {
 
     /// Takes the probes back: the text is what it was, the probes have counted, the program ends well.
     pub fn end(mut self, mut session: Session) {
-        let detached = session.end().unwrap().1;
+        let detached = session.end().unwrap();
         assert_eq!((detached.left_bytes, detached.foreign), (0, 0));
         assert!(self.executable() == self.text, "the text differs");
         assert!(hits(&session, 0) > 0, "no probe has fired");
