@@ -1,13 +1,15 @@
 /* Finding a thread's context when the detour's one look into the thread table has failed.
  *
- * The table is open addressing over thread pointers, linear probing from the slot that the detour has looked at. Slots
- * are never freed: a thread pointer that is used again (a new thread on a dead one's stack) finds the old context, and
- * handlers see from the id in the thread control block that the thread has changed.
+ * The table is open addressing over thread pointers, linear probing from the slot that the detour has looked at. A thread
+ * never gives its slot back: a thread pointer that is used again (a new thread on a dead one's stack) finds the old context,
+ * and handlers see from the id in the thread control block that the thread has changed. When slots or contexts become few,
+ * the tracer frees those of threads that are gone, while all threads stand still (docs/design/threads.md).
  *
- *     1. claim a slot: compare-and-swap its key from 0 to ours, unless it is ours already. A slot may be ours without a
- *        context: there was none left then, or only the thread's signal mask was of interest (shims.c).
- *     2. claim a context: count it in the control block, but never beyond those that are ready. The tracer makes more of
- *        them ready while threads come, so who finds none now is missed, and asks again at the next hit.
+ *     1. claim a slot: compare-and-swap its key from 0 or NP_SLOT_ENDED to ours, unless there is one with ours. A slot may be
+ *        ours without a context: there was none left then, or only the thread's signal mask was of interest (shims.c).
+ *     2. claim a context: one whose thread is gone, by its bit in contexts_ended; else a new one, counted in the control
+ *        block, but never beyond those that are ready. The tracer makes more of them free while threads come, so who finds
+ *        none now is missed, and asks again at the next hit.
  *     3. write its identity, then publish it in the slot. A nested hit, in a signal handler that came since 1, may have
  *        published one already: then that is the thread's, and the one claimed here stays unused.
  *     4. exit() may have passed over the table between 1 and 3: look again, and take it back.
@@ -77,20 +79,64 @@ static void initialise(struct np_control *control, struct np_context *context, u
 	}
 }
 
-static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_slot *slot, u64 key)
+NP_INLINE struct np_context *context_at(struct np_control *control, u32 index)
+{
+	return (struct np_context *)((u64)control + control->contexts_offset + index * control->context_stride);
+}
+
+/* What the thread before has counted and recorded stays, and is added to. What it had begun is over. */
+static void begin_anew(struct np_context *context)
+{
+	context->fault = 0;
+	context->scratch_used = 0;
+	context->ring_pending = 0;
+	context->return_cursor = 0;
+	np_store(context->busy, 0);
+	np_thread_changed(context);
+}
+
+/* A context whose thread is gone; 0: there is none. */
+static struct np_context *take_ended(struct np_control *control)
+{
+	u32 known = (u32)np_minimum(np_load_once(control->context_count), np_load_once(control->context_capacity));
+	for (u32 word = 0; word < NP_CONTEXTS_MAX / 64; word++) {
+		u64 ended = np_load_once(control->contexts_ended[word]);
+		for (u32 attempt = 0; ended && attempt < 64; attempt++) {
+			u32 number = (u32)__builtin_ctzl(ended), index = word * 64 + number;
+			u64 bit = 1UL << number;
+			if (__atomic_fetch_and(&control->contexts_ended[word], ~bit, __ATOMIC_ACQ_REL) & bit && index < known)
+				return context_at(control, index);
+			ended = np_load_once(control->contexts_ended[word]);
+		}
+	}
+	return 0;
+}
+
+/* A context that no thread has had; 0: there is none. */
+static struct np_context *take_new(struct np_control *control)
 {
 	u32 index = np_load_once(control->context_count), attempt = 0;
 	do {
 		if (index >= np_load_once(control->context_capacity) || attempt++ == NP_CLAIM_ATTEMPTS)
-			return missed(control);
+			return 0;
 	} while (!__atomic_compare_exchange_n(&control->context_count, &index, index + 1, 0, __ATOMIC_ACQ_REL,
 	                                      __ATOMIC_ACQUIRE));
-	struct np_context *context =
-		(struct np_context *)((u64)control + control->contexts_offset + index * control->context_stride);
+	struct np_context *context = context_at(control, index);
 	initialise(control, context, index);
+	return context;
+}
+
+static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_slot *slot, u64 key)
+{
+	struct np_context *ended = take_ended(control), *context = ended ? ended : take_new(control);
+	if (!context)
+		return missed(control);
 	context->tid_address = control->tid_offset ? key + control->tid_offset : (u64)&context->tid;
-	context->tid = read_tid(context);
-	context->thread_key = key;
+	if (ended)
+		begin_anew(context);
+	else
+		context->tid = read_tid(context);
+	np_store(context->thread_key, key);
 	u64 found = 0;
 	if (!__atomic_compare_exchange_n(&slot->context, &found, (u64)context, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
 		return found;

@@ -6,31 +6,68 @@
 
 /* Slots that are looked at before the table counts as full. */
 #define NP_TABLE_PROBES 128
+/* Attempts at a free slot against other threads that want one at the same moment. */
+#define NP_SLOT_ATTEMPTS 64
 
 /* The calling thread's thread pointer; 0: it has none. */
 NP_INLINE u64 np_thread_key(void)
 {
 	u64 key;
-	if (np_header.thread_key_mode == NP_KEY_FSBASE) {
+	if (np_header.thread_key_mode == NP_KEY_FSBASE)
 		__asm__ volatile("rdfsbase %0" : "=r"(key));
-		return key;
+	else if (!np_guarded_tls_self(&key))
+		return 0;
+	return key > NP_SLOT_ENDED ? key : 0;
+}
+
+/* The slot of the thread with this thread pointer; 0: it has none. `open`: the first one that it could claim, or 0. */
+NP_INLINE struct np_thread_slot *np_find_slot(struct np_thread_table *table, u64 key, struct np_thread_slot **open)
+{
+	u32 first = (u32)(key * NP_TABLE_FACTOR >> (64 - NP_TABLE_BITS));
+	*open = 0;
+	for (u32 probe = 0; probe < NP_TABLE_PROBES; probe++) {
+		struct np_thread_slot *slot = &table->slots[(first + probe) & (NP_TABLE_SLOTS - 1)];
+		u64 found = np_load_once(slot->key);
+		if (found == key)
+			return slot;
+		if (found <= NP_SLOT_ENDED && !*open)
+			*open = slot;
+		if (found == 0)
+			break;
 	}
-	return np_guarded_tls_self(&key) ? key : 0;
+	return 0;
+}
+
+/* Claims the slot of a thread that has none; 0: the table is full.
+ *
+ * The first slot with the key is the thread's. Between the look and the claim a signal handler may have claimed one in front
+ * of this one, which the tracer had just made free: so the thread looks again, and gives back what it needs no more. */
+static NP_COLD __attribute__((unused)) struct np_thread_slot *np_claim_slot(struct np_thread_table *table, u64 key)
+{
+	for (u32 attempt = 0; attempt < NP_SLOT_ATTEMPTS; attempt++) {
+		struct np_thread_slot *open, *next, *slot = np_find_slot(table, key, &open);
+		if (slot || !open)
+			return slot;
+		u64 found = np_load_once(open->key);
+		if (found > NP_SLOT_ENDED ||
+		    !__atomic_compare_exchange_n(&open->key, &found, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			continue;
+		/* A forked child's table is empty, and the arena is its parent's. */
+		if (np_load_once(table->magic) == NP_MAGIC)
+			__atomic_fetch_add(&((struct np_control *)np_header.control)->slots_claimed, 1, __ATOMIC_RELAXED);
+		slot = np_find_slot(table, key, &next);
+		if (slot && slot != open)
+			np_store(open->key, NP_SLOT_ENDED);
+		return slot;
+	}
+	return 0;
 }
 
 /* The slot of the thread with this thread pointer, claimed when it has none yet; 0: the table is full. */
 NP_INLINE struct np_thread_slot *np_own_slot(struct np_thread_table *table, u64 key)
 {
-	u32 first = (u32)(key * NP_TABLE_FACTOR >> (64 - NP_TABLE_BITS));
-	for (u32 probe = 0; probe < NP_TABLE_PROBES; probe++) {
-		struct np_thread_slot *slot = &table->slots[(first + probe) & (NP_TABLE_SLOTS - 1)];
-		u64 found = np_load_once(slot->key);
-		if (found == 0 && __atomic_compare_exchange_n(&slot->key, &found, key, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
-			return slot;
-		if (found == key)
-			return slot;
-	}
-	return 0;
+	struct np_thread_slot *open, *slot = np_find_slot(table, key, &open);
+	return np_likely(slot != 0) ? slot : np_claim_slot(table, key);
 }
 
 #endif

@@ -17,6 +17,9 @@ struct np_sigaction {
 	u64 mask;
 };
 
+/* Contexts that there can be. */
+#define NP_CONTEXTS_MAX 1024u
+
 struct np_control {
 	/* 0: frozen part, read by `restore` of any version */
 	u64 magic;
@@ -56,7 +59,7 @@ struct np_control {
 	u64 contexts_offset;
 	u64 context_stride;     /* bytes a context, a multiple of 4096 */
 	u32 context_capacity;
-	u32 context_count;      /* claimed so far; atomic */
+	u32 context_count;      /* claimed so far for the first time; atomic */
 	u32 tid_offset;         /* offset of the thread's id from its thread pointer in this libc, 0: unknown */
 	u32 target_pid;         /* in the target's own pid namespace */
 
@@ -93,6 +96,10 @@ struct np_control {
 	u64 errno_offset;       /* of errno from the thread pointer, a signed number; 0: unknown */
 	u64 speculation_bytes;  /* of the records of one speculation */
 	u64 speculation_drops;  /* records that found no room under theirs; atomic */
+
+	/* threads that are gone (docs/design/threads.md) */
+	u64 contexts_ended[NP_CONTEXTS_MAX / 64]; /* bit k of word n: context 64 n + k may be taken: its thread is gone; atomic */
+	u64 slots_claimed;      /* slots of the thread table claimed since the beginning; atomic */
 };
 /* The word of a speculation: it is free (0), taken, with the bytes of its records above the bit, or ended: nobody may add to it
  * any more, and the tracer makes it free when it meets the record of that. */

@@ -180,8 +180,9 @@ struct np_return_pool {
 #define NP_TABLE_SLOTS (1u << NP_TABLE_BITS)
 #define NP_TABLE_FACTOR 0x9e3779b97f4a7c15UL /* slot = (key * factor) >> (64 - NP_TABLE_BITS) */
 
+#define NP_SLOT_ENDED 1UL    /* the key of a slot whose thread is gone: it may be claimed, and chains go on past it */
 struct np_thread_slot {
-	u64 key;                /* thread pointer; 0: free */
+	u64 key;                /* thread pointer; 0: free; NP_SLOT_ENDED */
 	u64 context;            /* 0: no context (hits are missed) */
 };
 /* A thread that steps through a copy, with all signals blocked that can be. */

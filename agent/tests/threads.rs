@@ -10,7 +10,9 @@ use std::sync::Barrier;
 
 use common::{Options, Target, in_child};
 use nanoprobe_agent::Function;
-use nanoprobe_arena::layout::{Context, Control, KEY_FSBASE, KEY_TLS_SELF};
+use nanoprobe_arena::layout::{
+    CONTEXT_SLOTS, Context, Control, KEY_FSBASE, KEY_TLS_SELF, SLOT_ENDED, TABLE_BITS, TABLE_FACTOR, TABLE_SLOTS,
+};
 use nanoprobe_arena::{ControlBlock, Memory};
 
 fn missed(target: &Target) -> u64 {
@@ -249,4 +251,89 @@ fn a_changed_thread_starts_afresh() {
         Ok(tid)
     );
     assert_eq!(target.memory.copy(locals, 64).unwrap(), [0; 64]);
+}
+
+/// What the tracer does with what a thread has left behind.
+fn end(target: &Target, context: u64) {
+    let offset = context - target.arena;
+    let index = target
+        .memory
+        .load_u32(target.field(context, offset_of!(Context, index)))
+        .unwrap();
+    target
+        .memory
+        .store_u64(offset + offset_of!(Context, thread_key) as u64, 0)
+        .unwrap();
+    target
+        .memory
+        .store_u64(offset_of!(Control, contexts_ended) as u64, 1 << index)
+        .unwrap();
+}
+
+fn elsewhere<T: Send>(what: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| scope.spawn(what).join().unwrap())
+}
+
+#[test]
+fn what_a_thread_has_counted_stays_when_its_context_is_used_again() {
+    let target = Target::new(&Options {
+        contexts: 2,
+        ..Options::default()
+    });
+    let own = target.enter();
+    let slot = |context: u64| context - target.arena + CONTEXT_SLOTS;
+    let locals = |context: u64| target.get(context, offset_of!(Context, locals)) - target.arena;
+    // One thread within the other, so that they have different thread pointers.
+    let (first, (second, tid)) = elsewhere(|| {
+        let first = target.enter();
+        assert!(own != 0 && first != 0 && own != first);
+        let set = |place: u64, value: u64| target.memory.store_u64(place, value).unwrap();
+        set(slot(first), 41);
+        set(locals(first), 1);
+        set(target.field(first, offset_of!(Context, ring_records)), 5);
+        // It ended in the middle of a handler.
+        set(target.field(first, offset_of!(Context, busy)), 7);
+        set(target.field(first, offset_of!(Context, ring_pending)), 7);
+        end(&target, first);
+        // SAFETY: asks for nothing but a number.
+        let second = elsewhere(|| (target.enter(), unsafe { libc::gettid() } as u32));
+        (first, second)
+    });
+    let at = |field: usize| target.field(first, field);
+    let (slot, locals) = (slot(first), locals(first));
+    assert_eq!(second, first);
+    assert_eq!(target.memory.load_u32(at(offset_of!(Context, tid))), Ok(tid));
+    assert_eq!(target.memory.load_u64(slot), Ok(41));
+    assert_eq!(target.memory.load_u64(locals), Ok(0));
+    assert_eq!(target.memory.load_u64(at(offset_of!(Context, ring_records))), Ok(5));
+    for field in [offset_of!(Context, busy), offset_of!(Context, ring_pending)] {
+        assert_eq!(target.memory.load_u64(at(field)), Ok(0));
+    }
+    assert_eq!(
+        target.memory.load_u64(offset_of!(Control, contexts_ended) as u64),
+        Ok(0)
+    );
+    assert_eq!(ControlBlock::open(&target.memory).unwrap().contexts_in_use(), Ok(2));
+    assert_eq!(missed(&target), 0);
+}
+
+/// A thread whose own slot lies behind one that was freed still finds it, and a new one takes the one in front.
+#[test]
+fn chains_go_on_past_slots_of_threads_that_are_gone() {
+    let target = Target::new(&Options::default());
+    let slots = target.table as *mut u64;
+    let first = (thread_pointer().wrapping_mul(TABLE_FACTOR) >> (64 - TABLE_BITS)) as usize;
+    let key = |index: usize| {
+        // SAFETY: the table is mapped, and no thread but this one uses it.
+        unsafe { &mut *slots.add(2 * ((first + index) % TABLE_SLOTS)) }
+    };
+    *key(0) = 0x1000;
+    *key(1) = SLOT_ENDED;
+    let context = target.enter();
+    assert_ne!(context, 0);
+    assert_eq!(*key(1), thread_pointer());
+    *key(0) = SLOT_ENDED;
+    assert_eq!(target.enter(), context);
+    assert_eq!((*key(0), *key(1)), (SLOT_ENDED, thread_pointer()));
+    assert_eq!(target.memory.load_u64(offset_of!(Control, slots_claimed) as u64), Ok(1));
 }

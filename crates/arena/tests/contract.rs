@@ -145,6 +145,8 @@ fn layout_is_the_contracts() {
         ("NP_TABLE_BITS", u64::from(TABLE_BITS)),
         ("NP_TABLE_SLOTS", TABLE_SLOTS as u64),
         ("NP_TABLE_FACTOR", TABLE_FACTOR),
+        ("NP_SLOT_ENDED", SLOT_ENDED),
+        ("NP_CONTEXTS_MAX", u64::from(CONTEXTS_MAX)),
         ("sizeof(struct np_thread_table)", TABLE_BYTES as u64),
         ("__builtin_offsetof(struct np_thread_table, magic)", TABLE_MAGIC as u64),
         ("__builtin_offsetof(struct np_thread_table, lent)", TABLE_LENT as u64),

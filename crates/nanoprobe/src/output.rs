@@ -244,7 +244,9 @@ pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
     add("missed tick", "", now.missed_ticks, before.missed_ticks, &text);
     let text = |count| format!("{count} hits missed: a probe was hit while a handler ran in the same thread");
     add("missed", "", now.missed, before.missed, &text);
-    let text = |count| format!("{count} hits missed: more threads at once than there is room for");
+    let text = |count| {
+        format!("{count} hits missed: all places for threads were taken, by threads that run or have just ended")
+    };
     let (since, until) = (before.missed_without_context, now.missed_without_context);
     add("missed thread", "", until, since, &text);
     let text = |count| {

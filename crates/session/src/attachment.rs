@@ -42,6 +42,7 @@ use crate::returns::Returns;
 use crate::semaphores::{self, SEMAPHORES_MAX};
 use crate::signals;
 use crate::space::Space;
+use crate::threads::Reuse;
 
 const MADV_DONTDUMP: i32 = 16;
 const MADV_WIPEONFORK: i32 = 18;
@@ -134,6 +135,8 @@ pub struct Attachment {
     /// Return addresses that are replaced.
     pub(crate) returns: Returns,
     pub(crate) sites_published: u64,
+    /// What threads that are gone have left behind.
+    pub(crate) threads: Reuse,
     has_image: bool,
     /// The tables in the target tell of a patch that is gone.
     tables_are_old: bool,
@@ -192,6 +195,7 @@ impl Attachment {
             written: false,
         };
         Ok(Attachment {
+            threads: Reuse::new(layout.contexts),
             process,
             addresses: Addresses { arena, table, code },
             layout,

@@ -29,9 +29,8 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const SPECULATIONS_OFFSET: u64 = 2048;
 const _: () = assert!(size_of::<Control>() as u64 <= SPECULATIONS_OFFSET);
 const _: () = assert!(SPECULATIONS_OFFSET + 8 * nanoprobe_arena::layout::SPECULATIONS_MAX <= PAGE_BYTES);
-/// Threads that can have a context at the same time or one after the other with different thread pointers; the hits of
-/// further ones are missed, and counted.
-pub const CONTEXTS_MAX: u32 = 1024;
+/// Threads that can have a context at the same time; the hits of further ones are missed, and counted.
+pub const CONTEXTS_MAX: u32 = nanoprobe_arena::layout::CONTEXTS_MAX;
 /// With room for fewer than so many there is no tracing.
 pub const CONTEXTS_MIN: u32 = 16;
 /// Bytes of static aggregation slots in each context.

@@ -50,6 +50,7 @@ mod signals;
 mod space;
 mod stack;
 mod statics;
+mod threads;
 mod together;
 mod types;
 mod unwinding;

@@ -19,6 +19,7 @@ mod odd;
 mod others;
 mod relocated;
 mod returns;
+mod reused;
 mod sampled;
 mod scripts;
 mod semaphores;

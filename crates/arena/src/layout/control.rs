@@ -6,6 +6,9 @@ use crate::structure::structure;
 /// actions behind it, which `restore` also needs.
 pub const FROZEN_BYTES: usize = core::mem::offset_of!(Control, missed_without_context);
 
+/// Contexts that there can be.
+pub const CONTEXTS_MAX: u32 = 1024;
+
 /// [`Semaphore::state`]: its library is gone, or it was never raised.
 pub const SEMAPHORE_GONE: u32 = 0;
 /// [`Semaphore::state`]: about to be raised.
@@ -154,7 +157,7 @@ structure! {
         context_stride: u64,
         /// Contexts there are.
         context_capacity: u32,
-        /// Contexts claimed so far.
+        /// Contexts claimed so far for the first time.
         context_count: u32,
         /// Offset of the thread's id from its thread pointer; 0: unknown.
         tid_offset: u32,
@@ -196,6 +199,10 @@ structure! {
         speculation_bytes: u64,
         /// Records that found no room under theirs.
         speculation_drops: u64,
+        /// Bit k of word n: context 64 n + k may be taken, since its thread is gone.
+        contexts_ended: [u64; CONTEXTS_MAX as usize / 64],
+        /// Slots of the thread table claimed since the beginning.
+        slots_claimed: u64,
     }
 }
 structure! {

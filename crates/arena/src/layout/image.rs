@@ -33,6 +33,9 @@ pub const TABLE_BITS: u32 = 12;
 /// Slots of the thread table.
 pub const TABLE_SLOTS: usize = 1 << TABLE_BITS;
 
+/// [`ThreadSlot::key`]: its thread is gone; it may be claimed, and chains go on past it.
+pub const SLOT_ENDED: u64 = 1;
+
 /// Of an entry of the table of origins: by how many words the stack is deeper than at the original instruction's fault is
 /// above this bit of the original address.
 pub const ORIGIN_PUSHED_SHIFT: u32 = 56;
@@ -196,7 +199,7 @@ structure! {
 structure! {
     /// A thread and its context, in the thread table.
     ThreadSlot = "np_thread_slot" {
-        /// The thread pointer; 0: free.
+        /// The thread pointer; 0: free; [`SLOT_ENDED`].
         key: u64,
         /// Address of the [`Context`]; 0: none.
         context: u64,

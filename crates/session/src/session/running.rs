@@ -1,6 +1,7 @@
 //! The session while it runs, and its end.
 
 use super::*;
+use crate::threads;
 
 impl Session {
     /// Takes what has happened since the last call; waits a little when nothing has.
@@ -48,6 +49,13 @@ impl Session {
             // Read at the end, which comes when the first record has found no room.
             BufferPolicy::Fill => self.filled |= self.losses()?.drops > 0,
             BufferPolicy::Ring => {}
+        }
+        if let Some(attachment) = self
+            .attachment
+            .as_mut()
+            .filter(|_| self.exited.is_none() && self.loaded)
+        {
+            threads::reuse(attachment)?;
         }
         self.fire_timers()?;
         if let Some(memory) = self.memory()

@@ -1,0 +1,403 @@
+//! Contexts and slots of threads that are gone are used again.
+//!
+//! A thread takes a slot of the thread table and a context at its first hit, and never gives them back: its detours find
+//! the context by a plain look-up of the thread pointer, so nobody can tell from outside when it has done so for the last
+//! time. When free ones become few, the tracer stops all threads. Then the thread pointers of all that can run are known,
+//! and what belongs to another one is free. The argument is in docs/design/threads.md.
+
+use std::collections::{BTreeSet, HashSet};
+use std::mem::offset_of;
+use std::time::{Duration, Instant};
+
+use nanoprobe_arena::layout::{
+    CONTEXTS_MAX, Context, Control, SLOT_ENDED, Step, TABLE_BLOCKED, TABLE_SLOTS, TABLE_STEPS, ThreadSlot,
+};
+use nanoprobe_arena::{ControlBlock, Mapping, Memory as _, Structure as _};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::Stopped;
+
+use crate::attachment::Attachment;
+use crate::error::SessionError;
+
+/// Slots that the table serves well: beyond that chains become long.
+const SLOTS_USABLE: u64 = TABLE_SLOTS as u64 / 4 * 3;
+/// After a stop the next one waits at least so long, unless as much as that one has freed was used up.
+const PERIOD: Duration = Duration::from_millis(500);
+/// Attempts at a word of bits against the target's threads.
+const ATTEMPTS_MAX: usize = 1000;
+
+/// When to look for what threads have left behind.
+#[derive(Debug)]
+pub(crate) struct Reuse {
+    contexts: Level,
+    slots: Level,
+    /// Claims of slots that are over.
+    slots_freed: u64,
+    next: Instant,
+}
+
+/// How few may be free before it is worth a stop.
+#[derive(Debug)]
+struct Level {
+    all: u64,
+    limit: u64,
+}
+
+impl Level {
+    fn new(all: u64) -> Level {
+        Level { all, limit: all / 2 }
+    }
+
+    fn is_low(&self, free: u64, is_time: bool) -> bool {
+        free < self.limit || (is_time && free < self.all / 8)
+    }
+
+    /// Most may be in use by threads that live: then the next stop waits until half of what is left is used up.
+    fn settle(&mut self, free: u64) {
+        self.limit = (self.all / 2).min(free / 2);
+    }
+}
+
+impl Reuse {
+    pub(crate) fn new(contexts: u32) -> Reuse {
+        Reuse {
+            contexts: Level::new(u64::from(contexts)),
+            slots: Level::new(SLOTS_USABLE),
+            slots_freed: 0,
+            next: Instant::now(),
+        }
+    }
+}
+
+/// What a context says of its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owner {
+    address: u64,
+    /// 0: nobody's, or somebody's in a moment.
+    thread_key: u64,
+    busy: u64,
+}
+
+/// What is to be freed: by index.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Plan {
+    slots: Vec<usize>,
+    contexts: Vec<usize>,
+    /// Slots that stay in use.
+    slots_in_use: u64,
+}
+
+/// A thread that stands in a handler, and has another thread pointer now, comes back to it: so what is busy stays.
+fn plan(slots: &[ThreadSlot], owners: &[Owner], live: &BTreeSet<u64>) -> Plan {
+    let busy: HashSet<u64> = owners
+        .iter()
+        .filter(|owner| owner.busy != 0)
+        .map(|owner| owner.address)
+        .collect();
+    let mut plan = Plan::default();
+    let mut held = HashSet::new();
+    for (index, slot) in slots.iter().enumerate().filter(|(_, slot)| slot.key > SLOT_ENDED) {
+        if live.contains(&slot.key) || busy.contains(&slot.context) {
+            held.insert(slot.context);
+            plan.slots_in_use += 1;
+        } else {
+            plan.slots.push(index);
+        }
+    }
+    let is_free = |owner: &Owner| {
+        owner.thread_key != 0 && owner.busy == 0 && !live.contains(&owner.thread_key) && !held.contains(&owner.address)
+    };
+    let free = owners.iter().enumerate().filter(|(_, owner)| is_free(owner));
+    plan.contexts = free.map(|(index, _)| index).collect();
+    plan
+}
+
+/// Frees what threads have left behind, when there is little left for new ones. Yields for how long all threads stood,
+/// if they did.
+///
+/// # Errors
+/// The arena is damaged. A process that cannot be stopped now is tried again later.
+pub(crate) fn reuse(attachment: &mut Attachment) -> Result<Option<Duration>, SessionError> {
+    if attachment.regions.is_empty() || attachment.patches.is_empty() {
+        return Ok(None);
+    }
+    let now = Instant::now();
+    let is_time = now >= attachment.threads.next;
+    let (contexts, slots) = free(attachment)?;
+    let threads = &attachment.threads;
+    if !threads.contexts.is_low(contexts, is_time) && !threads.slots.is_low(slots, is_time) {
+        return Ok(None);
+    }
+    attachment.threads.next = now + PERIOD;
+    let process = attachment.process.clone();
+    let pause = match process.stop() {
+        Ok(stopped) => {
+            // What fails is tried again: the process may be ending, of which others tell.
+            let _ = free_of_the_dead(attachment, &stopped);
+            Some(stopped.release())
+        }
+        Err(_) => None,
+    };
+    let (contexts, slots) = free(attachment)?;
+    attachment.threads.contexts.settle(contexts);
+    attachment.threads.slots.settle(slots);
+    // Who is stopped often is stopped for no more than a hundredth of the time.
+    attachment.threads.next = Instant::now() + PERIOD.max(pause.unwrap_or_default() * 100);
+    Ok(pause)
+}
+
+/// Contexts and slots that new threads find.
+fn free(attachment: &Attachment) -> Result<(u64, u64), SessionError> {
+    let memory = attachment.memory()?;
+    let capacity = memory.load_u32(offset_of!(Control, context_capacity) as u64)?;
+    let used = ControlBlock::open(memory)?.contexts_in_use()?;
+    let mut contexts = u64::from(capacity.saturating_sub(used));
+    for word in 0..u64::from(CONTEXTS_MAX / 64) {
+        contexts += u64::from(memory.load_u64(ended_word(word))?.count_ones());
+    }
+    let claimed = memory.load_u64(offset_of!(Control, slots_claimed) as u64)?;
+    let in_use = claimed.saturating_sub(attachment.threads.slots_freed);
+    Ok((contexts, SLOTS_USABLE.saturating_sub(in_use)))
+}
+
+fn ended_word(word: u64) -> u64 {
+    offset_of!(Control, contexts_ended) as u64 + 8 * word
+}
+
+/// All threads stand.
+fn free_of_the_dead(attachment: &mut Attachment, stopped: &Stopped) -> Result<(), SessionError> {
+    let table = attachment.addresses.table;
+    let slots = slots_of(stopped, table)?;
+    let owners = owners_of(attachment)?;
+    let plan = plan(&slots, &owners, &thread_keys(stopped)?);
+    free_slots(stopped, table, &slots, &plan)?;
+    free_contexts(attachment, &plan)?;
+    let claimed = attachment
+        .memory()?
+        .load_u64(offset_of!(Control, slots_claimed) as u64)?;
+    attachment.threads.slots_freed = claimed.saturating_sub(plan.slots_in_use);
+    Ok(())
+}
+
+/// By what the threads are known that can run, in either way of knowing them (`enum np_thread_key`).
+fn thread_keys(stopped: &Stopped) -> Result<BTreeSet<u64>, SessionError> {
+    let mut keys = BTreeSet::new();
+    for tid in stopped.threads() {
+        let pointer = stopped.registers(tid)?.fs_base;
+        keys.insert(pointer);
+        // One that points nowhere is no thread pointer.
+        keys.extend(stopped.process().memory().read_u64(TargetAddress(pointer)).ok());
+    }
+    Ok(keys)
+}
+
+fn slots_of(stopped: &Stopped, table: TargetAddress) -> Result<Vec<ThreadSlot>, SessionError> {
+    let mut bytes = vec![0; TABLE_SLOTS * ThreadSlot::BYTES];
+    stopped.process().memory().read(table, &mut bytes)?;
+    Ok(bytes
+        .chunks_exact(ThreadSlot::BYTES)
+        .filter_map(ThreadSlot::from_bytes)
+        .collect())
+}
+
+fn owners_of(attachment: &Attachment) -> Result<Vec<Owner>, SessionError> {
+    let memory = attachment.memory()?;
+    let count = ControlBlock::open(memory)?.contexts_in_use()?;
+    let owner = |index: u64| {
+        let offset = crate::consume::context_offset(&attachment.layout, index);
+        Ok(Owner {
+            address: attachment.addresses.arena.0 + offset,
+            thread_key: memory.load_u64(offset + offset_of!(Context, thread_key) as u64)?,
+            busy: memory.load_u64(offset + offset_of!(Context, busy) as u64)?,
+        })
+    };
+    (0..u64::from(count.min(CONTEXTS_MAX))).map(owner).collect()
+}
+
+/// A slot's key goes last: a tracer that is killed in between leaves a slot whose thread is gone, as it was.
+fn free_slots(stopped: &Stopped, table: TargetAddress, slots: &[ThreadSlot], plan: &Plan) -> Result<(), SessionError> {
+    let memory = stopped.process().memory();
+    let mut blocked = vec![0; TABLE_SLOTS * size_of::<u16>()];
+    let mut steps = vec![0; TABLE_SLOTS * Step::BYTES];
+    memory.read(TargetAddress(table.0 + TABLE_BLOCKED as u64), &mut blocked)?;
+    memory.read(TargetAddress(table.0 + TABLE_STEPS as u64), &mut steps)?;
+    let clear = |kept: &[u8], start: usize, index: usize, bytes: usize| {
+        let is_zero = |part: &[u8]| part.iter().all(|byte| *byte == 0);
+        match kept.get(index * bytes..(index + 1) * bytes) {
+            Some(part) if !is_zero(part) => {
+                let place = table.0 + (start + index * bytes) as u64;
+                memory.write(TargetAddress(place), &vec![0; bytes])
+            }
+            _ => Ok(()),
+        }
+    };
+    for index in &plan.slots {
+        clear(&blocked, TABLE_BLOCKED, *index, size_of::<u16>())?;
+        clear(&steps, TABLE_STEPS, *index, Step::BYTES)?;
+    }
+    for (index, key) in freed_keys(slots, plan) {
+        let slot = ThreadSlot { key, context: 0 };
+        let place = TargetAddress(table.0 + (index * ThreadSlot::BYTES) as u64);
+        memory.write(place, &slot.to_bytes())?;
+    }
+    Ok(())
+}
+
+/// What the keys of slots become: [`SLOT_ENDED`], so that chains go on past them; but 0 at the end of a chain, which ends
+/// there from now on.
+fn freed_keys(slots: &[ThreadSlot], plan: &Plan) -> Vec<(usize, u64)> {
+    let mut keys: Vec<u64> = slots.iter().map(|slot| slot.key).collect();
+    for index in &plan.slots {
+        if let Some(key) = keys.get_mut(*index) {
+            *key = SLOT_ENDED;
+        }
+    }
+    let mut next = keys.first().copied().unwrap_or(0);
+    // Twice: a chain may go on at the table's start.
+    for _ in 0..2 {
+        for key in keys.iter_mut().rev() {
+            if *key == SLOT_ENDED && next == 0 {
+                *key = 0;
+            }
+            next = *key;
+        }
+    }
+    let changed = keys.into_iter().zip(slots).enumerate();
+    changed
+        .filter(|(_, (key, slot))| *key != slot.key)
+        .map(|(index, (key, _))| (index, key))
+        .collect()
+}
+
+/// Nobody's first, then free to be taken.
+fn free_contexts(attachment: &Attachment, plan: &Plan) -> Result<(), SessionError> {
+    let memory = attachment.memory()?;
+    for index in &plan.contexts {
+        let offset = crate::consume::context_offset(&attachment.layout, *index as u64);
+        memory.store_u64(offset + offset_of!(Context, thread_key) as u64, 0)?;
+        memory.store_u32(offset + offset_of!(Context, tid) as u64, 0)?;
+        add_bits(memory, ended_word(*index as u64 / 64), 1 << (index % 64))?;
+    }
+    Ok(())
+}
+
+fn add_bits(memory: &Mapping, word: u64, bits: u64) -> Result<(), SessionError> {
+    for _ in 0..ATTEMPTS_MAX {
+        let before = memory.load_u64(word)?;
+        if memory.compare_exchange_u64(word, before, before | bits)? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(key: u64, context: u64) -> ThreadSlot {
+        ThreadSlot { key, context }
+    }
+
+    fn owner(address: u64, thread_key: u64, busy: u64) -> Owner {
+        Owner {
+            address,
+            thread_key,
+            busy,
+        }
+    }
+
+    #[test]
+    fn what_no_living_thread_can_find_is_free() {
+        let slots = [
+            slot(0, 0),
+            slot(0x10, 0x1000),
+            slot(0x20, 0x2000),
+            slot(0x30, 0),
+            slot(SLOT_ENDED, 0),
+        ];
+        let owners = [owner(0x1000, 0x10, 0), owner(0x2000, 0x20, 0), owner(0x3000, 0x40, 0)];
+        let freed = plan(&slots, &owners, &BTreeSet::from([0x20]));
+        assert_eq!(
+            (freed.slots, freed.contexts, freed.slots_in_use),
+            (vec![1, 3], vec![0, 2], 1)
+        );
+    }
+
+    #[test]
+    fn a_context_that_is_just_being_claimed_is_not_free() {
+        let owners = [owner(0x1000, 0, 0), owner(0x2000, 0x20, 0)];
+        let freed = plan(&[slot(0x20, 0)], &owners, &BTreeSet::from([0x20]));
+        assert_eq!(
+            freed,
+            Plan {
+                slots_in_use: 1,
+                ..Plan::default()
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_busy_stays_with_its_slot() {
+        let slots = [slot(0x10, 0x1000)];
+        let freed = plan(&slots, &[owner(0x1000, 0x10, 0x7000)], &BTreeSet::new());
+        assert_eq!(
+            freed,
+            Plan {
+                slots_in_use: 1,
+                ..Plan::default()
+            }
+        );
+    }
+
+    /// The arena's word alone does not free what a slot of a living thread leads to.
+    #[test]
+    fn a_context_that_a_living_thread_finds_is_not_free_whatever_it_says() {
+        let freed = plan(
+            &[slot(0x10, 0x1000)],
+            &[owner(0x1000, 0x666, 0)],
+            &BTreeSet::from([0x10]),
+        );
+        assert_eq!(
+            freed,
+            Plan {
+                slots_in_use: 1,
+                ..Plan::default()
+            }
+        );
+    }
+
+    #[test]
+    fn chains_go_on_past_what_is_freed_and_end_where_nothing_follows() {
+        let slots = [
+            slot(0x10, 0),
+            slot(0x20, 0),
+            slot(0x30, 0),
+            slot(0, 0),
+            slot(0x40, 0),
+            slot(0x50, 0),
+        ];
+        let freed = |slots_freed: &[usize]| {
+            let plan = Plan {
+                slots: slots_freed.to_vec(),
+                ..Plan::default()
+            };
+            freed_keys(&slots, &plan)
+        };
+        assert_eq!(freed(&[0]), [(0, SLOT_ENDED)]);
+        assert_eq!(freed(&[1, 2]), [(1, 0), (2, 0)]);
+        assert_eq!(freed(&[5]), [(5, SLOT_ENDED)], "the chain goes on at the table's start");
+        assert_eq!(freed(&[0, 1, 2, 5]), [(0, 0), (1, 0), (2, 0), (5, 0)]);
+    }
+
+    #[test]
+    fn a_stop_waits_until_half_of_what_the_last_one_left_is_used_up() {
+        let mut level = Level::new(1024);
+        assert!(!level.is_low(512, true) && level.is_low(511, false));
+        level.settle(24);
+        assert!(!level.is_low(12, false) && level.is_low(11, false));
+        assert!(level.is_low(12, true), "threads may have ended meanwhile");
+        level.settle(1000);
+        assert_eq!(level.limit, 500);
+    }
+}
