@@ -195,7 +195,7 @@ impl Attachment {
             written: false,
         };
         Ok(Attachment {
-            threads: Reuse::new(layout.contexts),
+            threads: Reuse::new(),
             process,
             addresses: Addresses { arena, table, code },
             layout,

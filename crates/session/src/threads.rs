@@ -21,7 +21,7 @@ use crate::error::SessionError;
 
 /// Slots that the table serves well: beyond that chains become long.
 const SLOTS_USABLE: u64 = TABLE_SLOTS as u64 / 4 * 3;
-/// After a stop the next one waits at least so long, unless as much as that one has freed was used up.
+/// With few free ones, and no sign that threads are gone, it is looked so often all the same: thread pointers may have changed.
 const PERIOD: Duration = Duration::from_millis(500);
 /// Attempts at a word of bits against the target's threads.
 const ATTEMPTS_MAX: usize = 1000;
@@ -29,43 +29,41 @@ const ATTEMPTS_MAX: usize = 1000;
 /// When to look for what threads have left behind.
 #[derive(Debug)]
 pub(crate) struct Reuse {
-    contexts: Level,
-    slots: Level,
     /// Claims of slots that are over.
     slots_freed: u64,
+    /// A stop that freed less than it should have: the next one waits.
+    pauses_until: Instant,
+    /// When it is looked without a sign.
     next: Instant,
 }
 
-/// How few may be free before it is worth a stop.
-#[derive(Debug)]
+impl Reuse {
+    pub(crate) fn new() -> Reuse {
+        let now = Instant::now();
+        Reuse {
+            slots_freed: 0,
+            pauses_until: now,
+            next: now,
+        }
+    }
+}
+
+/// How many there are, and how many of them are free.
+#[derive(Clone, Copy, Debug)]
 struct Level {
     all: u64,
-    limit: u64,
+    free: u64,
 }
 
 impl Level {
-    fn new(all: u64) -> Level {
-        Level { all, limit: all / 2 }
+    /// Those of threads that are gone, when so many threads live; some may have none.
+    fn left_behind(self, alive: u64) -> u64 {
+        self.all.saturating_sub(self.free).saturating_sub(alive)
     }
 
-    fn is_low(&self, free: u64, is_time: bool) -> bool {
-        free < self.limit || (is_time && free < self.all / 8)
-    }
-
-    /// Most may be in use by threads that live: then the next stop waits until half of what is left is used up.
-    fn settle(&mut self, free: u64) {
-        self.limit = (self.all / 2).min(free / 2);
-    }
-}
-
-impl Reuse {
-    pub(crate) fn new(contexts: u32) -> Reuse {
-        Reuse {
-            contexts: Level::new(u64::from(contexts)),
-            slots: Level::new(SLOTS_USABLE),
-            slots_freed: 0,
-            next: Instant::now(),
-        }
+    /// Whether a stop doubles what is free, and is for no trifle.
+    fn is_worth_a_stop(self, alive: u64) -> bool {
+        self.free < self.all / 2 && self.left_behind(alive) >= self.free.max(self.all / 16)
     }
 }
 
@@ -112,52 +110,74 @@ fn plan(slots: &[ThreadSlot], owners: &[Owner], live: &BTreeSet<u64>) -> Plan {
     plan
 }
 
-/// Frees what threads have left behind, when there is little left for new ones. Yields for how long all threads stood,
-/// if they did.
+/// Frees what threads have left behind, when there is little left for new ones.
 ///
 /// # Errors
 /// The arena is damaged. A process that cannot be stopped now is tried again later.
-pub(crate) fn reuse(attachment: &mut Attachment) -> Result<Option<Duration>, SessionError> {
+pub(crate) fn reuse(attachment: &mut Attachment) -> Result<(), SessionError> {
     if attachment.regions.is_empty() || attachment.patches.is_empty() {
-        return Ok(None);
+        return Ok(());
+    }
+    let before = levels(attachment)?;
+    if before.iter().all(|level| level.free >= level.all / 2) {
+        return Ok(());
     }
     let now = Instant::now();
-    let is_time = now >= attachment.threads.next;
-    let (contexts, slots) = free(attachment)?;
-    let threads = &attachment.threads;
-    if !threads.contexts.is_low(contexts, is_time) && !threads.slots.is_low(slots, is_time) {
-        return Ok(None);
-    }
-    attachment.threads.next = now + PERIOD;
-    let process = attachment.process.clone();
-    let pause = match process.stop() {
-        Ok(stopped) => {
-            // What fails is tried again: the process may be ending, of which others tell.
-            let _ = free_of_the_dead(attachment, &stopped);
-            Some(stopped.release())
-        }
-        Err(_) => None,
+    let Some(alive) = threads_of(attachment.process.pid()) else {
+        return Ok(());
     };
-    let (contexts, slots) = free(attachment)?;
-    attachment.threads.contexts.settle(contexts);
-    attachment.threads.slots.settle(slots);
-    // Who is stopped often is stopped for no more than a hundredth of the time.
-    attachment.threads.next = Instant::now() + PERIOD.max(pause.unwrap_or_default() * 100);
-    Ok(pause)
+    let is_worth = before.iter().any(|level| level.is_worth_a_stop(alive)) && now >= attachment.threads.pauses_until;
+    let is_time = before.iter().any(|level| level.free < level.all / 8) && now >= attachment.threads.next;
+    if !is_worth && !is_time {
+        return Ok(());
+    }
+    let process = attachment.process.clone();
+    let pause = process.stop().map_or(Duration::ZERO, |stopped| {
+        // What fails is tried again: the process may be ending, of which others tell.
+        let _ = free_of_the_dead(attachment, &stopped);
+        stopped.release()
+    });
+    let after = levels(attachment)?;
+    let is_freed = before.iter().zip(after).any(|(before, after)| {
+        before.is_worth_a_stop(alive) && after.free.saturating_sub(before.free) >= before.left_behind(alive) / 2
+    });
+    // Stops without use take less than a hundredth of the time.
+    let later = Instant::now() + PERIOD.max(pause * 100);
+    attachment.threads.next = later;
+    if !is_freed {
+        attachment.threads.pauses_until = later;
+    }
+    Ok(())
 }
 
-/// Contexts and slots that new threads find.
-fn free(attachment: &Attachment) -> Result<(u64, u64), SessionError> {
+/// Contexts and slots for new threads.
+fn levels(attachment: &Attachment) -> Result<[Level; 2], SessionError> {
     let memory = attachment.memory()?;
     let capacity = memory.load_u32(offset_of!(Control, context_capacity) as u64)?;
     let used = ControlBlock::open(memory)?.contexts_in_use()?;
-    let mut contexts = u64::from(capacity.saturating_sub(used));
+    let mut free = u64::from(capacity.saturating_sub(used));
     for word in 0..u64::from(CONTEXTS_MAX / 64) {
-        contexts += u64::from(memory.load_u64(ended_word(word))?.count_ones());
+        free += u64::from(memory.load_u64(ended_word(word))?.count_ones());
     }
     let claimed = memory.load_u64(offset_of!(Control, slots_claimed) as u64)?;
     let in_use = claimed.saturating_sub(attachment.threads.slots_freed);
-    Ok((contexts, SLOTS_USABLE.saturating_sub(in_use)))
+    let contexts = Level {
+        all: u64::from(capacity),
+        free,
+    };
+    let slots = Level {
+        all: SLOTS_USABLE,
+        free: SLOTS_USABLE.saturating_sub(in_use),
+    };
+    Ok([contexts, slots])
+}
+
+/// How many threads a process has.
+fn threads_of(pid: i32) -> Option<u64> {
+    const FIELD: usize = 17;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, behind_name) = stat.rsplit_once(") ")?;
+    behind_name.split(' ').nth(FIELD)?.parse().ok()
 }
 
 fn ended_word(word: u64) -> u64 {
@@ -391,13 +411,18 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_waits_until_half_of_what_the_last_one_left_is_used_up() {
-        let mut level = Level::new(1024);
-        assert!(!level.is_low(512, true) && level.is_low(511, false));
-        level.settle(24);
-        assert!(!level.is_low(12, false) && level.is_low(11, false));
-        assert!(level.is_low(12, true), "threads may have ended meanwhile");
-        level.settle(1000);
-        assert_eq!(level.limit, 500);
+    fn a_stop_is_for_many_threads_that_are_gone() {
+        let level = |free: u64| Level { all: 1024, free };
+        assert!(!level(512).is_worth_a_stop(1), "half is free");
+        assert!(level(511).is_worth_a_stop(1));
+        assert!(!level(400).is_worth_a_stop(600), "most live");
+        assert!(level(200).is_worth_a_stop(600));
+        assert!(level(0).is_worth_a_stop(900));
+        assert!(!level(0).is_worth_a_stop(1000), "a trifle");
+    }
+
+    #[test]
+    fn this_process_has_threads() {
+        assert!(threads_of(std::process::id() as i32).is_some_and(|threads| threads >= 2));
     }
 }

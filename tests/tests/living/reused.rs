@@ -104,7 +104,8 @@ live_tests! {
     /// What is missed then is counted, and the message is true.
     fn more_threads_at_once_than_there_is_room_for_are_missed_and_counted(form) {
         let clause = "pid$target:a.out:short_work:entry { @[\"calls\"] = count(); }
-                      pid$target:a.out:batch_done:entry { printf(\"batch %d\\n\", arg0); }";
+                      pid$target:a.out:batch_done:entry { printf(\"batch %d\\n\", arg0); }
+                      END { printa(\"%s %@d\\n\", @); }";
         let mut target = start_waiting(&program("short_threads.c"), "2400 1200 1 raw");
         let mut tracing = tracer(form).clause(clause).trace(target.pid());
         target.go();
@@ -120,7 +121,7 @@ live_tests! {
             count.parse::<i64>().ok()
         }).sum();
         let counted = said(&traced.results, "calls");
-        assert!(missed > 0 && counted >= 1000, "{}", traced.finished.stderr);
+        assert!(missed > 0 && counted > 1024, "{}", traced.finished.stderr);
         assert_eq!(counted + missed, said(&target.stdout, "calls"), "{}", traced.finished.stderr);
     }
 
