@@ -72,7 +72,12 @@ fn assert_exact(target: &Finished, traced: &Traced, calls_each: i64) {
     );
     let by_thread = results.lines().filter_map(|line| line.strip_prefix("thread "));
     let sum: i64 = by_thread
-        .map(|line| line.rsplit(' ').next().unwrap().parse::<i64>().unwrap())
+        .map(|line| {
+            line.rsplit(' ')
+                .next()
+                .and_then(|count| count.parse::<i64>().ok())
+                .expect("a count")
+        })
         .sum();
     assert_eq!(sum, calls, "by thread");
     let firsts = results.lines().filter(|line| line.starts_with("first of ")).count();
