@@ -4,6 +4,7 @@ use std::arch::{asm, global_asm};
 use std::ffi::c_int;
 
 use nanoprobe::c::{Probe, Registers};
+use nanoprobe_tests::left_out::left_out;
 
 use super::*;
 
@@ -105,7 +106,10 @@ fn every_part_of_the_simd_state_stays_around_legacy_code() {
 
 fn every_part_stays(saved: hit::Saved, spoil: unsafe extern "C" fn(*mut Probe, *mut Registers) -> c_int) {
     if !std::arch::is_x86_feature_detected!("avx512bw") {
-        return;
+        return left_out(
+            "each part of the SIMD state around handlers",
+            "this processor has no AVX-512",
+        );
     }
     let _turn = turn();
     hit::initialise();

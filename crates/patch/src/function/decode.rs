@@ -1,6 +1,6 @@
 //! The linear decode.
 
-use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind};
 
 use super::{CodeView, ELSEWHERE, FunctionExtent, FunctionMap, Instruction, Kind, Reference};
 use crate::TargetAddress;
@@ -56,7 +56,8 @@ fn decode_function(map: &mut FunctionMap, bytes: &[u8]) {
     let mut offset = 0;
     while decoder.can_decode() {
         decoder.decode_out(&mut instruction);
-        if instruction.is_invalid() {
+        let rest = body.get(offset as usize..).unwrap_or_default();
+        if instruction.is_invalid() || is_ambiguous(&instruction, rest) {
             map.undecodable = Some(map.address(offset));
             map.usable = offset;
             return;
@@ -65,6 +66,21 @@ fn decode_function(map: &mut FunctionMap, bytes: &[u8]) {
         map.instructions.push(Instruction::of(&instruction, offset));
         offset += instruction.len() as u32;
     }
+}
+
+/// Whether the makes of processor disagree about an instruction that leaves the straight line. A near branch with the prefix
+/// 66 has an offset of four bytes on Intel's and of two on AMD's, which then cut the address to 16 bits; a far one through memory
+/// differs in the size of its pointer. No compiler makes them, and no copy can be right on both.
+fn is_ambiguous(instruction: &iced_x86::Instruction, rest: &[u8]) -> bool {
+    let is_prefix = |byte: &u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf2 | 0xf3);
+    // ud0, too: AMD's has no operands. It begins with 0f ff.
+    if instruction.flow_control() == FlowControl::Next
+        || !rest.first().is_some_and(|byte| is_prefix(byte) || *byte == 0x0f)
+    {
+        return false;
+    }
+    let otherwise = Decoder::with_ip(64, rest, instruction.ip(), DecoderOptions::AMD).decode();
+    (otherwise.code(), otherwise.len()) != (instruction.code(), instruction.len())
 }
 
 impl FunctionMap {
@@ -124,4 +140,54 @@ fn decode_padding(map: &mut FunctionMap, bytes: &[u8]) {
         offset += instruction.len() as u32;
     }
     map.usable = offset;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn undecodable(bytes: &[u8]) -> Option<u64> {
+        let start = TargetAddress(0x40_0000);
+        let extent = FunctionExtent {
+            start,
+            size: bytes.len() as u64,
+            fragments: Vec::new(),
+        };
+        let map = analyze(&CodeView { start, bytes }, &extent);
+        map.undecodable.map(|at| at.0 - start.0)
+    }
+
+    #[test]
+    fn branches_that_the_makes_of_processor_read_differently_are_not_decoded() {
+        for branch in [
+            &[0x66, 0xe8, 1, 0, 0, 0][..],
+            &[0x66, 0xe9, 1, 0, 0, 0],
+            &[0x66, 0x0f, 0x84, 1, 0, 0, 0],
+            &[0x66, 0x75, 1],
+            &[0x66, 0xc3],
+            &[0x66, 0xff, 0xe0],
+        ] {
+            let bytes = [&[0x90, 0x90], branch, &[0x90; 8]].concat();
+            assert_eq!(undecodable(&bytes), Some(2), "{branch:02x?}");
+        }
+    }
+
+    #[test]
+    fn prefixes_that_compilers_write_before_branches_are_decoded() {
+        for branch in [
+            // data16 data16 rex.W call __tls_get_addr
+            &[0x66, 0x66, 0x48, 0xe8, 1, 0, 0, 0][..],
+            &[0x2e, 0xe9, 1, 0, 0, 0],
+            &[0x3e, 0xff, 0xe0],
+            &[0xf2, 0xe8, 1, 0, 0, 0],
+            &[0xf3, 0xc3],
+            &[0x67, 0xe8, 1, 0, 0, 0],
+            &[0x0f, 0x84, 1, 0, 0, 0],
+            &[0x0f, 0x05],
+            &[0x0f, 0x0b],
+        ] {
+            let bytes = [&[0x90, 0x90], branch, &[0x90; 8]].concat();
+            assert_eq!(undecodable(&bytes), None, "{branch:02x?}");
+        }
+    }
 }
