@@ -22,6 +22,7 @@
 
 pub mod busy;
 pub mod command;
+pub mod compiler;
 pub mod in_time;
 pub mod left_out;
 pub mod postgres;

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use crate::in_time::InTime;
-use crate::left_out;
+use crate::{compiler as compilers, left_out};
 
 /// How a program is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,7 +150,7 @@ pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
 
     std::fs::create_dir_all(&folder).expect("the folder of test programs");
     let unfinished = folder.join(format!(".{stem}.{}", std::process::id()));
-    let mut command = Command::new(compiler);
+    let mut command = Command::new(&compiler);
     if build == Build::Go {
         command.env("GO111MODULE", "off").env("GOCACHE", folder.join("cache"));
         command.args(["build", "-o"]).arg(&unfinished).arg(&source);
@@ -160,6 +160,7 @@ pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
     } else {
         command
             .args(FLAGS)
+            .args(compilers::flags(&compiler))
             .args(build.flags())
             .arg("-o")
             .arg(&unfinished)

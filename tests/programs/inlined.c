@@ -43,7 +43,7 @@ PROBED long once(long amount)
 PROBED long thrice(long amount, long times)
 {
 	long sum = 0;
-#pragma GCC unroll 0
+#pragma GCC unroll 1
 	for (long i = 0; i < times; i++)
 		sum += add(amount + i, words[1], -1, DOWN);
 	return sum;

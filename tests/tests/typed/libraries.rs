@@ -19,6 +19,7 @@ fn compile(folder: &Path, output: &str, text: &str, flags: &[&str]) {
     let source = folder.join(format!("{output}.c"));
     std::fs::write(&source, text).expect("the source");
     run(Command::new("cc")
+        .args(nanoprobe_tests::compiler::flags("cc"))
         .arg("-o")
         .arg(folder.join(output))
         .arg(&source)

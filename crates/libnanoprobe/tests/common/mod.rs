@@ -40,6 +40,7 @@ impl Built {
         let program = self.folder.path().join(name);
         let output = Command::new(compiler)
             .args(["-O2", "-Wall", "-Wextra", "-Werror"])
+            .args(nanoprobe_tests::compiler::flags(compiler))
             .args(flags)
             .arg("-o")
             .arg(&program)

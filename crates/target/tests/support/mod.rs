@@ -24,7 +24,9 @@ pub fn compile_with(compiler: &str, name: &str, flags: &[&str]) -> Option<Progra
     let path = folder.path().join(name);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
     let output = Command::new(compiler)
-        .args(["-O1", "-g", "-pthread", "-o"])
+        .args(["-O1", "-g", "-pthread"])
+        .args(nanoprobe_tests::compiler::flags(compiler))
+        .arg("-o")
         .arg(&path)
         .arg(source)
         .args(flags)

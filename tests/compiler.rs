@@ -1,0 +1,29 @@
+//! What another compiler than gcc needs to compile the programs of the tests.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+
+use crate::in_time::InTime;
+
+/// Flags in front of all others. The programs mark functions whose calls are counted by gcc's attributes `noipa` and `noclone`.
+/// clang knows neither, inlines such a function, and evaluates calls of it; it leaves alone what it may not optimise. What it
+/// warns of besides is no concern of ours: gcc's warnings are errors.
+pub fn flags(compiler: impl AsRef<OsStr>) -> &'static [&'static str] {
+    const FOR_CLANG: [&str; 3] = ["-w", "-Dnoipa=noinline,optnone", "-Dnoclone=noinline"];
+    if is_clang(compiler.as_ref()) { &FOR_CLANG } else { &[] }
+}
+
+/// Whether a command is clang, by whatever name: `cc` is clang's on some machines. Asked once.
+pub fn is_clang(compiler: &OsStr) -> bool {
+    static ASKED: Mutex<Option<HashMap<std::ffi::OsString, bool>>> = Mutex::new(None);
+    let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
+    *asked
+        .get_or_insert_with(HashMap::new)
+        .entry(compiler.to_owned())
+        .or_insert_with(|| {
+            let told = Command::new(compiler).arg("--version").output_in_time();
+            told.is_ok_and(|told| String::from_utf8_lossy(&told.stdout).contains("clang"))
+        })
+}
