@@ -1,43 +1,66 @@
 //! The road home: how a borrowed thread gets back by itself when the tracer dies.
 //!
 //! While we make system calls in a thread, its registers are ours. Should the tracer be killed then, the kernel lets the
-//! thread run on from wherever it stands. So it only ever stands in twelve bytes of code of ours, which end in
-//! `rt_sigreturn`, above a signal frame that holds its own state:
+//! thread run on from wherever it stands. So the thread only ever stands in a block of code that was made for it, and
+//! that puts its state back:
 //!
 //! ```text
-//!   code:     0f 05           call:    syscall             what we asked for
-//!             48 89 c3        return:  mov rbx, rax        (kept for us when a called function has returned)
-//!             b8 0f 00 00 00  home:    mov eax, 15
-//!             0f 05                    syscall             rt_sigreturn: registers, signal mask, SIMD state
-//!
-//!   frame:    F       address of `return`                  what a function called with rsp = F returns to
-//!   rsp = F+8         struct ucontext: flags, registers, signal mask
-//!             ...     XSAVE area, as rt_sigreturn wants it
+//!     call:    syscall                          what we asked for
+//!     home:    rt_sigprocmask(SIG_SETMASK, mask, NULL, 8)
+//!              mov rdi, ...  mov r11, ...       what system calls take and change
+//!              jmp [place]                      where the thread was
+//!     place:   8 bytes
+//!     mask:    8 bytes
+//!     return:  mov rbx, rax                     where a called function returns to; rbx is for us
+//!     leave:   mov eax, 15; syscall             rt_sigreturn, with the frame below
+//!     text:    32 bytes                         a name for a system call
 //! ```
 //!
-//! The code goes to the end of an executable mapping, into bytes of the last page that belong to nothing (the vDSO ends
-//! in some); the frame goes below the stack, beyond the red zone. Both are put back afterwards. A tracer that dies leaves
-//! the twelve bytes there; the next one recognises them, and takes them away unless a thread still stands in them
-//! ([`Stopped::clear_way_home`](crate::Stopped::clear_way_home)).
+//! A system call changes nothing else: no flag, no SIMD register, no byte of the stack. So the road needs no memory
+//! that is written, and **no stack**: below a stack pointer there may be another's memory (goroutines and coroutines
+//! have stacks side by side). The block lies in bytes that belong to nobody ([`unused`](crate::unused)); it goes when the
+//! thread is given back.
+//!
+//! A called function does change the rest, so its return needs a frame: a signal frame with the whole state, in memory
+//! that the caller of [`Remote::call`](crate::Remote::call) provides.
+//!
+//! ```text
+//!   frame:    F         address of `return`     what a function called with rsp = F returns to
+//!             F+8       struct ucontext         flags, registers, signal mask
+//!             ...       XSAVE area              as rt_sigreturn wants it
+//! ```
+//!
+//! A tracer that dies leaves its block. The next one recognises it, uses another, and takes it away unless a thread
+//! still needs it ([`Stopped::clear_way_home`](crate::Stopped::clear_way_home)).
 
 use std::arch::x86_64::__cpuid_count;
+use std::ops::Range;
 
 use nanoprobe_patch::TargetAddress;
 
 use crate::error::MemoryError;
-use crate::map::{Map, Mapping, MappingKind};
+use crate::map::Map;
 use crate::memory::Memory;
 use crate::raw::Registers;
+use crate::unused::{self, Unused};
 
-const CODE: [u8; 12] = [0x0f, 0x05, 0x48, 0x89, 0xc3, 0xb8, 15, 0, 0, 0, 0x0f, 0x05];
-/// Bytes at the end of a mapping that must be unused.
-const CODE_ROOM: usize = 16;
-const RED_ZONE: u64 = 128;
-/// Room for a short string below the frame.
-pub(crate) const TEXT_ROOM: u64 = 256;
+/// Bytes of a block.
+const BLOCK: usize = 192;
+/// Blocks at one place at most: other tracers may have died, or be at work in another thread.
+const BLOCKS_MAX: usize = 8;
+const HOME: u64 = 2;
+/// Of the instruction after `syscall` in `home`, where a signal that waited is delivered.
+const PLACE: usize = 128;
+const MASK: usize = 136;
+const RETURN: usize = 144;
+const LEAVE: u64 = 147;
+const LEFT: u64 = 154;
+const TEXT: usize = 160;
+/// Room for a short text.
+pub(crate) const TEXT_ROOM: usize = BLOCK - TEXT;
 
-/// The twelve bytes in the target.
-#[derive(Clone, Copy, Debug)]
+/// A block in the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HomingCode(pub TargetAddress);
 
 impl HomingCode {
@@ -46,38 +69,58 @@ impl HomingCode {
         self.0.0
     }
 
-    /// Where a called function returns to; its result is then in `rbx`.
-    pub fn return_point(self) -> u64 {
-        self.0.0 + 2
-    }
-
     /// From where the thread goes home.
     pub fn home(self) -> u64 {
-        self.0.0 + 5
+        self.0.0 + HOME
+    }
+
+    /// Where a called function returns to; its result is then in `rbx`.
+    pub fn return_point(self) -> u64 {
+        self.0.0 + RETURN as u64
     }
 
     /// `rip` at the entry of rt_sigreturn.
-    pub fn in_home(self) -> u64 {
-        self.0.0 + 12
+    pub fn in_leaving(self) -> u64 {
+        self.0.0 + LEFT
     }
 
-    /// Whether a thread with this `rip` is on its way home: left there by a tracer that died, it has not run since.
-    pub fn holds(self, rip: u64) -> bool {
-        (self.call()..=self.in_home()).contains(&rip)
+    /// Where a short text may be put that system calls read.
+    pub fn text(self) -> TargetAddress {
+        TargetAddress(self.0.0 + TEXT as u64)
     }
 
-    /// Writes the code to a place that is free for it, or finds it (true) where a tracer that died has left it.
-    /// `None`: there is no such place, or it cannot be written.
+    /// Where a thread with this `rip` is to go on that a dead tracer has left in the block; `None`: it is not in it.
+    pub fn way_on(self, rip: u64) -> Option<u64> {
+        match rip.checked_sub(self.0.0)? {
+            0..RETURN_OFFSET => Some(self.home()),
+            RETURN_OFFSET..=LEFT => Some(self.0.0 + LEAVE),
+            _ => None,
+        }
+    }
+
+    /// Writes a block that leads to these registers and this mask, to a place that is free for it. `None`: there is none,
+    /// or it cannot be written.
     ///
     /// # Errors
-    /// [`MemoryError::Gone`] when the whole address space is: who executes another program has a place for the code there, which
-    /// is found by the process's number.
-    pub fn install(map: &Map, memory: &Memory) -> Result<Option<(HomingCode, bool)>, MemoryError> {
-        let Some((place, found)) = candidates(map).find_map(|mapping| free_end(mapping, memory)) else {
-            return Ok(None);
+    /// [`MemoryError::Gone`] when the whole address space is: a process that executes another program has a place for the
+    /// block there, which is found by the process's number.
+    pub fn install(
+        known: Option<Unused>,
+        map: &dyn Fn() -> Result<Map, MemoryError>,
+        memory: &Memory,
+        registers: &Registers,
+        mask: u64,
+    ) -> Result<Option<(HomingCode, Unused)>, MemoryError> {
+        let bytes = block(values(registers), registers.rip, mask);
+        let place_in = |unused: &Unused| Some((free_block(unused, memory)?, *unused));
+        let still = known.filter(|unused| unused.is_still_there(memory));
+        let found = match still.as_ref().and_then(place_in) {
+            Some(found) => Some(found),
+            None => unused::places(&map()?, memory).find_map(|unused| place_in(&unused)),
         };
-        match memory.write(place, &CODE) {
-            Ok(()) => Ok(Some((HomingCode(place), found))),
+        let Some((code, unused)) = found else { return Ok(None) };
+        match memory.write(code.0, &bytes) {
+            Ok(()) => Ok(Some((code, unused))),
             Err(gone @ MemoryError::Gone { .. }) => Err(gone),
             Err(_) => Ok(None),
         }
@@ -85,81 +128,119 @@ impl HomingCode {
 
     /// All that tracers that died have left.
     pub fn left(map: &Map, memory: &Memory) -> Vec<HomingCode> {
-        let found = |mapping| free_end(mapping, memory).filter(|&(_, found)| found);
-        candidates(map)
-            .filter_map(|mapping| found(mapping).map(|(place, _)| HomingCode(place)))
-            .collect()
+        let mut found = Vec::new();
+        for unused in unused::places(map, memory) {
+            let mut bytes = vec![0; unused.bytes()];
+            if memory.read(unused.start(), &mut bytes).is_err() {
+                continue;
+            }
+            let blocks = blocks(&unused).filter(|code| {
+                let from = (code.0.0 - unused.start().0) as usize;
+                bytes.get(from..from + BLOCK).is_some_and(is_block)
+            });
+            found.extend(blocks);
+        }
+        found
     }
 
-    /// Whether a word of these, from a stack pointer upwards, is the bottom of a frame that leads here: the return
-    /// address of a called function, and the flags above it.
+    /// Whether a word of these, from a stack pointer upwards, leads into the block: a called function's return address, or
+    /// the place where the program's handler interrupted a thread on its way home. A word of the past may say so, too.
     pub fn is_returned_to(self, stack: &[u8]) -> bool {
-        let words = [self.return_point(), FRAME_FLAGS].map(u64::to_le_bytes);
-        stack
-            .chunks_exact(8)
-            .zip(stack.chunks_exact(8).skip(1))
-            .any(|(low, high)| low == words[0] && high == words[1])
+        let inside = self.0.0..self.0.0 + TEXT as u64;
+        let mut words = stack.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        words.any(|word| inside.contains(&word))
     }
 
-    /// Takes the code away again.
+    /// Takes the block away again.
     pub fn remove(self, memory: &Memory) {
-        // An error means that the address space is gone, and the code with it.
-        let _ = memory.write(self.0, &[0; CODE.len()]);
+        // An error means that the address space is gone, and the block with it.
+        let _ = memory.write(self.0, &[0; BLOCK]);
     }
 }
 
-/// Where the code may lie; the vDSO first.
-fn candidates(map: &Map) -> impl Iterator<Item = &Mapping> {
-    let of_kind = |vdso: bool| {
-        map.mappings().iter().filter(move |mapping| {
-            let private = mapping.permissions.execute && !mapping.permissions.shared;
-            let is_vdso = mapping.kind == MappingKind::Vdso;
-            private && is_vdso == vdso && (vdso || mapping.path().is_some())
-        })
+const RETURN_OFFSET: u64 = RETURN as u64;
+
+/// Where blocks may lie, the last first.
+fn blocks(unused: &Unused) -> impl Iterator<Item = HomingCode> {
+    let (start, end) = (unused.start().0, unused.end().0);
+    let offsets = (1..=BLOCKS_MAX as u64).map(move |index| end.saturating_sub(index * BLOCK as u64));
+    offsets
+        .take_while(move |&at| at >= start)
+        .map(|at| HomingCode(TargetAddress(at)))
+}
+
+fn free_block(unused: &Unused, memory: &Memory) -> Option<HomingCode> {
+    let is_free = |code: &HomingCode| {
+        memory
+            .read_array::<BLOCK>(code.0)
+            .is_ok_and(|bytes| bytes == [0; BLOCK])
     };
-    of_kind(true).chain(of_kind(false))
+    blocks(unused).find(is_free)
 }
 
-fn free_end(mapping: &Mapping, memory: &Memory) -> Option<(TargetAddress, bool)> {
-    let place = mapping.end.checked_sub(CODE_ROOM as u64)?;
-    let bytes: [u8; CODE_ROOM] = memory.read_array(place).ok()?;
-    let found = bytes.starts_with(&CODE) && bytes.ends_with(&[0; CODE_ROOM - CODE.len()]);
-    (found || bytes == [0; CODE_ROOM]).then_some((place, found))
+/// The 64-bit values in a block: which bytes differ from block to block.
+const VALUES: [Range<usize>; 10] = [
+    34..42,
+    44..52,
+    54..62,
+    64..72,
+    74..82,
+    84..92,
+    94..102,
+    104..112,
+    114..122,
+    PLACE..RETURN,
+];
+
+/// What is put back, in the order of the instructions that do it.
+fn values(r: &Registers) -> [u64; 9] {
+    [r.rdi, r.rsi, r.rdx, r.rcx, r.rax, r.r8, r.r9, r.r10, r.r11]
 }
 
-/// Where the frame may go: `bytes` bytes, of which nobody has anything.
-///
-/// The main stack has room below, or grows when it is written to there; a goroutine's has none to spare. So, when all
-/// threads stand still, the far end of the main stack is preferred to an unknown thread's stack: it is free when no
-/// thread is near and it holds zeros.
-pub(crate) fn frame_room(
-    map: &Map,
-    memory: &Memory,
-    stack_pointer: TargetAddress,
-    all_stack_pointers: Option<&[TargetAddress]>,
-    bytes: u64,
-) -> Option<TargetAddress> {
-    let own = map.find(stack_pointer).filter(|mapping| mapping.permissions.write)?;
-    let below = stack_pointer
-        .checked_sub(RED_ZONE + bytes)
-        .map(|start| start.align_down(64));
-    if own.kind == MappingKind::Stack {
-        return below;
+fn block(values: [u64; 9], rip: u64, mask: u64) -> [u8; BLOCK] {
+    // mov rdi, ...; mov rsi, ...; and so on
+    const MOVES: [[u8; 2]; 9] = [
+        [0x48, 0xbf],
+        [0x48, 0xbe],
+        [0x48, 0xba],
+        [0x48, 0xb9],
+        [0x48, 0xb8],
+        [0x49, 0xb8],
+        [0x49, 0xb9],
+        [0x49, 0xba],
+        [0x49, 0xbb],
+    ];
+    let mut code: Vec<u8> = vec![0x0f, 0x05];
+    // mov eax, rt_sigprocmask; mov edi, SIG_SETMASK; lea rsi, [rip + mask]; mov edx, 0; mov r10d, 8; syscall
+    code.extend([0xb8, libc::SYS_rt_sigprocmask as u8, 0, 0, 0]);
+    code.extend([0xbf, libc::SIG_SETMASK as u8, 0, 0, 0]);
+    code.extend([0x48, 0x8d, 0x35, (MASK - 19) as u8, 0, 0, 0]);
+    code.extend([0xba, 0, 0, 0, 0]);
+    code.extend([0x41, 0xba, 8, 0, 0, 0]);
+    code.extend([0x0f, 0x05]);
+    for (opcode, value) in MOVES.into_iter().zip(values) {
+        code.extend(opcode);
+        code.extend(value.to_le_bytes());
     }
-    let below = below.filter(|&start| start >= own.start);
-    let far_end = || {
-        let all = all_stack_pointers?;
-        let main = map
-            .mappings()
-            .iter()
-            .find(|mapping| mapping.kind == MappingKind::Stack)?;
-        let end = main.start.checked_add(bytes + RED_ZONE)?;
-        let nobody = all.iter().all(|&pointer| pointer < main.start || pointer > end) && end < main.end;
-        let mut there = vec![1; usize::try_from(bytes).ok()?];
-        memory.read(main.start, &mut there).ok()?;
-        (nobody && there.iter().all(|&byte| byte == 0)).then_some(main.start)
-    };
-    far_end().or(below)
+    // jmp [rip + 0]
+    code.extend([0xff, 0x25, 0, 0, 0, 0]);
+    code.extend(rip.to_le_bytes());
+    code.extend(mask.to_le_bytes());
+    // mov rbx, rax; mov eax, rt_sigreturn; syscall
+    code.extend([0x48, 0x89, 0xc3]);
+    code.extend([0xb8, libc::SYS_rt_sigreturn as u8, 0, 0, 0, 0x0f, 0x05]);
+    let mut bytes = [0; BLOCK];
+    for (to, from) in bytes.iter_mut().zip(code) {
+        *to = from;
+    }
+    bytes
+}
+
+fn is_block(bytes: &[u8]) -> bool {
+    let example = block([0; 9], 0, 0);
+    let differs = |at: usize| VALUES.iter().any(|value| value.contains(&at));
+    let mut code = bytes.iter().zip(example).take(TEXT).enumerate();
+    bytes.len() == BLOCK && code.all(|(at, (byte, expected))| *byte == expected || differs(at))
 }
 
 const UCONTEXT_BYTES: usize = 304;
@@ -280,4 +361,46 @@ fn used_state(extended: &[u8]) -> (u64, usize) {
         .max()
         .unwrap_or(0);
     (features, size.max(XSAVE_HEADER_END).min(extended.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> [u8; BLOCK] {
+        block(
+            [u64::MAX, 2, 3, 4, 0x1111_1111_1111_1111, 6, 7, 8, 9],
+            0x7f00_1234_5678,
+            0xabc,
+        )
+    }
+
+    #[test]
+    fn a_block_is_recognised_whatever_it_leads_to() {
+        let ours = example();
+        assert!(is_block(&ours));
+        let mut with_text = ours;
+        with_text[TEXT..TEXT + 4].copy_from_slice(b"name");
+        assert!(is_block(&with_text));
+        assert!(!is_block(&[0; BLOCK]));
+        let mut other = ours;
+        other[0] = 0x90;
+        assert!(!is_block(&other));
+        assert!(!is_block(&ours[1..]));
+    }
+
+    #[test]
+    fn the_parts_of_a_block_are_where_they_are_said_to_be() {
+        let bytes = example();
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        assert_eq!((word(PLACE), word(MASK)), (0x7f00_1234_5678, 0xabc));
+        assert_eq!(bytes[RETURN..RETURN + 3], [0x48, 0x89, 0xc3]);
+        assert_eq!(bytes[LEAVE as usize], 0xb8);
+        assert_eq!(bytes[LEFT as usize - 2..LEFT as usize], [0x0f, 0x05]);
+        assert_eq!(word(VALUES[4].start), 0x1111_1111_1111_1111);
+        let code = HomingCode(TargetAddress(0x1000));
+        assert_eq!(code.way_on(0x1000), Some(0x1002));
+        assert_eq!(code.way_on(0x1000 + LEFT), Some(0x1000 + LEAVE));
+        assert_eq!((code.way_on(0xfff), code.way_on(0x1000 + TEXT as u64)), (None, None));
+    }
 }

@@ -20,8 +20,8 @@
 //!   never by a signal. A signal met on the way is delivered, once. An interrupted system call is restarted, also those
 //!   that Linux would fail with `EINTR` ([`stop`](Process::stop)). Job control is respected: a stopped job stays stopped.
 //! * **The tracer may die at any instruction.** The kernel then detaches every thread *as it is at that moment*. So a
-//!   thread whose registers we borrow for a system call always stands on a road that leads home: a signal frame with
-//!   its own state, and code that ends in `rt_sigreturn` (see `homing`).
+//!   thread whose registers we borrow for a system call always stands on a road that leads home: code that was
+//!   made for it, and puts its state back (see `homing`).
 //! * **What the target says is hostile and already stale.** The files in /proc are parsed leniently, every field may be
 //!   missing, and a process that vanishes in the middle is an ordinary result.
 //!
@@ -51,6 +51,7 @@ mod status;
 mod stop;
 mod synchronise;
 mod threads;
+mod unused;
 mod way_home;
 
 pub use attach::Facts;

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nanoprobe_patch::TargetAddress;
@@ -19,6 +19,7 @@ use crate::holes::HoleRules;
 use crate::map::{Map, Mapping};
 use crate::memory::Memory;
 use crate::status::Seccomp;
+use crate::unused::Unused;
 use crate::{ProcessId, ThreadId, threads};
 
 /// For how long the end of a child is waited for that was killed: one that is large, or in the midst of a slow call, takes a
@@ -60,9 +61,16 @@ struct Shared {
     locks_new_memory: AtomicBool,
     /// A thread was ready to run, and had to be waited for: [`Process::synchronise`] then asks clocks.
     has_late_threads: AtomicBool,
+    /// Where borrowed threads stand, when that was found before.
+    unused: Mutex<Option<Unused>>,
+    /// Memory of ours in it that system calls may write to; 0: none.
+    scratch: AtomicU64,
 }
 
 impl Process {
+    /// How much memory of ours system calls need to write to.
+    pub const SCRATCH_BYTES: u64 = 64;
+
     /// Looks at a process, and touches nothing.
     ///
     /// # Errors
@@ -121,6 +129,8 @@ impl Process {
                 kill_on_drop: AtomicBool::new(false),
                 locks_new_memory: AtomicBool::new(false),
                 has_late_threads: AtomicBool::new(false),
+                unused: Mutex::new(None),
+                scratch: AtomicU64::new(0),
             }),
         })
     }
@@ -180,6 +190,29 @@ impl Process {
     pub fn suspend(&self) {
         // As for kill.
         let _ = pidfd_send_signal(&self.shared.pidfd, Signal::STOP);
+    }
+
+    /// Where borrowed threads have stood before.
+    pub(crate) fn unused(&self) -> Option<Unused> {
+        // Poisoned: somebody panicked, and a look at the map tells as well.
+        self.shared.unused.lock().ok().and_then(|unused| *unused)
+    }
+
+    pub(crate) fn note_unused(&self, unused: Unused) {
+        if let Ok(mut known) = self.shared.unused.lock() {
+            *known = Some(unused);
+        }
+    }
+
+    /// Names [`Process::SCRATCH_BYTES`] of ours in the process, to which system calls made in it may write from now on;
+    /// `None`: they are no more. Where there are none, a page is mapped for each thread that is borrowed and needs it.
+    pub fn set_scratch(&self, address: Option<TargetAddress>) {
+        let address = address.map_or(0, |address| address.0);
+        self.shared.scratch.store(address, Ordering::Relaxed);
+    }
+
+    pub(crate) fn scratch(&self) -> Option<TargetAddress> {
+        Some(TargetAddress(self.shared.scratch.load(Ordering::Relaxed))).filter(|address| address.0 != 0)
     }
 
     pub(crate) fn locks_new_memory(&self) -> &AtomicBool {

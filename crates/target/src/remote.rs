@@ -1,7 +1,7 @@
 //! System calls and function calls made in a stopped thread.
 //!
 //! The thread is borrowed: its registers, signal mask and SIMD state are saved, and it is set on the road home
-//! (`homing`). Each call goes by `PTRACE_SYSCALL` from the stop before `syscall` to the stop behind it;
+//! (`homing`): no byte of its stack is written. Each call goes by `PTRACE_SYSCALL` from the stop before `syscall` to the stop behind it;
 //! no single step, no breakpoint, so no SIGTRAP, which a thread that blocks or ignores it would not survive.
 //!
 //! All signals are blocked meanwhile, but for those that the kernel raises for what a thread does itself: when it has to
@@ -32,6 +32,7 @@ const TRAP_FLAG: u64 = 0x100;
 const LIMIT: Duration = Duration::from_secs(2);
 /// How often a call that the kernel wants made again is made again.
 const ATTEMPTS: u32 = 16;
+const PAGE: u64 = 4096;
 
 /// A thread that makes calls for us. Dropping it gives the thread back as it was.
 #[derive(Debug)]
@@ -40,15 +41,13 @@ pub struct Remote<'stopped> {
     tid: ThreadId,
     saved: Registers,
     saved_mask: u64,
-    saved_extended: Vec<u8>,
     /// What it runs on with: the saved registers, or those of the kernel's abort of a restartable sequence.
     resumed: Registers,
     code: HomingCode,
-    remove_code: bool,
     /// Registers that lead home.
     home: Registers,
-    room: TargetAddress,
-    room_before: Vec<u8>,
+    /// A page that was mapped for want of other memory of ours.
+    page: Option<TargetAddress>,
     mask: u64,
     /// It has left the stop in which we got it.
     moved: bool,
@@ -73,42 +72,22 @@ impl Stopped {
             }
             raw::suspend_seccomp(tid).map_err(|errno| refuse(Sandbox::Unknown { errno }))?;
         }
-        let saved_extended = raw::extended_state(tid).map_err(self.failed(tid, "PTRACE_GETREGSET"))?;
         let mut resumed = saved;
         if let Some(abort) = self.rseq_abort(tid)? {
             resumed.rip = abort.0;
         }
-        let map = self.process().map()?;
-        let bytes = homing::TEXT_ROOM + homing::frame_bytes(&saved_extended);
-        let stack_pointer = TargetAddress(saved.rsp);
-        // Only of a whole process is it known where all threads stand.
-        let everybody: Option<Vec<Registers>> = self
-            .is_whole_process()
-            .then(|| self.threads().filter_map(|tid| self.registers(tid).ok()).collect());
-        let stack_pointers: Option<Vec<TargetAddress>> = everybody
-            .as_ref()
-            .map(|all| all.iter().map(|registers| TargetAddress(registers.rsp)).collect());
-        let memory = self.process().memory();
-        let room = homing::frame_room(&map, memory, stack_pointer, stack_pointers.as_deref(), bytes).ok_or(
-            RemoteError::NoRoomForFrame {
-                pid,
-                tid,
-                bytes,
-                stack_pointer,
-            },
+        let process = self.process();
+        let installed = HomingCode::install(
+            process.unused(),
+            &|| process.map(),
+            process.memory(),
+            &restart::rewound(&resumed),
+            saved_mask,
         )?;
-        let mut room_before = vec![0; usize::try_from(bytes).unwrap_or(0)];
-        memory.read(room, &mut room_before)?;
-        let (code, found) = HomingCode::install(&map, memory)?.ok_or(RemoteError::NoRoomForCode { pid })?;
-        let elsewhere = |all: Vec<Registers>| !all.iter().any(|registers| code.holds(registers.rip));
-        let remove_code = !found || everybody.is_some_and(elsewhere);
-
-        // `room` is aligned to 64, so the frame starts at 8 modulo 16.
-        let frame_at = TargetAddress(room.0 + homing::TEXT_ROOM + 8);
-        let frame = homing::frame(frame_at, code, &restart::rewound(&resumed), saved_mask, &saved_extended);
+        let (code, unused) = installed.ok_or(RemoteError::NoRoomForCode { pid })?;
+        process.note_unused(unused);
         let home = Registers {
             rip: code.home(),
-            rsp: frame_at.0 + 8,
             rax: 0,
             orig_rax: u64::MAX,
             ..saved
@@ -118,20 +97,16 @@ impl Stopped {
             tid,
             saved,
             saved_mask,
-            saved_extended,
             resumed,
             code,
-            remove_code,
             home,
-            room,
-            room_before,
+            page: None,
             mask: !raised_by_itself(),
             moved: false,
             stop_signal: false,
             ended: false,
         };
         // In this order: from the second step on the thread is able to go home, and only then its mask is ours.
-        remote.stopped.process().memory().write(frame_at, &frame)?;
         remote.set_registers(home)?;
         remote.set_mask()?;
         Ok(remote)
@@ -256,7 +231,9 @@ impl Remote<'_> {
     ) -> Result<u64, RemoteError> {
         let (pid, tid) = (self.process().pid(), self.tid);
         let name = || format!("the function at {function}");
-        let bytes = homing::frame_bytes(&self.saved_extended);
+        // No system call has changed it.
+        let extended = raw::extended_state(tid).map_err(self.stopped.failed(tid, "PTRACE_GETREGSET"))?;
+        let bytes = homing::frame_bytes(&extended);
         let frame_at = stack
             .end
             .checked_sub(bytes)
@@ -270,7 +247,7 @@ impl Remote<'_> {
                 stack_pointer: stack.end,
             })?;
         let rewound = restart::rewound(&self.resumed);
-        let frame = homing::frame(frame_at, self.code, &rewound, self.saved_mask, &self.saved_extended);
+        let frame = homing::frame(frame_at, self.code, &rewound, self.saved_mask, &extended);
         self.process().memory().write(frame_at, &frame)?;
         let [rdi, rsi, rdx, rcx, r8, r9] = arguments;
         let (rip, rsp) = (function.0, frame_at.0);
@@ -291,7 +268,7 @@ impl Remote<'_> {
         if !self.ended {
             self.set_registers(self.home)?;
             self.set_mask()?;
-            raw::set_extended_state(tid, &self.saved_extended).map_err(self.stopped.failed(tid, "PTRACE_SETREGSET"))?;
+            raw::set_extended_state(tid, &extended).map_err(self.stopped.failed(tid, "PTRACE_SETREGSET"))?;
         }
         outcome
     }
@@ -303,7 +280,7 @@ impl Remote<'_> {
         loop {
             self.run_to_system_call(deadline, name)?;
             let registers = self.registers()?;
-            if at_entry && registers.rip == self.code.in_home() {
+            if at_entry && registers.rip == self.code.in_leaving() {
                 self.run_to_system_call(deadline, name)?;
                 return Ok(registers.rbx);
             }
@@ -323,6 +300,7 @@ impl Remote<'_> {
         if self.ended {
             return Ok(());
         }
+        let unmapped = self.page.take().map(|page| self.unmap(page, PAGE));
         // Whatever comes of it, a second attempt by `drop` would not fare better.
         let outcome = self.restore_thread();
         let already_ended = std::mem::replace(&mut self.ended, true);
@@ -331,13 +309,9 @@ impl Remote<'_> {
             self.stopped.lost(self.tid);
             return outcome;
         }
-        let memory = self.stopped.process().memory();
-        // The stack and the code go last: until now they were the way home. An error means that all is gone anyway.
-        let _ = memory.write(self.room, &self.room_before);
-        if self.remove_code {
-            self.code.remove(memory);
-        }
-        outcome
+        // Last: until now it was the way home.
+        self.code.remove(self.stopped.process().memory());
+        outcome.and(unmapped.unwrap_or(Ok(())))
     }
 
     fn restore_thread(&mut self) -> Result<(), RemoteError> {
@@ -472,8 +446,19 @@ impl Remote<'_> {
         raw::set_signal_mask(self.tid, self.mask).map_err(self.stopped.failed(self.tid, "PTRACE_SETSIGMASK"))
     }
 
+    /// Where a short text may be put that a system call reads.
     pub(crate) fn text_room(&self) -> TargetAddress {
-        self.room
+        self.code.text()
+    }
+
+    /// Memory of ours that system calls may write to.
+    pub(crate) fn scratch(&mut self) -> Result<TargetAddress, RemoteError> {
+        if let Some(known) = self.process().scratch().or(self.page) {
+            return Ok(known);
+        }
+        let page = self.map_page()?;
+        self.page = Some(page);
+        Ok(page)
     }
 
     /// Registers that the thread had, and will have again.

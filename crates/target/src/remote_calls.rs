@@ -9,6 +9,7 @@ use nix::errno::Errno;
 
 use crate::error::RemoteError;
 use crate::homing::TEXT_ROOM;
+use crate::map::MappingKind;
 use crate::remote::Remote;
 
 /// What may be done with a page.
@@ -145,6 +146,30 @@ impl Remote<'_> {
             .map(drop)
     }
 
+    /// A page that system calls may write to, anywhere.
+    pub(crate) fn map_page(&mut self) -> Result<TargetAddress, RemoteError> {
+        const BYTES: u64 = 4096;
+        let call = || "mmap of a page".to_owned();
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let arguments = [0, BYTES, Protection::ReadWrite.bits(), flags as u64, u64::MAX, 0];
+        let returned = self.named_syscall(libc::SYS_mmap, arguments, call)?;
+        let page = TargetAddress(returned as u64);
+        // A sandbox may return anything. New memory is zero, and nothing of the program's is.
+        let is_page = page.0 % BYTES == 0
+            && self.process().map().is_ok_and(|map| {
+                map.find(page)
+                    .is_some_and(|found| found.kind == MappingKind::Anonymous && found.permissions.write)
+            });
+        match is_page {
+            true => Ok(page),
+            false => Err(RemoteError::Lied {
+                pid: self.process().pid(),
+                call: call(),
+                returned,
+            }),
+        }
+    }
+
     fn map_at(
         &mut self,
         address: TargetAddress,
@@ -212,11 +237,7 @@ impl Remote<'_> {
     /// [`RemoteError::Call`].
     pub fn memfd_create(&mut self, name: &str) -> Result<i32, RemoteError> {
         const NOEXEC_SEAL: u32 = 8;
-        let mut text: Vec<u8> = name
-            .bytes()
-            .filter(|&byte| byte != 0)
-            .take(TEXT_ROOM as usize - 1)
-            .collect();
+        let mut text: Vec<u8> = name.bytes().filter(|&byte| byte != 0).take(TEXT_ROOM - 1).collect();
         text.push(0);
         let room = self.text_room();
         self.process().memory().write(room, &text)?;
@@ -255,7 +276,7 @@ impl Remote<'_> {
     /// # Errors
     /// [`RemoteError::Call`].
     pub fn signal_action(&mut self, signal: i32, action: Option<SignalAction>) -> Result<SignalAction, RemoteError> {
-        let before_at = self.text_room();
+        let before_at = self.scratch()?;
         let action_at = TargetAddress(before_at.0 + SignalAction::BYTES as u64);
         let memory = self.process().memory();
         memory.write(before_at, &[0; SignalAction::BYTES])?;

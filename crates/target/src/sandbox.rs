@@ -1,6 +1,6 @@
 //! Processes under seccomp. A filter may answer a system call that we make in the process with an error, a signal, or its
-//! end. So a thread is borrowed only where its filters let pass whatever we may have it call, and the `rt_sigreturn` with
-//! which our signal handlers end and which leads a borrowed thread home. To read filters takes CAP_SYS_ADMIN; without it a
+//! end. So a thread is borrowed only where its filters let pass whatever we may have it call, the `rt_sigprocmask` that
+//! leads a borrowed thread home, and the `rt_sigreturn` with which our signal handlers end. To read filters takes CAP_SYS_ADMIN; without it a
 //! process under seccomp is left alone.
 //!
 //! What a filter says of arguments is not looked at: the filters of the borrowed thread are suspended besides
@@ -18,9 +18,10 @@ use crate::stop::Stopped;
 use crate::{ThreadId, attach};
 
 /// What is called in a process. The second: by the kernel, when a thread that sleeps for a time goes on after a stop.
-const CALLS: [(libc::c_long, &str); 10] = [
+const CALLS: [(libc::c_long, &str); 11] = [
     (libc::SYS_rt_sigreturn, "rt_sigreturn"),
     (libc::SYS_restart_syscall, "restart_syscall"),
+    (libc::SYS_rt_sigprocmask, "rt_sigprocmask"),
     (libc::SYS_rt_sigaction, "rt_sigaction"),
     (libc::SYS_mmap, "mmap"),
     (libc::SYS_mprotect, "mprotect"),

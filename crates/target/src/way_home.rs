@@ -1,6 +1,6 @@
 //! Cleaning up behind a tracer that was killed while it had borrowed a thread.
 //!
-//! Such a thread stands in the homing code ([`homing`](crate::homing)), or is on its way there from a function that it was
+//! Such a thread stands in the block of code that was made for it ([`homing`](crate::homing)), or is on its way there from a function that it was
 //! made to call. It may stand in front of a `syscall` that the dead tracer wanted and that it would still make, however
 //! late: a mapping would appear that nobody expects. So it is sent straight home. The code goes when nobody needs it.
 
@@ -10,10 +10,9 @@ use crate::ThreadId;
 use crate::error::StopError;
 use crate::homing::HomingCode;
 use crate::raw::Registers;
-use crate::remote::raised_by_itself;
 use crate::stop::Stopped;
 
-/// How much of a stack is searched for a called function's way back.
+/// How much of a stack is searched for a way back.
 const STACK_BYTES: usize = 64 << 10;
 
 /// What there was on the way home.
@@ -47,18 +46,17 @@ impl Stopped {
         for code in left {
             let mut needed = !self.is_whole_process();
             for (tid, registers) in &threads {
-                if code.holds(registers.rip) {
+                if let Some(way_on) = code.way_on(registers.rip) {
                     needed = true;
-                    // From everywhere in the code the stack pointer is at the frame.
                     let home = Registers {
-                        rip: code.home(),
+                        rip: way_on,
                         rax: 0,
                         orig_rax: u64::MAX,
                         ..*registers
                     };
                     self.set_registers(*tid, &home)?;
                 } else {
-                    needed |= self.is_in_call(*tid, registers, code);
+                    needed |= self.comes_back(registers, code);
                 }
             }
             in_use |= needed;
@@ -69,14 +67,9 @@ impl Stopped {
         Ok(if in_use { WayHome::InUse } else { WayHome::Cleared })
     }
 
-    /// Whether a thread is in a function that a dead tracer called: it blocks what only our borrowing blocks, and a frame
-    /// of ours lies above its stack pointer. Frames of the past lie there too, by chance; the mask tells them apart.
-    fn is_in_call(&self, tid: ThreadId, registers: &Registers, code: HomingCode) -> bool {
-        const UNBLOCKABLE: u64 = 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1);
-        let blocks_all = |mask: u64| mask | raised_by_itself() | UNBLOCKABLE == u64::MAX;
-        if !self.signal_mask(tid).is_ok_and(blocks_all) {
-            return false;
-        }
+    /// Whether a thread may come back to the block: from a function that a dead tracer called, or from the program's own
+    /// handler of a signal that had waited until the thread went home.
+    fn comes_back(&self, registers: &Registers, code: HomingCode) -> bool {
         let mut stack = vec![0; STACK_BYTES];
         let start = TargetAddress(registers.rsp & !7);
         let read = self.process().memory().read_some(start, &mut stack).unwrap_or(0);

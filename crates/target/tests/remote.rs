@@ -344,3 +344,17 @@ fn a_static_program_is_as_good() {
     }
     assert_eq!(running.finish().0, "damage=0 early=0 wrong=0");
 }
+
+/// Below the stack pointer of one coroutine lies the stack of another, which a thread that was not stopped changes meanwhile.
+#[test]
+fn no_byte_below_a_stack_pointer_is_written() {
+    let program = compile("coroutines");
+    let mut running = Running::of(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let process = running.open();
+    for _ in 0..200 {
+        exercise(&process, &mut process.stop_one().unwrap());
+    }
+    running.write(b"x");
+    assert_eq!(running.finish().0, "damage=0 ran");
+}
