@@ -323,15 +323,21 @@ pub enum RemoteError {
         /// The instruction.
         address: TargetAddress,
     },
-    /// It did not come back in time.
-    #[error("{call} in process {pid} did not return within {milliseconds} ms")]
+    /// It did not come back, and is not merely slow.
+    #[error(
+        "{call} in process {pid} did not return: the thread executed for {} ms and slept for {} ms meanwhile; it was \
+         interrupted, and goes on as it was",
+        .executed.as_millis(), .slept.as_millis()
+    )]
     Timeout {
         /// Which process.
         pid: ProcessId,
         /// What.
         call: String,
-        /// The limit.
-        milliseconds: u64,
+        /// For how long the thread executed.
+        executed: std::time::Duration,
+        /// For how long it slept.
+        slept: std::time::Duration,
     },
     /// The thread ended (somebody killed the process).
     #[error(

@@ -13,7 +13,7 @@
 //! the way to user space, before the decision whether its own system call is made again. Then `rax`, `orig_rax` and
 //! the rest are put back, and the decision comes out as it would have.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nanoprobe_patch::TargetAddress;
 use nix::errno::Errno;
@@ -23,13 +23,11 @@ use crate::homing::{self, HomingCode};
 use crate::process::Process;
 use crate::raw::{self, Event, Registers, Resume};
 use crate::sandbox::{Sandbox, sandbox_of};
-use crate::stop::{Patience, Stopped};
+use crate::stop::{Patience, Progress, Stopped};
 use crate::{ThreadId, restart, threads};
 
 /// TF of the flags.
 const TRAP_FLAG: u64 = 0x100;
-/// How long a system call or a called function may take.
-const LIMIT: Duration = Duration::from_secs(2);
 /// How often a call that the kernel wants made again is made again.
 const ATTEMPTS: u32 = 16;
 const PAGE: u64 = 4096;
@@ -207,10 +205,10 @@ impl Remote<'_> {
             eflags: self.home.eflags & !TRAP_FLAG,
             ..self.home
         })?;
-        let deadline = Instant::now() + LIMIT;
+        let mut progress = self.progress();
         // The entry, then the exit.
         for _ in 0..2 {
-            self.run_to_system_call(deadline, name)?;
+            self.run_to_system_call(&mut progress, name)?;
         }
         Ok(self.registers()?.rax as i64)
     }
@@ -221,8 +219,8 @@ impl Remote<'_> {
     /// content is lost. Its system calls are let through. All registers, SIMD included, are restored afterwards.
     ///
     /// # Errors
-    /// [`RemoteError::Fault`] when it raises a signal; [`RemoteError::Timeout`] after two seconds, after which the thread is
-    /// given back in the middle of the function: harmless for a function without side effects.
+    /// [`RemoteError::Fault`] when it raises a signal; [`RemoteError::Timeout`] when it executes for two seconds, after which
+    /// the thread is given back in the middle of the function: harmless for a function without side effects.
     pub fn call(
         &mut self,
         function: TargetAddress,
@@ -264,7 +262,7 @@ impl Remote<'_> {
             ..self.home
         })?;
 
-        let outcome = self.until_returned(Instant::now() + LIMIT, &name);
+        let outcome = self.until_returned(&mut self.progress(), &name);
         if !self.ended {
             self.set_registers(self.home)?;
             self.set_mask()?;
@@ -275,13 +273,13 @@ impl Remote<'_> {
 
     /// Lets a called function run until it enters rt_sigreturn, and through it: that restores the thread's own state
     /// for the moment, so there is no instant without a way home.
-    fn until_returned(&mut self, deadline: Instant, name: &impl Fn() -> String) -> Result<u64, RemoteError> {
+    fn until_returned(&mut self, progress: &mut Progress, name: &impl Fn() -> String) -> Result<u64, RemoteError> {
         let mut at_entry = true;
         loop {
-            self.run_to_system_call(deadline, name)?;
+            self.run_to_system_call(progress, name)?;
             let registers = self.registers()?;
             if at_entry && registers.rip == self.code.in_leaving() {
-                self.run_to_system_call(deadline, name)?;
+                self.run_to_system_call(progress, name)?;
                 return Ok(registers.rbx);
             }
             at_entry = !at_entry;
@@ -331,13 +329,13 @@ impl Remote<'_> {
 
     /// From the exit of a system call (or a signal's delivery) to PTRACE_EVENT_STOP, without an instruction in between.
     fn back_to_our_stop(&mut self) -> Result<(), RemoteError> {
-        let deadline = Instant::now() + LIMIT;
+        let mut progress = self.progress();
         let name = || "the way back".to_owned();
         let mut signal = 0;
         loop {
             raw::interrupt(self.tid).map_err(self.stopped.failed(self.tid, "PTRACE_INTERRUPT"))?;
             self.resume(Resume::Continue, signal)?;
-            signal = match self.wait(deadline, &name)? {
+            signal = match self.wait(&mut progress, &name)? {
                 Event::Interrupted => return Ok(()),
                 // Raised by what the thread did for us, and reported already: not for the program.
                 Event::Signal(signal) => self.send_back(signal, &name).unwrap_or(0),
@@ -347,11 +345,11 @@ impl Remote<'_> {
     }
 
     /// Runs to the next system call stop.
-    fn run_to_system_call(&mut self, deadline: Instant, name: &impl Fn() -> String) -> Result<(), RemoteError> {
+    fn run_to_system_call(&mut self, progress: &mut Progress, name: &impl Fn() -> String) -> Result<(), RemoteError> {
         let mut signal = 0;
         loop {
             self.resume(Resume::ToSystemCall, signal)?;
-            signal = match self.wait(deadline, name)? {
+            signal = match self.wait(progress, name)? {
                 Event::SystemCall => return Ok(()),
                 Event::Signal(signal) => self.send_back(signal, name)?,
                 // Job control has news; they are for later.
@@ -389,41 +387,45 @@ impl Remote<'_> {
         }
     }
 
-    /// Waits for the next event. A call that takes too long is interrupted, so that the thread stands still in any case.
-    fn wait(&mut self, deadline: Instant, name: &impl Fn() -> String) -> Result<Event, RemoteError> {
+    /// Waits for the next event. A call that is stuck is interrupted, so that the thread stands still in any case.
+    fn wait(&mut self, progress: &mut Progress, name: &impl Fn() -> String) -> Result<Event, RemoteError> {
         let (pid, tid) = (self.process().pid(), self.tid);
         let keep_end = self.process().keeps_end(tid);
-        let mut patience = Patience::until(deadline);
-        let mut timed_out = false;
+        let mut patience = Patience::until(Instant::now());
+        let mut timed_out = None;
         loop {
             match raw::poll_event(tid, keep_end) {
                 Ok(None) => {}
                 Ok(Some(Event::Ended)) | Err(_) => return Err(self.has_ended()),
-                Ok(Some(_)) if timed_out => {
-                    let milliseconds = LIMIT.as_millis() as u64;
-                    return Err(RemoteError::Timeout {
-                        pid,
-                        call: name(),
-                        milliseconds,
-                    });
-                }
-                Ok(Some(event)) => return Ok(event),
+                Ok(Some(event)) => return timed_out.map_or(Ok(event), Err),
             }
             if patience.is_long() && threads::has_ended(pid, tid) {
                 return Err(self.has_ended());
             }
-            if !patience.pause() {
-                if timed_out {
-                    let state = threads::state(pid, tid).unwrap_or('?');
-                    let place = threads::waits_at(pid, tid);
-                    return Err(StopError::Uninterruptible { pid, tid, state, place }.into());
-                }
-                timed_out = true;
-                patience = Patience::until(Instant::now() + LIMIT);
-                // An error: it has just ended, which the next look shows.
-                let _ = raw::interrupt(tid);
+            patience.pause();
+            if !progress.is_stuck() {
+                continue;
             }
+            if timed_out.is_some() {
+                let state = threads::state(pid, tid).unwrap_or('?');
+                let place = threads::waits_at(pid, tid);
+                return Err(StopError::Uninterruptible { pid, tid, state, place }.into());
+            }
+            timed_out = Some(RemoteError::Timeout {
+                pid,
+                call: name(),
+                executed: progress.executed(),
+                slept: progress.slept(),
+            });
+            *progress = Progress::of(pid, tid);
+            patience = Patience::until(Instant::now());
+            // An error: it has just ended, which the next look shows.
+            let _ = raw::interrupt(tid);
         }
+    }
+
+    fn progress(&self) -> Progress {
+        Progress::of(self.process().pid(), self.tid)
     }
 
     fn has_ended(&mut self) -> RemoteError {

@@ -16,6 +16,7 @@
 //! 4. Detach. Whatever was changed on purpose ([`Stopped::set_registers`]) stays.
 
 mod patience;
+mod progress;
 mod standing;
 
 use std::collections::BTreeMap;
@@ -31,11 +32,14 @@ use crate::remote::raised_by_itself;
 use crate::{ThreadId, attach, restart, sandbox, threads};
 
 pub(crate) use patience::Patience;
+pub(crate) use progress::Progress;
 
 /// How long a thread may take to leave an uninterruptible sleep, and how long to stop.
 const LIMIT: Duration = Duration::from_secs(1);
+/// How often it is looked at at least: a tracer that got no processor meanwhile has learnt nothing.
+const LOOKS_MIN: u32 = 500;
 /// The same of one that is ready to run, and stops as soon as a busy machine lets it.
-const BUSY_LIMIT: Duration = Duration::from_secs(20);
+const BUSY_LIMIT: Duration = Duration::from_secs(60);
 /// How long letting go waits for one that could not be stopped.
 const STRAGGLER_LIMIT: Duration = Duration::from_secs(5);
 /// Threads of one process at most: the kernel's own default limit is lower on most machines.
@@ -71,6 +75,7 @@ pub(crate) struct Wait {
     executed: bool,
     deadline: Instant,
     busy: Instant,
+    looks: u32,
 }
 
 /// How waiting for one thread came out.
@@ -154,10 +159,12 @@ impl Process {
         let pid = self.pid();
         let deadline = Instant::now() + LIMIT;
         let mut waiting: Vec<ThreadId> = tids.to_vec();
+        let mut looks = 0;
         loop {
             waiting.retain(|&tid| threads::state(pid, tid) == Some('D'));
             let Some(&tid) = waiting.first() else { return Ok(()) };
-            if Instant::now() >= deadline {
+            looks += 1;
+            if looks > LOOKS_MIN && Instant::now() >= deadline {
                 return Err(StopError::Uninterruptible {
                     pid,
                     tid,
@@ -297,6 +304,7 @@ impl Stopped {
             executed: false,
             deadline: now + LIMIT,
             busy: now + BUSY_LIMIT,
+            looks: 0,
         }
     }
 
@@ -331,7 +339,8 @@ impl Stopped {
             };
         };
         let now = Instant::now();
-        if now < wait.deadline {
+        wait.looks = wait.looks.saturating_add(1);
+        if now < wait.deadline || wait.looks < LOOKS_MIN {
             return Ok(false);
         }
         let state = threads::state(pid, tid).unwrap_or('?');

@@ -358,3 +358,38 @@ fn no_byte_below_a_stack_pointer_is_written() {
     running.write(b"x");
     assert_eq!(running.finish().0, "damage=0 ran");
 }
+
+/// A call takes its thread seconds, since all processors are busy and it is at the idle policy: it is waited for.
+#[test]
+fn a_thread_that_gets_hardly_any_processor_makes_calls() {
+    let program = compile("idle");
+    let mut running = Running::of(&program, &[]);
+    assert_eq!(running.line(), "ready");
+    let process = running.open();
+    let before = maps(running.pid());
+    let all = std::thread::available_parallelism().map_or(2, usize::from);
+    // More than one for each processor; they end by themselves.
+    let mut spinners: Vec<std::process::Child> = (0..all * 3)
+        .map(|_| {
+            let mut command = std::process::Command::new("timeout");
+            command.args(["20", "sh", "-c", "while :; do :; done"]).spawn().unwrap()
+        })
+        .collect();
+    for _ in 0..2 {
+        let mut stopped = process.stop().unwrap();
+        let tid = stopped.best_thread().unwrap();
+        let mut remote = stopped.remote(tid).unwrap();
+        let at = free(&process, 1 << 20);
+        remote.map_anonymous(at, 4096, Protection::ReadExecute).unwrap();
+        remote.unmap(at, 4096).unwrap();
+        remote.finish().unwrap();
+    }
+    for spinner in &mut spinners {
+        let pid = nix::unistd::Pid::from_raw(spinner.id() as i32);
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM);
+        let _ = spinner.wait();
+    }
+    assert_eq!(before, maps(running.pid()), "nothing of ours is left");
+    running.write(b"x");
+    assert_eq!(running.finish().0, "done");
+}
