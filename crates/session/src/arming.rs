@@ -52,6 +52,7 @@
 //! of an instruction is right or traps. A write that crosses pages may be torn by the kill: within a step each byte may
 //! come alone. `nanoprobe restore` accepts each byte by itself.
 
+mod lost;
 mod moves;
 mod text;
 
@@ -64,8 +65,9 @@ use nanoprobe_lang::options::StopPolicy;
 use nanoprobe_patch::{TargetAddress, TextRange, transition};
 use nanoprobe_target::{Pauses, Stopped};
 
+use self::lost::Groups;
 use self::moves::{Moves, Writes};
-use self::text::{borrowed, bytes_of, expected, pages, pieces, springboards};
+use self::text::{Exchange, borrowed, bytes_of, exchanges, expected, pages, pieces, springboards};
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::interrupt;
@@ -159,7 +161,14 @@ impl Attachment {
         // A thread may still be in the detour of a patch that is gone, or on its way there from a trap.
         self.retired.extend(replaced);
         self.publish_sites(before)?;
-        self.arm_published(stopped, &old, before, &mut armed.pauses)?;
+        let lost = self.arm_published(stopped, &old, before, &mut armed.pauses)?;
+        if !lost.is_whole() {
+            let is_lost = |patch: &mut Patch| !lost.has(patch.built.address.0);
+            let gone: Vec<Patch> = self.patches.extract_if(before.., is_lost).collect();
+            armed.refuse(&gone, &RefusedBecause::TextDiffers);
+            // Their tables stay: a thread may be on its way from a byte that was written.
+            self.gone.extend(gone);
+        }
         armed.patches = self.patches.len() - before;
         Ok(armed)
     }
@@ -171,7 +180,7 @@ impl Attachment {
         old: &[TextRange],
         first: usize,
         pauses: &mut Pauses,
-    ) -> Result<(), SessionError> {
+    ) -> Result<Groups, SessionError> {
         let new = |patches: &[Patch], part: Part| -> Vec<Patch> {
             let new = patches.get(first..).unwrap_or_default().iter();
             new.filter(|patch| part == Part::All || patch.shim == (part == Part::Shims))
@@ -183,13 +192,14 @@ impl Attachment {
             if let Some(stopped) = stopped {
                 pauses.add_whole(stopped.release());
             }
-            return Ok(());
+            return Ok(Groups::default());
         }
         let policy = self.parameters.stop;
         let stands = stopped.is_some() || policy == StopPolicy::Always || !signals::are_installed(self);
         let all = new(&self.patches, Part::All);
         let few = policy == StopPolicy::Auto && pages(old, &all) <= PAGES_IN_STOP;
         let whole = stands && (stopped.is_some() || policy == StopPolicy::Always || few);
+        let mut groups = Groups::default();
         // While all stand, nothing is computed that can be computed before, and nothing is freed.
         let at_once = stands.then(|| match whole {
             true => Writes::new(old, all),
@@ -198,7 +208,7 @@ impl Attachment {
         // Nothing is written yet: who asks for the end now waits neither for that nor for its being taken back.
         if old.is_empty() && interrupt::requested() {
             self.patches.truncate(first);
-            return Ok(());
+            return Ok(groups);
         }
         if let Some(writes) = &at_once {
             let mut stopped = match stopped {
@@ -208,13 +218,14 @@ impl Attachment {
             if !is_empty {
                 signals::install(self, &mut stopped)?;
             }
-            self.write_at_once(writes, &mut stopped)?;
+            let all = self.patches.get(first..).unwrap_or_default();
+            self.write_at_once(writes, (old, all), &mut groups, &mut stopped)?;
             pauses.add_whole(stopped.release());
         }
         if !whole {
             let later = new(&self.patches, if stands { Part::Sites } else { Part::All });
             let springboards = springboards(&later);
-            let is_written = self.write_by_protocol(old, &later, &springboards, pauses)?;
+            let is_written = self.write_by_protocol(old, &later, &springboards, &mut groups, pauses)?;
             if !is_written {
                 let shims = self
                     .patches
@@ -224,7 +235,8 @@ impl Attachment {
                 self.patches.extend(shims);
             }
         }
-        Ok(ControlBlock::open(self.memory()?)?.set_state(STATE_COMPLETE)?)
+        ControlBlock::open(self.memory()?)?.set_state(STATE_COMPLETE)?;
+        Ok(groups)
     }
 
     /// Takes patches out of the text, or puts them back in, while the session goes on: no detour is built anew, no count
@@ -264,13 +276,15 @@ impl Attachment {
         let ranges: Vec<TextRange> = chosen.iter().flat_map(ranges).collect();
         let (old, new): (&[TextRange], &[Patch]) = if armed { (&[], &chosen) } else { (&ranges, &[]) };
         let mut is_written = true;
+        // What is gone, or somebody else's, stays as it is: detaching looks at each.
+        let mut groups = Groups::default();
         if self.parameters.stop == StopPolicy::Always {
             let writes = Writes::without_springboards(old, new);
             let mut stopped = self.process.stop()?;
-            self.write_at_once(&writes, &mut stopped)?;
+            self.write_at_once(&writes, (old, new), &mut groups, &mut stopped)?;
             done.pauses.add_whole(stopped.release());
         } else {
-            is_written = self.write_by_protocol(old, new, &[], &mut done.pauses)?;
+            is_written = self.write_by_protocol(old, new, &[], &mut groups, &mut done.pauses)?;
         }
         if !armed || !is_written {
             self.disarmed.extend(chosen.iter().map(|patch| patch.built.address));
@@ -313,10 +327,22 @@ impl Attachment {
     }
 
     /// All threads stand.
-    fn write_at_once(&self, writes: &Writes, stopped: &mut Stopped) -> Result<(), SessionError> {
+    fn write_at_once(
+        &self,
+        writes: &Writes,
+        all: (&[TextRange], &[Patch]),
+        groups: &mut Groups,
+        stopped: &mut Stopped,
+    ) -> Result<(), SessionError> {
         let memory = self.process.memory();
-        memory.write_text(&borrowed(&writes.springboards))?;
-        memory.write_text(&borrowed(&writes.text))?;
+        for exchanges in [&writes.springboards, &writes.text] {
+            let mut wanted = borrowed(exchanges);
+            if !groups.is_whole() {
+                wanted.retain(|(address, ..)| groups.has(address.0));
+            }
+            let skipped = memory.exchange_text(&wanted)?;
+            lose(groups, exchanges, &skipped, all);
+        }
         writes.moves.apply(stopped)
     }
 
@@ -327,6 +353,7 @@ impl Attachment {
         old: &[TextRange],
         new: &[Patch],
         springboards: &[TextRange],
+        groups: &mut Groups,
         pauses: &mut Pauses,
     ) -> Result<bool, SessionError> {
         let ranges = new.iter().flat_map(ranges).chain(springboards.iter().cloned());
@@ -336,19 +363,22 @@ impl Attachment {
         if old.is_empty() && interrupt::requested() {
             return Ok(false);
         }
+        let mut now: HashMap<u64, u8> = bytes_of(&ranges, |range| &range.original).collect();
+        now.extend(bytes_of(old, |range| &range.patched));
         for (number, step) in steps.into_iter().enumerate() {
             if number > 0 {
                 let sleepers_too = number == 1 && moves.displaces_calls();
                 self.process
                     .synchronise(sleepers_too, pauses, &mut |stopped| moves.apply(stopped))?;
             }
-            self.write_bytes(step.into_iter().map(|(address, byte)| (address.0, byte)).collect())?;
+            let bytes = step.into_iter().map(|(address, byte)| (address.0, byte));
+            let bytes: BTreeMap<u64, u8> = bytes.filter(|(address, _)| groups.has(*address)).collect();
+            let exchanges = exchanges(&pieces(&bytes), &now);
+            let skipped = self.process.memory().exchange_text(&borrowed(&exchanges))?;
+            lose(groups, &exchanges, &skipped, (old, new));
+            now.extend(bytes);
         }
         Ok(true)
-    }
-
-    fn write_bytes(&self, text: BTreeMap<u64, u8>) -> Result<(), SessionError> {
-        Ok(self.process.memory().write_text(&borrowed(&pieces(&text)))?)
     }
 
     fn text_is(&self, ranges: &[TextRange], wanted: impl Fn(&TextRange) -> Vec<u8>) -> bool {
@@ -382,4 +412,15 @@ impl Attachment {
         self.sites_published = count;
         Ok(())
     }
+}
+
+/// Notes what was not written.
+fn lose(groups: &mut Groups, exchanges: &[Exchange], skipped: &[TargetAddress], (old, new): (&[TextRange], &[Patch])) {
+    if skipped.is_empty() {
+        return;
+    }
+    let skipped: HashSet<TargetAddress> = skipped.iter().copied().collect();
+    let lost = exchanges.iter().filter(|(address, ..)| skipped.contains(address));
+    let bytes = lost.flat_map(|(address, before, _)| (address.0..).take(before.len()));
+    groups.lose(bytes, old, new);
 }

@@ -328,6 +328,7 @@ impl Attachment {
 
     /// The address space is no longer there, and all of ours in it with it.
     pub fn leave_behind(&mut self) {
+        self.process.set_scratch(None);
         self.regions.clear();
         self.gone.append(&mut self.patches);
         self.gone.append(&mut self.retired);

@@ -127,6 +127,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         code.add(call.original.0);
         departures.insert(call.original.0, call.original.0);
     }
+    let sharers = process.sharers();
     let mut stopped = stop(&process)?;
     restore_sites(process.memory(), &left, &mut detached)?;
     if let Ok(control) = attachment
@@ -152,6 +153,7 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         departures: &departures,
         lent,
         table: attachment.addresses.table.0,
+        sharers,
     };
     let put_back = |stopped: &mut Stopped| signals::restore(attachment, stopped);
     leave(&process, stopped, &presence, put_back, &mut detached)?;
@@ -283,6 +285,8 @@ struct Presence<'a> {
     lent: u64,
     /// The thread table; 0: none.
     table: u64,
+    /// Processes with the same memory, before the stop.
+    sharers: Vec<i32>,
 }
 
 /// Steps 2 and 3.
@@ -297,6 +301,7 @@ fn leave(
     let deadline = Instant::now() + PATIENCE;
     let pool = regions.iter().find(|region| region.kind == REGION_RETURNS);
     let mut stopped = stopped;
+    let mut sharers = presence.sharers.clone();
     let carried = on_hosts(presence);
     let mut hosts_are_there = !presence.hosts.is_empty();
     loop {
@@ -317,6 +322,8 @@ fn leave(
             hosts_are_there = false;
         }
         inside |= hosts_are_there;
+        // Who has the memory and is no thread is not stopped, and may be anywhere.
+        inside |= sharers.iter().any(|other| process.is_shared_with(*other));
         let late = Instant::now() > deadline;
         if !inside {
             restore_sites(process.memory(), presence.springboards, detached)?;
@@ -333,9 +340,12 @@ fn leave(
             }
         }
         if !inside && detached.sandbox.is_none() {
-            unmap(&mut stopped, arena, regions)?;
-            detached.pauses.add_whole(stopped.release());
-            return Ok(());
+            // Nothing leads to us any more, and nobody is inside: one thread is enough for the rest.
+            let tid = stopped.best_thread()?;
+            detached.pauses.add_whole(stopped.release_others(tid));
+            let unmapped = unmap(&mut stopped, arena, regions);
+            detached.pauses.add_single(tid, stopped.release());
+            return unmapped;
         }
         detached.pauses.add_whole(stopped.release());
         if stay {
@@ -347,6 +357,7 @@ fn leave(
             return Ok(());
         }
         std::thread::sleep(Duration::from_micros(200));
+        sharers = process.sharers();
         stopped = process.stop()?;
     }
 }

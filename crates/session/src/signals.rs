@@ -138,9 +138,10 @@ pub(crate) fn put_back(control: &Control, stopped: &mut Stopped) -> Result<(), S
         let (Some(original), Some(installed)) = (control.actions.get(slot), control.installed.get(slot)) else {
             continue;
         };
-        let now = remote.signal_action(signal, None)?;
-        if now.handler == installed.handler {
-            remote.signal_action(signal, Some(loaded(original)))?;
+        // All threads stand, so nobody sees a mistake before it is mended: one call, where two are rarely needed.
+        let now = remote.signal_action(signal, Some(loaded(original)))?;
+        if now.handler != installed.handler {
+            remote.signal_action(signal, Some(now))?;
         }
     }
     remote.finish()?;

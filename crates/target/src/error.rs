@@ -9,6 +9,19 @@ use crate::{ProcessId, ThreadId};
 /// Why a process cannot be traced. Nothing of it was touched.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
+    /// Another process has the same memory, with signal actions of its own.
+    #[error(
+        "process {pid} cannot be traced: process {other} ({name}) has the same memory (clone with CLONE_VM) and is no thread \
+         of it, so that probes would kill it; end that one first"
+    )]
+    SharesMemory {
+        /// Which.
+        pid: ProcessId,
+        /// The other one.
+        other: ProcessId,
+        /// Its name.
+        name: String,
+    },
     /// No such process, or it ended while we looked at it.
     #[error("process {pid} does not exist; `ps -e` lists those that do")]
     NotFound {

@@ -46,12 +46,14 @@ mod remote_calls;
 mod restart;
 mod sampling;
 mod sandbox;
+mod sharing;
 mod spawn;
 mod status;
 mod stop;
 mod synchronise;
 mod threads;
 mod unused;
+mod urgency;
 mod way_home;
 
 pub use attach::Facts;

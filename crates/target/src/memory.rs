@@ -5,6 +5,7 @@
 //! opened: after an execve it reaches nothing, so bytes meant for the old program can never land in the new one.
 //! Reads use process_vm_readv, which respects the process's own protection, and fall back to the same descriptor.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
@@ -176,6 +177,84 @@ impl Memory {
         Ok(())
     }
 }
+
+impl Memory {
+    /// As [`Memory::write_text`], but only where the text is as it is said to be; the start of each piece where it is not, or
+    /// where nothing is mapped: a program unloads libraries whenever it wants.
+    ///
+    /// # Errors
+    /// As [`Memory::write_text`].
+    pub fn exchange_text(&self, exchanges: &[Exchange]) -> Result<Vec<TargetAddress>, MemoryError> {
+        let after: Vec<Piece> = exchanges.iter().map(|(address, _, after)| (*address, *after)).collect();
+        let before: HashMap<u64, &[u8]> = exchanges
+            .iter()
+            .map(|(address, before, _)| (address.0, *before))
+            .collect();
+        let mut skipped = Vec::new();
+        for cluster in clusters(self.pid, &after)? {
+            let together = self.exchange(&cluster, &before, &mut skipped);
+            if matches!(together, Err(MemoryError::Unreadable { .. })) {
+                for piece in &cluster {
+                    match self.exchange(std::slice::from_ref(piece), &before, &mut skipped) {
+                        Err(MemoryError::Unreadable { .. }) => skipped.push(piece.0),
+                        other => other?,
+                    }
+                }
+            } else {
+                together?;
+            }
+        }
+        Ok(skipped)
+    }
+
+    fn exchange(
+        &self,
+        cluster: &[Piece],
+        before: &HashMap<u64, &[u8]>,
+        skipped: &mut Vec<TargetAddress>,
+    ) -> Result<(), MemoryError> {
+        let (Some((start, _)), Some((last, last_bytes))) = (cluster.first(), cluster.last()) else {
+            return Ok(());
+        };
+        let mut merged = vec![0; (last.0 - start.0) as usize + last_bytes.len()];
+        self.read(*start, &mut merged)?;
+        let mut differs = Vec::new();
+        for (address, bytes) in cluster {
+            let from = (address.0 - start.0) as usize;
+            match merged.get_mut(from..from + bytes.len()) {
+                Some(part) if before.get(&address.0).is_some_and(|before| *before == part) => {
+                    part.copy_from_slice(bytes);
+                }
+                _ => differs.push(*address),
+            }
+        }
+        if differs.len() < cluster.len() {
+            match self.write(*start, &merged) {
+                // Unmapped since it was read.
+                Err(MemoryError::Unwritable {
+                    pid,
+                    address,
+                    bytes,
+                    errno,
+                }) if self.read(*start, &mut merged).is_err() => {
+                    return Err(MemoryError::Unreadable {
+                        pid,
+                        address,
+                        bytes,
+                        read: 0,
+                        errno,
+                    });
+                }
+                other => other?,
+            }
+        }
+        skipped.extend(differs);
+        Ok(())
+    }
+}
+
+/// Where, the bytes that are there, and those that are to be.
+pub type Exchange<'bytes> = (TargetAddress, &'bytes [u8], &'bytes [u8]);
 
 type Piece<'bytes> = (TargetAddress, &'bytes [u8]);
 

@@ -276,6 +276,62 @@ fn decode(code: i32, status: i32) -> Event {
     }
 }
 
+/// Whether two processes have one memory. ENOSYS: the kernel was built without kcmp(2).
+pub(crate) fn has_same_memory(one: ProcessId, other: ProcessId) -> Result<bool, Errno> {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: no memory is involved.
+    Errno::result(unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) }).map(|order| order == 0)
+}
+
+/// How the kernel schedules a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scheduling {
+    policy: libc::c_int,
+    priority: libc::c_int,
+}
+
+impl Scheduling {
+    /// Before all that is not real-time. Threads that are made meanwhile are ordinary.
+    pub const URGENT: Scheduling = Scheduling {
+        policy: libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
+        priority: 1,
+    };
+
+    /// The same, but threads that are made have the ordinary policy.
+    pub fn not_inherited(self) -> Scheduling {
+        Scheduling {
+            policy: self.policy | libc::SCHED_RESET_ON_FORK,
+            ..self
+        }
+    }
+
+    /// Neither real-time nor anything else that was chosen with care.
+    pub fn is_ordinary(self) -> bool {
+        matches!(self.policy, libc::SCHED_OTHER | libc::SCHED_BATCH)
+    }
+}
+
+/// Of the calling thread.
+pub(crate) fn scheduling() -> Result<Scheduling, Errno> {
+    let mut parameters = MaybeUninit::<libc::sched_param>::zeroed();
+    // SAFETY: the kernel fills in the parameters, which are ours.
+    let policy = Errno::result(unsafe { libc::sched_getscheduler(0) })?;
+    // SAFETY: as above.
+    Errno::result(unsafe { libc::sched_getparam(0, parameters.as_mut_ptr()) })?;
+    // SAFETY: zeroed plain data, filled in by the kernel.
+    let priority = unsafe { parameters.assume_init() }.sched_priority;
+    Ok(Scheduling { policy, priority })
+}
+
+/// Of the calling thread.
+pub(crate) fn set_scheduling(scheduling: Scheduling) -> Result<(), Errno> {
+    let parameters = libc::sched_param {
+        sched_priority: scheduling.priority,
+    };
+    // SAFETY: the kernel only reads the parameters.
+    Errno::result(unsafe { libc::sched_setscheduler(0, scheduling.policy, &parameters) }).map(drop)
+}
+
 /// Sends a signal to one thread.
 pub(crate) fn send_signal(pid: ProcessId, tid: ThreadId, signal: i32) -> Result<(), Errno> {
     // SAFETY: no memory is involved.

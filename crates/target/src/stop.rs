@@ -29,6 +29,7 @@ use crate::error::{MemoryError, StopError};
 use crate::process::Process;
 use crate::raw::{self, Event, Registers, Resume};
 use crate::remote::raised_by_itself;
+use crate::urgency::Urgency;
 use crate::{ThreadId, attach, restart, sandbox, threads};
 
 pub(crate) use patience::Patience;
@@ -56,6 +57,8 @@ pub struct Stopped {
     threads: BTreeMap<ThreadId, State>,
     since: Instant,
     all: bool,
+    /// While somebody stands.
+    urgency: Option<Urgency>,
     tied_to_thread: PhantomData<*const ()>,
 }
 
@@ -93,6 +96,8 @@ impl Process {
     pub fn stop(&self) -> Result<Stopped, StopError> {
         self.wait_for_interruptible(&self.listed()?)?;
         let mut stopped = Stopped::new(self.clone(), true);
+        stopped.urgency = Some(Urgency::begin());
+        stopped.since = Instant::now();
         let mut quiet_listings = 0;
         while quiet_listings < 2 {
             let listed = self.listed()?;
@@ -136,7 +141,9 @@ impl Process {
 
     /// Stops this thread, which is not in an uninterruptible sleep. The others run on.
     fn stop_thread(&self, tid: ThreadId) -> Result<Stopped, StopError> {
+        let urgency = Urgency::begin();
         let mut stopped = self.ask_to_stop(tid)?;
+        stopped.urgency = Some(urgency);
         stopped.await_all()?;
         stopped.of_this_program()
     }
@@ -184,6 +191,7 @@ impl Stopped {
             threads: BTreeMap::new(),
             since: Instant::now(),
             all,
+            urgency: None,
             tied_to_thread: PhantomData,
         }
     }
@@ -233,6 +241,20 @@ impl Stopped {
     pub fn release(mut self) -> Duration {
         self.let_go();
         self.since.elapsed()
+    }
+
+    /// Lets all go but one; for how long the first of them was held. What is left is one thread that stands, from now on.
+    pub fn release_others(&mut self, tid: ThreadId) -> Duration {
+        let (kept, others) = std::mem::take(&mut self.threads)
+            .into_iter()
+            .partition(|&(other, state)| other == tid && state == State::Standing);
+        self.threads = others;
+        self.let_go();
+        self.threads = kept;
+        self.all = false;
+        let held = self.since.elapsed();
+        self.since = Instant::now();
+        held
     }
 
     pub(crate) fn failed(&self, tid: ThreadId, request: &'static str) -> impl Fn(Errno) -> StopError + use<> {

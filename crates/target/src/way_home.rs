@@ -9,6 +9,8 @@ use nanoprobe_patch::TargetAddress;
 use crate::ThreadId;
 use crate::error::StopError;
 use crate::homing::HomingCode;
+use crate::map::Map;
+use crate::process::Process;
 use crate::raw::Registers;
 use crate::stop::Stopped;
 
@@ -24,6 +26,13 @@ pub enum WayHome {
     Cleared,
     /// A dead tracer's code, and a thread that still needs it: it goes home as soon as it runs. To be tried again.
     InUse,
+}
+
+impl Process {
+    /// Whether a tracer that was killed, or one that is at work, has left a way home in it.
+    pub fn has_way_home(&self, map: &Map) -> bool {
+        !HomingCode::left(map, self.memory()).is_empty()
+    }
 }
 
 impl Stopped {

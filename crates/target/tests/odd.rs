@@ -192,3 +192,38 @@ fn a_restartable_sequence_is_aborted_as_the_kernel_would() {
     });
     assert_eq!(running.finish().0, "fine");
 }
+
+/// Its own signal actions do not lead to us, so a trap would kill it.
+#[test]
+fn a_process_with_the_same_memory_is_named_and_refused() {
+    let program = compile("sharing");
+    let mut running = Running::of(&program, &["clone"]);
+    let line = running.line();
+    let child: i32 = line.strip_prefix("ready ").unwrap().parse().unwrap();
+    let process = running.open();
+    if process.sharers().is_empty() {
+        eprintln!("LEFT OUT a_process_with_the_same_memory_is_named_and_refused: kcmp(2) is not there, or forbidden");
+        return;
+    }
+    match process.check_sharing() {
+        Err(error @ nanoprobe_target::AttachError::SharesMemory { .. }) => {
+            assert!(error.to_string().contains(&format!("process {child} ")), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    running.write(b"x");
+    assert_eq!(running.line(), "child 0");
+    assert_eq!(process.check_sharing(), Ok(()), "it has ended");
+}
+
+#[test]
+fn children_of_vfork_are_waited_for() {
+    let program = compile("sharing");
+    let mut running = Running::of(&program, &["spawn"]);
+    assert_eq!(running.line(), "ready 0");
+    let process = running.open();
+    for _ in 0..20 {
+        assert_eq!(process.check_sharing(), Ok(()));
+    }
+    assert_eq!(running.finish().0, "done");
+}

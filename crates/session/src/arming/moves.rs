@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use nanoprobe_patch::{RESTART, TextRange};
 use nanoprobe_target::{Registers, Stopped};
 
-use super::text::{Piece, bytes_of, pieces, ranges, springboards};
+use super::text::{Exchange, Piece, bytes_of, exchanges, pieces, ranges, springboards};
 use crate::error::SessionError;
 use crate::placement::Patch;
 
@@ -14,8 +14,8 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// What is written while all threads stand.
 pub(super) struct Writes {
     /// Before the rest.
-    pub springboards: Vec<Piece>,
-    pub text: Vec<Piece>,
+    pub springboards: Vec<Exchange>,
+    pub text: Vec<Exchange>,
     pub moves: Moves,
 }
 
@@ -24,7 +24,10 @@ impl Writes {
     pub fn new(old: &[TextRange], new: Vec<Patch>) -> Writes {
         let springboards = springboards(&new);
         Writes {
-            springboards: pieces(&bytes_of(&springboards, |range| &range.patched).collect()),
+            springboards: exchanges(
+                &pieces(&bytes_of(&springboards, |range| &range.patched).collect()),
+                &bytes_of(&springboards, |range| &range.original).collect(),
+            ),
             ..Writes::without_springboards(old, &new)
         }
     }
@@ -33,9 +36,12 @@ impl Writes {
         let ranges: Vec<TextRange> = new.iter().flat_map(ranges).collect();
         let mut text: BTreeMap<u64, u8> = bytes_of(old, |range| &range.original).collect();
         text.extend(bytes_of(&ranges, |range| &range.patched));
+        let mut now: HashMap<u64, u8> = bytes_of(&ranges, |range| &range.original).collect();
+        now.extend(bytes_of(old, |range| &range.patched));
+        let text: Vec<Piece> = pieces(&text);
         Writes {
             springboards: Vec::new(),
-            text: pieces(&text),
+            text: exchanges(&text, &now),
             moves: Moves::new(new),
         }
     }

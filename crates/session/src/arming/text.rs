@@ -121,10 +121,25 @@ pub(super) fn pieces(text: &BTreeMap<u64, u8>) -> Vec<Piece> {
     pieces
 }
 
-pub(super) fn borrowed(pieces: &[Piece]) -> Vec<(TargetAddress, &[u8])> {
+/// Where, what is there, and what is to be.
+pub(super) type Exchange = (TargetAddress, Vec<u8>, Vec<u8>);
+
+/// Pieces, with what is there now.
+pub(super) fn exchanges(pieces: &[Piece], now: &HashMap<u64, u8>) -> Vec<Exchange> {
+    let before = |(address, bytes): &Piece| {
+        let there = (address.0..).take(bytes.len());
+        there.filter_map(|address| now.get(&address).copied()).collect()
+    };
     pieces
         .iter()
-        .map(|(address, bytes)| (*address, bytes.as_slice()))
+        .map(|piece| (piece.0, before(piece), piece.1.clone()))
+        .collect()
+}
+
+pub(super) fn borrowed(exchanges: &[Exchange]) -> Vec<(TargetAddress, &[u8], &[u8])> {
+    exchanges
+        .iter()
+        .map(|(address, before, after)| (*address, before.as_slice(), after.as_slice()))
         .collect()
 }
 

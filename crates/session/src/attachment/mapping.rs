@@ -25,6 +25,8 @@ impl Attachment {
             remote.finish()?;
         }
         self.write_example()?;
+        let scratch = self.growth.reserve(Process::SCRATCH_BYTES, 64)?;
+        self.process.set_scratch(Some(scratch));
         let table = self.addresses.table;
         let lent = TargetAddress(table.0 + LENT_THREAD_POINTER);
         self.process.memory().write(lent, &lent.0.to_le_bytes())?;

@@ -132,6 +132,7 @@ fn take_back(
         departures: &BTreeMap::new(),
         lent,
         table,
+        sharers: process.sharers(),
     };
     leave(process, stopped, &presence, put_back, detached)
 }

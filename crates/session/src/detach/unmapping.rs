@@ -33,6 +33,7 @@ pub(super) fn unmap(
     regions: &[Region],
 ) -> Result<(), SessionError> {
     let map = stopped.process().map()?;
+    stopped.process().set_scratch(None);
     let tid = stopped.best_thread()?;
     let mut remote = stopped.remote(tid)?;
     for (index, region) in regions.iter().enumerate().rev() {

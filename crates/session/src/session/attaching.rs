@@ -297,6 +297,7 @@ pub(super) fn release_one(stopped: Stopped, pauses: &mut Pauses) {
 /// Opens a process, and cleans up first where a tracer was killed before it could.
 pub(super) fn open_process(pid: i32) -> Result<Process, SessionError> {
     let process = Process::open(pid)?;
+    process.check_sharing()?;
     match sandbox::check(&process).and_then(|()| clean_up(&process)) {
         Err(_) if process.has_executed() => Err(SessionError::Executed { pid }),
         other => other.map(|()| process),
@@ -318,7 +319,14 @@ fn give_way(process: &Process, deadline: Instant) -> Result<(), SessionError> {
 
 /// Takes back what dead tracers have left in a process; an error when a tracer lives.
 fn clean_up(process: &Process) -> Result<(), SessionError> {
-    if !detach::has_arena(&process.map()?) {
+    let map = process.map()?;
+    if !detach::has_arena(&map) {
+        // A tracer that is at work now holds the thread; then this is not for us.
+        if process.has_way_home(&map)
+            && let Ok(mut stopped) = process.stop()
+        {
+            stopped.clear_way_home()?;
+        }
         return Ok(());
     }
     match detach::restore(process) {

@@ -1,0 +1,116 @@
+//! What belongs together when a part of it cannot be written: the program has unloaded the library, or somebody else has
+//! changed the text, since it was looked at. Of a patch either all is written or nothing more.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use nanoprobe_patch::TextRange;
+
+use super::text::ranges;
+use crate::placement::Patch;
+
+/// Bytes by the group that they belong to: all of a patch, and of the patches that adjoin it, since these may share a jump.
+///
+/// Found out only when something is lost, which hardly ever happens; there may be a million patches.
+#[derive(Default)]
+pub(super) struct Groups {
+    group_of: HashMap<u64, usize>,
+    lost: HashSet<usize>,
+}
+
+impl Groups {
+    fn of(old: &[TextRange], new: &[Patch]) -> HashMap<u64, usize> {
+        let of_patch = |patch: &Patch| [patch.built.springboard.clone(), ranges(patch)].concat();
+        let units = old
+            .iter()
+            .map(|range| vec![range.clone()])
+            .chain(new.iter().map(of_patch));
+        let mut parents: Vec<usize> = Vec::new();
+        let mut unit_of: BTreeMap<u64, usize> = BTreeMap::new();
+        for (unit, ranges) in units.enumerate() {
+            parents.push(unit);
+            let bytes = ranges
+                .iter()
+                .flat_map(|range| (range.address.0..).take(range.original.len()));
+            for address in bytes {
+                if let Some(other) = unit_of.insert(address, unit) {
+                    join(&mut parents, other, unit);
+                }
+            }
+        }
+        let mut before: Option<(u64, usize)> = None;
+        for (&address, &unit) in &unit_of {
+            if let Some((last, other)) = before
+                && last + 1 == address
+            {
+                join(&mut parents, other, unit);
+            }
+            before = Some((address, unit));
+        }
+        let group_of = unit_of
+            .into_iter()
+            .map(|(address, unit)| (address, root(&parents, unit)));
+        group_of.collect()
+    }
+
+    /// Nothing of what these bytes belong to is to be written any more. All that is being written: `old` text that gets its
+    /// original bytes, and new patches with their springboards.
+    pub fn lose(&mut self, bytes: impl Iterator<Item = u64>, old: &[TextRange], new: &[Patch]) {
+        if self.group_of.is_empty() {
+            self.group_of = Groups::of(old, new);
+        }
+        for address in bytes {
+            self.lost.extend(self.group_of.get(&address));
+        }
+    }
+
+    /// Whether a byte may still be written.
+    pub fn has(&self, address: u64) -> bool {
+        let is_lost = |group| self.lost.contains(group);
+        self.is_whole() || !self.group_of.get(&address).is_some_and(is_lost)
+    }
+
+    /// Whether nothing is lost.
+    pub fn is_whole(&self) -> bool {
+        self.lost.is_empty()
+    }
+}
+
+fn root(parents: &[usize], mut unit: usize) -> usize {
+    while let Some(&parent) = parents.get(unit).filter(|&&parent| parent != unit) {
+        unit = parent;
+    }
+    unit
+}
+
+fn join(parents: &mut [usize], one: usize, other: usize) {
+    let (one, other) = (root(parents, one), root(parents, other));
+    if let Some(parent) = parents.get_mut(one.max(other)) {
+        *parent = one.min(other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nanoprobe_patch::TargetAddress;
+
+    use super::*;
+
+    fn range(address: u64, bytes: usize) -> TextRange {
+        TextRange {
+            address: TargetAddress(address),
+            original: vec![0x90; bytes],
+            patched: vec![0xcc; bytes],
+            is_head: true,
+        }
+    }
+
+    #[test]
+    fn what_adjoins_is_lost_together() {
+        let mut groups = Groups::default();
+        assert!(groups.is_whole() && groups.has(0x10));
+        let old = [range(0x10, 5), range(0x15, 2), range(0x20, 5)];
+        groups.lose([0x16].into_iter(), &old, &[]);
+        assert!(!groups.has(0x10) && !groups.has(0x15));
+        assert!(groups.has(0x20) && !groups.is_whole());
+    }
+}

@@ -1,0 +1,74 @@
+//! Other processes with the same memory: tasks that were made by clone(CLONE_VM) without CLONE_THREAD.
+//!
+//! Our patches are in their text, too, but their tables of signal actions are their own, and they are no threads that a
+//! stop finds. What met a trap there would be killed by it. So a process with such a task is refused. The ordinary case is
+//! none: a child of vfork or posix_spawn has its parent's memory until it executes another program; it is waited for.
+//!
+//! Only the kernel can tell (kcmp(2)): a child of fork has a map that looks the same.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::error::AttachError;
+use crate::process::Process;
+use crate::{ProcessId, attach, raw, threads};
+
+/// For how long a child of vfork is waited for, and how often it is looked at at least.
+const LIMIT: Duration = Duration::from_secs(1);
+const LOOKS_MIN: u32 = 200;
+
+impl Process {
+    /// The other processes that have its memory now. None where the kernel does not say: it has no kcmp(2), or we may not
+    /// trace them.
+    pub fn sharers(&self) -> Vec<ProcessId> {
+        if raw::has_same_memory(self.pid(), self.pid()).is_err() {
+            return Vec::new();
+        }
+        let entries = fs::read_dir("/proc").into_iter().flatten();
+        entries
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|&other| self.is_shared_with(other))
+            .collect()
+    }
+
+    /// Whether another process has its memory now.
+    pub fn is_shared_with(&self, other: ProcessId) -> bool {
+        // An error: it has ended, or is not ours to look at.
+        other != self.pid() && raw::has_same_memory(self.pid(), other).unwrap_or(false)
+    }
+
+    /// Nobody else has its memory. Children of vfork are waited for, as long as their parents wait for them.
+    ///
+    /// # Errors
+    /// [`AttachError::SharesMemory`].
+    pub fn check_sharing(&self) -> Result<(), AttachError> {
+        let mut sharers = self.sharers();
+        let deadline = Instant::now() + LIMIT;
+        let mut looks = 0;
+        loop {
+            sharers.retain(|&other| self.is_shared_with(other));
+            let Some(&other) = sharers.first() else { return Ok(()) };
+            looks += 1;
+            if looks > LOOKS_MIN && Instant::now() >= deadline {
+                // Those who wait in vfork are met, and named, when they are to be stopped.
+                if self.waits_in_vfork() {
+                    return Ok(());
+                }
+                let name = attach::read_status(other).map_or_else(|_| "?".to_owned(), |status| status.name);
+                return Err(AttachError::SharesMemory {
+                    pid: self.pid(),
+                    other,
+                    name,
+                });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn waits_in_vfork(&self) -> bool {
+        let pid = self.pid();
+        let all = threads::list(pid).unwrap_or_default();
+        let mut waiting = all.into_iter().filter(|&tid| threads::state(pid, tid) == Some('D'));
+        waiting.any(|tid| threads::is_in_vfork(pid, tid))
+    }
+}
