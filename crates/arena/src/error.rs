@@ -11,6 +11,12 @@ pub enum Corrupt {
     /// The control block is not one of ours.
     #[error("the arena is damaged: no control block (magic {0:#x})")]
     Magic(u64),
+    /// The kernel could not give pages of it: no memory is left, or the file was cut off.
+    #[error("the arena is damaged: {pages} of its pages were lost; is the machine out of memory?")]
+    Lost {
+        /// How many.
+        pages: u64,
+    },
     /// A table says that it has more entries than there is room for.
     #[error("the arena is damaged: {what} has {count} entries")]
     Count {

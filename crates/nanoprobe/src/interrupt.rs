@@ -30,11 +30,22 @@ pub fn at_once<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP end tracing, not the tracer: its probes must be taken out first. SIGHUP stays
-/// ignored where it was (nohup).
+extern "C" fn ignore(_signal: i32) {}
+
+/// From now on a file that grows beyond the limit (ulimit -f) is an error of the call that writes it, and does not kill. It
+/// is a handler, not the signal ignored: a handler goes with the next execve, so commands that we start are killed as usual.
+pub fn survive_file_limit() {
+    let action = SigAction::new(SigHandler::Handler(ignore), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing.
+    let _ = unsafe { sigaction(Signal::SIGXFSZ, &action) };
+}
+
+/// From now on SIGINT, SIGTERM, SIGHUP and SIGXCPU (ulimit -t) end tracing, not the tracer: its probes must be taken out
+/// first. SIGHUP stays ignored where it was (nohup).
 pub fn install() {
+    crate::memory::reserve();
     let action = SigAction::new(SigHandler::Handler(note), SaFlags::empty(), SigSet::empty());
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGXCPU] {
         // SAFETY: the handler only stores to an atomic.
         let before = unsafe { sigaction(signal, &action) };
         if signal == Signal::SIGHUP

@@ -12,6 +12,7 @@ mod interrupt;
 mod libraries;
 mod list;
 mod macros;
+mod memory;
 mod output;
 mod own_probes;
 mod preprocess;
@@ -24,7 +25,11 @@ use std::process::ExitCode;
 
 use arguments::Request;
 
+#[global_allocator]
+static MEMORY: memory::Reserving = memory::Reserving;
+
 fn main() -> ExitCode {
+    interrupt::survive_file_limit();
     let words: Vec<String> = std::env::args_os()
         .map(|word| nanoprobe_lang::bytes::text_of(word.as_bytes()))
         .collect();

@@ -271,6 +271,13 @@ pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
 
 /// Says what a detachment left.
 pub fn detached(detached: &Detached) {
+    if detached.damaged > 0 {
+        message(format_args!(
+            "{} entries of the tracer's tables make no sense: the process wrote into them, and what they told of may be left; \
+             restart the process to be sure",
+            detached.damaged
+        ));
+    }
     if let Some(sandbox) = detached.sandbox {
         message(format_args!(
             "{sandbox}; all original instructions are back, {} bytes stay mapped, and signals that instructions raise pass \

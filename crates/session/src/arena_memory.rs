@@ -1,19 +1,25 @@
 //! The tracer's view of the arena: the same memory as the target's, or, for a program that traces no process, our own.
 //!
-//! This file and [`crate::clock`] hold the crate's only unsafe code.
+//! This file, [`crate::lost_pages`] and [`crate::clock`] hold the crate's only unsafe code.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 
-use nanoprobe_arena::Mapping;
+use nanoprobe_arena::{Corrupt, Mapping};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::lost_pages::Watched;
 
 /// A mapping that lives as long as this value.
 pub struct ArenaMemory {
     start: NonNull<u8>,
     bytes: usize,
     mapping: Mapping,
+    /// Pages that the kernel cannot give do not kill us.
+    watched: Option<Watched>,
+    /// Open as long as we are to count as alive: the lock on it tells other tracers so.
+    _file: Option<OwnedFd>,
 }
 
 // SAFETY: what it hands out, a `Mapping`, may be used by several threads at once; the pointer is only used to unmap, by
@@ -27,12 +33,24 @@ impl ArenaMemory {
     ///
     /// # Errors
     /// No room in our address space, or a limit on it.
-    pub fn shared(file: impl AsFd, bytes: u64) -> Result<ArenaMemory, Errno> {
+    pub fn shared(file: OwnedFd, bytes: u64) -> Result<ArenaMemory, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::NOMEM)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice; nothing of ours is replaced.
-        let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0)? };
-        ArenaMemory::over(start.cast(), bytes)
+        let start = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                bytes,
+                protection,
+                MapFlags::SHARED,
+                file.as_fd(),
+                0,
+            )?
+        };
+        let mut arena = ArenaMemory::over(start.cast(), bytes)?;
+        arena.watched = Some(Watched::new(start as usize, bytes).ok_or(Errno::NOMEM)?);
+        arena._file = Some(file);
+        Ok(arena)
     }
 
     /// Private memory of zeros.
@@ -59,18 +77,73 @@ impl ArenaMemory {
         // SAFETY: `bytes` bytes are mapped at `start`, page-aligned, and unmapped only when this value, which owns the
         // view and hands out nothing but references to it, is dropped.
         let mapping = unsafe { Mapping::new(start.as_ptr(), bytes) };
-        Ok(ArenaMemory { start, bytes, mapping })
+        Ok(ArenaMemory {
+            start,
+            bytes,
+            mapping,
+            watched: None,
+            _file: None,
+        })
     }
 
     /// Checked access to it.
     pub fn memory(&self) -> &Mapping {
         &self.mapping
     }
+
+    /// Whether pages of it were lost. What was read there since was zero.
+    pub fn damage(&self) -> Option<Corrupt> {
+        let pages = self.watched.as_ref().map_or(0, Watched::lost);
+        (pages > 0).then_some(Corrupt::Lost { pages })
+    }
 }
 
 impl Drop for ArenaMemory {
     fn drop(&mut self) {
+        // Before the addresses may become somebody else's.
+        self.watched = None;
         // SAFETY: this value made the mapping, and no view of it outlives the value.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nanoprobe_arena::Memory as _;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+    use super::*;
+
+    const BYTES: u64 = 4 * 4096;
+
+    #[test]
+    fn a_page_that_is_cut_off_reads_as_zero_and_is_told() {
+        let file = memfd_create("unsealed", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, BYTES).unwrap();
+        let other = file.try_clone().unwrap();
+        let arena = ArenaMemory::shared(file, BYTES).unwrap();
+        arena.memory().store_u64(4096, 7).unwrap();
+        arena.memory().store_u64(0, 5).unwrap();
+        assert_eq!(arena.damage(), None);
+        ftruncate(&other, 4096).unwrap();
+        assert_eq!(arena.memory().load_u64(4096), Ok(0));
+        assert_eq!(arena.memory().copy(0, BYTES).unwrap().first(), Some(&5));
+        assert_eq!(arena.damage(), Some(Corrupt::Lost { pages: 3 }));
+        // Whoever writes there writes to nobody.
+        arena.memory().store_u64(4096, 9).unwrap();
+        assert_eq!(arena.memory().load_u64(4096), Ok(9));
+    }
+
+    #[test]
+    fn hole_punching_takes_no_page_away() {
+        let file = memfd_create("holes", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, BYTES).unwrap();
+        let other = file.try_clone().unwrap();
+        let arena = ArenaMemory::shared(file, BYTES).unwrap();
+        arena.memory().store_u64(4096, 7).unwrap();
+        let punch = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&other, punch, 0, BYTES).unwrap();
+        assert_eq!(arena.memory().load_u64(4096), Ok(0));
+        assert_eq!(arena.damage(), None);
     }
 }

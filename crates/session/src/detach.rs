@@ -16,7 +16,7 @@
 //! The tracer may be killed between any two of these steps, and each of them may be done again. What is unmapped leaves
 //! the arena's region table: so `restore`, which comes later, does not unmap what the program has mapped there since.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,8 @@ use nanoprobe_arena::ControlBlock;
 use nanoprobe_arena::layout::{
     REGION_ARENA, REGION_CODE, REGION_RETURNS, Region, STATE_RESTORED, Site, TACTIC_HOST, TACTIC_SPRINGBOARD,
 };
-use nanoprobe_patch::{BREAKPOINT, TargetAddress};
-use nanoprobe_target::{Map, Memory, Pauses, Process, RemoteError, Sandbox, StopError, Stopped};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Map, Pauses, Process, RemoteError, Sandbox, StopError, Stopped};
 
 use crate::arming::{sites, springboard_sites};
 use crate::attachment::Attachment;
@@ -37,10 +37,13 @@ use crate::{semaphores, signals};
 pub use restore::restore;
 pub use unmapping::{has_arena, other_arenas};
 
+mod remains;
 mod restore;
+mod sites;
 pub(crate) mod stacks;
 mod unmapping;
 
+use sites::restore_sites;
 use stacks::OurCode;
 use unmapping::unmap;
 
@@ -60,6 +63,8 @@ pub struct Detached {
     pub restored: usize,
     /// Sites that no longer held our bytes: their library is gone, or somebody else has changed them.
     pub foreign: usize,
+    /// Entries of a dead tracer's tables that no tracer can have written: what they told of may be left.
+    pub damaged: usize,
     /// Calls whose return addresses were put back: they had not returned yet.
     pub calls: u64,
     /// Calls that were left without a return, or whose return was not seen.
@@ -138,8 +143,9 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
             is_code(&regions, rip)
         })?;
     }
-    if let Ok(memory) = attachment.memory() {
-        ControlBlock::open(memory)?.set_state(STATE_RESTORED)?;
+    // A damaged arena keeps nobody from taking back the rest.
+    if let Ok(control) = attachment.memory().map(ControlBlock::open) {
+        let _ = control.and_then(|control| control.set_state(STATE_RESTORED));
     }
     // Freed when nobody stands any more.
     let patches = std::mem::take(&mut attachment.patches);
@@ -162,44 +168,6 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         attachment.regions.clear();
     }
     Ok(detached)
-}
-
-/// Writes the original bytes wherever ours still stand. Each byte is judged by itself: the tracer may have been killed in
-/// the middle of the breakpoint protocol, or of a write that crosses pages, or while it replaced one patch by another.
-fn restore_sites(memory: &Memory, sites: &[Site], detached: &mut Detached) -> Result<(), SessionError> {
-    let mut ours: HashMap<u64, Vec<u8>> = HashMap::new();
-    for site in sites {
-        let (original, patched) = bytes_of(site);
-        for ((address, original), patched) in (site.address..).zip(original).zip(patched) {
-            ours.entry(address).or_default().extend([*original, *patched]);
-        }
-    }
-    let is_ours =
-        |address: u64, byte: u8| byte == BREAKPOINT || ours.get(&address).is_some_and(|known| known.contains(&byte));
-    let mut text: BTreeMap<u64, u8> = BTreeMap::new();
-    for site in sites {
-        let (original, _) = bytes_of(site);
-        let mut now = vec![0; original.len()];
-        let read = memory.read(TargetAddress(site.address), &mut now).is_ok();
-        if read && now == original {
-            continue;
-        }
-        if read
-            && (site.address..)
-                .zip(&now)
-                .all(|(address, byte)| is_ours(address, *byte))
-        {
-            text.extend((site.address..).zip(original.iter().copied()));
-            detached.restored += 1;
-        } else {
-            detached.foreign += 1;
-        }
-    }
-    let writes: Vec<_> = text
-        .iter()
-        .map(|(address, byte)| (TargetAddress(*address), std::slice::from_ref(byte)))
-        .collect();
-    Ok(memory.write_text(&writes)?)
 }
 
 /// Whether a site is the second part of an `evict`.

@@ -167,12 +167,44 @@ pub enum SessionError {
         pid: i32,
     },
     /// The tracer of a process lives.
-    #[error("process {pid} is being traced by nanoprobe, process {tracer}; end that one first")]
+    #[error(
+        "process {pid} is being traced by another nanoprobe that runs (process {tracer}, as its own pid namespace counts); \
+         end that one first"
+    )]
     TracerLives {
         /// Which.
         pid: i32,
-        /// Its tracer.
+        /// Its tracer, as the arena tells.
         tracer: u32,
+    },
+    /// Whether the tracer of a process lives cannot be found out.
+    #[error(
+        "process {pid} carries probes, and whether their tracer still runs cannot be told: reading /proc/locks failed \
+         ({reason}); try again outside of the container"
+    )]
+    LocksUnknown {
+        /// Which.
+        pid: i32,
+        /// What the kernel said.
+        reason: String,
+    },
+    /// The memory of a dead tracer tells nothing any more.
+    #[error(
+        "process {pid} carries the memory of a nanoprobe that was killed, and has overwritten it: what was changed in the \
+         program's text cannot be told any more; restart the program"
+    )]
+    Overwritten {
+        /// Which.
+        pid: i32,
+    },
+    /// Somebody has taken our patches back.
+    #[error(
+        "the probes in process {pid} were taken back by somebody else (`nanoprobe restore`, or the process itself): nothing \
+         was counted after that"
+    )]
+    TakenBack {
+        /// Which.
+        pid: i32,
     },
     /// Two tracers attach at once.
     #[error("another nanoprobe is attaching to process {pid}; try again, or end that one first")]

@@ -34,6 +34,7 @@ mod image;
 mod inlined;
 pub mod interrupt;
 mod layout;
+mod lost_pages;
 pub mod modules;
 mod names;
 mod perf_map;

@@ -45,6 +45,30 @@ const SA_RESTART: u64 = 0x1000_0000;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Actions {
     installed: [bool; 5],
+    /// What was there, and what we put there: the arena, where the agent keeps the first up to date, may be damaged.
+    kept: [(SignalAction, SignalAction); 5],
+}
+
+impl Actions {
+    /// What an arena tells of the actions, corrected: where it does not even tell our own, what it tells of the program's is
+    /// not to be made true, and what we saw is put back.
+    fn believed(&self, mut told: Control) -> Control {
+        for (slot, (before, ours)) in self.kept.iter().enumerate() {
+            let bit = 1 << slot;
+            if !self.installed.get(slot).copied().unwrap_or(false) {
+                told.action_mask &= !bit;
+                continue;
+            }
+            let (Some(action), Some(installed)) = (told.actions.get_mut(slot), told.installed.get_mut(slot)) else {
+                continue;
+            };
+            if told.action_mask & bit == 0 || *installed != stored(ours) {
+                (*action, *installed) = (stored(before), stored(ours));
+                told.action_mask |= bit;
+            }
+        }
+        told
+    }
 }
 
 /// Slot, signal and handler.
@@ -96,8 +120,10 @@ pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped) -> Res
         let mask = memory.load_u32(offset_of!(Control, action_mask) as u64)?;
         memory.store_u32(offset_of!(Control, action_mask) as u64, mask | 1 << slot)?;
         remote.signal_action(signal, Some(ours))?;
-        if let Some(installed) = attachment.actions.installed.get_mut(slot) {
+        let actions = &mut attachment.actions;
+        if let (Some(installed), Some(kept)) = (actions.installed.get_mut(slot), actions.kept.get_mut(slot)) {
             *installed = true;
+            *kept = (before, ours);
         }
     }
     remote.finish()?;
@@ -121,8 +147,8 @@ pub(crate) fn restore(attachment: &mut Attachment, stopped: &mut Stopped) -> Res
     if attachment.actions.installed == [false; 5] {
         return Ok(());
     }
-    let control: Control = attachment.memory()?.structure(0)?;
-    put_back(&control, stopped)?;
+    let told: Control = attachment.memory()?.structure(0)?;
+    put_back(&attachment.actions.believed(told), stopped)?;
     attachment.actions = Actions::default();
     Ok(())
 }
@@ -366,14 +392,17 @@ fn signals_of(pid: i32, tid: i32, field: &str) -> Option<u64> {
 }
 
 fn store(attachment: &Attachment, field: usize, slot: usize, action: &SignalAction) -> Result<(), SessionError> {
-    let stored = StoredAction {
+    let offset = field + slot * size_of::<StoredAction>();
+    Ok(attachment.memory()?.write_structure(offset as u64, &stored(action))?)
+}
+
+fn stored(action: &SignalAction) -> StoredAction {
+    StoredAction {
         handler: action.handler,
         flags: action.flags,
         restorer: action.restorer,
         mask: action.mask,
-    };
-    let offset = field + slot * size_of::<StoredAction>();
-    Ok(attachment.memory()?.write_structure(offset as u64, &stored)?)
+    }
 }
 
 fn loaded(action: &StoredAction) -> SignalAction {
@@ -382,5 +411,40 @@ fn loaded(action: &StoredAction) -> SignalAction {
         flags: action.flags,
         restorer: action.restorer,
         mask: action.mask,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn action(handler: u64) -> SignalAction {
+        SignalAction {
+            handler,
+            ..SignalAction::default()
+        }
+    }
+
+    #[test]
+    fn of_a_damaged_arena_nothing_is_made_a_signal_action() {
+        let mut actions = Actions::default();
+        actions.installed[SLOT_TRAP] = true;
+        actions.kept[SLOT_TRAP] = (action(10), action(20));
+        let mut told = Control {
+            action_mask: 1 << SLOT_TRAP,
+            ..Control::default()
+        };
+        told.installed[SLOT_TRAP] = stored(&action(20));
+        // The program has changed its action since.
+        told.actions[SLOT_TRAP] = stored(&action(11));
+        assert_eq!(actions.believed(told), told);
+
+        let mut damaged = told;
+        damaged.installed[SLOT_TRAP].mask ^= 1;
+        damaged.action_mask = u32::MAX;
+        let believed = actions.believed(damaged);
+        assert_eq!(believed.actions[SLOT_TRAP], stored(&action(10)));
+        assert_eq!(believed.installed[SLOT_TRAP], stored(&action(20)));
+        assert_eq!(believed.action_mask & 0b11111, 1 << SLOT_TRAP);
     }
 }

@@ -382,17 +382,30 @@ pub enum RemoteError {
         /// Where the stack is.
         stack_pointer: TargetAddress,
     },
-    /// The target's descriptor could not be opened by us.
-    #[error(
-        "cannot open {path}, the memory shared with process {pid}: {errno}; are both in the same mount and user namespace?"
-    )]
+    /// The file that was made to be shared could not be opened, sized, sealed or locked by us.
+    #[error("{step} the memory shared with process {pid} failed: {errno}{hint}")]
     Shared {
         /// Which process.
         pid: ProcessId,
-        /// The file in /proc.
-        path: String,
+        /// What was tried: "opening", "sealing", ...
+        step: &'static str,
         /// What the kernel said.
         errno: Errno,
+        /// What to do, beginning with a semicolon, or empty.
+        hint: &'static str,
+    },
+    /// The descriptor, or the mapping, shows something else than the file that was made for us. Nothing was written.
+    #[error(
+        "process {pid}: {place} shows {found} instead of the memory made for tracing: another thread of the process has \
+         replaced it; nothing was written; try again, and if that does not help the program keeps tracers out"
+    )]
+    Replaced {
+        /// Which process.
+        pid: ProcessId,
+        /// The descriptor, or the address.
+        place: String,
+        /// What is there.
+        found: String,
     },
     /// A ptrace request failed.
     #[error(transparent)]

@@ -67,6 +67,18 @@ fn ptrace(request: libc::c_uint, tid: ThreadId, address: usize, data: usize) -> 
 
 const OPTIONS: libc::c_int = libc::PTRACE_O_TRACESYSGOOD | libc::PTRACE_O_TRACEEXEC;
 
+/// A number that nobody can have known before.
+pub(crate) fn random_number() -> Result<u64, Errno> {
+    let mut bytes = [0u8; 8];
+    // SAFETY: writes at most eight bytes into eight bytes of ours.
+    let read = Errno::result(unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) })?;
+    if read as usize == bytes.len() {
+        Ok(u64::from_ne_bytes(bytes))
+    } else {
+        Err(Errno::EAGAIN)
+    }
+}
+
 /// Makes us the tracer of a thread without stopping it.
 pub(crate) fn seize(tid: ThreadId) -> Result<(), Errno> {
     ptrace(libc::PTRACE_SEIZE, tid, 0, OPTIONS as usize).map(drop)

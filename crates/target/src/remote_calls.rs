@@ -1,7 +1,5 @@
 //! The system calls that a tracer needs in its target, typed and checked.
 
-use std::fs::File;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 
 use nanoprobe_patch::TargetAddress;
@@ -78,17 +76,6 @@ impl SignalAction {
     }
 }
 
-/// Memory that target and tracer share.
-#[derive(Debug)]
-pub struct SharedMemory {
-    /// Where the target has it.
-    pub address: TargetAddress,
-    /// Its size.
-    pub bytes: u64,
-    /// Ours: to be mapped by the tracer. The target keeps no descriptor.
-    pub file: OwnedFd,
-}
-
 impl Remote<'_> {
     /// Maps private anonymous memory at exactly this address, where nothing may be mapped.
     ///
@@ -128,7 +115,7 @@ impl Remote<'_> {
     }
 
     /// Nothing tells whether the kernel locks what is mapped but a mapping, and of that its refusal to drop locked pages.
-    fn find_out_whether_locked(&mut self, address: TargetAddress, bytes: u64) {
+    pub(crate) fn find_out_whether_locked(&mut self, address: TargetAddress, bytes: u64) {
         let dropped = self.advise(address, bytes, libc::MADV_DONTNEED);
         let locked = matches!(
             dropped,
@@ -140,7 +127,7 @@ impl Remote<'_> {
         self.process().locks_new_memory().store(locked, Ordering::Relaxed);
     }
 
-    fn unlock(&mut self, address: TargetAddress, bytes: u64) -> Result<(), RemoteError> {
+    pub(crate) fn unlock(&mut self, address: TargetAddress, bytes: u64) -> Result<(), RemoteError> {
         let call = || format!("munlock of {bytes} bytes at {address}");
         self.named_syscall(libc::SYS_munlock, [address.0, bytes, 0, 0, 0, 0], call)
             .map(drop)
@@ -170,7 +157,7 @@ impl Remote<'_> {
         }
     }
 
-    fn map_at(
+    pub(crate) fn map_at(
         &mut self,
         address: TargetAddress,
         bytes: u64,
@@ -231,7 +218,7 @@ impl Remote<'_> {
             .map(drop)
     }
 
-    /// Makes a nameless file in the target, closed on execve; its descriptor there.
+    /// Makes a nameless file in the target, closed on execve, that can be sealed; its descriptor there.
     ///
     /// # Errors
     /// [`RemoteError::Call`].
@@ -251,7 +238,7 @@ impl Remote<'_> {
         let descriptor = match create(libc::MFD_CLOEXEC | NOEXEC_SEAL) {
             Err(RemoteError::Call {
                 errno: Errno::EINVAL, ..
-            }) => create(libc::MFD_CLOEXEC)?,
+            }) => create(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)?,
             other => other?,
         };
         i32::try_from(descriptor).map_err(|_| RemoteError::Lied {
@@ -289,61 +276,6 @@ impl Remote<'_> {
         Ok(SignalAction::from_bytes(
             &self.process().memory().read_array(before_at)?,
         ))
-    }
-
-    /// Makes memory that both see, readable and writable, at exactly this address of the target. The target keeps no
-    /// descriptor; the memory is zero.
-    ///
-    /// # Errors
-    /// [`RemoteError`]; nothing is left in the target then.
-    pub fn create_shared(
-        &mut self,
-        name: &str,
-        address: TargetAddress,
-        bytes: u64,
-    ) -> Result<SharedMemory, RemoteError> {
-        let descriptor = self.memfd_create(name)?;
-        let outcome = self.share(descriptor, address, bytes);
-        let closed = self.close(descriptor);
-        let shared = outcome?;
-        if let Err(error) = closed {
-            self.unmap(address, bytes)?;
-            return Err(error);
-        }
-        Ok(shared)
-    }
-
-    fn share(&mut self, descriptor: i32, address: TargetAddress, bytes: u64) -> Result<SharedMemory, RemoteError> {
-        let pid = self.process().pid();
-        let path = format!("/proc/{}/fd/{descriptor}", self.tid());
-        let failed = |path: String| {
-            move |errno: i32| RemoteError::Shared {
-                pid,
-                path,
-                errno: Errno::from_raw(errno),
-            }
-        };
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(|error| failed(path.clone())(error.raw_os_error().unwrap_or(0)))?;
-        rustix::fs::ftruncate(&file, bytes).map_err(|errno| failed(path)(errno.raw_os_error()))?;
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED_NOREPLACE;
-        // Without access first: see `map`.
-        self.map_at(address, bytes, Protection::None, flags, descriptor as u64)?;
-        self.find_out_whether_locked(address, bytes);
-        let locked = self.process().locks_new_memory().load(Ordering::Relaxed);
-        let unlocked = if locked { self.unlock(address, bytes) } else { Ok(()) };
-        if let Err(error) = unlocked.and_then(|()| self.protect(address, bytes, Protection::ReadWrite)) {
-            self.unmap(address, bytes)?;
-            return Err(error);
-        }
-        Ok(SharedMemory {
-            address,
-            bytes,
-            file: file.into(),
-        })
     }
 }
 

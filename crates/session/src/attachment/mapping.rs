@@ -1,5 +1,9 @@
 //! The mappings that we make in the target.
 
+use std::os::fd::OwnedFd;
+
+use nanoprobe_arena::layout::STATE_RESTORED;
+
 use super::*;
 
 impl Attachment {
@@ -13,12 +17,13 @@ impl Attachment {
         {
             let mut remote = stopped.remote(tid)?;
             let shared = remote.create_shared("nanoprobe", self.addresses.arena, self.layout.bytes)?;
-            let arena = ArenaMemory::shared(&shared.file, self.layout.bytes).map_err(SessionError::Arena)?;
-            self.arena = Some(Arc::new(arena));
+            if let Err(error) = self.begin_arena(shared.file, clock) {
+                // No table tells of it yet, so nobody else would take it back.
+                remote.unmap(self.addresses.arena, self.layout.bytes)?;
+                return Err(error);
+            }
             // A core of the target has no use for it.
             remote.advise(self.addresses.arena, self.layout.bytes, MADV_DONTDUMP)?;
-            self.write_control(clock)?;
-            self.publish(REGION_ARENA, self.addresses.arena, self.layout.bytes)?;
             self.map_known(&mut remote, REGION_TABLE, self.addresses.table, table_bytes)?;
             remote.advise(self.addresses.table, table_bytes, MADV_WIPEONFORK)?;
             self.map_known(&mut remote, REGION_CODE, self.addresses.code, self.layout.code_bytes)?;
@@ -35,6 +40,33 @@ impl Attachment {
             .memory()
             .write(TargetAddress(table.0 + TABLE_MAGIC as u64), &MAGIC.to_le_bytes())?;
         Ok(())
+    }
+
+    /// Maps the arena here, too, and begins its tables.
+    fn begin_arena(&mut self, file: OwnedFd, clock: &Clock) -> Result<(), SessionError> {
+        let arena = ArenaMemory::shared(file, self.layout.bytes).map_err(SessionError::Arena)?;
+        self.arena = Some(Arc::new(arena));
+        self.write_control(clock)?;
+        self.publish(REGION_ARENA, self.addresses.arena, self.layout.bytes)
+    }
+
+    /// Whether nobody has taken our patches back, and no page of the arena was lost.
+    ///
+    /// # Errors
+    /// Somebody has; one was.
+    pub fn check_present(&self) -> Result<(), SessionError> {
+        let Some(arena) = &self.arena else {
+            return Ok(());
+        };
+        if let Some(error) = arena.damage() {
+            return Err(error.into());
+        }
+        if self.regions.is_empty() || arena.memory().load_u32(offset_of!(Control, state) as u64)? != STATE_RESTORED {
+            return Ok(());
+        }
+        Err(SessionError::TakenBack {
+            pid: self.process.pid(),
+        })
     }
 
     /// Looks where near memory may be opened now: since the last look the target has loaded libraries, and they lie in

@@ -3,23 +3,28 @@
 //! | killed | is left | recognised by |
 //! |---|---|---|
 //! | while it had borrowed a thread | twelve bytes of code, maybe a thread in them | the bytes ([`Stopped::clear_way_home`]) |
-//! | while it made the arena | a descriptor in the target, a mapping of zeros | their name, `memfd:nanoprobe` |
+//! | while it made the arena | a descriptor in the target, a mapping of zeros | their name, `memfd:nanoprobe-` and a number |
 //! | later | all that the arena tells of | its control block, which holds its own address |
 //!
 //! Whatever the arena tells of may be gone already: the tracer, or another `restore`, was killed while it took it back.
+//!
+//! A tracer is dead when nobody holds the lock on its arena's file ([`nanoprobe_target::is_locked`]): that needs neither its
+//! name nor its number. The tables are read while the process runs, and once more only if they change until it stands.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::mem::offset_of;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nanoprobe_arena::Structure as _;
 use nanoprobe_arena::layout::{
-    Control, MAGIC, REGION_ARENA, REGION_TABLE, Region, Semaphore, Site, TABLE_BYTES, TABLE_LENT, TACTIC_SHIM,
+    Control, REGION_TABLE, Region, STATE_RESTORED, Semaphore, Site, TABLE_BYTES, TABLE_LENT, TACTIC_SHIM,
 };
-use nanoprobe_arena::{Bytes, ControlBlock, Structure as _};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Memory, Process, Stopped, WayHome};
+use nanoprobe_target::{Map, Memory, Process, Stopped, WayHome, is_file_locked};
 
-use super::unmapping::{is_arena, mapped_parts};
+use super::remains::{self, Remains, is_child};
+use super::unmapping::{ARENA_NAME, mapped_parts};
 use super::{Detached, PATIENCE, Presence, bytes_of, is_code, is_host, is_springboard, leave, our_code, restore_sites};
 use crate::error::SessionError;
 use crate::{semaphores, signals};
@@ -29,30 +34,32 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What stays when a thread does not go home, being stopped by job control.
 const WAY_HOME_BYTES: u64 = 12;
 
-/// What a dead tracer's arena tells.
-struct Remains {
-    head: Control,
-    sites: Vec<Site>,
-    semaphores: Vec<Semaphore>,
-    /// With the arena itself.
-    regions: Vec<Region>,
-}
-
 /// Cleans up after a tracer that was killed. May be done any number of times, and may itself be killed.
 ///
 /// # Errors
 /// There is nothing to clean, the tracer lives, or the target cannot be stopped or written.
 pub fn restore(process: &Process) -> Result<Detached, SessionError> {
     // A program whose tracer lives is not even stopped.
-    remains(process, &process.map()?)?;
+    let mut known = Vec::new();
+    for found in remains::find(process, &process.map()?)? {
+        known.push(remains::read(process, &found)?);
+    }
     let mut detached = Detached::default();
     let (mut stopped, way_home) = settled(process, &mut detached)?;
-    let mut found = way_home != WayHome::Clean;
+    let mut anything = way_home != WayHome::Clean;
     // Now that all threads stand still no other tracer can be in the middle of its attaching.
-    let all = remains(process, &process.map()?)?;
-    found |= close_descriptors(process, &mut stopped)? | !all.is_empty();
-    for remains in all {
-        take_back(process, stopped, &remains, &mut detached)?;
+    let all = remains::find(process, &process.map()?)?;
+    anything |= close_descriptors(&mut stopped)? | !all.is_empty();
+    for found in all {
+        let read_before = known.iter().position(|remains| found.is_like(&remains.head));
+        let mut remains = match read_before {
+            Some(index) => known.swap_remove(index),
+            None => remains::read(process, &found)?,
+        };
+        // What the program has changed in it meanwhile, its signal actions for one.
+        remains.head = found.head;
+        detached.damaged += remains.damaged;
+        take_back(process, stopped, remains, &mut detached)?;
         stopped = process.stop()?;
     }
     if way_home == WayHome::InUse {
@@ -60,7 +67,7 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
         detached.left_bytes += if last == WayHome::InUse { WAY_HOME_BYTES } else { 0 };
     }
     detached.pauses.add_whole(stopped.release());
-    if found {
+    if anything {
         Ok(detached)
     } else {
         Err(SessionError::NothingToRestore { pid: process.pid() })
@@ -87,18 +94,21 @@ fn settled(process: &Process, detached: &mut Detached) -> Result<(Stopped, WayHo
 fn take_back(
     process: &Process,
     mut stopped: Stopped,
-    remains: &Remains,
+    remains: Remains,
     detached: &mut Detached,
 ) -> Result<(), SessionError> {
     let Remains {
         head,
-        sites,
+        mut sites,
         semaphores,
         regions,
+        ..
     } = remains;
-    let (springboards, sites): (Vec<Site>, Vec<Site>) = sites.iter().copied().partition(is_springboard);
-    let (hosts, sites): (Vec<Site>, Vec<Site>) = sites.into_iter().partition(is_host);
+    let (head, semaphores, regions) = (&head, semaphores.as_slice(), regions.as_slice());
+    let springboards: Vec<Site> = sites.extract_if(.., |site| is_springboard(site)).collect();
+    let hosts: Vec<Site> = sites.extract_if(.., |site| is_host(site)).collect();
     let map = process.map()?;
+    say_restored(process, head);
     lower_semaphores(process, &map, head, semaphores)?;
     let shimmed = sites
         .iter()
@@ -137,9 +147,17 @@ fn take_back(
     leave(process, stopped, &presence, put_back, detached)
 }
 
-/// Whether it is not the traced process, but was forked from it.
-fn is_child(process: &Process, head: &Control) -> bool {
-    i64::from(head.target_pid) != i64::from(process.facts().inner_pid)
+/// Tells it in the arena: should a tracer live nevertheless, that one is not to go on as if it counted. A child's arena is its
+/// parent's.
+fn say_restored(process: &Process, head: &Control) {
+    if is_child(process, head) || head.magic == 0 {
+        return;
+    }
+    let state = head.arena_address.saturating_add(offset_of!(Control, state) as u64);
+    // An error: the process has unmapped it meanwhile, and nobody needs to be told.
+    let _ = process
+        .memory()
+        .write(TargetAddress(state), &STATE_RESTORED.to_le_bytes());
 }
 
 /// Lowers what the dead tracer had raised. Of an entry that cannot be written the word is lowered nevertheless.
@@ -169,106 +187,23 @@ fn lower_semaphores(
     )
 }
 
-/// The arenas of dead tracers.
-fn remains(process: &Process, map: &Map) -> Result<Vec<Remains>, SessionError> {
-    let pid = process.pid();
-    let mut all = Vec::new();
-    for mapping in map
-        .mappings()
-        .iter()
-        .filter(|mapping| is_arena(mapping) && mapping.offset == 0)
-    {
-        let mut bytes = vec![0; Control::BYTES];
-        if process.memory().read(mapping.start, &mut bytes).is_err() {
-            continue;
-        }
-        let Some(mut head) = Control::from_bytes(&bytes) else {
-            continue;
-        };
-        let mut itself = Region {
-            address: mapping.start.0,
-            bytes: mapping.end.0 - mapping.start.0,
-            kind: REGION_ARENA,
-            reserved: 0,
-        };
-        // Its tracer was killed before it had written more than the first of it. A live tracer has arenas of zeros too.
-        let is_begun = head.arena_address == 0 && [0, MAGIC].contains(&head.magic);
-        if is_begun && !is_tracer(pid.unsigned_abs()) {
-            head = Control {
-                arena_address: itself.address,
-                ..Control::default()
-            };
-            all.push(Remains {
-                head,
-                sites: Vec::new(),
-                semaphores: Vec::new(),
-                regions: vec![itself],
-            });
-        }
-        if head.arena_address != itself.address || is_begun {
-            continue;
-        }
-        if head.tracer_pid != std::process::id() && is_tracer(head.tracer_pid) {
-            return Err(SessionError::TracerLives {
-                pid,
-                tracer: head.tracer_pid,
-            });
-        }
-        let Some(arena) = tables(process, &head)? else { continue };
-        let control = ControlBlock::open(&arena)?;
-        let sites = control.sites()?;
-        let mut regions = if is_child(process, &head) {
-            control.regions_ever()?
-        } else {
-            control.regions()?
-        };
-        itself.bytes = itself.bytes.max(head.arena_bytes);
-        // The table's first, unless the tracer was killed before it had told.
-        regions.retain(|region| region.kind != REGION_ARENA);
-        regions.insert(0, itself);
-        all.push(Remains {
-            head,
-            sites,
-            semaphores: control.semaphores()?,
-            regions,
-        });
-    }
-    Ok(all)
-}
-
-/// An arena from its head to the end of the two tables; `None` when they cannot be where the head says.
-fn tables(process: &Process, head: &Control) -> Result<Option<Bytes>, SessionError> {
-    const END_MAX: u64 = 256 << 20;
-    let end_of = |offset: u64, count: u32, bytes: usize| offset.saturating_add(u64::from(count) * bytes as u64);
-    let end = end_of(head.sites_offset, head.site_count, Site::BYTES)
-        .max(end_of(head.regions_offset, head.region_count, Region::BYTES))
-        .max(end_of(head.semaphores_offset, head.semaphore_count, Semaphore::BYTES))
-        .max(Control::BYTES as u64);
-    if end > END_MAX || end > head.arena_bytes {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; usize::try_from(end).unwrap_or(0)];
-    process.memory().read(TargetAddress(head.arena_address), &mut bytes)?;
-    Ok(Some(Bytes::from(bytes.as_slice())))
-}
-
-/// Closes what a tracer opened in the target, was killed, and could not close; whether there was any.
-fn close_descriptors(process: &Process, stopped: &mut Stopped) -> Result<bool, SessionError> {
-    let pid = process.pid();
-    // A tracer holds the memory of its targets by that name.
-    if is_tracer(pid.unsigned_abs()) {
-        return Ok(false);
-    }
+/// Closes what a tracer opened in the target, was killed, and could not close; whether there was any. What the process holds
+/// as a tracer of others is locked.
+fn close_descriptors(stopped: &mut Stopped) -> Result<bool, SessionError> {
     let tid = stopped.best_thread()?;
     // Without the right to look there is nothing to be closed by us either.
     let Ok(entries) = std::fs::read_dir(format!("/proc/{tid}/fd")) else {
         return Ok(false);
     };
-    let is_ours = |path: PathBuf| path.to_string_lossy().starts_with("/memfd:nanoprobe ");
+    let is_ours = |path: &Path| {
+        let link = std::fs::read_link(path).unwrap_or_default();
+        // Nobody can tell: then it stays.
+        link.as_os_str().as_encoded_bytes().starts_with(ARENA_NAME) && !is_file_locked(path).unwrap_or(true)
+    };
     let ours = entries.filter_map(|entry| {
         let entry = entry.ok()?;
         let number = entry.file_name().to_str()?.parse::<i32>().ok()?;
-        std::fs::read_link(entry.path()).is_ok_and(is_ours).then_some(number)
+        is_ours(&entry.path()).then_some(number)
     });
     let ours: Vec<i32> = ours.collect();
     if ours.is_empty() {
@@ -280,17 +215,6 @@ fn close_descriptors(process: &Process, stopped: &mut Stopped) -> Result<bool, S
     }
     remote.finish()?;
     Ok(true)
-}
-
-/// Whether a process of that number lives and is one of ours.
-fn is_tracer(pid: u32) -> bool {
-    let name = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
-    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let zombie = state
-        .rsplit(')')
-        .next()
-        .is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']));
-    !zombie && name(&pid.to_string()).is_some_and(|other| Some(other) == name("self"))
 }
 
 /// Whether a patch is in the text as it was written.

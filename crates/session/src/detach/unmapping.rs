@@ -1,5 +1,6 @@
 //! Unmapping: what of our regions is still there, and is ours.
 
+use std::collections::HashSet;
 use std::mem::offset_of;
 
 use nanoprobe_arena::layout::{Control, REGION_ARENA, REGION_RETURNS, REGION_TABLE, Region};
@@ -7,6 +8,13 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Mapping, MappingKind, Permissions, Stopped};
 
 use crate::error::SessionError;
+use crate::layout::REGIONS_MAX;
+
+/// More pieces than any session has mapped.
+const PARTS_MAX: usize = 2 * REGIONS_MAX as usize;
+
+/// What the name of an arena's file begins with; a number of the attach follows.
+pub(super) const ARENA_NAME: &[u8] = b"/memfd:nanoprobe-";
 
 /// Whether a process carries an arena.
 pub fn has_arena(map: &Map) -> bool {
@@ -21,7 +29,10 @@ pub fn other_arenas(map: &Map, ours: TargetAddress) -> bool {
 }
 
 pub(super) fn is_arena(mapping: &Mapping) -> bool {
-    mapping.permissions.shared && mapping.path().is_some_and(|path| path.ends_with("memfd:nanoprobe"))
+    mapping.permissions.shared
+        && mapping
+            .path()
+            .is_some_and(|path| path.as_os_str().as_encoded_bytes().starts_with(ARENA_NAME))
 }
 
 /// Unmaps from the table's end to its start, where the arena is: until then the target describes itself. A region may
@@ -36,9 +47,16 @@ pub(super) fn unmap(
     stopped.process().set_scratch(None);
     let tid = stopped.best_thread()?;
     let mut remote = stopped.remote(tid)?;
+    // A made-up table may name everything in every region: what is gone is not asked for again.
+    let mut gone = HashSet::new();
     for (index, region) in regions.iter().enumerate().rev() {
+        if gone.len() > PARTS_MAX {
+            break;
+        }
         for (start, end) in mapped_parts(&map, region) {
-            remote.unmap(TargetAddress(start), end - start)?;
+            if gone.insert((start, end)) {
+                remote.unmap(TargetAddress(start), end - start)?;
+            }
         }
         if let Some(arena) = arena.filter(|_| region.kind != REGION_ARENA) {
             let count = TargetAddress(arena.0 + offset_of!(Control, region_count) as u64);
@@ -58,9 +76,14 @@ pub(super) fn mapped_parts(map: &Map, region: &Region) -> Vec<(u64, u64)> {
             && mapping.permissions == Permissions::default()
             && (mapping.start.0, mapping.end.0) == (region.address, end)
     };
-    let parts = map
-        .mappings()
+    // Only those that the region may touch: a table that makes no sense may have many regions, and the map many lines.
+    let mappings = map.mappings();
+    let first = mappings.partition_point(|mapping| mapping.end.0 <= region.address);
+    let parts = mappings
+        .get(first..)
+        .unwrap_or_default()
         .iter()
+        .take_while(|mapping| mapping.start.0 < end)
         .filter(|mapping| is_like(mapping, region.kind) || is_begun(mapping));
     let parts = parts.map(|mapping| (mapping.start.0.max(region.address), mapping.end.0.min(end)));
     parts.filter(|(start, end)| start < end).collect()
@@ -90,7 +113,7 @@ mod tests {
               3000-4000 rw-p 00000000 00:00 0 \n\
               4000-5000 r-xp 00000000 fe:00 12                     /usr/lib/plugin.so\n\
               5000-6000 rwxp 00000000 00:00 0 \n\
-              8000-9000 rw-s 00000000 00:01 99                     /memfd:nanoprobe (deleted)\n\
+              8000-9000 rw-s 00000000 00:01 99                     /memfd:nanoprobe-0123456789abcdef (deleted)\n\
               9000-a000 rw-s 00000000 00:01 98                     /memfd:other (deleted)\n\
               b000-d000 ---p 00000000 00:00 0 \n",
         );

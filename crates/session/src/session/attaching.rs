@@ -107,6 +107,8 @@ impl Session {
             if !is_running || !error.is_another_tracers() || Instant::now() > deadline {
                 return Err(error);
             }
+            // Its lock goes with it: what could not be taken back is a dead tracer's from here on.
+            self.attachment = None;
             give_way(process, deadline)?;
         }
     }

@@ -41,6 +41,7 @@ impl Session {
         }
         self.look_for_exec();
         if let Some(attachment) = self.attachment.as_mut() {
+            attachment.check_present()?;
             attachment.beat()?;
             self.take_libraries()?;
         }

@@ -1,0 +1,88 @@
+//! What happens when no memory can be had, under `ulimit -v` or `-d` for instance.
+//!
+//! By default a Rust program aborts then, and our patches would stay in the traced program's text. So a reserve is kept
+//! while we trace: the first request that fails gives it back, and asks for the end of tracing, as Ctrl-C does. When even
+//! that is used up the command says so and ends with status 1; `nanoprobe restore` takes back what is left.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Address space that is kept back: nothing of it is touched. Taking all probes back takes less.
+const RESERVE_BYTES: usize = 32 << 20;
+const MESSAGE: &[u8] =
+    b"nanoprobe: out of memory; is it limited (ulimit -v, ulimit -d)? If a process was being traced: \
+    nanoprobe restore PID\n";
+
+static RESERVE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The system's allocator, with a reserve.
+pub struct Reserving;
+
+fn reserve_layout() -> Option<Layout> {
+    Layout::from_size_align(RESERVE_BYTES, 4096).ok()
+}
+
+/// Keeps a reserve from now on, where there is as much.
+pub fn reserve() {
+    let Some(layout) = reserve_layout() else { return };
+    // SAFETY: the layout has a size.
+    let reserve = unsafe { System.alloc(layout) };
+    let before = RESERVE.swap(reserve, Ordering::AcqRel);
+    give_back(before);
+}
+
+fn give_back(reserve: *mut u8) -> bool {
+    match reserve_layout() {
+        Some(layout) if !reserve.is_null() => {
+            // SAFETY: it came from `reserve`, by that layout, and whoever took it off the static is the only one to have it.
+            unsafe { System.dealloc(reserve, layout) };
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Tries again with the reserve given back. Ends the process when that is not enough.
+fn again(request: impl Fn() -> *mut u8) -> *mut u8 {
+    if give_back(RESERVE.swap(std::ptr::null_mut(), Ordering::AcqRel)) {
+        nanoprobe_session::interrupt::request();
+        let block = request();
+        if !block.is_null() {
+            return block;
+        }
+    }
+    // SAFETY: writes bytes of ours, and ends without running anything that may want memory.
+    unsafe {
+        libc::write(2, MESSAGE.as_ptr().cast(), MESSAGE.len());
+        libc::_exit(1)
+    }
+}
+
+// SAFETY: every block comes from the system's allocator, and goes back to it, by the layout that was asked for.
+unsafe impl GlobalAlloc for Reserving {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller's promise, handed on.
+        let request = || unsafe { System.alloc(layout) };
+        let block = request();
+        if block.is_null() { again(request) } else { block }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: as above.
+        let request = || unsafe { System.alloc_zeroed(layout) };
+        let block = request();
+        if block.is_null() { again(request) } else { block }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: as above; a request that failed has left the block as it was.
+        let request = || unsafe { System.realloc(block, layout, bytes) };
+        let moved = request();
+        if moved.is_null() { again(request) } else { moved }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+}

@@ -1,0 +1,270 @@
+//! What dead tracers have left in a process: their arenas, found by the map, and what their tables tell.
+//!
+//! All that is read here the process may have made up, and much of it costs the reader more than the process. So every
+//! table is read piece by piece, and only as far as it lies in the arena's own mapping; the bounds are below.
+
+use std::io::Error;
+
+use nanoprobe_arena::Structure;
+use nanoprobe_arena::layout::{Control, MAGIC, REGION_ARENA, Region, Semaphore, Site};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Map, Mapping, MemoryError, Process, is_locked};
+
+use super::unmapping::is_arena;
+use crate::error::SessionError;
+use crate::layout::{REGIONS_MAX, SITES_MAX};
+use crate::semaphores::SEMAPHORES_MAX;
+
+/// Arenas that one `restore` looks at; the next one sees the next.
+const ARENAS_MAX: usize = 16;
+/// Tables are read in pieces of so many bytes. A piece of a site table without a single site ends it.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// The head of a dead tracer's arena.
+pub(super) struct Found {
+    pub head: Control,
+    /// Where it is mapped.
+    pub start: u64,
+    /// How much of it is mapped there in one piece.
+    pub bytes: u64,
+}
+
+/// What a dead tracer's arena tells.
+pub(super) struct Remains {
+    pub head: Control,
+    pub sites: Vec<Site>,
+    pub semaphores: Vec<Semaphore>,
+    /// With the arena itself, which comes first.
+    pub regions: Vec<Region>,
+    /// Entries that no tracer can have written.
+    pub damaged: usize,
+}
+
+impl Found {
+    /// Whether the tables are where they were, and as long.
+    pub fn is_like(&self, head: &Control) -> bool {
+        let tables = |head: &Control| {
+            [
+                head.magic,
+                head.arena_address,
+                head.sites_offset,
+                u64::from(head.site_count),
+                head.regions_offset,
+                u64::from(head.region_count),
+                head.semaphores_offset,
+                u64::from(head.semaphore_count),
+            ]
+        };
+        tables(&self.head) == tables(head)
+    }
+
+    /// Its tracer was killed before it had written more than the first of it.
+    fn is_begun(&self) -> bool {
+        self.head.arena_address == 0 && [0, MAGIC].contains(&self.head.magic)
+    }
+}
+
+/// Whether it is not the traced process, but was forked from it.
+pub(super) fn is_child(process: &Process, head: &Control) -> bool {
+    i64::from(head.target_pid) != i64::from(process.facts().inner_pid)
+}
+
+/// The arenas of dead tracers.
+///
+/// # Errors
+/// A tracer lives, or nobody can tell; an arena does not say any more what it was for.
+pub(super) fn find(process: &Process, map: &Map) -> Result<Vec<Found>, SessionError> {
+    let pid = process.pid();
+    let mut all = Vec::new();
+    let mappings = map.mappings();
+    let starts = mappings.iter().enumerate();
+    for (index, mapping) in starts.filter(|(_, mapping)| is_arena(mapping) && mapping.offset == 0) {
+        let mut bytes = vec![0; Control::BYTES];
+        if process.memory().read(mapping.start, &mut bytes).is_err() {
+            continue;
+        }
+        let Some(mut head) = Control::from_bytes(&bytes) else {
+            continue;
+        };
+        let found = Found {
+            head,
+            start: mapping.start.0,
+            bytes: extent(mappings.get(index..).unwrap_or_default()),
+        };
+        let is_begun = found.is_begun();
+        let describes_itself = head.arena_address == found.start || is_begun;
+        match (is_held(pid, mapping)?, describes_itself) {
+            // A live tracer has the arenas of its targets mapped, elsewhere.
+            (true, false) => continue,
+            (true, true) => {
+                return Err(SessionError::TracerLives {
+                    pid,
+                    tracer: head.tracer_pid,
+                });
+            }
+            (false, false) => return Err(SessionError::Overwritten { pid }),
+            (false, true) => {}
+        }
+        if is_begun {
+            head = Control {
+                arena_address: found.start,
+                ..Control::default()
+            };
+        }
+        all.push(Found { head, ..found });
+        if all.len() == ARENAS_MAX {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// Whether a tracer that lives holds the file.
+fn is_held(pid: i32, mapping: &Mapping) -> Result<bool, SessionError> {
+    is_locked(mapping).map_err(|error: Error| SessionError::LocksUnknown {
+        pid,
+        reason: error.to_string(),
+    })
+}
+
+/// How far the first mapping's file goes on behind it, in one piece.
+fn extent(mappings: &[Mapping]) -> u64 {
+    let Some(first) = mappings.first() else { return 0 };
+    let goes_on = |end: u64, mapping: &Mapping| {
+        mapping.start.0 == end
+            && (mapping.device, mapping.inode) == (first.device, first.inode)
+            && mapping.offset == end - first.start.0
+    };
+    let mut end = first.end.0;
+    for mapping in mappings.iter().skip(1) {
+        if !goes_on(end, mapping) {
+            break;
+        }
+        end = mapping.end.0;
+    }
+    end - first.start.0
+}
+
+/// Reads the tables of an arena.
+///
+/// # Errors
+/// The process has ended.
+pub(super) fn read(process: &Process, found: &Found) -> Result<Remains, SessionError> {
+    let head = found.head;
+    let mut damaged = 0;
+    let mut table = |offset: u64, count: u32, most: u32, bytes: usize| Table {
+        start: found.start.saturating_add(offset),
+        bytes: room(found.bytes, offset, count, most, bytes, &mut damaged),
+    };
+    let sites = table(head.sites_offset, head.site_count, SITES_MAX, Site::BYTES);
+    let region_count = if is_child(process, &head) {
+        head.region_capacity.min(REGIONS_MAX)
+    } else {
+        head.region_count
+    };
+    let regions = table(head.regions_offset, region_count, REGIONS_MAX, Region::BYTES);
+    let semaphores = table(
+        head.semaphores_offset,
+        head.semaphore_count,
+        SEMAPHORES_MAX,
+        Semaphore::BYTES,
+    );
+    let is_site = |site: &Site| (1..=16).contains(&site.length);
+    let sites = sites.read(process, is_site, &mut damaged)?;
+    // A child's table tells of what was ever there, and has no count.
+    let mut ended = 0;
+    let mut regions = regions.read(process, |region: &Region| region.address != 0, &mut ended)?;
+    let semaphores = semaphores.read(process, |_: &Semaphore| true, &mut damaged)?;
+    // The table's first, unless the tracer was killed before it had told.
+    regions.retain(|region| region.kind != REGION_ARENA);
+    regions.insert(
+        0,
+        Region {
+            address: found.start,
+            bytes: found.bytes.max(head.arena_bytes),
+            kind: REGION_ARENA,
+            reserved: 0,
+        },
+    );
+    Ok(Remains {
+        head,
+        sites,
+        semaphores,
+        regions,
+        damaged,
+    })
+}
+
+/// Bytes of a table that lie in the arena's mapping; what is told beyond that, or beyond what tracers make, is damage.
+fn room(mapped: u64, offset: u64, count: u32, most: u32, bytes: usize, damaged: &mut usize) -> u64 {
+    let fit = mapped.saturating_sub(offset) / bytes as u64;
+    let real = u64::from(count).min(u64::from(most)).min(fit);
+    *damaged += usize::try_from(u64::from(count) - real).unwrap_or(usize::MAX);
+    real * bytes as u64
+}
+
+struct Table {
+    start: u64,
+    bytes: u64,
+}
+
+impl Table {
+    /// The entries that are any; those that are none are counted. It ends where nothing is any more.
+    fn read<S: Structure>(
+        &self,
+        process: &Process,
+        is_any: impl Fn(&S) -> bool,
+        damaged: &mut usize,
+    ) -> Result<Vec<S>, MemoryError> {
+        let mut all = Vec::new();
+        let piece = PIECE_BYTES - PIECE_BYTES % S::BYTES as u64;
+        let mut bytes = vec![0; usize::try_from(piece.min(self.bytes)).unwrap_or(0)];
+        let mut done = 0;
+        while done < self.bytes {
+            let length = usize::try_from(self.bytes - done)
+                .unwrap_or(usize::MAX)
+                .min(bytes.len());
+            let Some(part) = bytes.get_mut(..length) else { break };
+            let read = process.memory().read_some(TargetAddress(self.start + done), part)?;
+            let before = all.len();
+            let entries = part.chunks_exact(S::BYTES).take(read / S::BYTES);
+            all.extend(entries.filter_map(S::from_bytes).filter(|entry| is_any(entry)));
+            let found = all.len() - before;
+            *damaged += length / S::BYTES - found;
+            done += length as u64;
+            if read < length || found == 0 {
+                *damaged += usize::try_from((self.bytes - done) / S::BYTES as u64).unwrap_or(usize::MAX);
+                break;
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_no_longer_than_its_mapping() {
+        let mut damaged = 0;
+        assert_eq!(room(4096, 96, 10, 100, 40, &mut damaged), 400);
+        assert_eq!(damaged, 0);
+        assert_eq!(room(4096, 96, 1000, 1 << 20, 40, &mut damaged), 4000);
+        assert_eq!(damaged, 900);
+        assert_eq!(room(4096, u64::MAX, 7, 100, 40, &mut damaged), 0);
+        assert_eq!(room(1 << 30, 0, u32::MAX, 5, 40, &mut 0), 200);
+    }
+
+    #[test]
+    fn an_arena_goes_on_only_with_its_own_file() {
+        let map = Map::parse(
+            b"1000-3000 rw-s 00000000 00:01 7                     /memfd:nanoprobe-0 (deleted)\n\
+              3000-4000 r--s 00002000 00:01 7                     /memfd:nanoprobe-0 (deleted)\n\
+              4000-5000 rw-s 00003000 00:01 8                     /memfd:nanoprobe-1 (deleted)\n",
+        );
+        assert_eq!(extent(map.mappings()), 0x3000);
+        assert_eq!(extent(&map.mappings()[2..]), 0x1000);
+        assert_eq!(extent(&[]), 0);
+    }
+}
