@@ -28,8 +28,37 @@ use arguments::Request;
 #[global_allocator]
 static MEMORY: memory::Reserving = memory::Reserving;
 
+/// Below this the main thread's stack (ulimit -s) may not do for reading programs and planning probes.
+const STACK_ENOUGH: u64 = 4 << 20;
+const STACK_BYTES: usize = 8 << 20;
+
 fn main() -> ExitCode {
     interrupt::survive_file_limit();
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: fills in one rlimit of ours.
+    let known = unsafe { libc::getrlimit(libc::RLIMIT_STACK, &raw mut limit) } == 0;
+    if !known || limit.rlim_cur >= STACK_ENOUGH {
+        return run();
+    }
+    let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run);
+    match thread.map(std::thread::JoinHandle::join) {
+        Ok(Ok(status)) => status,
+        // It has said why.
+        Ok(Err(_)) => ExitCode::from(101),
+        Err(error) => {
+            output::message(format_args!(
+                "the stack is limited to less than {} MiB (ulimit -s), and another cannot be had: {error}",
+                STACK_ENOUGH >> 20
+            ));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> ExitCode {
     let words: Vec<String> = std::env::args_os()
         .map(|word| nanoprobe_lang::bytes::text_of(word.as_bytes()))
         .collect();
