@@ -24,7 +24,11 @@ const BATCH: usize = 4096;
 /// The text cannot be written.
 pub(super) fn restore_sites(memory: &Memory, sites: &[Site], detached: &mut Detached) -> Result<(), SessionError> {
     // By address, and those at one address in the order in which they were published.
-    let mut order: Vec<u32> = (0..u32::try_from(sites.len()).unwrap_or(u32::MAX)).collect();
+    let all = 0..u32::try_from(sites.len()).unwrap_or(u32::MAX);
+    // Nothing is mapped at the end of all addresses, and they cannot be counted on from there.
+    let is_any = |index: &u32| site_at(sites, *index).is_some_and(|site| site.address < u64::MAX - SITE_BYTES);
+    let mut order: Vec<u32> = all.filter(is_any).collect();
+    detached.foreign += sites.len() - order.len();
     order.sort_by_key(|index| site_at(sites, *index).map_or(0, |site| site.address));
     let sorted = || order.iter().filter_map(|index| Some((*index, site_at(sites, *index)?)));
     let mut known = Known::default();
