@@ -98,7 +98,8 @@ live_tests! {
         target.finish();
     }
 
-    fn killed_while_tracing(form) {
+    /// What `restore` knows of the dead tracer, it has from the arena.
+    fn i8_killed_while_tracing(form) {
         let mut target = Target::start();
         for _ in 0..number_from_environment("NANOPROBE_KILLS", 20).div_ceil(4) {
             let tracing = Tracer::new(form).clause(CLAUSE).attach(target.pid());

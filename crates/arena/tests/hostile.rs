@@ -167,7 +167,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_scribbled_arena_is_survived(
+    fn i9_a_scribbled_arena_is_survived(
         scribbles in prop::collection::vec((place(), nasty()), 1..12), overwrite: bool,
     ) {
         let memory = arena();
@@ -178,7 +178,7 @@ proptest! {
     }
 
     #[test]
-    fn random_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..BYTES), overwrite: bool) {
+    fn i9_random_bytes_are_survived(bytes in prop::collection::vec(any::<u8>(), 0..BYTES), overwrite: bool) {
         let memory = Bytes::from(bytes.as_slice());
         read_everything(&memory, if overwrite { RING_OVERWRITE } else { RING_SWITCH });
     }

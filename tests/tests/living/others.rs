@@ -8,8 +8,9 @@ use nanoprobe_tests::left_out::need_command;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, value};
-use nanoprobe_tests::text::Snapshot;
+use nanoprobe_tests::text::{Snapshot, is_complete, is_patched, maps};
 use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, start_waiting, wait_until_armed};
+use nix::sys::signal::Signal;
 
 const WORK: &str = "pid$target:a.out:busy_work:entry { @ = count(); }";
 
@@ -156,6 +157,36 @@ live_tests! {
         let traced = after_some_work(Tracer::new(form).clause(clause).attach(busy.pid()));
         assert!(!traced.results.trim().is_empty());
         snapshot.assert_identical(busy.pid());
+        busy.write("stop\n");
+        busy.finish().success();
+    }
+
+    /// From before the attach until after the detach.
+    fn i7_no_page_is_writable_and_executable_at_any_time(form) {
+        let mut busy = start_waiting(&program("busy.c"), "2");
+        busy.go();
+        busy.wait_for("working\n");
+        let pid = busy.pid();
+        let mut looks = 0;
+        let mut look = || {
+            for mapping in maps(pid) {
+                let permissions = &mapping.permissions;
+                assert!(!(permissions.contains('w') && permissions.contains('x')), "{mapping:#x?}");
+            }
+            looks += 1;
+        };
+        let clause = "pid$target:a.out::entry,pid$target:a.out::return { @[probefunc] = count(); }";
+        let mut tracing = Tracer::new(form).clause(clause).start_on(pid);
+        tracing.running.wait_until("patching", |_| {
+            look();
+            is_complete(pid) && is_patched(pid)
+        });
+        tracing.running.signal(Signal::SIGINT);
+        while tracing.running.is_running() {
+            look();
+        }
+        tracing.finish().success();
+        assert!(looks > 2);
         busy.write("stop\n");
         busy.finish().success();
     }

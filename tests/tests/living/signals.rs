@@ -12,7 +12,7 @@ const BOTH: &str = "pid$target:a.out:worked:entry { @[probefunc] = count(); }
 
 live_tests! {
     /// A signal that arrives inside a handler of ours calls probed functions: those hits are missed, and said to be.
-    fn interrupted_handlers(form) {
+    fn i5_hits_within_a_handler_are_missed_and_counted(form) {
         let signals = form.scale(5000, 500);
         let (target, traced) = traced_when_attached(form, BOTH, &program("signals.c"), &format!("timers {signals}"));
         let rows = table(&traced.results);

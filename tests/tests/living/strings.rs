@@ -8,7 +8,7 @@ use nanoprobe_tests::tracer::Tracer;
 use crate::unprobed;
 
 live_tests! {
-    fn good_strings_are_copied_and_bad_ones_are_errors(form) {
+    fn i4_good_strings_are_copied_and_bad_ones_are_errors(form) {
         let program = program("strings.c");
         let right = unprobed(&program, "20").success();
         let clause = "pid$target:a.out:takes:entry { @[copyinstr(arg0)] = count(); }
