@@ -195,7 +195,7 @@ live_tests! {
         let mut busy = start_waiting(&program("busy.c"), "2");
         let mut tracing = Tracer::new(form).clause("pid$target:a.out:busy_work:entry { trace(timestamp); }").argument("-x").argument("bufsize=64k").start_on(busy.pid());
         wait_until_armed(&mut tracing.running, busy.pid());
-        tracing.running.signal(nix::sys::signal::Signal::SIGSTOP);
+        tracing.running.signal(Signal::SIGSTOP);
         busy.go();
         busy.wait_for("working\n");
         std::thread::sleep(Duration::from_millis(300));
@@ -203,7 +203,7 @@ live_tests! {
         // It ends although nobody reads its ring: records are dropped, not waited for.
         let target = busy.finish().success();
         assert!(said(&target.stdout, "calls") > 0);
-        tracing.running.signal(nix::sys::signal::Signal::SIGCONT);
+        tracing.running.signal(Signal::SIGCONT);
         let traced = tracing.finish();
         assert_eq!(traced.finished.code(), 0, "{}", traced.finished.stderr);
         assert!(traced.finished.stderr.contains("drop"), "drops are not reported:\n{}", traced.finished.stderr);
