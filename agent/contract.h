@@ -5,13 +5,14 @@
  * what `nanoprobe restore` needs (struct np_control up to and including `regions`, struct np_site, struct np_region, and what
  * it says of semaphores), whose layout is frozen.
  *
- * Four kinds of memory in the target:
+ * Five kinds of memory in the target:
  *
  *   code      private, r-x, written by the tracer through /proc/PID/mem: the agent image (its first bytes are struct
  *             np_image), the redirect table, the handlers, and, near each module, the detours. A forked child inherits
  *             it by copy, so it keeps working there whatever becomes of the parent's tracing.
  *   table     private, rw-, MADV_WIPEONFORK: struct np_thread_table. A child finds zeros, so it never finds a context.
  *   returns   private, rw-: struct np_return_pool. A child's stack has replaced return addresses on it too, so it has a copy.
+ *   stacks    private, rw-: where handlers of small stacks' probes run; only in processes that have such stacks.
  *   arena     shared with the tracer, rw-: struct np_control, descriptors, strings, variables, one context a thread.
  *
  * Addresses are the target's unless a field says `offset` (bytes from the start of the arena).
@@ -27,7 +28,7 @@ typedef int i32;
 typedef long i64;
 
 #define NP_MAGIC 0x424f52504f4e414eUL /* "NANOPROB", little endian */
-#define NP_VERSION 2
+#define NP_VERSION 3
 
 #include "contract/control.h"
 #include "contract/image.h"

@@ -1,9 +1,13 @@
 /* Finding a thread's context when the detour's one look into the thread table has failed.
  *
- * The table is open addressing over thread pointers, linear probing from the slot that the detour has looked at. A thread
- * never gives its slot back: a thread pointer that is used again (a new thread on a dead one's stack) finds the old context,
- * and handlers see from the id in the thread control block that the thread has changed. When slots or contexts become few,
- * the tracer frees those of threads that are gone, while all threads stand still (docs/design/threads.md).
+ * A thread's key is its thread pointer. A thread without one (a program without a C library) is told by its number, which the
+ * kernel is asked for at each hit; so are all threads where some share one thread pointer. The tracer chooses how the detours
+ * look (crates/session/src/thread_key.rs), and what they do not find by that is found here.
+ *
+ * The table is open addressing over keys, linear probing from the slot that the detour has looked at. A thread never gives its
+ * slot back: a key that is used again (a new thread on a dead one's stack) finds the old context, and handlers see from the id
+ * in the thread control block that the thread has changed. When slots or contexts become few, the tracer frees those of threads
+ * that are gone, while all threads stand still (docs/design/threads.md).
  *
  *     1. claim a slot: compare-and-swap its key from 0 or NP_SLOT_ENDED to ours, unless there is one with ours. A slot may be
  *        ours without a context: there was none left then, or only the thread's signal mask was of interest (shims.c).
@@ -36,11 +40,20 @@ NP_INLINE void full_barrier(void)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-NP_INLINE u64 missed(struct np_control *control)
+NP_INLINE u64 missed(const struct np_control *control, u64 *count)
 {
 	if (!np_load_once(control->exit_requested))
-		__atomic_fetch_add(&control->missed_without_context, 1, __ATOMIC_RELAXED);
+		__atomic_fetch_add(count, 1, __ATOMIC_RELAXED);
 	return 0;
+}
+
+/* Where the C library keeps the thread's number; the context's own word where nobody knows. A C library's thread control block
+ * begins with its own address; what other thread pointers point to is somebody else's. */
+NP_INLINE u64 tid_address(const struct np_control *control, const struct np_context *context, u64 key)
+{
+	u64 self;
+	int has_block = control->tid_offset && !(key & NP_KEY_OF_NUMBER) && np_guarded_u64(key, &self) && self == key;
+	return has_block ? key + control->tid_offset : (u64)&context->tid;
 }
 
 NP_INLINE u32 read_tid(const struct np_context *context)
@@ -64,6 +77,8 @@ static void initialise(struct np_control *control, struct np_context *context, u
 	context->locals = base + example->locals;
 	context->locals_bytes = example->locals_bytes;
 	context->clause_locals = base + example->clause_locals;
+	if (np_header.stacks)
+		context->handler_stack = np_header.stacks + NP_HANDLER_STACKS + (index + 1UL) * NP_HANDLER_STACK_BYTES;
 	context->ring = example->ring ? base + example->ring : 0;
 	context->ring_bytes = example->ring_bytes;
 	context->ring_policy = example->ring_policy;
@@ -130,8 +145,8 @@ static NP_COLD u64 claim_context(struct np_control *control, struct np_thread_sl
 {
 	struct np_context *ended = take_ended(control), *context = ended ? ended : take_new(control);
 	if (!context)
-		return missed(control);
-	context->tid_address = control->tid_offset ? key + control->tid_offset : (u64)&context->tid;
+		return missed(control, &control->missed_without_context);
+	context->tid_address = tid_address(control, context, key);
 	if (ended)
 		begin_anew(context);
 	else
@@ -161,14 +176,17 @@ static NP_COLD int may_be_on_alternate_stack(void)
 	return !np_may_call() || np_syscall4(NP_SYS_SIGALTSTACK, 0, (u64)&stack, 0, 0) != 0 || (stack.flags & ON_STACK) != 0;
 }
 
-static NP_COLD void end_if_left(struct np_context *context)
+static NP_COLD void end_if_left(struct np_context *context, u64 here)
 {
-	u64 here = (u64)__builtin_frame_address(0);
+	/* A signal has come while the handler was on the stack of its own, and its handler is there, too. */
+	if (context->handler_stack - here <= NP_HANDLER_STACK_BYTES)
+		return;
 	if (here + NP_SIGNAL_FRAME_MIN >= context->busy && !may_be_on_alternate_stack())
 		np_store(context->busy, 0);
 }
 
-NP_ENTRY u64 np_enter(void)
+/* np_enter; `here`: the stack pointer at the site, or a little below. */
+__attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_enter_from(u64 here)
 {
 	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
 	if (np_load_once(table->magic) != NP_MAGIC)
@@ -177,16 +195,77 @@ NP_ENTRY u64 np_enter(void)
 	if (np_load_once(control->exit_requested))
 		return 0;
 	u64 key = np_thread_key();
-	struct np_thread_slot *slot = key ? np_own_slot(table, key) : 0;
+	if (!key)
+		return missed(control, &control->missed_unknown_thread);
+	struct np_thread_slot *slot = np_own_slot(table, key);
 	if (!slot)
-		return missed(control);
+		return missed(control, &control->missed_without_context);
 	struct np_context *context = (struct np_context *)np_load_once(slot->context);
 	if (!context)
 		return claim_context(control, slot, key);
 	if (np_unlikely(context->busy != 0))
-		end_if_left(context);
+		end_if_left(context, here);
 	return (u64)context;
 }
+
+/* How many hits found no stack to look for their context on. */
+__attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_enter_without_stack(void)
+{
+	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
+	struct np_control *control = (struct np_control *)np_header.control;
+	return np_load_once(table->magic) == NP_MAGIC ? missed(control, &control->missed_without_context) : 0;
+}
+
+/* np_enter: rax = the context. Where the process has small stacks, all but three words are on one of NP_ENTRY_STACKS: the lowest
+ * bit that is 0 names one that is free. Where none is, the hit is missed, for which two words more are needed. */
+__asm__(".text\n"
+	".globl np_enter\n"
+	".type np_enter, @function\n"
+	"np_enter:\n"
+	"	pushq %rcx\n"
+	"	pushq %rdx\n"
+	"	leaq np_header(%rip), %rdx\n"
+	"	movq 120(%rdx), %rdx\n"
+	"	testq %rdx, %rdx\n"
+	"	jz 3f\n"
+	"	xorl %eax, %eax\n"
+	"1:	lock btsq %rax, (%rdx)\n"
+	"	jnc 2f\n"
+	"	incl %eax\n"
+	"	cmpl $64, %eax\n"
+	"	jb 1b\n"
+	"	popq %rdx\n"
+	"	popq %rcx\n"
+	"	jmp np_enter_without_stack\n"
+	"2:	movq %rsp, %rcx\n"
+	"	shlq $13, %rax\n"
+	"	leaq 4096+8192(%rdx,%rax), %rsp\n"
+	"	pushq %rcx\n"
+	"	pushq %rdx\n"
+	"	pushq %rax\n"
+	"	pushq %rdi\n"
+	"	leaq 24(%rcx), %rdi\n"
+	"	call np_enter_from\n"
+	"	popq %rdi\n"
+	"	popq %rcx\n"
+	"	popq %rdx\n"
+	"	popq %rsp\n"
+	"	shrq $13, %rcx\n"
+	"	lock btrq %rcx, (%rdx)\n"
+	"	popq %rdx\n"
+	"	popq %rcx\n"
+	"	ret\n"
+	"3:	popq %rdx\n"
+	"	popq %rcx\n"
+	"	pushq %rdi\n"
+	"	leaq 16(%rsp), %rdi\n"
+	"	call np_enter_from\n"
+	"	popq %rdi\n"
+	"	ret\n"
+	".size np_enter, . - np_enter\n");
+
+_Static_assert(__builtin_offsetof(struct np_image, stacks) == 120 && NP_ENTRY_STACKS == 64 &&
+               NP_ENTRY_STACK_BYTES == 1 << 13, "np_enter");
 
 NP_ENTRY void np_thread_changed(struct np_context *context)
 {

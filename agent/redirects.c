@@ -78,6 +78,13 @@ int np_redirect_before(u64 address, struct np_redirect *redirect)
 	return look_up(REDIRECTS, address, redirect);
 }
 
+int np_is_detours_own(u64 address)
+{
+	enum { DETOUR_BYTES_MAX = 4096 };
+	struct np_redirect origin;
+	return look_up(ORIGINS, address, &origin) && !origin.to && address - origin.from < DETOUR_BYTES_MAX;
+}
+
 u64 np_original_address(u64 address, u64 *pushed)
 {
 	struct np_redirect origin;

@@ -11,4 +11,7 @@ int np_redirect_before(u64 address, struct np_redirect *redirect);
  * by how many words the stack is deeper there than at a fault of the original. */
 u64 np_original_address(u64 address, u64 *pushed);
 
+/* Whether this is what a detour does of its own, not a relocated instruction. */
+int np_is_detours_own(u64 address);
+
 #endif

@@ -1,26 +1,37 @@
-/* The thread table: a thread's slot by its thread pointer. See enter.c. */
+/* The thread table: a thread's slot by its key. See enter.c. */
 #ifndef NANOPROBE_THREADS_H
 #define NANOPROBE_THREADS_H
 
 #include "guard.h"
+#include "syscalls.h"
 
 /* Slots that are looked at before the table counts as full. */
 #define NP_TABLE_PROBES 128
 /* Attempts at a free slot against other threads that want one at the same moment. */
 #define NP_SLOT_ATTEMPTS 64
 
-/* The calling thread's thread pointer; 0: it has none. */
-NP_INLINE u64 np_thread_key(void)
+/* The calling thread's thread pointer; 0: it has none, or shares it with others. */
+NP_INLINE u64 np_thread_pointer(void)
 {
-	u64 key;
-	if (np_header.thread_key_mode == NP_KEY_FSBASE)
-		__asm__ volatile("rdfsbase %0" : "=r"(key));
-	else if (!np_guarded_tls_self(&key))
+	u64 pointer, mode = np_header.thread_key_mode;
+	if (mode == NP_KEY_ASKED)
 		return 0;
-	return key > NP_SLOT_ENDED ? key : 0;
+	if (mode == NP_KEY_TLS_SELF)
+		return np_guarded_tls_self(&pointer) ? pointer : 0;
+	__asm__ volatile("rdfsbase %0" : "=r"(pointer));
+	return pointer;
 }
 
-/* The slot of the thread with this thread pointer; 0: it has none. `open`: the first one that it could claim, or 0. */
+/* What no other thread has: the thread pointer, or else the thread's number. 0: the thread cannot be told from others. */
+NP_INLINE u64 np_thread_key(void)
+{
+	u64 pointer = np_thread_pointer();
+	if (np_likely(pointer > NP_SLOT_ENDED))
+		return pointer;
+	return np_may_call() ? NP_KEY_OF_NUMBER | (u64)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0) : 0;
+}
+
+/* The slot of the thread with this key; 0: it has none. `open`: the first one that it could claim, or 0. */
 NP_INLINE struct np_thread_slot *np_find_slot(struct np_thread_table *table, u64 key, struct np_thread_slot **open)
 {
 	u32 first = (u32)(key * NP_TABLE_FACTOR >> (64 - NP_TABLE_BITS));
@@ -63,7 +74,7 @@ static NP_COLD __attribute__((unused)) struct np_thread_slot *np_claim_slot(stru
 	return 0;
 }
 
-/* The slot of the thread with this thread pointer, claimed when it has none yet; 0: the table is full. */
+/* The slot of the thread with this key, claimed when it has none yet; 0: the table is full. */
 NP_INLINE struct np_thread_slot *np_own_slot(struct np_thread_table *table, u64 key)
 {
 	struct np_thread_slot *open, *slot = np_find_slot(table, key, &open);

@@ -31,8 +31,14 @@ pub enum Build {
     MuslStatic,
     /// A shared library.
     Library,
+    /// Without a C library and its startup code.
+    Bare,
+    /// With a note that says that Go's tools have linked it, and without red zones, as Go's code is.
+    AsGo,
     /// A Go program.
     Go,
+    /// A Go program, position-independent.
+    GoPie,
     /// A Rust program, optimised, with debug information.
     Rust,
 }
@@ -41,7 +47,7 @@ impl Build {
     fn compiler(self, source: &Path) -> &'static str {
         match (self, source.extension().and_then(|extension| extension.to_str())) {
             (Build::Musl | Build::MuslStatic, _) => "musl-gcc",
-            (Build::Go, _) => "go",
+            (Build::Go | Build::GoPie, _) => "go",
             (Build::Rust, _) => "rustc",
             (_, Some("cpp")) => "g++",
             _ => "cc",
@@ -51,6 +57,16 @@ impl Build {
     fn flags(self) -> &'static [&'static str] {
         match self {
             Build::Usual | Build::Musl | Build::Go => &[],
+            Build::GoPie => &["-buildmode=pie"],
+            Build::Bare => &[
+                "-nostdlib",
+                "-nostartfiles",
+                "-static",
+                "-no-pie",
+                "-fno-pie",
+                "-ffreestanding",
+            ],
+            Build::AsGo => &["-DAS_GO", "-mno-red-zone"],
             Build::Rust => &["-g", "-C", "opt-level=1", "-C", "debug-assertions=no", "--edition=2021"],
             Build::Stripped => &["-s"],
             Build::FixedAddress => &["-no-pie", "-fno-pie"],
@@ -151,9 +167,14 @@ pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
     std::fs::create_dir_all(&folder).expect("the folder of test programs");
     let unfinished = folder.join(format!(".{stem}.{}", std::process::id()));
     let mut command = Command::new(&compiler);
-    if build == Build::Go {
+    if matches!(build, Build::Go | Build::GoPie) {
         command.env("GO111MODULE", "off").env("GOCACHE", folder.join("cache"));
-        command.args(["build", "-o"]).arg(&unfinished).arg(&source);
+        command
+            .arg("build")
+            .args(build.flags())
+            .arg("-o")
+            .arg(&unfinished)
+            .arg(&source);
     } else if build == Build::Rust {
         command.args(build.flags()).arg("--crate-name").arg(&stem);
         command.arg("-o").arg(&unfinished).arg(&source);

@@ -53,7 +53,8 @@ struct np_context {
 	/* 272: return addresses that are replaced */
 	u64 return_cursor;      /* address of the instance that is tried first; 0: none */
 	u64 returns_missed;     /* returns that are not seen: no instance, left without returning, put back for an unwinder */
-	u64 reserved0[2];
+	u64 handler_stack;      /* the end of the stack on which handlers of small stacks' probes run; 0: there is none */
+	u64 reserved0;
 	u64 locals;             /* 304: address of the thread-local variables' storage */
 	u64 locals_bytes;
 	u64 clause_locals;      /* 320: address of the clause-local variables' storage */
@@ -63,6 +64,17 @@ struct np_context {
 	u64 reserved2[7];
 	/* 576 .. 4095: free; static slots (u64 each) from NP_CONTEXT_SLOTS */
 };
+
+/* Where handlers run that were hit on a small stack (Go's): private memory, which a child has a copy of.
+ *
+ *     0       u64: a bit for each of the NP_ENTRY_STACKS that is in use
+ *     4096    NP_ENTRY_STACKS stacks on which a thread looks for its context
+ *     then    one stack for each context
+ */
+#define NP_ENTRY_STACKS 64u
+#define NP_ENTRY_STACK_BYTES 8192u
+#define NP_HANDLER_STACK_BYTES 32768u
+#define NP_HANDLER_STACKS (4096u + NP_ENTRY_STACKS * NP_ENTRY_STACK_BYTES) /* offset of the contexts' */
 
 enum np_ring_policy { NP_RING_SWITCH = 0, NP_RING_FILL = 1, NP_RING_OVERWRITE = 2 };
 

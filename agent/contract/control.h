@@ -100,6 +100,7 @@ struct np_control {
 	/* threads that are gone (docs/design/threads.md) */
 	u64 contexts_ended[NP_CONTEXTS_MAX / 64]; /* bit k of word n: context 64 n + k may be taken: its thread is gone; atomic */
 	u64 slots_claimed;      /* slots of the thread table claimed since the beginning; atomic */
+	u64 missed_unknown_thread; /* hits of threads that cannot be told from others; atomic */
 };
 /* The word of a speculation: it is free (0), taken, with the bytes of its records above the bit, or ended: nobody may add to it
  * any more, and the tracer makes it free when it meets the record of that. */
@@ -127,7 +128,7 @@ struct np_region {
 	u32 kind;               /* enum np_region_kind */
 	u32 reserved;
 };
-enum np_region_kind { NP_REGION_CODE = 1, NP_REGION_TABLE = 2, NP_REGION_ARENA = 3, NP_REGION_RETURNS = 4 };
+enum np_region_kind { NP_REGION_CODE = 1, NP_REGION_TABLE = 2, NP_REGION_ARENA = 3, NP_REGION_RETURNS = 4, NP_REGION_STACKS = 5 };
 
 /* A static probe's semaphore that we have raised: u16 at `address` in the program's data, a count of tracers, to which we
  * have added 1. Published before the program's memory is touched. Frozen.

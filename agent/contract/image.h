@@ -22,7 +22,7 @@ struct np_image {
 	u64 fault_hook;         /* of a library in the program itself: np_fault_hook, or 0 */
 	u64 event_hook;         /* likewise: np_event_hook, or 0 */
 	u64 readers;            /* address of struct np_readers; 0: no table's memory is ever used again */
-	u64 reserved;
+	u64 stacks;             /* address of the handler stacks (stacks.h); 0: there are none */
 };
 
 /* The tables that hold. When one grows it is written anew elsewhere: a table tells its own length and never changes, so whoever
@@ -44,6 +44,9 @@ struct np_readers {
 enum np_thread_key {
 	NP_KEY_TLS_SELF = 0,    /* mov %fs:0: the thread control block begins with its own address (glibc, musl) */
 	NP_KEY_FSBASE = 1,      /* rdfsbase */
+	NP_KEY_ASKED = 2,       /* the kernel is asked for the thread's number: detours find nothing by themselves */
+	NP_KEY_TLS_CHECKED = 3, /* detours: as NP_KEY_TLS_SELF; the agent: rdfsbase, so that a thread whose word there is not its
+	                         * own address is found all the same, by one call more */
 };
 
 /* Where a trap sends the thread: boundaries of runs, and `trap` sites. With NP_REDIRECT_EMULATION in it, `to` is the
@@ -180,6 +183,7 @@ struct np_return_pool {
 #define NP_TABLE_SLOTS (1u << NP_TABLE_BITS)
 #define NP_TABLE_FACTOR 0x9e3779b97f4a7c15UL /* slot = (key * factor) >> (64 - NP_TABLE_BITS) */
 
+#define NP_KEY_OF_NUMBER (1UL << 63) /* in the key of a thread that is told by its number; no thread pointer has it */
 #define NP_SLOT_ENDED 1UL    /* the key of a slot whose thread is gone: it may be claimed, and chains go on past it */
 struct np_thread_slot {
 	u64 key;                /* thread pointer; 0: free; NP_SLOT_ENDED */

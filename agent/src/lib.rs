@@ -212,6 +212,8 @@ pub struct ImageHeader {
     pub returns: u64,
     /// Address of their thunks.
     pub thunks: u64,
+    /// Address of the handler stacks; 0: there are none.
+    pub stacks: u64,
 }
 
 /// Offset of `fault_hook` in the image, which [`image_with`] leaves 0.
@@ -282,6 +284,11 @@ pub fn image_with(header: ImageHeader) -> Vec<u8> {
         u64::from(has_rdpid()),
         header.returns,
         header.thunks,
+        // The hooks, and who reads the tables: a library's.
+        0,
+        0,
+        0,
+        header.stacks,
     ];
     let mut image = IMAGE.to_vec();
     // The magic stays; the words follow it.

@@ -146,6 +146,7 @@ fn the_header_is_where_the_contract_says() {
         allow_syscalls: true,
         returns: 0x9000,
         thunks: 0xa000,
+        stacks: 0xb000,
     };
     let image = image_with(header);
     let expected = Image {
@@ -164,7 +165,7 @@ fn the_header_is_where_the_contract_says() {
         fault_hook: 0,
         event_hook: 0,
         readers: 0,
-        reserved: 0,
+        stacks: header.stacks,
     };
     assert_eq!(Image::from_bytes(&image), Some(expected));
     // Whether the machine has it, as the kernel says.

@@ -251,6 +251,14 @@ pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
     add("missed thread", "", until, since, &text);
     let text = |count| {
         format!(
+            "{count} hits missed: the thread cannot be told from others (it has no thread pointer of its own, and the process \
+             may make no system calls)"
+        )
+    };
+    let (since, until) = (before.missed_unknown_thread, now.missed_unknown_thread);
+    add("missed unknown thread", "", until, since, &text);
+    let text = |count| {
+        format!(
             "{count} returns missed: more calls at once than maxactive, or they were left by longjmp or an exception"
         )
     };

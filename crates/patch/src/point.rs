@@ -40,6 +40,18 @@ pub enum Position {
     Entry,
     /// Anywhere: the 128 bytes below the stack pointer (the red zone, System V ABI 3.2.2) may be live and are skipped.
     Inside,
+    /// Anywhere on a small stack (Go's), below which somebody else's memory may lie: handlers run on the context's own stack.
+    /// Of the 16 bytes below the stack pointer Go makes use around its `duffzero` and `duffcopy`.
+    Small,
+    /// The same, where the red zone may be live: among Go's functions there are C's.
+    SmallInside,
+}
+
+impl Position {
+    /// Whether handlers run on the context's own stack.
+    pub fn is_small(self) -> bool {
+        matches!(self, Position::Small | Position::SmallInside)
+    }
 }
 
 /// One thing to do on a hit.

@@ -21,9 +21,9 @@ use std::time::Duration;
 
 use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with, redirect_table};
 use nanoprobe_arena::layout::{
-    Control, KEY_FSBASE, KEY_TLS_SELF, MAGIC, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_TABLE,
-    RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES, Region, STATE_BUILDING, TABLE_BYTES, TABLE_LENT,
-    TABLE_MAGIC, Tables, UnwindModule, VERSION,
+    Control, HANDLER_STACK_BYTES, HANDLER_STACKS, MAGIC, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_STACKS,
+    REGION_TABLE, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES, Region, STATE_BUILDING, TABLE_BYTES,
+    TABLE_LENT, TABLE_MAGIC, Tables, UnwindModule, VERSION,
 };
 use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
@@ -42,6 +42,7 @@ use crate::returns::Returns;
 use crate::semaphores::{self, SEMAPHORES_MAX};
 use crate::signals;
 use crate::space::Space;
+use crate::thread_key;
 use crate::threads::Reuse;
 
 const MADV_DONTDUMP: i32 = 16;
@@ -67,6 +68,8 @@ pub struct Addresses {
     pub table: TargetAddress,
     /// The code block: agent, thunks, handlers, redirects.
     pub code: TargetAddress,
+    /// The handler stacks; `None`: the program has no small stacks.
+    pub stacks: Option<TargetAddress>,
 }
 
 /// What is the same for the whole session.
@@ -74,6 +77,8 @@ pub struct Addresses {
 pub struct Parameters {
     /// How threads are told apart.
     pub thread_key: ThreadKey,
+    /// Whether the program has small stacks (Go's).
+    pub small_stacks: bool,
     /// The form of traps that is forced.
     pub trap: Option<TrapForm>,
     /// Offset of a thread's id from its thread pointer; 0: unknown.
@@ -157,12 +162,17 @@ impl Attachment {
         let holes = map.holes(&rules);
         let table_bytes = round_up(TABLE_BYTES as u64, PAGE_BYTES);
         let pool_bytes = round_up(RETURN_POOL_BYTES, PAGE_BYTES);
+        let stack_bytes = if parameters.small_stacks {
+            stacks_bytes(&layout) + PAGE_BYTES
+        } else {
+            0
+        };
         // Of what its limit leaves to the program, the program keeps one half.
         let layout = match process.spare_address_space() {
             Some(spare) => {
                 let smallest = layout.contexts_offset + layout.code_bytes;
                 layout
-                    .within((spare / 2).saturating_sub(table_bytes + pool_bytes))
+                    .within((spare / 2).saturating_sub(table_bytes + pool_bytes + stack_bytes))
                     .ok_or(SessionError::LimitedAddressSpace {
                         pid: process.pid(),
                         spare,
@@ -171,12 +181,13 @@ impl Attachment {
             }
             None => layout,
         };
-        let wanted = layout.bytes + table_bytes + layout.code_bytes + pool_bytes + 4 * PAGE_BYTES;
+        let wanted = layout.bytes + table_bytes + layout.code_bytes + pool_bytes + stack_bytes + 4 * PAGE_BYTES;
         let arena = far_place(&holes, wanted).ok_or(SessionError::NoRoom { bytes: wanted })?;
         let table = TargetAddress(arena.0 + layout.bytes + PAGE_BYTES);
         let code = TargetAddress(table.0 + table_bytes + PAGE_BYTES);
         let pool = TargetAddress(code.0 + layout.code_bytes + PAGE_BYTES);
-        let ours = arena.0..pool.0 + pool_bytes + PAGE_BYTES;
+        let stacks = TargetAddress(pool.0 + pool_bytes + PAGE_BYTES);
+        let ours = arena.0..stacks.0 + stack_bytes;
         let near = holes
             .iter()
             .flat_map(|hole| without(hole.start.0..hole.end.0, &ours))
@@ -197,7 +208,12 @@ impl Attachment {
         Ok(Attachment {
             threads: Reuse::new(),
             process,
-            addresses: Addresses { arena, table, code },
+            addresses: Addresses {
+                arena,
+                table,
+                code,
+                stacks: parameters.small_stacks.then_some(stacks),
+            },
             layout,
             parameters,
             arena: None,
@@ -282,15 +298,13 @@ impl Attachment {
                 // The first row, and its byte.
                 tables: self.published.tables(row).0,
                 rows: self.published.byte(row).0,
-                thread_key_mode: match self.parameters.thread_key {
-                    ThreadKey::TlsSelf => KEY_TLS_SELF,
-                    ThreadKey::FsBase => KEY_FSBASE,
-                },
+                thread_key_mode: thread_key::mode(self.parameters.thread_key, thread_key::has_fsgsbase()),
                 code_start: self.addresses.code.0,
                 code_end: self.addresses.code.0 + self.layout.code_bytes,
                 allow_syscalls: !self.is_sandboxed(),
                 returns: self.returns.pool.0,
                 thunks: self.returns.thunks.0,
+                stacks: self.addresses.stacks.map_or(0, |stacks| stacks.0),
             };
             pieces.push((self.addresses.code, image_with(header)));
         }
@@ -423,6 +437,11 @@ impl Attachment {
         }
         Ok(())
     }
+}
+
+/// Bytes of the handler stacks: of most only addresses are taken, since nothing is written there.
+fn stacks_bytes(layout: &ArenaLayout) -> u64 {
+    HANDLER_STACKS + u64::from(layout.contexts) * HANDLER_STACK_BYTES
 }
 
 /// A place far from everything, so that neither heap, stacks nor the kernel's own choices come near, and near memory keeps

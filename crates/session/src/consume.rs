@@ -24,6 +24,8 @@ pub struct Losses {
     pub missed: u64,
     /// Hits in threads for which there was no context.
     pub missed_without_context: u64,
+    /// Hits in threads that could not be told from others.
+    pub missed_unknown_thread: u64,
     /// Returns that were not seen where the return address is replaced: no instance was free, the call was left by longjmp
     /// or an exception, or the address was put back for an unwinder.
     pub missed_returns: u64,
@@ -97,6 +99,7 @@ impl Consumer {
         let control = ControlBlock::open(memory)?.read()?;
         let mut losses = Losses {
             missed_without_context: control.missed_without_context,
+            missed_unknown_thread: control.missed_unknown_thread,
             dynamic_drops: control.dynamic_drops,
             failed_speculations: control.speculation_failures,
             speculation_drops: control.speculation_drops,

@@ -147,11 +147,15 @@ pub enum SessionError {
     /// An option's value is wrong.
     #[error("{0}")]
     Option(String),
-    /// The processor lacks an instruction that static programs need.
+    /// Nothing tells the threads of a process under seccomp apart.
     #[error(
-        "static programs can be traced only where the kernel allows rdfsbase (Linux 5.9, a processor with FSGSBASE)"
+        "the threads of process {pid} cannot be told apart: they share a thread pointer, and its seccomp filter is in the way \
+         of asking the kernel; trace it before it enters seccomp"
     )]
-    NoFsgsbase,
+    ThreadsAlike {
+        /// Which.
+        pid: i32,
+    },
     /// A process under seccomp.
     #[error("process {pid} cannot be traced: {sandbox}")]
     Sandboxed {

@@ -29,6 +29,7 @@ use crate::enable::Enablings;
 use crate::interrupt;
 use crate::probes::{ProbeList, Spot};
 use crate::returns::ReturnPolicy;
+use crate::small_stack::SmallStack;
 use crate::space::Space;
 use crate::statics::Statics;
 
@@ -141,6 +142,8 @@ pub struct Planner<'a> {
     pub returns: ReturnPolicy<'a>,
     /// The target's threads have shadow stacks.
     pub shadow_stack: bool,
+    /// How small the stacks are on which each module's functions run.
+    pub small_stacks: Vec<SmallStack>,
     /// What fires in each function that was planned so far, by its start.
     pub placed: &'a mut Fired,
     /// The patches that are there.

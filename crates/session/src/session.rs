@@ -42,7 +42,7 @@ use nanoprobe_lang::layout::{Limits, RECORD_HEADER_BYTES, RecordLayout, Storage,
 use nanoprobe_lang::options::{BufferPolicy, IntervalKind, Options};
 use nanoprobe_lang::program::{ProbeDescription, SymbolKind};
 use nanoprobe_patch::{Fire, Tactic, TargetAddress, ThreadKey};
-use nanoprobe_symbols::{FunctionKind, ImageAddress, Libc, Linking, Module, ModuleKind};
+use nanoprobe_symbols::{FunctionKind, ImageAddress, Linking, Module, ModuleKind};
 use nanoprobe_target::{Exit, Pauses, Process, Sandbox, Seccomp, StopError, Stopped};
 
 use self::attaching::{open_process, release_one};
@@ -443,7 +443,7 @@ impl Session {
     /// There is no target, or no room in its address space.
     pub fn plan(&mut self) -> Result<Placement, SessionError> {
         let process = self.process.clone().ok_or(SessionError::NotAttached)?;
-        let parameters = self.parameters(&process)?;
+        let parameters = self.parameters(&process, None)?;
         let attachment = Attachment::prepare(process.clone(), &process.map()?, self.layout.clone(), parameters)?;
         self.attachment = Some(attachment);
         let placement = self.planned(0, &[]);

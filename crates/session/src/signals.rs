@@ -29,6 +29,7 @@ use nanoprobe_target::{Memory, MemoryError, Registers, SignalAction, Stopped};
 use crate::attachment::Attachment;
 use crate::detach::stacks::{block_behind_handlers, mask_after_handlers, unblock_behind_handlers};
 use crate::error::SessionError;
+use crate::thread_key;
 
 const SIGILL: i32 = 4;
 const SIGTRAP: i32 = 5;
@@ -174,6 +175,11 @@ pub(crate) fn put_back(control: &Control, stopped: &mut Stopped) -> Result<(), S
     Ok(())
 }
 
+/// By what the agent knows this thread.
+fn key_of(stopped: &Stopped, tid: i32, registers: &Registers) -> u64 {
+    thread_key::of_pointer(stopped.process(), tid, registers.fs_base)
+}
+
 /// Takes the four signals out of all masks, and records what they were.
 fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionError> {
     let threads: Vec<i32> = stopped.threads().collect();
@@ -187,7 +193,7 @@ fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionErr
         let mask = stopped.signal_mask(tid)?;
         let bits = mask & SYNCHRONOUS;
         let registers = stopped.registers(tid)?;
-        let key = registers.fs_base;
+        let key = key_of(stopped, tid, &registers);
         // What a handler blocks ends with it, and nobody tells us when.
         let lasting = match &map {
             Some(map) if bits != 0 => bits & mask_after_handlers(stopped.process().memory(), map, registers.rsp),
@@ -257,7 +263,7 @@ pub(crate) fn restore_masks(
     let map = stopped.process().map().ok();
     for tid in &threads {
         let registers = stopped.registers(*tid)?;
-        *keys.entry(registers.fs_base).or_default() += 1;
+        *keys.entry(key_of(stopped, *tid, &registers)).or_default() += 1;
         if let Some(map) = &map {
             block_behind_handlers(stopped.process().memory(), map, registers.rsp, SYNCHRONOUS, &is_ours)?;
         }
@@ -266,10 +272,14 @@ pub(crate) fn restore_masks(
         let registers = stopped.registers(tid)?;
         // Of two threads with one thread pointer one is just being created: nobody can tell whose record it is. Both set
         // their masks next, and what is not blocked meanwhile harms less than what is.
-        if is_ours(registers.rip) || keys.get(&registers.fs_base).is_some_and(|threads| *threads > 1) {
+        if is_ours(registers.rip)
+            || keys
+                .get(&key_of(stopped, tid, &registers))
+                .is_some_and(|threads| *threads > 1)
+        {
             continue;
         }
-        let Ok(Some(place)) = blocked_place(table, stopped, registers.fs_base, false) else {
+        let Ok(Some(place)) = blocked_place(table, stopped, key_of(stopped, tid, &registers), false) else {
             continue;
         };
         let bits = recorded_bits(stopped, place);

@@ -13,11 +13,12 @@ use nanoprobe_arena::layout::{
     CONTEXTS_MAX, Context, Control, SLOT_ENDED, Step, TABLE_BLOCKED, TABLE_SLOTS, TABLE_STEPS, ThreadSlot,
 };
 use nanoprobe_arena::{ControlBlock, Mapping, Memory as _, Structure as _};
-use nanoprobe_patch::TargetAddress;
+use nanoprobe_patch::{TargetAddress, ThreadKey};
 use nanoprobe_target::Stopped;
 
 use crate::attachment::Attachment;
 use crate::error::SessionError;
+use crate::thread_key;
 
 /// Slots that the table serves well: beyond that chains become long.
 const SLOTS_USABLE: u64 = TABLE_SLOTS as u64 / 4 * 3;
@@ -189,7 +190,11 @@ fn free_of_the_dead(attachment: &mut Attachment, stopped: &Stopped) -> Result<()
     let table = attachment.addresses.table;
     let slots = slots_of(stopped, table)?;
     let owners = owners_of(attachment)?;
-    let plan = plan(&slots, &owners, &thread_keys(stopped)?);
+    let plan = plan(
+        &slots,
+        &owners,
+        &thread_keys(stopped, attachment.parameters.thread_key)?,
+    );
     free_slots(stopped, table, &slots, &plan)?;
     free_contexts(attachment, &plan)?;
     let claimed = attachment
@@ -200,11 +205,14 @@ fn free_of_the_dead(attachment: &mut Attachment, stopped: &Stopped) -> Result<()
 }
 
 /// By what the threads are known that can run, in either way of knowing them (`enum np_thread_key`).
-fn thread_keys(stopped: &Stopped) -> Result<BTreeSet<u64>, SessionError> {
+fn thread_keys(stopped: &Stopped, key: ThreadKey) -> Result<BTreeSet<u64>, SessionError> {
     let mut keys = BTreeSet::new();
     for tid in stopped.threads() {
         let pointer = stopped.registers(tid)?.fs_base;
-        keys.insert(pointer);
+        keys.insert(thread_key::of_pointer(stopped.process(), tid, pointer));
+        if key == ThreadKey::Asked {
+            keys.insert(thread_key::of_number(stopped.process(), tid));
+        }
         // One that points nowhere is no thread pointer.
         keys.extend(stopped.process().memory().read_u64(TargetAddress(pointer)).ok());
     }

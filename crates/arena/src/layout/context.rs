@@ -112,8 +112,10 @@ structure! {
         return_cursor: u64,
         /// Returns that are not seen.
         returns_missed: u64,
+        /// The end of the stack on which handlers of small stacks' probes run.
+        handler_stack: u64,
         /// Zero.
-        reserved0: [u64; 2],
+        reserved0: u64,
         /// Address of the thread-local variables' storage.
         locals: u64,
         /// Its size.
@@ -221,3 +223,8 @@ structure! {
         value: u64,
     }
 }
+
+/// A context's handler stack.
+pub const HANDLER_STACK_BYTES: u64 = 32768;
+/// Where the contexts' stacks begin among the handler stacks: behind those on which threads look for their contexts.
+pub const HANDLER_STACKS: u64 = 4096 + 64 * 8192;

@@ -48,6 +48,8 @@ pub const REGION_TABLE: u32 = 2;
 pub const REGION_ARENA: u32 = 3;
 /// [`Region::kind`]: the instances of replaced return addresses.
 pub const REGION_RETURNS: u32 = 4;
+/// [`Region::kind`]: the handler stacks.
+pub const REGION_STACKS: u32 = 5;
 
 /// [`Site::tactic`]: the instruction is at least five bytes long.
 pub const TACTIC_JUMP: u32 = 1;
@@ -203,6 +205,8 @@ structure! {
         contexts_ended: [u64; CONTEXTS_MAX as usize / 64],
         /// Slots of the thread table claimed since the beginning.
         slots_claimed: u64,
+        /// Hits of threads that cannot be told from others.
+        missed_unknown_thread: u64,
     }
 }
 structure! {

@@ -6,6 +6,12 @@ use crate::structure::{Structure as _, structure};
 pub const KEY_TLS_SELF: u64 = 0;
 /// [`Image::thread_key_mode`]: `rdfsbase`.
 pub const KEY_FSBASE: u64 = 1;
+/// [`Image::thread_key_mode`]: the kernel is asked for the thread's number.
+pub const KEY_ASKED: u64 = 2;
+/// In the key of a thread that is told by its number.
+pub const KEY_OF_NUMBER: u64 = 1 << 63;
+/// [`Image::thread_key_mode`]: `mov %fs:0` in detours, `rdfsbase` in the agent.
+pub const KEY_TLS_CHECKED: u64 = 3;
 
 /// Instances of replaced return addresses.
 pub const RETURN_INSTANCES: u32 = 65536;
@@ -79,8 +85,8 @@ structure! {
         event_hook: u64,
         /// Address of [`Readers`]; 0: no table's memory is used again.
         readers: u64,
-        /// Zero.
-        reserved: u64,
+        /// Address of the handler stacks; 0: there are none.
+        stacks: u64,
     }
 }
 structure! {

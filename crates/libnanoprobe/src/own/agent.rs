@@ -139,6 +139,7 @@ impl Agent {
             allow_syscalls: true,
             returns: agent.returns,
             thunks: agent.thunks,
+            stacks: 0,
         });
         let hooks = [
             (FAULT_HOOK_OFFSET, hit::fault_hook_address()),

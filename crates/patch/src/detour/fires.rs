@@ -26,11 +26,18 @@ impl Block {
         let ours = || points.iter().filter(|point| point.condition == condition);
         let fires: Vec<Fire> = ours().flat_map(|point| point.fires.iter().copied()).collect();
         let handlers = fires.iter().any(|fire| matches!(fire, Fire::Call { .. }));
-        let inside = ours().any(|point| point.position == Position::Inside);
+        let any = |position| ours().any(|point| point.position == position);
+        let small = ours().any(|point| point.position.is_small());
+        let position = match (small, any(Position::Inside) || any(Position::SmallInside)) {
+            (true, true) => Position::SmallInside,
+            (true, false) => Position::Small,
+            (false, true) => Position::Inside,
+            (false, false) => Position::Entry,
+        };
         let site = ours().next()?.site;
         (!fires.is_empty()).then(|| Block {
             site,
-            position: if inside { Position::Inside } else { Position::Entry },
+            position,
             full_frame: handlers && ours().any(|point| point.full_frame),
             routine: false,
             fires,
@@ -114,7 +121,12 @@ pub(crate) fn emit_block(
         return Ok(());
     }
     frame::emit_find_context(code, rare, runtime, leave);
-    emit_fires(code, rare, &block.fires, block.stack_pointer(), block.full_frame);
+    let frame = Frame {
+        stack_pointer: block.stack_pointer(),
+        full: block.full_frame,
+        own_stack: block.position.is_small(),
+    };
+    emit_fires(code, rare, &block.fires, frame);
     code.bind(leave);
     frame::emit_leave(code, block.position);
     Ok(())
@@ -155,14 +167,18 @@ impl StackPointer {
     }
 }
 
+/// What handlers find.
+#[derive(Clone, Copy)]
+pub(super) struct Frame {
+    pub stack_pointer: StackPointer,
+    /// All general registers are in it.
+    pub full: bool,
+    /// Handlers run on the context's own stack.
+    pub own_stack: bool,
+}
+
 /// The fires in their order; handlers that follow each other are guarded together.
-pub(super) fn emit_fires(
-    code: &mut Assembler,
-    rare: &mut Vec<Rare>,
-    fires: &[Fire],
-    stack_pointer: StackPointer,
-    full_frame: bool,
-) {
+pub(super) fn emit_fires(code: &mut Assembler, rare: &mut Vec<Rare>, fires: &[Fire], frame: Frame) {
     let mut first = true;
     let mut rest = fires;
     while let Some(fire) = rest.first() {
@@ -174,7 +190,7 @@ pub(super) fn emit_fires(
             Fire::Call { .. } => {
                 let count = rest.iter().take_while(|fire| matches!(fire, Fire::Call { .. })).count();
                 let (calls, behind) = rest.split_at(count);
-                emit_calls(code, rare, calls, stack_pointer, full_frame, first);
+                emit_calls(code, rare, calls, frame, first);
                 first = false;
                 rest = behind;
             }
@@ -183,8 +199,8 @@ pub(super) fn emit_fires(
             Fire::TakeReturn { take, stub } => {
                 code.bytes(&[0x56]); // push rsi
                 // lea rsi, [rsp + distance + 8], or mov
-                let distance = stack_pointer.distance() as u32 + 8;
-                code.bytes_u32(&[0x48, stack_pointer.opcode(), 0xb4, 0x24], distance);
+                let distance = frame.stack_pointer.distance() as u32 + 8;
+                code.bytes_u32(&[0x48, frame.stack_pointer.opcode(), 0xb4, 0x24], distance);
                 let take = code.literal(take.0);
                 code.bytes_u64(&[0x48, 0xb8], stub.0); // mov rax, stub
                 code.local(&[0xff, 0x15], take); // call [rip + take]
@@ -200,14 +216,7 @@ pub(super) fn emit_fires(
 ///   if context->busy: context->missed++, np_enter          once a hit
 ///   else: busy = rsp; frame, target_rsp; each: enabling, call; busy = 0
 /// ```
-fn emit_calls(
-    code: &mut Assembler,
-    rare: &mut Vec<Rare>,
-    calls: &[Fire],
-    stack_pointer: StackPointer,
-    full_frame: bool,
-    counts_missed: bool,
-) {
+fn emit_calls(code: &mut Assembler, rare: &mut Vec<Rare>, calls: &[Fire], frame: Frame, counts_missed: bool) {
     let behind = code.label();
     code.bytes(&[0x49, 0x83, 0x3f, 0]); // cmp qword [r15 + busy], 0
     if counts_missed {
@@ -220,13 +229,23 @@ fn emit_calls(
     code.bytes(&[0x49, 0x89, 0x27]); // mov [r15 + busy], rsp
     code.bytes(&[0x49, 0x89, 0x67, context::FRAME]); // mov [r15 + frame], rsp
     // lea rax, [rsp + distance], or mov
-    let distance = stack_pointer.distance() as u32;
+    let opcode = frame.stack_pointer.opcode();
+    let distance = frame.stack_pointer.distance() as u32;
     match i8::try_from(distance) {
-        Ok(distance) => code.bytes(&[0x48, stack_pointer.opcode(), 0x44, 0x24, distance as u8]),
-        Err(_) => code.bytes_u32(&[0x48, stack_pointer.opcode(), 0x84, 0x24], distance),
+        Ok(distance) => code.bytes(&[0x48, opcode, 0x44, 0x24, distance as u8]),
+        Err(_) => code.bytes_u32(&[0x48, opcode, 0x84, 0x24], distance),
     }
     code.bytes(&[0x49, 0x89, 0x47, context::TARGET_RSP]); // mov [r15 + target_rsp], rax
-    if full_frame {
+    if frame.own_stack {
+        code.bytes(&[0x48, 0x89, 0xe0]); // mov rax, rsp
+        code.bytes_u32(&[0x49, 0x8b, 0xa7], context::HANDLER_STACK); // mov rsp, [r15 + handler_stack]
+        code.bytes(&[0x50]); // push rax
+        if frame.full {
+            code.bytes(&[0xff, 0x70, 16, 0xff, 0x70, 8, 0xff, 0x30]); // push [rax + 16], [rax + 8], [rax]
+            code.bytes(&[0x49, 0x89, 0x67, context::FRAME]); // mov [r15 + frame], rsp
+        }
+    }
+    if frame.full {
         code.bytes(&[0x53, 0x51, 0x52, 0x56, 0x57, 0x55]); // push rbx, rcx, rdx, rsi, rdi, rbp
         for register in 0..7 {
             code.bytes(&[0x41, 0x50 + register]); // push r8 .. r14
@@ -241,8 +260,14 @@ fn emit_calls(
         code.bytes_u64(&[0x48, 0xb8], handler.0); // mov rax, handler
         code.bytes(&[0xff, 0xd0]); // call rax
     }
-    if full_frame {
-        code.bytes(&[0x48, 0x83, 0xc4, 104]); // add rsp, 104: the handlers left all of them alone
+    // The handlers left all registers alone.
+    match (frame.full, frame.own_stack) {
+        (true, true) => code.bytes_u32(&[0x48, 0x81, 0xc4], 128), // add rsp, 128
+        (true, false) => code.bytes(&[0x48, 0x83, 0xc4, 104]),    // add rsp, 104
+        (false, _) => {}
+    }
+    if frame.own_stack {
+        code.bytes(&[0x5c]); // pop rsp
     }
     code.bytes(&[0x49, 0xc7, 0x07, 0, 0, 0, 0]); // mov qword [r15 + busy], 0
     code.bind(behind);

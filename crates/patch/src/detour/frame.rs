@@ -12,6 +12,15 @@
 //!   rsp at handlers ->                                             its alignment is the program's, not the ABI's
 //! ```
 //!
+//! On a small stack nothing but the first three words lies there, below 16 bytes of Go's. Handlers run on a stack of the
+//! context's own; a full frame is made there:
+//!
+//! ```text
+//!   context->handler_stack ->   rsp of the detour
+//!                               rax, r15, flags, rbx ...           only with a full frame
+//!   rsp at handlers ->
+//! ```
+//!
 //! Flags are kept by lahf and seto, restored by `add al, 0x7f` (OF = 1 exactly for al = 1) and sahf (which leaves OF
 //! alone): an order of magnitude cheaper than pushf and popf, and TF, DF and AC are never touched.
 
@@ -32,6 +41,7 @@ pub(super) mod context {
     pub const TARGET_RSP: u8 = 16;
     pub const ENABLING: u8 = 24;
     pub const MISSED: u8 = 32;
+    pub const HANDLER_STACK: u32 = 288;
 }
 
 /// Multiplier of the table's hash (`NP_TABLE_FACTOR`); the slot is the product's top 12 bits (`NP_TABLE_BITS`).
@@ -40,14 +50,16 @@ const TABLE_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 pub(super) fn red_zone(position: Position) -> u64 {
     match position {
         Position::Entry => 0,
-        Position::Inside => 128,
+        Position::Small => 16,
+        Position::Inside | Position::SmallInside => 128,
     }
 }
 
 /// Down to r15: from here on r15 is free, everything else but rsp is the program's, flags included.
 pub(super) fn emit_enter(code: &mut Assembler, position: Position) {
-    if position == Position::Inside {
-        code.bytes(&[0x48, 0x8d, 0x64, 0x24, 0x80]); // lea rsp, [rsp - 128]
+    match red_zone(position) {
+        0 => {}
+        bytes => code.bytes(&[0x48, 0x8d, 0x64, 0x24, (bytes as u8).wrapping_neg()]), // lea rsp, [rsp - bytes]
     }
     code.bytes(&[0x50]); // push rax
     code.bytes(&[0x41, 0x57]); // push r15
@@ -67,6 +79,7 @@ pub(super) fn emit_find_context(code: &mut Assembler, rare: &mut Vec<Rare>, runt
     match runtime.thread_key {
         ThreadKey::TlsSelf => code.bytes(&[0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0]), // mov rax, fs:[0]
         ThreadKey::FsBase => code.bytes(&[0xf3, 0x48, 0x0f, 0xae, 0xc0]),              // rdfsbase rax
+        ThreadKey::Asked => code.bytes(&[0x31, 0xc0]), // xor eax, eax: the key of no thread
     }
     code.bytes_u64(&[0x49, 0xbf], TABLE_FACTOR); // mov r15, factor
     code.bytes(&[0x4c, 0x0f, 0xaf, 0xf8]); // imul r15, rax
@@ -115,8 +128,12 @@ pub(super) fn emit_leave(code: &mut Assembler, position: Position) {
     code.bytes(&[0x9e]); // sahf
     code.bytes(&[0x41, 0x5f]); // pop r15
     code.bytes(&[0x58]); // pop rax
-    if position == Position::Inside {
-        code.bytes_u32(&[0x48, 0x8d, 0xa4, 0x24], 128); // lea rsp, [rsp + 128]
+    match red_zone(position) {
+        0 => {}
+        bytes => match i8::try_from(bytes) {
+            Ok(bytes) => code.bytes(&[0x48, 0x8d, 0x64, 0x24, bytes as u8]), // lea rsp, [rsp + bytes]
+            Err(_) => code.bytes_u32(&[0x48, 0x8d, 0xa4, 0x24], bytes as u32),
+        },
     }
 }
 

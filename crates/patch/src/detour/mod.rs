@@ -35,6 +35,8 @@ pub enum ThreadKey {
     TlsSelf,
     /// `rdfsbase rax`.
     FsBase,
+    /// No look-up: `np_enter` is called at each hit, and asks the kernel.
+    Asked,
 }
 
 /// What detours need to know of the agent in the target.

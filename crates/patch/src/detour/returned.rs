@@ -9,7 +9,7 @@
 //!   context->frame  ->      flags
 //! ```
 
-use super::fires::{StackPointer, check_counters, emit_fires};
+use super::fires::{Frame, StackPointer, check_counters, emit_fires};
 use super::{Runtime, frame};
 use crate::assemble::Assembler;
 use crate::{Fire, Refusal, TargetAddress};
@@ -45,8 +45,11 @@ pub fn build_return_stub(
         &mut code,
         &mut rare,
         fires,
-        StackPointer::Above(frame::LIGHT_FRAME + THUNK_WORDS),
-        full_frame,
+        Frame {
+            stack_pointer: StackPointer::Above(frame::LIGHT_FRAME + THUNK_WORDS),
+            full: full_frame,
+            own_stack: false,
+        },
     );
     let with_context = code.literal(exits.with_context.0);
     code.local(&[0xff, 0x25], with_context); // jmp [rip + with_context]

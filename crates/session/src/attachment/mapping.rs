@@ -27,6 +27,9 @@ impl Attachment {
             self.map_known(&mut remote, REGION_TABLE, self.addresses.table, table_bytes)?;
             remote.advise(self.addresses.table, table_bytes, MADV_WIPEONFORK)?;
             self.map_known(&mut remote, REGION_CODE, self.addresses.code, self.layout.code_bytes)?;
+            if let Some(stacks) = self.addresses.stacks {
+                self.map_known(&mut remote, REGION_STACKS, stacks, stacks_bytes(&self.layout))?;
+            }
             remote.finish()?;
         }
         self.write_example()?;
@@ -152,8 +155,11 @@ impl Attachment {
         Ok(())
     }
 
-    /// Detours read the thread's key at its thread pointer; a thread that has none yet is lent one.
+    /// Where detours read the thread's key at its thread pointer, a thread that has none yet is lent one.
     pub(super) fn lend_thread_pointers(&self, stopped: &mut Stopped) -> Result<(), SessionError> {
+        if self.parameters.thread_key != ThreadKey::TlsSelf {
+            return Ok(());
+        }
         let threads: Vec<i32> = stopped.threads().collect();
         for tid in threads {
             let mut registers = stopped.registers(tid)?;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::mem::offset_of;
 
-use nanoprobe_arena::layout::{Control, REGION_ARENA, REGION_RETURNS, REGION_TABLE, Region};
+use nanoprobe_arena::layout::{Control, REGION_ARENA, REGION_RETURNS, REGION_STACKS, REGION_TABLE, Region};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Mapping, MappingKind, Permissions, Stopped};
 
@@ -94,7 +94,7 @@ fn is_like(mapping: &Mapping, kind: u32) -> bool {
     let private = mapping.kind == MappingKind::Anonymous && !may.shared;
     match kind {
         REGION_ARENA => is_arena(mapping),
-        REGION_TABLE | REGION_RETURNS => private && may.read && may.write && !may.execute,
+        REGION_TABLE | REGION_RETURNS | REGION_STACKS => private && may.read && may.write && !may.execute,
         _ => private && may.read && !may.write && may.execute,
     }
 }

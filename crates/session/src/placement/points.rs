@@ -8,6 +8,7 @@ use super::groups::Group;
 use super::{Planner, RefusedBecause};
 use crate::enable::{Enabling, probe_kind};
 use crate::probes::{Place, Probe, Spot};
+use crate::small_stack::SmallStack;
 
 impl Planner<'_> {
     pub(super) fn add_points(
@@ -23,6 +24,8 @@ impl Planner<'_> {
             // Where nobody enters, something may be live below the stack pointer.
             let is_entry = spot == Spot::Entry || group.is_function;
             let position = if is_entry { position } else { Position::Inside };
+            let small = self.small_stacks.get(group.module).copied().unwrap_or(SmallStack::No);
+            let position = small.position(position);
             self.point_of(enabling, site, offset, condition, position)
         })
     }

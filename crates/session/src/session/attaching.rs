@@ -2,6 +2,8 @@
 //! mapped, and probes are planned, written and armed.
 
 use super::*;
+use crate::small_stack::small_stacks;
+use crate::thread_key::Seen;
 
 impl Session {
     /// Attaches, fires BEGIN, and places the probes.
@@ -22,8 +24,9 @@ impl Session {
                 ..Begun::default()
             });
         };
-        let entered = self.enter(&process, &clock);
-        match entered.and_then(|stopped| self.attach(stopped)) {
+        let mut pauses = Pauses::default();
+        let entered = self.enter(&process, &clock, &mut pauses);
+        match entered.and_then(|stopped| self.attach(stopped, pauses)) {
             Ok(mut begun) => {
                 begun.took = start.elapsed();
                 Ok(begun)
@@ -80,10 +83,14 @@ impl Session {
 
     /// Maps what is ours; the thread that did so, or all of a program that is being started, still stands. Where another
     /// tracer is about to do the same, or has just gone, this is begun again.
-    fn enter(&mut self, process: &Process, clock: &Clock) -> Result<Stopped, SessionError> {
+    fn enter(&mut self, process: &Process, clock: &Clock, pauses: &mut Pauses) -> Result<Stopped, SessionError> {
         let deadline = Instant::now() + PATIENCE_WITH_TRACERS;
+        let seen = match self.starting {
+            Some(_) => None,
+            None => Some(look_at_threads(process, pauses)?),
+        };
         loop {
-            let parameters = self.parameters(process)?;
+            let parameters = self.parameters(process, seen)?;
             let attachment = Attachment::prepare(process.clone(), &process.map()?, self.layout.clone(), parameters)?;
             self.attachment = Some(attachment);
             let starting = self.starting.take();
@@ -113,8 +120,7 @@ impl Session {
         }
     }
 
-    fn attach(&mut self, mut stopped: Stopped) -> Result<Begun, SessionError> {
-        let mut pauses = Pauses::default();
+    fn attach(&mut self, mut stopped: Stopped, mut pauses: Pauses) -> Result<Begun, SessionError> {
         let started = stopped.is_whole_process();
         // A command that is let go finds a tracer that lives, however long its probes took.
         let _pulse = self.pulse();
@@ -280,6 +286,7 @@ impl Session {
             strsize: self.limits.string_limit(),
             returns,
             shadow_stack,
+            small_stacks: small_stacks(self.modules.list(), attachment.parameters.small_stacks),
             placed: &mut self.placed,
             patches: &attachment.patches,
             retired: &attachment.retired,
@@ -287,6 +294,24 @@ impl Session {
             explanations_left: EXPLANATIONS_MAX,
         };
         Ok(planner.place(first, hooks))
+    }
+}
+
+/// All threads stand for as long as it takes to look at their thread pointers. Go's new threads share their creator's for a
+/// moment, so a shared one is looked at again.
+fn look_at_threads(process: &Process, pauses: &mut Pauses) -> Result<Seen, SessionError> {
+    const LOOKS: u32 = 5;
+    let mut look = 0;
+    loop {
+        let stopped = process.stop()?;
+        let seen = Seen::of(&stopped);
+        release_one(stopped, pauses);
+        let seen = seen?;
+        look += 1;
+        if !seen.shared || look == LOOKS {
+            return Ok(seen);
+        }
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::unseen::Unseen;
 use super::*;
+use crate::thread_key::{self, Seen};
 
 impl Session {
     pub(super) fn update_modules(&mut self) -> Result<usize, SessionError> {
@@ -35,12 +36,14 @@ impl Session {
             .find(|module| module.kind() == ModuleKind::Executable)
     }
 
-    pub(super) fn parameters(&self, process: &Process) -> Result<Parameters, SessionError> {
+    /// `seen`: what the threads of a running program have shown.
+    pub(super) fn parameters(&self, process: &Process, seen: Option<Seen>) -> Result<Parameters, SessionError> {
         let linkage = self.executable().map(Module::linkage);
         let dynamic = linkage.is_some_and(|linkage| linkage.linking == Linking::Dynamic);
-        let thread_key = if dynamic { ThreadKey::TlsSelf } else { ThreadKey::FsBase };
-        if thread_key == ThreadKey::FsBase && rustix::param::linux_hwcap().1 & 2 == 0 {
-            return Err(SessionError::NoFsgsbase);
+        let has_libc = thread_key::has_libc(self.modules.list());
+        let thread_key = thread_key::choose(seen, has_libc, dynamic, thread_key::has_fsgsbase());
+        if thread_key == ThreadKey::Asked && process.facts().seccomp != Seccomp::Disabled {
+            return Err(SessionError::ThreadsAlike { pid: process.pid() });
         }
         let is_linker = |module: &&Module| module.kind() == ModuleKind::Linker;
         let libc = self
@@ -53,6 +56,7 @@ impl Session {
         let needs = self.enablings.needs();
         Ok(Parameters {
             thread_key,
+            small_stacks: self.modules.list().iter().any(|module| module.linkage().go),
             trap: self
                 .options
                 .trap
@@ -63,7 +67,7 @@ impl Session {
             tid_offset: if process.facts().in_other_pid_namespace {
                 0
             } else {
-                tid_offset(libc, dynamic)
+                thread_key::tid_offset(libc, dynamic)
             },
             ring_policy: match self.options.buffer_policy {
                 BufferPolicy::Switch => RING_SWITCH,
@@ -266,7 +270,12 @@ impl Session {
         let tid = stopped.best_thread()?;
         let mut remote = stopped.remote(tid)?;
         let slot_bytes = self.enablings.slots_used();
-        let thread_key = remote.saved_registers().fs_base;
+        let thread_key = match self.attachment_mut()?.parameters.thread_key {
+            ThreadKey::Asked => thread_key::of_number(remote.process(), tid),
+            ThreadKey::TlsSelf | ThreadKey::FsBase => {
+                thread_key::of_pointer(remote.process(), tid, remote.saved_registers().fs_base)
+            }
+        };
         let unseen = match self.memory() {
             Some(memory) => Some(Unseen::begin(memory, &self.layout, thread_key, slot_bytes)?),
             None => None,
@@ -285,14 +294,5 @@ impl Session {
             unseen.end(memory, &self.layout)?;
         }
         Ok(remote.finish()?)
-    }
-}
-
-/// Where a C library keeps the number of a thread, from its thread pointer: `struct pthread`'s `tid`.
-fn tid_offset(libc: Option<Libc>, dynamic: bool) -> u32 {
-    match libc {
-        Some(Libc::Glibc) if dynamic => 0x2d0,
-        Some(Libc::Musl) => 0x30,
-        _ => 0,
     }
 }

@@ -1,0 +1,101 @@
+/* Threads whose thread pointer is not what a C library has made it.
+ *
+ * moved THREADS ROUNDS    each thread calls with its own thread pointer, with one to a word that is not its own address, and with
+ *                         none
+ * shared THREADS ROUNDS   threads without a C library's control block: all of them have the first thread's thread pointer
+ */
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+
+#include "check.h"
+
+/* <asm/prctl.h>, which musl lacks. */
+enum { ARCH_SET_FS = 0x1002, ARCH_GET_FS = 0x1003 };
+enum { THREADS_MAX = 16, STACK_BYTES = 65536 };
+
+static uint64_t calls, sum;
+static int go, left;
+static unsigned long rounds;
+
+PROBED uint64_t counted(uint64_t value)
+{
+	return value * 2862933555777941757u + 3037000493u;
+}
+
+static inline long raw(long number, long first, long second)
+{
+	long result;
+	__asm__ volatile("syscall" : "=a"(result) : "0"(number), "D"(first), "S"(second) : "rcx", "r11", "memory");
+	return result;
+}
+
+static __attribute__((noinline)) uint64_t call(unsigned long times)
+{
+	uint64_t value = 1;
+	for (unsigned long time = 0; time < times; time++)
+		value = counted(value);
+	return value;
+}
+
+static void *moved(void *argument)
+{
+	(void)argument;
+	uint64_t block[8] = { 0x1234567 }, right = call(10), own = 0;
+	CHECK(raw(SYS_arch_prctl, ARCH_GET_FS, (long)&own) == 0);
+	for (unsigned long round = 0; round < rounds; round++) {
+		raw(SYS_arch_prctl, ARCH_SET_FS, (long)block);
+		uint64_t other = call(10);
+		raw(SYS_arch_prctl, ARCH_SET_FS, 0);
+		uint64_t none = call(10);
+		raw(SYS_arch_prctl, ARCH_SET_FS, (long)own);
+		CHECK(other == right && none == right);
+	}
+	__atomic_fetch_add(&calls, 10 + rounds * 20, __ATOMIC_RELAXED);
+	return 0;
+}
+
+static int bare(void *argument)
+{
+	(void)argument;
+	while (!__atomic_load_n(&go, __ATOMIC_ACQUIRE))
+		raw(SYS_sched_yield, 0, 0);
+	uint64_t value = call(rounds);
+	__atomic_fetch_add(&sum, value, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&calls, rounds, __ATOMIC_RELAXED);
+	__atomic_fetch_sub(&left, 1, __ATOMIC_RELEASE);
+	for (;;)
+		raw(SYS_exit, 0, 0);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	take_arguments(&argc, argv);
+	CHECK(argc == 4);
+	int threads = atoi(argv[2]);
+	CHECK(threads <= THREADS_MAX);
+	rounds = strtoul(argv[3], 0, 0);
+	if (strcmp(argv[1], "moved") == 0) {
+		pthread_t all[THREADS_MAX];
+		wait_for_go();
+		for (int thread = 0; thread < threads; thread++)
+			CHECK(pthread_create(&all[thread], 0, moved, 0) == 0);
+		for (int thread = 0; thread < threads; thread++)
+			CHECK(pthread_join(all[thread], 0) == 0);
+	} else {
+		static _Alignas(16) char stacks[THREADS_MAX][STACK_BYTES];
+		int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+		left = threads;
+		for (int thread = 0; thread < threads; thread++)
+			CHECK(clone(bare, stacks[thread] + STACK_BYTES, flags, 0) > 0);
+		wait_for_go();
+		__atomic_store_n(&go, 1, __ATOMIC_RELEASE);
+		while (__atomic_load_n(&left, __ATOMIC_ACQUIRE))
+			sched_yield();
+		CHECK(sum == call(rounds) * (unsigned)threads);
+		calls += rounds;
+	}
+	printf("calls %lu\nOK\n", calls);
+	return 0;
+}

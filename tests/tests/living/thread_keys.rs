@@ -1,0 +1,63 @@
+//! Which thread a hit is in is found out whatever a thread's thread pointer is.
+
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::{Build, need_program};
+use nanoprobe_tests::results::{said, value};
+use nanoprobe_tests::tracer::assert_nothing_lost;
+
+use crate::{traced_from_start, traced_when_attached};
+
+const COUNT: &str = "pid$target:a.out:counted:entry { @ = count(); }";
+/// With a handler, which needs the context for more than a number.
+const SUM: &str = "pid$target:a.out:counted:entry { @ = sum(arg0 * 0 + 1); }";
+
+/// Both ways to come to a program, exact counts.
+#[track_caller]
+fn exact(form: nanoprobe_tests::tracer::Form, clause: &str, program: &std::path::Path, arguments: &str) {
+    let (target, traced) = traced_when_attached(form, clause, program, arguments);
+    assert_eq!(value(&traced.results), said(&target.stdout, "calls"), "attached");
+    assert_nothing_lost(&traced.finished.stderr);
+    let traced = traced_from_start(form, clause, program, arguments);
+    assert_eq!(
+        value(&traced.results),
+        said(&traced.finished.stdout, "calls"),
+        "from its start"
+    );
+    assert_nothing_lost(&traced.finished.stderr);
+}
+
+live_tests! {
+    fn position_independent_go_is_counted(form) {
+        for build in [Build::GoPie, Build::Go] {
+            let Some(path) = need_program("goleaf.go", build) else { continue };
+            let clause = "pid$target:a.out:main.leaf:entry { @ = count(); }";
+            exact(form, clause, &path, "");
+        }
+    }
+
+    fn a_thread_that_changes_its_thread_pointer_is_counted(form) {
+        for build in [Build::Usual, Build::Static, Build::Musl] {
+            let Some(path) = need_program("keys.c", build) else { continue };
+            let arguments = format!("moved 4 {}", form.scale(2000, 100));
+            exact(form, COUNT, &path, &arguments);
+            exact(form, SUM, &path, &arguments);
+        }
+    }
+
+    /// They exist when the tracer comes.
+    fn threads_that_share_a_thread_pointer_are_counted(form) {
+        for build in [Build::Usual, Build::Static] {
+            let Some(path) = need_program("keys.c", build) else { continue };
+            let arguments = format!("shared 6 {}", form.scale(100_000, 2000));
+            let (target, traced) = traced_when_attached(form, SUM, &path, &arguments);
+            assert_eq!(value(&traced.results), said(&target.stdout, "calls"));
+            assert_nothing_lost(&traced.finished.stderr);
+        }
+    }
+
+    fn a_program_without_a_c_library_is_counted(form) {
+        let Some(path) = need_program("bare.c", Build::Bare) else { return };
+        exact(form, COUNT, &path, "");
+        exact(form, SUM, &path, "");
+    }
+}
