@@ -5,7 +5,7 @@
 //! | file | |
 //! |---|---|
 //! | `session` | the whole: open, begin, step, end |
-//! | `modules`, `names`, `code`, `image`, `probes` | what is mapped; what the descriptions match in it |
+//! | `modules`, `mapped`, `names`, `code`, `image`, `probes` | what is mapped, and its files; what the descriptions match in it |
 //! | `perf_map` | names for code that the target makes at run time |
 //! | `statics`, `semaphores` | static probes, their operands; telling the program that somebody looks |
 //! | `debug`, `types`, `inlined` | what debug information says: types, lines, inlined copies |
@@ -35,9 +35,10 @@ mod inlined;
 pub mod interrupt;
 mod layout;
 mod lost_pages;
+mod mapped;
 pub mod modules;
 mod names;
-mod perf_map;
+pub mod perf_map;
 mod placement;
 mod probes;
 mod pulse;

@@ -2,6 +2,7 @@
 //!
 //! A module keeps its index for the session's life, also after it was unloaded: records and stacks still speak of it.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,13 +12,19 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::{Bias, FileOffset, ImageAddress, Module, ModuleKind, files, readable};
 use nanoprobe_target::{Image, Map, MappingKind, Memory, Process, ProcessId};
 
+use crate::mapped;
+
 /// The modules of one process, in the order in which they were found.
 #[derive(Default)]
 pub struct Modules {
     list: Vec<Module>,
     extents: Vec<Extent>,
     /// Images that could not be read, so that they are reported once.
-    failed: Vec<TargetAddress>,
+    failed: HashSet<TargetAddress>,
+    /// Bytes of files that are held.
+    held_bytes: u64,
+    /// That something was left out for want of room is told once.
+    is_full: bool,
 }
 
 /// Where a module lies.
@@ -26,6 +33,8 @@ struct Extent {
     base: TargetAddress,
     end: TargetAddress,
     path: PathBuf,
+    /// Device and inode, as the map has them.
+    file: Option<((u32, u32), u64)>,
     loaded: bool,
 }
 
@@ -39,6 +48,13 @@ pub struct Changes {
     /// Files that could not be read, and why.
     pub unreadable: Vec<String>,
 }
+
+/// One file's images that are read: dlmopen has 16 namespaces.
+const COPIES_MAX: usize = 32;
+/// Modules that are read, those that are gone among them.
+const MODULES_MAX: usize = 1 << 14;
+/// Files are read until so much of them is held.
+const HELD_BYTES_MAX: u64 = 8 << 30;
 
 /// The largest vDSO that is read: it has two pages on every kernel so far.
 const VDSO_BYTES_MAX: u64 = 1 << 20;
@@ -109,24 +125,45 @@ impl Modules {
             if self.extents.iter().any(known) || self.failed.contains(&image.base) {
                 continue;
             }
+            if !self.has_room_for(image) {
+                self.failed.insert(image.base);
+                if !std::mem::replace(&mut self.is_full, true) {
+                    changes.unreadable.push(format!(
+                        "{}: not read, nor what else is mapped beyond {COPIES_MAX} copies of a file, {MODULES_MAX} modules, or 8 GiB",
+                        path.display()
+                    ));
+                }
+                continue;
+            }
             match read(pid, image, memory, executable) {
                 Ok(Some(module)) => {
+                    self.held_bytes += module.image().held_bytes();
                     self.list.push(module);
                     self.extents.push(Extent {
                         base: image.base,
                         end: image.end(),
+                        file: file_of(image),
                         path,
                         loaded: true,
                     });
                 }
                 Ok(None) => {}
                 Err(reason) => {
-                    self.failed.push(image.base);
+                    self.failed.insert(image.base);
                     changes.unreadable.push(reason);
                 }
             }
         }
         changes
+    }
+
+    /// Whether one image more is read. A process can map whatever it likes as often as it likes.
+    fn has_room_for(&self, image: &Image) -> bool {
+        let file = file_of(image);
+        let same = |extent: &&Extent| extent.loaded && file.is_some() && extent.file == file;
+        self.list.len() < MODULES_MAX
+            && self.held_bytes < HELD_BYTES_MAX
+            && self.extents.iter().filter(same).count() < COPIES_MAX
     }
 
     /// The module whose image holds an address; a loaded one before one that is gone.
@@ -202,6 +239,11 @@ fn path_of(image: &Image) -> PathBuf {
     }
 }
 
+fn file_of(image: &Image) -> Option<((u32, u32), u64)> {
+    let first = image.mappings.first().filter(|first| first.inode != 0)?;
+    Some((first.device, first.inode))
+}
+
 /// Reads what an image shows; `None` for a file that is mapped executable without being a program.
 fn read(pid: ProcessId, image: &Image, memory: &Memory, executable: &Path) -> Result<Option<Module>, String> {
     let module = match image.kind() {
@@ -215,25 +257,13 @@ fn read(pid: ProcessId, image: &Image, memory: &Memory, executable: &Path) -> Re
         }
         Some(MappingKind::File { path, deleted }) => {
             let root = PathBuf::from(format!("/proc/{pid}/root"));
-            let opened = candidates(pid, &root, image, path, *deleted)
-                .into_iter()
-                .map(|file| files::open_below(&root, &file, path));
-            let mut last = None;
-            let mut found = None;
-            for result in opened {
-                match result {
-                    Ok(module) => {
-                        found = Some(module);
-                        break;
-                    }
-                    Err(nanoprobe_symbols::Error::NotElf { .. } | nanoprobe_symbols::Error::NotLoadable { .. }) => {
-                        return Ok(None);
-                    }
-                    Err(error) => last = Some(error.to_string()),
+            let file = mapped::open(pid, image, path, *deleted, memory)?;
+            let module = match files::module_of(file, &root, path) {
+                Ok(module) => module,
+                Err(nanoprobe_symbols::Error::NotElf { .. } | nanoprobe_symbols::Error::NotLoadable { .. }) => {
+                    return Ok(None);
                 }
-            }
-            let Some(module) = found else {
-                return Err(last.unwrap_or_else(|| format!("{}: not readable", path.display())));
+                Err(error) => return Err(error.to_string()),
             };
             if path == executable {
                 module.with_kind(ModuleKind::Executable)
@@ -249,21 +279,4 @@ fn read(pid: ProcessId, image: &Image, memory: &Memory, executable: &Path) -> Re
         .and_then(|mapping| module.bias_of_mapping(mapping.start, FileOffset(mapping.offset)))
         .unwrap_or(Bias(image.base.0));
     Ok(Some(module.with_bias(bias)))
-}
-
-/// Where the file may be opened: by the kernel's own link to what is mapped (which needs a privilege), then in the
-/// process's own mount namespace, then by its plain path.
-fn candidates(pid: ProcessId, root: &Path, image: &Image, path: &Path, deleted: bool) -> Vec<PathBuf> {
-    let link = image.mappings.first().map(|mapping| {
-        PathBuf::from(format!(
-            "/proc/{pid}/map_files/{:x}-{:x}",
-            mapping.start.0, mapping.end.0
-        ))
-    });
-    if deleted {
-        return link.into_iter().collect();
-    }
-    let mut list = vec![root.join(path.strip_prefix("/").unwrap_or(path))];
-    list.extend(link);
-    list
 }

@@ -5,36 +5,45 @@
 //! ```
 //!
 //! The file grows while the program runs: it is read on when an address is met that nothing is known of. Code may be made where
-//! other code was; the later line holds. The target's user writes it, so it is hostile input: it must be a regular file of
-//! that very user's (or of root's), is never waited for, and lines, names and the whole are bounded.
+//! other code was; the later line holds. The target's user writes it, so it is hostile input: it must be a regular file, is
+//! never waited for, no link of another root leads to it, and lines, names and the whole are bounded. It is believed when it belongs
+//! to the process's user; or to root, where root is ours: the process shares our root folder, mount and user namespace. In
+//! another namespace root may be anybody.
 //! Manual: the kernel's tools/perf/Documentation/jit-interface.txt.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use nanoprobe_symbols::files;
 
 /// More of a file is not read.
 const FILE_BYTES_MAX: u64 = 256 << 20;
+/// What is read at a time.
+const PIECE_BYTES: usize = 1 << 20;
 /// Longer lines are left out.
 const LINE_BYTES_MAX: usize = 4096;
 /// Longer names are cut.
 const NAME_BYTES_MAX: usize = 512;
 /// The most pieces of code that are known at a time.
-const PIECES_MAX: usize = 4 << 20;
+const PIECES_MAX: usize = 1 << 20;
+/// The most bytes of their names.
+const NAMES_BYTES_MAX: usize = 128 << 20;
 /// The most pieces that one piece takes the place of.
 const REPLACED_MAX: usize = 1 << 16;
-/// O_NONBLOCK and O_NOFOLLOW on Linux.
-const FLAGS: i32 = 0o4000 | 0o400_000;
 
 /// A process's map.
 #[derive(Debug, Default)]
 pub struct PerfMap {
-    /// Where it may lie.
-    paths: Vec<PathBuf>,
+    /// Below which roots it may lie.
+    roots: Vec<PathBuf>,
+    /// Its path there.
+    path: PathBuf,
     /// Whose it must be.
     user: u32,
+    /// Or root's.
+    believes_root: bool,
     file: Option<File>,
     /// Bytes that were read.
     read: u64,
@@ -44,21 +53,33 @@ pub struct PerfMap {
     skips: bool,
     /// By start: the end, and the name.
     pieces: BTreeMap<u64, (u64, Box<str>)>,
+    /// Bytes of names.
+    names_bytes: usize,
 }
 
 impl PerfMap {
     /// Of a process: its number, that in its own namespace, and its user. Nothing is opened yet.
     pub fn of(pid: i32, inner_pid: i32, user: u32, same_namespace: bool) -> PerfMap {
-        let mut paths = vec![PathBuf::from(format!("/proc/{pid}/root/tmp/perf-{inner_pid}.map"))];
-        if same_namespace {
+        let believes_root = shares_our_root(pid);
+        let mut roots = vec![PathBuf::from(format!("/proc/{pid}/root"))];
+        if same_namespace && believes_root {
             // The way in when the process has ended.
-            paths.push(PathBuf::from(format!("/tmp/perf-{inner_pid}.map")));
+            roots.push(PathBuf::from("/"));
         }
         PerfMap {
-            paths,
+            roots,
+            path: PathBuf::from(format!("/tmp/perf-{inner_pid}.map")),
             user,
+            believes_root,
             ..PerfMap::default()
         }
+    }
+
+    /// One that is read from bytes at hand only.
+    pub fn of_bytes(bytes: &[u8]) -> PerfMap {
+        let mut map = PerfMap::default();
+        map.take(bytes);
+        map
     }
 
     /// The code around an address: where it begins, and its name.
@@ -81,29 +102,33 @@ impl PerfMap {
     }
 
     fn open(&self) -> Option<File> {
-        let open = |path: &PathBuf| OpenOptions::new().read(true).custom_flags(FLAGS).open(path).ok();
         let is_theirs = |file: &File| {
-            let status = file.metadata();
-            status.is_ok_and(|status| status.is_file() && (status.uid() == self.user || status.uid() == 0))
+            let owner = file.metadata().map(|status| status.uid());
+            owner.is_ok_and(|owner| owner == self.user || owner == 0 && self.believes_root)
         };
-        self.paths.iter().find_map(|path| open(path).filter(is_theirs))
+        let open = |root: &PathBuf| files::open_unlinked(root, &self.path).ok();
+        self.roots.iter().find_map(|root| open(root).filter(is_theirs))
     }
 
     fn read_on(&mut self) {
         if self.file.is_none() {
             self.file = self.open();
         }
-        let left = FILE_BYTES_MAX.saturating_sub(self.read);
-        let Some(mut file) = self.file.as_ref().filter(|_| left > 0) else {
-            return;
-        };
-        let mut bytes = Vec::new();
-        let at = file.seek(SeekFrom::Start(self.read));
-        if at.and_then(|_| file.take(left).read_to_end(&mut bytes)).is_err() {
-            return;
+        let Some(file) = self.file.take() else { return };
+        let mut piece = vec![0; PIECE_BYTES];
+        while self.read < FILE_BYTES_MAX {
+            let Some(bytes) = file
+                .read_at(&mut piece, self.read)
+                .ok()
+                .and_then(|read| piece.get(..read))
+                .filter(|bytes| !bytes.is_empty())
+            else {
+                break;
+            };
+            self.read += bytes.len() as u64;
+            self.take(bytes);
         }
-        self.read += bytes.len() as u64;
-        self.take(&bytes);
+        self.file = Some(file);
     }
 
     /// Takes what the file goes on with.
@@ -150,12 +175,27 @@ impl PerfMap {
         let over = self.pieces.range(start..end).map(|(start, _)| *start);
         let over: Vec<u64> = over.take(REPLACED_MAX).collect();
         for replaced in over {
-            self.pieces.remove(&replaced);
+            let name = self.pieces.remove(&replaced);
+            self.names_bytes -= name.map_or(0, |(_, name)| name.len());
         }
-        if self.pieces.len() < PIECES_MAX {
-            self.pieces.insert(start, (end, shown(name)));
+        let name = shown(name);
+        if self.pieces.len() < PIECES_MAX && self.names_bytes + name.len() <= NAMES_BYTES_MAX {
+            self.names_bytes += name.len();
+            self.pieces.insert(start, (end, name));
         }
     }
+}
+
+/// Whether a process's root folder, mounts and users are ours: then what belongs to root there belongs to root.
+fn shares_our_root(pid: i32) -> bool {
+    let same_namespace = |name: &str| {
+        let of = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/{name}")).ok();
+        of("self").is_some() && of("self") == of(&pid.to_string())
+    };
+    let folder = |path: &Path| std::fs::metadata(path).ok().map(|status| (status.dev(), status.ino()));
+    let ours = folder(Path::new("/"));
+    let is_same_root = ours.is_some() && ours == folder(Path::new(&format!("/proc/{pid}/root/")));
+    is_same_root && same_namespace("mnt") && same_namespace("user")
 }
 
 /// A name as it may be printed: a line, and without what terminals obey.
@@ -215,21 +255,33 @@ mod tests {
         assert_eq!(found.pieces.len(), 4);
     }
 
-    #[test]
-    fn a_file_is_read_on_and_must_be_its_user_s() {
+    /// A folder that stands for a process's root, and the path of the map in it.
+    fn root() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("perf-1.map");
-        let user = std::fs::metadata(folder.path()).unwrap().uid();
-        let of = |user| PerfMap {
-            paths: vec![path.clone()],
+        std::fs::create_dir(folder.path().join("tmp")).unwrap();
+        let path = folder.path().join("tmp/perf-1.map");
+        (folder, path)
+    }
+
+    fn below(root: &Path, user: u32) -> PerfMap {
+        PerfMap {
+            roots: vec![root.to_owned()],
+            path: PathBuf::from("/tmp/perf-1.map"),
             user,
             ..PerfMap::default()
-        };
+        }
+    }
+
+    #[test]
+    fn a_file_is_read_on_and_must_be_its_user_s() {
+        let (folder, path) = root();
+        let user = std::fs::metadata(folder.path()).unwrap().uid();
+        let of = |user| below(folder.path(), user);
         let mut found = of(user);
         assert_eq!(found.find(0x1000), None);
         std::fs::write(&path, "1000 10 first\n").unwrap();
         assert_eq!(found.find(0x1000), Some((0x1000, "first")));
-        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
         std::io::Write::write_all(&mut file, b"2000 10 second\n").unwrap();
         assert_eq!(found.find(0x2000), Some((0x2000, "second")));
         if user != 0 {
@@ -239,9 +291,53 @@ mod tests {
             assert_eq!(of(4322).find(0x1000), None);
             assert_eq!(of(4321).find(0x1000), Some((0x1000, "first")));
         }
-        // Neither a link nor a FIFO is one.
-        std::fs::rename(&path, folder.path().join("other")).unwrap();
-        std::os::unix::fs::symlink(folder.path().join("other"), &path).unwrap();
-        assert_eq!(of(user).find(0x1000), None);
+    }
+
+    #[test]
+    fn root_s_file_is_believed_only_where_root_is_ours() {
+        let (folder, path) = root();
+        std::fs::write(&path, "1000 10 first\n").unwrap();
+        if std::fs::metadata(&path).unwrap().uid() != 0 {
+            // Only root makes a file of root's.
+            return;
+        }
+        let mut elsewhere = below(folder.path(), 4321);
+        assert_eq!(elsewhere.find(0x1000), None);
+        let mut ours = PerfMap {
+            believes_root: true,
+            ..below(folder.path(), 4321)
+        };
+        assert_eq!(ours.find(0x1000), Some((0x1000, "first")));
+        assert!(shares_our_root(std::process::id() as i32));
+    }
+
+    #[test]
+    fn neither_links_out_of_the_root_nor_a_fifo_are_opened() {
+        let (folder, path) = root();
+        let user = std::fs::metadata(folder.path()).unwrap().uid();
+        let outside = tempfile::tempdir().unwrap();
+        let secret = outside.path().join("perf-1.map");
+        std::fs::write(&secret, "1000 10 secret\n").unwrap();
+        std::os::unix::fs::symlink(&secret, &path).unwrap();
+        assert_eq!(
+            below(folder.path(), user).find(0x1000),
+            None,
+            "a link to a file outside"
+        );
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(folder.path().join("own"), "1000 10 own\n").unwrap();
+        std::os::unix::fs::symlink("../own", &path).unwrap();
+        assert_eq!(
+            below(folder.path(), user).find(0x1000),
+            None,
+            "a link, wherever it leads"
+        );
+        std::fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o666.into(), 0).unwrap();
+        assert_eq!(below(folder.path(), user).find(0x1000), None, "a FIFO");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::remove_dir(folder.path().join("tmp")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), folder.path().join("tmp")).unwrap();
+        assert_eq!(below(folder.path(), user).find(0x1000), None, "a folder outside");
     }
 }

@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::Arc;
 
 use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
 use object::endian::LittleEndian;
@@ -15,12 +14,10 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
 use crate::address::{AddressRange, ImageAddress};
 use crate::error::Error;
-
-/// The bytes of a file or of a memory image: anything that keeps them alive and unchanging, a `Vec<u8>` for example.
-pub type ImageBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+use crate::image::Image;
 
 /// Program headers beyond these are ignored: linkers make about a dozen.
-const SEGMENTS_MAX: usize = 256;
+pub(crate) const SEGMENTS_MAX: usize = 256;
 /// Sections beyond these are ignored: linkers merge them to a few dozen.
 pub(crate) const SECTIONS_MAX: usize = 4096;
 /// Longer section names are cut: nothing that is looked for by name is longer.
@@ -68,7 +65,7 @@ pub(crate) struct Header {
 /// An ELF file with its headers read.
 #[derive(Clone)]
 pub(crate) struct Elf {
-    bytes: ImageBytes,
+    image: Image,
     pub elf_type: u16,
     pub entry: u64,
     pub segments: Vec<Segment>,
@@ -90,8 +87,8 @@ impl fmt::Debug for Elf {
 
 impl Elf {
     /// Reads the headers of a program or shared object.
-    pub fn parse(bytes: ImageBytes, path: &Path) -> Result<Self, Error> {
-        let elf = Self::parse_headers(bytes, path)?;
+    pub fn parse(image: Image, path: &Path) -> Result<Self, Error> {
+        let elf = Self::parse_headers(image, path)?;
         let loadable = elf.elf_type == elf::ET_EXEC.0 || elf.elf_type == elf::ET_DYN.0;
         if !loadable || elf.segments.is_empty() {
             return Err(Error::NotLoadable {
@@ -103,12 +100,12 @@ impl Elf {
     }
 
     /// Reads the headers of any ELF file for this machine; of a separate debug file, for example.
-    pub fn parse_headers(bytes: ImageBytes, path: &Path) -> Result<Self, Error> {
-        let data: &[u8] = (*bytes).as_ref();
-        if data.get(..4) != Some(b"\x7fELF") {
+    pub fn parse_headers(image: Image, path: &Path) -> Result<Self, Error> {
+        let data = &image;
+        if data.at(0, 4) != Some(b"\x7fELF") {
             return Err(Error::NotElf { path: path.into() });
         }
-        if data.get(4..6) != Some(&[2, 1]) {
+        if data.at(4, 2) != Some(&[2, 1]) {
             return Err(Error::OtherMachine { path: path.into() });
         }
         let header = FileHeader64::<LittleEndian>::parse(data).map_err(|_| Error::NotElf { path: path.into() })?;
@@ -137,7 +134,7 @@ impl Elf {
             .collect();
         let (elf_type, entry) = (header.e_type(ENDIAN).0, header.e_entry(ENDIAN));
         let mut elf = Self {
-            bytes,
+            image,
             elf_type,
             entry,
             segments,
@@ -154,7 +151,10 @@ impl Elf {
             .segments
             .iter()
             .filter(|segment| segment.executable)
-            .filter(|segment| self.at_offset(segment.offset, segment.file_bytes).is_some())
+            .filter(|segment| {
+                let end = segment.offset.checked_add(segment.file_bytes);
+                end.is_some_and(|end| end <= self.image.bytes())
+            })
             .map(|segment| AddressRange::new(segment.address, segment.address.saturating_add(segment.file_bytes)))
             .collect();
         let in_sections: Vec<AddressRange> = self
@@ -173,6 +173,8 @@ impl Elf {
         } else {
             in_sections
         };
+        // What lies in a hole of the file is no code.
+        ranges.retain(|range| self.is_there(range.start.0, range.len()));
         ranges.sort();
         let mut end = ImageAddress(0);
         for range in &mut ranges {
@@ -185,36 +187,41 @@ impl Elf {
     }
 
     /// The whole file, to be kept.
-    pub fn image(&self) -> ImageBytes {
-        self.bytes.clone()
-    }
-
-    /// The whole file.
-    pub fn data(&self) -> &[u8] {
-        (*self.bytes).as_ref()
+    pub fn image(&self) -> &Image {
+        &self.image
     }
 
     /// `bytes` bytes of the file from `offset` on.
     pub fn at_offset(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
-        let start = usize::try_from(offset).ok()?;
-        let end = start.checked_add(usize::try_from(bytes).ok()?)?;
-        self.data().get(start..end)
+        self.image.at(offset, bytes)
     }
 
-    /// `bytes` bytes that the loader maps from the file at `address`.
-    pub fn at_address(&self, address: u64, bytes: u64) -> Option<&[u8]> {
-        let rest = self.rest_at(address)?;
-        rest.get(..usize::try_from(bytes).ok()?)
-    }
-
-    /// What the loader maps from the file at `address`, up to the end of the segment.
-    pub fn rest_at(&self, address: u64) -> Option<&[u8]> {
+    /// Where in the file `address` is mapped from, and how much of its segment follows there.
+    fn mapped_from(&self, address: u64) -> Option<(u64, u64)> {
         self.segments.iter().find_map(|segment| {
             let skip = address
                 .checked_sub(segment.address)
                 .filter(|skip| *skip < segment.file_bytes)?;
-            self.at_offset(segment.offset.checked_add(skip)?, segment.file_bytes - skip)
+            Some((segment.offset.checked_add(skip)?, segment.file_bytes - skip))
         })
+    }
+
+    /// Whether the file has these bytes for the loader to map at `address`.
+    fn is_there(&self, address: u64, bytes: u64) -> bool {
+        self.mapped_from(address)
+            .is_some_and(|(offset, rest)| bytes <= rest && self.image.is_there(offset, bytes))
+    }
+
+    /// `bytes` bytes that the loader maps from the file at `address`.
+    pub fn at_address(&self, address: u64, bytes: u64) -> Option<&[u8]> {
+        let (offset, rest) = self.mapped_from(address)?;
+        self.image.at(offset, bytes).filter(|_| bytes <= rest)
+    }
+
+    /// What the loader maps from the file at `address`, up to the end of the segment.
+    pub fn rest_at(&self, address: u64) -> Option<&[u8]> {
+        let (offset, rest) = self.mapped_from(address)?;
+        self.image.rest(offset, rest)
     }
 
     /// The contents of a section; `None` when it has none in the file, or compressed ones.

@@ -1,72 +1,107 @@
-//! The edge: the one place that opens files, by path.
+//! The edge: the one place that opens files.
+//!
+//! What a name means is decided by whoever may write to the folders on its way, so a name is looked up without effects
+//! first (O_PATH: no device is opened, no FIFO waited for), what was found is looked at, and that very thing is then opened
+//! for reading. A caller that knows which file is meant compares device and inode of what it gets.
 
-use std::fs::{File, OpenOptions};
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{File, Metadata};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+
+use crate::elf::Elf;
 use crate::error::Error;
+use crate::image::Image;
+use crate::linkage::Linkage;
 use crate::module::Module;
+use crate::parts::Parts;
 
 /// Larger files are refused: browsers with their debugging information have 1 to 2 GiB.
 pub const FILE_BYTES_MAX: u64 = 4 << 30;
+/// What is read by [`read`] has at most so many bytes.
+pub const WHOLE_BYTES_MAX: u64 = 256 << 20;
 
 /// Where distributions put separate debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
-/// O_NONBLOCK on Linux: opening a FIFO does not wait for a writer.
-const NONBLOCK: i32 = 0o4000;
+/// A debug file is summed up in pieces of this size.
+const PIECE_BYTES: u64 = 1 << 20;
 
-/// Reads a module, and where it is stripped and a separate debug file is installed, that file's symbols.
-///
-/// `file` is what is opened, `path` what the module calls itself: they differ for a process in another mount namespace
-/// (/proc/PID/root/lib/libc.so.6) or of a deleted file (/proc/PID/map_files/...).
-///
-/// The file is read, not mapped: a mapped file that someone truncates would kill us.
+/// What tells a file from another one, and from what it was before somebody wrote into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileIdentity {
+    /// Its file system.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// When it was written last: seconds, nanoseconds.
+    pub written: (i64, i64),
+}
+
+impl FileIdentity {
+    /// Of an open file.
+    pub fn of(metadata: &Metadata) -> FileIdentity {
+        FileIdentity {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            bytes: metadata.size(),
+            written: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// Reads a module of ours, by its path; and where it is stripped and a separate debug file is installed, that file's
+/// symbols. `path` is what the module calls itself.
 ///
 /// # Errors
 ///
 /// When the file cannot be read, or is no program or shared object. A debug file that cannot be used is ignored.
 pub fn open(file: &Path, path: &Path) -> Result<Module, Error> {
-    open_below(Path::new("/"), file, path)
+    module_of(open_regular(file)?, Path::new("/"), path)
 }
 
-/// [`open`] for a process whose files lie below `root` (/proc/PID/root): its separate debug files are looked for there
-/// first, then below ours.
+/// The module of an open file, of a process whose files lie below `root` (/proc/PID/root): its separate debug files are
+/// looked for there first, then below ours.
+///
+/// The file is read, not mapped: a mapped file that someone truncates would kill us.
 ///
 /// # Errors
 ///
 /// As [`open`].
-pub fn open_below(root: &Path, file: &Path, path: &Path) -> Result<Module, Error> {
-    let mut module = Module::parse(Arc::new(read(file)?), path)?.with_root(root);
+pub fn module_of(file: File, root: &Path, path: &Path) -> Result<Module, Error> {
+    let metadata = file.metadata().map_err(|source| io(path, source))?;
+    let image = Image::from(Parts::of(file, path)?);
+    let module = Module::of_image(image, path.to_owned())?;
+    let mut module = module.with_root(root).with_identity(FileIdentity::of(&metadata));
     if !module.has_full_symbols()
-        && let Some((debug_path, bytes)) = find_debug_file(&module)
+        && let Some((debug_path, image)) = find_debug_file(&module)
     {
         // A file that is found but no use leaves the module as it is: with the exported names only.
-        let _unusable = module.add_debug_file(Arc::new(bytes), &debug_path);
+        let _unusable = module.add_debug_file(image, &debug_path);
     }
     Ok(module)
 }
 
 /// The separate debug file of a module, and its contents: by build-id, else by name and CRC (.gnu_debuglink).
-pub fn find_debug_file(module: &Module) -> Option<(PathBuf, Vec<u8>)> {
-    let mut roots = vec![module.root(), Path::new("/")];
+///
+/// Whatever lies there proves itself by its contents, whoever put it there. Below our own root only the folder of
+/// distributions is looked into when the module belongs to another root: the process's folders are not ours.
+pub fn find_debug_file(module: &Module) -> Option<(PathBuf, Image)> {
+    let ours = Path::new("/");
+    let mut roots = vec![module.root(), ours];
     roots.dedup();
-    let inside = |path: &Path| path.strip_prefix("/").unwrap_or(path).to_owned();
-    // A path of ours may be a relative one.
-    let below = |root: &Path, path: &Path| match root == Path::new("/") {
-        true => path.to_owned(),
-        false => root.join(inside(path)),
-    };
     let linkage = module.linkage();
     if let Some(build_id) = &linkage.build_id
         && let Some(path) = build_id_path(Path::new(DEBUG_ROOT), build_id)
     {
-        let same_id = |bytes: &Vec<u8>| build_id_of(bytes).as_ref() == Some(build_id);
         let found = roots.iter().find_map(|root| {
-            let path = below(root, &path);
-            let bytes = read(&path).ok().filter(same_id)?;
-            Some((path, bytes))
+            let file = open_inside(root, &path).ok()?;
+            let image = Image::from(Parts::of(file, &path).ok()?);
+            let is_same = build_id_of(&image, &path).as_ref() == Some(build_id);
+            is_same.then(|| (path.clone(), image))
         });
         if found.is_some() {
             return found;
@@ -76,52 +111,128 @@ pub fn find_debug_file(module: &Module) -> Option<(PathBuf, Vec<u8>)> {
     // A name, not a path: it is the file that says it.
     let name = Path::new(name).file_name()?;
     let directory = module.path().parent()?;
-    let places = [
-        directory.to_owned(),
-        directory.join(".debug"),
-        Path::new(DEBUG_ROOT).join(inside(directory)),
-    ];
+    let installed = Path::new(DEBUG_ROOT).join(directory.strip_prefix("/").unwrap_or(directory));
+    let beside = [directory.to_owned(), directory.join(".debug")];
+    let places = |root: &Path| {
+        let is_its_own = root == module.root();
+        beside.iter().filter(move |_| is_its_own).chain([&installed])
+    };
     roots.iter().find_map(|root| {
-        places.iter().find_map(|place| {
-            let path = below(root, place).join(name);
-            let bytes = read(&path).ok().filter(|bytes| crc32(bytes) == *crc)?;
-            Some((path, bytes))
+        places(root).find_map(|place| {
+            let path = place.join(name);
+            let file = open_inside(root, &path).ok()?;
+            let same = file.try_clone().ok()?;
+            let image = Image::from(Parts::of(file, &path).ok()?);
+            // A hole would cost time.
+            (image.is_dense() && sum_of(&same) == Some(*crc)).then_some((path, image))
         })
     })
 }
 
-/// The contents of a regular file of at most [`FILE_BYTES_MAX`] bytes.
+/// A regular file of ours, open for reading.
 ///
 /// # Errors
 ///
 /// When it is something else, or the operating system refuses.
-pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    let io = |source| Error::Io {
-        path: path.into(),
-        source,
-    };
-    let file: File = OpenOptions::new()
-        .read(true)
-        .custom_flags(NONBLOCK)
-        .open(path)
-        .map_err(io)?;
-    let metadata = file.metadata().map_err(io)?;
-    if !metadata.is_file() {
+pub fn open_regular(path: &Path) -> Result<File, Error> {
+    open_inside(Path::new("/"), path)
+}
+
+/// A regular file by its path inside of a root (/proc/PID/root): no link, absolute or with `..`, leads out of it. With our
+/// own root (`/`) the path is an ordinary one, and may be relative.
+///
+/// # Errors
+///
+/// As [`open_regular`]; also of a kernel before 5.6, which cannot look up so.
+pub fn open_inside(root: &Path, path: &Path) -> Result<File, Error> {
+    reopen(&look_up(root, path, OFlags::empty())?, path)
+}
+
+/// [`open_inside`] of what lies where everybody may write: the last name of the path is no link.
+///
+/// # Errors
+///
+/// As [`open_inside`]; also when it is a link.
+pub fn open_unlinked(root: &Path, path: &Path) -> Result<File, Error> {
+    reopen(&look_up(root, path, OFlags::NOFOLLOW)?, path)
+}
+
+/// What a path leads to, as a process with this root would find it: an O_PATH descriptor.
+fn look_up(root: &Path, path: &Path, flags: OFlags) -> Result<OwnedFd, Error> {
+    // Somebody renames beside us: the kernel asks to try again.
+    const TRIES: usize = 16;
+    let flags = flags | OFlags::PATH | OFlags::CLOEXEC;
+    if root == Path::new("/") {
+        return rustix::fs::open(path, flags, Mode::empty()).map_err(|error| io(path, error.into()));
+    }
+    let failed = |error: rustix::io::Errno| io(&root.join(path.strip_prefix("/").unwrap_or(path)), error.into());
+    let folder = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(root, folder, Mode::empty()).map_err(failed)?;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    let mut last = rustix::io::Errno::AGAIN;
+    for _ in 0..TRIES {
+        match rustix::fs::openat2(&root, path, flags, Mode::empty(), resolve) {
+            Err(error @ (rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)) => last = error,
+            done => return done.map_err(failed),
+        }
+    }
+    Err(failed(last))
+}
+
+/// Opens for reading what a path has led to (an O_PATH descriptor): that very thing, if it is a regular file. `path` is for
+/// messages.
+///
+/// # Errors
+///
+/// As [`open_regular`].
+pub fn reopen(found: &OwnedFd, path: &Path) -> Result<File, Error> {
+    let status = rustix::fs::fstat(found).map_err(|error| io(path, error.into()))?;
+    if !rustix::fs::FileType::from_raw_mode(status.st_mode).is_file() {
         return Err(Error::Unreadable {
             path: path.into(),
             what: "not a regular file",
         });
     }
-    if metadata.len() > FILE_BYTES_MAX {
+    // A lease that its owner holds on the file is not waited for.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let link = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let file = rustix::fs::openat(CWD, link, flags, Mode::empty());
+    file.map(File::from).map_err(|error| io(path, error.into()))
+}
+
+/// The contents of a regular file of ours of at most [`WHOLE_BYTES_MAX`] bytes.
+///
+/// # Errors
+///
+/// When it is something else, or the operating system refuses.
+pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    use std::io::Read;
+    let file = open_regular(path)?;
+    let metadata = file.metadata().map_err(|source| io(path, source))?;
+    if metadata.len() > WHOLE_BYTES_MAX {
         return Err(Error::Unreadable {
             path: path.into(),
-            what: "larger than 4 GiB",
+            what: "larger than 256 MiB",
         });
     }
-    // What /proc/PID/exe and the like state as their size holds for ordinary file systems only.
-    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
-    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(io)?;
+    let mut bytes = Vec::new();
+    file.take(WHOLE_BYTES_MAX)
+        .read_to_end(&mut bytes)
+        .map_err(|source| io(path, source))?;
     Ok(bytes)
+}
+
+/// What a file of ours says of its linking.
+pub(crate) fn linkage_of(path: &Path) -> Option<Linkage> {
+    let parts = Parts::of(open_regular(path).ok()?, path).ok()?;
+    Some(Linkage::of(&Elf::parse_headers(parts.into(), path).ok()?))
+}
+
+fn io(path: &Path, source: std::io::Error) -> Error {
+    Error::Io {
+        path: path.into(),
+        source,
+    }
 }
 
 fn build_id_path(root: &Path, build_id: &[u8]) -> Option<PathBuf> {
@@ -130,32 +241,28 @@ fn build_id_path(root: &Path, build_id: &[u8]) -> Option<PathBuf> {
     Some(root.join(format!(".build-id/{first:02x}/{rest}.debug")))
 }
 
-fn build_id_of(bytes: &[u8]) -> Option<Vec<u8>> {
-    use object::Object;
-    object::File::parse(bytes).ok()?.build_id().ok()?.map(<[u8]>::to_vec)
+fn build_id_of(image: &Image, path: &Path) -> Option<Vec<u8>> {
+    Linkage::of(&Elf::parse_headers(image.clone(), path).ok()?).build_id
 }
 
-/// The CRC-32 of IEEE 802.3, as .gnu_debuglink has it.
-fn crc32(bytes: &[u8]) -> u32 {
-    let mut table = [0u32; 256];
-    for (index, entry) in table.iter_mut().enumerate() {
-        *entry = (0..8).fold(index as u32, |crc, _| (crc >> 1) ^ (0xedb8_8320 * (crc & 1)));
+/// The CRC-32 of IEEE 802.3 of a whole file, as .gnu_debuglink has it; `None` where it cannot be read.
+fn sum_of(file: &File) -> Option<u32> {
+    use std::os::unix::fs::FileExt;
+    let metadata = file.metadata().ok()?;
+    let mut hasher = crc32fast::Hasher::new();
+    let mut piece = vec![0; PIECE_BYTES as usize];
+    let mut at = 0;
+    while at < metadata.len().min(FILE_BYTES_MAX) {
+        let read = file.read_at(&mut piece, at).ok().filter(|read| *read > 0)?;
+        hasher.update(piece.get(..read)?);
+        at += read as u64;
     }
-    !bytes.iter().fold(!0, |crc, byte| {
-        let entry = table.get(usize::from(*byte ^ crc as u8)).copied().unwrap_or(0);
-        (crc >> 8) ^ entry
-    })
+    Some(hasher.finalize())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn crc_is_the_standard_one() {
-        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
-        assert_eq!(crc32(b""), 0);
-    }
 
     #[test]
     fn build_ids_become_paths() {
@@ -166,11 +273,12 @@ mod tests {
 
     #[test]
     fn only_regular_files_are_read() {
-        assert!(matches!(read(Path::new("/dev/zero")), Err(Error::Unreadable { .. })));
-        assert!(matches!(
-            read(Path::new("/")),
-            Err(Error::Unreadable { .. } | Error::Io { .. })
-        ));
+        for path in ["/dev/zero", "/"] {
+            assert!(
+                matches!(read(Path::new(path)), Err(Error::Unreadable { .. })),
+                "{path} is no regular file"
+            );
+        }
         assert!(matches!(read(Path::new("/nonexistent")), Err(Error::Io { .. })));
     }
 }

@@ -13,9 +13,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use crate::elf::Elf;
 use crate::files;
 use crate::linkage::Linkage;
 use crate::module::{Module, ModuleKind};
@@ -104,9 +102,8 @@ pub fn libraries(program: &Module, library_path: Option<&OsStr>) -> Vec<Needed> 
 /// A file's path without links, and what it says of its linking; `None` when the linker would pass it over.
 fn header_of(path: &Path) -> Option<(PathBuf, Linkage)> {
     let path = path.canonicalize().ok()?;
-    let bytes = files::read(&path).ok()?;
-    let elf = Elf::parse_headers(Arc::new(bytes), &path).ok()?;
-    Some((path, Linkage::of(&elf)))
+    let linkage = files::linkage_of(&path)?;
+    Some((path, linkage))
 }
 
 /// The folders of a DT_RUNPATH, for the file that has it.

@@ -9,11 +9,13 @@ use std::sync::OnceLock;
 use nanoprobe_patch::TargetAddress;
 
 use crate::address::{AddressRange, Bias, FileOffset, ImageAddress};
-use crate::elf::{Elf, ImageBytes, Segment};
+use crate::elf::{Elf, Segment};
 use crate::error::Error;
+use crate::files::FileIdentity;
 use crate::frames::Frames;
 use crate::function::Function;
 use crate::functions::{self, Functions};
+use crate::image::{Image, ImageBytes};
 use crate::linkage::{Linkage, Linking};
 use crate::module_name;
 use crate::relocations::{self, Relocation};
@@ -42,6 +44,8 @@ pub struct Module {
     path: PathBuf,
     /// Below which the process's files lie.
     root: PathBuf,
+    /// Of its file, where it was read from one.
+    identity: Option<FileIdentity>,
     kind: ModuleKind,
     bias: Bias,
     pub(crate) elf: Elf,
@@ -68,7 +72,11 @@ impl Module {
     ///
     /// When the bytes are no ELF file that an x86-64 process could have mapped. Damage within is left out instead.
     pub fn parse(image: ImageBytes, path: impl Into<PathBuf>) -> Result<Self, Error> {
-        let path = path.into();
+        Self::of_image(image.into(), path.into())
+    }
+
+    /// [`Module::parse`] of a file's parts.
+    pub(crate) fn of_image(image: Image, path: PathBuf) -> Result<Self, Error> {
         let elf = Elf::parse(image, &path)?;
         let linkage = Linkage::of(&elf);
         let frames = Frames::of(&elf);
@@ -85,6 +93,7 @@ impl Module {
             name,
             path,
             root: PathBuf::from("/"),
+            identity: None,
             kind,
             bias: Bias(0),
             elf,
@@ -131,6 +140,18 @@ impl Module {
         self
     }
 
+    /// The same module, read from this file.
+    #[must_use]
+    pub(crate) fn with_identity(mut self, identity: FileIdentity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// Which file it was read from; `None` when from memory.
+    pub fn identity(&self) -> Option<FileIdentity> {
+        self.identity
+    }
+
     /// The same module as loaded with this bias.
     #[must_use]
     pub fn with_bias(mut self, bias: Bias) -> Self {
@@ -144,7 +165,7 @@ impl Module {
     /// # Errors
     ///
     /// When `debug` is no ELF file for this machine; the module stays as it is.
-    pub fn add_debug_file(&mut self, debug: ImageBytes, path: &Path) -> Result<(), Error> {
+    pub fn add_debug_file(&mut self, debug: Image, path: &Path) -> Result<(), Error> {
         let debug = Elf::parse_headers(debug, path)?;
         self.functions = functions::find(&self.elf, &self.frames, Some(&debug));
         self.index = Index::of(&self.elf, &self.frames, &self.functions);
@@ -246,7 +267,7 @@ impl Module {
     }
 
     /// The file's bytes.
-    pub fn image(&self) -> ImageBytes {
+    pub fn image(&self) -> &Image {
         self.elf.image()
     }
 

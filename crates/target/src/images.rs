@@ -1,8 +1,13 @@
 //! Which files are mapped as programs and libraries: mappings of one file that were made together.
 
+use std::collections::HashMap;
+
 use nanoprobe_patch::TargetAddress;
 
 use crate::map::{Map, Mapping, MappingKind};
+
+/// Images of one file among which that is looked for which a mapping goes on with.
+const NEAREST: usize = 64;
 
 /// One ELF file (or the vDSO) as it lies in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,13 +41,18 @@ impl Map {
     /// does not grow begins a new one.
     pub fn images(&self) -> Vec<Image> {
         let mut images: Vec<Image> = Vec::new();
+        let mut of_file: HashMap<((u32, u32), u64), Vec<usize>> = HashMap::new();
         for mapping in self.mappings() {
             if !matches!(mapping.kind, MappingKind::File { .. } | MappingKind::Vdso) {
                 continue;
             }
-            if let Some(image) = images.iter_mut().rev().find(|image| continues(image, mapping)) {
+            let before = of_file.entry((mapping.device, mapping.inode)).or_default();
+            let mut nearest = before.iter().rev().take(NEAREST);
+            let continued = nearest.find(|index| images.get(**index).is_some_and(|image| continues(image, mapping)));
+            if let Some(image) = continued.and_then(|index| images.get_mut(*index)) {
                 image.mappings.push(mapping.clone());
             } else {
+                before.push(images.len());
                 let base = TargetAddress(mapping.start.0.saturating_sub(mapping.offset));
                 images.push(Image {
                     base,

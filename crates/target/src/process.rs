@@ -1,9 +1,7 @@
 //! A process: who it is, where its memory is, when it ends.
 
-use std::fs::{self, File};
+use std::fs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open
 use crate::attach::{self, Facts};
 use crate::error::{AttachError, MemoryError};
 use crate::holes::HoleRules;
-use crate::map::{Map, Mapping};
+use crate::map::Map;
 use crate::memory::Memory;
 use crate::status::Seccomp;
 use crate::unused::Unused;
@@ -319,33 +317,6 @@ impl Process {
     /// ended.
     pub fn living_thread(&self) -> ThreadId {
         threads::living(self.pid()).unwrap_or(self.pid())
-    }
-
-    /// The path by which we reach a path of the process, whose root or mount namespace may be another.
-    pub fn path_through_root(&self, path: &Path) -> PathBuf {
-        let inside = path.strip_prefix("/").unwrap_or(path);
-        Path::new(&format!("/proc/{}/root", self.living_thread())).join(inside)
-    }
-
-    /// Opens the very file that a mapping shows: `None` when it is not to be had any more (deleted and replaced files),
-    /// or the mapping shows none. The result is compared by device and inode, never trusted by name.
-    pub fn open_mapped(&self, mapping: &Mapping) -> Option<File> {
-        let path = mapping.path()?;
-        let is_same = |file: &File| {
-            // Some file systems (btrfs, overlayfs) show another device in the map than in stat: the inode must do then.
-            file.metadata().is_ok_and(|metadata| metadata.ino() == mapping.inode)
-        };
-        let living = self.living_thread();
-        let (start, end) = (mapping.start.0, mapping.end.0);
-        let through_map = format!("/proc/{living}/map_files/{start:x}-{end:x}");
-        [
-            through_map.into(),
-            self.path_through_root(path),
-            format!("/proc/{living}/exe").into(),
-        ]
-        .iter()
-        .filter_map(|candidate: &PathBuf| File::open(candidate).ok())
-        .find(is_same)
     }
 
     /// The ids of its threads now, as we see them.

@@ -2,10 +2,10 @@
 //! and those of location lists when somebody asks where a variable is.
 
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use gimli::{DwarfSections, SectionId};
-use nanoprobe_symbols::{ImageBytes, Module, files};
+use nanoprobe_symbols::{Image, Module, files};
 use object::elf::FileHeader64;
 use object::endian::LittleEndian;
 use object::read::elf::{ElfFile, ElfSection64};
@@ -28,14 +28,14 @@ const BESIDE: [SectionId; 4] = [
 /// What is unpacked at once.
 const SMALL_BYTES_MAX: u64 = 64 << 10;
 
-type File<'d> = ElfFile<'d, FileHeader64<LittleEndian>>;
+type File<'d> = ElfFile<'d, FileHeader64<LittleEndian>, &'d Image>;
 
 /// The bytes of a section.
 pub(crate) enum Section {
     /// There is none.
     Absent,
     /// A part of the file.
-    Part(ImageBytes, Range<usize>),
+    Part(Image, Range<u64>),
     /// Decompressed.
     Own(Vec<u8>),
     /// To be decompressed when it is wanted. What cannot be is empty then.
@@ -44,7 +44,7 @@ pub(crate) enum Section {
 
 /// A section that few questions need.
 pub(crate) struct Packed {
-    image: ImageBytes,
+    image: Image,
     id: SectionId,
     bytes: OnceLock<Vec<u8>>,
 }
@@ -53,7 +53,7 @@ impl Section {
     pub fn bytes(&self) -> &[u8] {
         match self {
             Section::Absent => &[],
-            Section::Part(image, range) => (**image).as_ref().get(range.clone()).unwrap_or_default(),
+            Section::Part(image, range) => image.at(range.start, range.end - range.start).unwrap_or_default(),
             Section::Own(bytes) => bytes,
             Section::Packed(packed) => packed.bytes.get().map_or(&[], Vec::as_slice),
         }
@@ -69,24 +69,21 @@ impl Section {
 
 impl Packed {
     fn unpacked(&self) -> Option<Vec<u8>> {
-        let data: &[u8] = (*self.image).as_ref();
-        let file = File::parse(data).ok()?;
+        let file = File::parse(&self.image).ok()?;
         decompressed(&file.section_by_name(self.id.name())?)
     }
 }
 
 /// A section, unless it cannot be unpacked.
-fn section_of(file: &File<'_>, image: &ImageBytes, id: SectionId) -> Result<Section, ()> {
-    let data: &[u8] = (**image).as_ref();
+fn section_of(file: &File<'_>, image: &Image, id: SectionId) -> Result<Section, ()> {
     let Some(section) = file.section_by_name(id.name()) else {
         return Ok(Section::Absent);
     };
     let range = section.compressed_file_range().map_err(|_| ())?;
     if range.format == CompressionFormat::None {
         let part = section.file_range().and_then(|(offset, bytes)| {
-            let start = usize::try_from(offset).ok()?;
-            let end = start.checked_add(usize::try_from(bytes).ok()?)?;
-            data.get(start..end).map(|_| start..end)
+            let end = offset.checked_add(bytes)?;
+            image.is_there(offset, bytes).then_some(offset..end)
         });
         return Ok(part.map_or(Section::Absent, |range| Section::Part(image.clone(), range)));
     }
@@ -119,21 +116,19 @@ fn decompressed<'d>(section: &impl ObjectSection<'d>) -> Option<Vec<u8>> {
 
 /// The sections of a module's debug information.
 pub(crate) fn load(module: &Module) -> Result<DwarfSections<Section>, Problem> {
-    if let Some(own) = sections_of(&module.image(), module.name())? {
+    if let Some(own) = sections_of(module.image(), module.name())? {
         return Ok(own);
     }
     let none = || Problem::None {
         module: module.name().to_owned(),
     };
-    let (_, bytes) = files::find_debug_file(module).ok_or_else(none)?;
-    let separate: ImageBytes = Arc::new(bytes);
+    let (_, separate) = files::find_debug_file(module).ok_or_else(none)?;
     sections_of(&separate, module.name())?.ok_or_else(none)
 }
 
 /// The sections of a file that has a .debug_info.
-fn sections_of(image: &ImageBytes, module: &str) -> Result<Option<DwarfSections<Section>>, Problem> {
-    let data: &[u8] = (**image).as_ref();
-    let file = File::parse(data).map_err(|_| Problem::Damaged {
+fn sections_of(image: &Image, module: &str) -> Result<Option<DwarfSections<Section>>, Problem> {
+    let file = File::parse(image).map_err(|_| Problem::Damaged {
         module: module.to_owned(),
         what: "its file's headers",
     })?;
@@ -145,7 +140,7 @@ fn sections_of(image: &ImageBytes, module: &str) -> Result<Option<DwarfSections<
     }
     // Unpacking is most of what opening costs: a second processor does its part.
     let sections = std::thread::scope(|scope| {
-        let is_large = |section: &ElfSection64<'_, '_, LittleEndian>| {
+        let is_large = |section: &ElfSection64<'_, '_, LittleEndian, &Image>| {
             let range = section.compressed_file_range();
             range.is_ok_and(|range| range.format != CompressionFormat::None && range.compressed_size > SMALL_BYTES_MAX)
         };

@@ -1,0 +1,115 @@
+//! The bytes of an image: in memory as a whole, or of a file, part by part.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use object::read::ReadRef;
+
+use crate::parts::Parts;
+
+/// The bytes of a file or of a memory image: anything that keeps them alive and unchanging, a `Vec<u8>` for example.
+pub type ImageBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
+/// What an ELF image's bytes are asked of. Copies share them.
+#[derive(Clone)]
+pub struct Image(Contents);
+
+#[derive(Clone)]
+enum Contents {
+    Whole(ImageBytes),
+    Parts(Arc<Parts>),
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Image").field("bytes", &self.bytes()).finish()
+    }
+}
+
+impl From<ImageBytes> for Image {
+    fn from(bytes: ImageBytes) -> Self {
+        Image(Contents::Whole(bytes))
+    }
+}
+
+impl From<Parts> for Image {
+    fn from(parts: Parts) -> Self {
+        Image(Contents::Parts(Arc::new(parts)))
+    }
+}
+
+impl Image {
+    /// How long the file is, or the image in memory.
+    pub fn bytes(&self) -> u64 {
+        match &self.0 {
+            Contents::Whole(bytes) => (**bytes).as_ref().len() as u64,
+            Contents::Parts(parts) => parts.file_bytes(),
+        }
+    }
+
+    /// Bytes of memory that it takes now.
+    pub fn held_bytes(&self) -> u64 {
+        match &self.0 {
+            Contents::Whole(_) => self.bytes(),
+            Contents::Parts(parts) => parts.held_bytes(),
+        }
+    }
+
+    /// Whether most of it is really there: a linker's or compiler's file has no long holes.
+    pub fn is_dense(&self) -> bool {
+        match &self.0 {
+            Contents::Whole(_) => true,
+            Contents::Parts(parts) => parts.is_dense(),
+        }
+    }
+
+    /// `bytes` bytes from `offset` on; `None` where the file has no such bytes.
+    pub fn at(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
+        self.rest(offset, bytes).filter(|found| found.len() as u64 == bytes)
+    }
+
+    /// What there is from `offset` on, at most `bytes` bytes.
+    pub fn rest(&self, offset: u64, bytes: u64) -> Option<&[u8]> {
+        if bytes == 0 {
+            return (offset <= self.bytes()).then_some(&[]);
+        }
+        let of = |part: &'_ [u8], offset: u64| -> Option<Range<usize>> {
+            let start = usize::try_from(offset).ok()?;
+            let length = part.len().checked_sub(start)?;
+            Some(start..start + length.min(usize::try_from(bytes).unwrap_or(usize::MAX)))
+        };
+        let (part, offset) = match &self.0 {
+            Contents::Whole(bytes) => ((**bytes).as_ref(), offset),
+            Contents::Parts(parts) => parts.part_at(offset)?,
+        };
+        part.get(of(part, offset)?).filter(|found| !found.is_empty())
+    }
+
+    /// Whether [`Image::at`] would find the bytes. Reads nothing.
+    pub fn is_there(&self, offset: u64, bytes: u64) -> bool {
+        match &self.0 {
+            Contents::Whole(_) => offset.checked_add(bytes).is_some_and(|end| end <= self.bytes()),
+            Contents::Parts(_) if bytes == 0 => offset <= self.bytes(),
+            Contents::Parts(parts) => parts.has(offset, bytes),
+        }
+    }
+}
+
+/// So that `object` and its tables can be read from it.
+impl<'a> ReadRef<'a> for &'a Image {
+    fn len(self) -> Result<u64, ()> {
+        Ok(self.bytes())
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        self.at(offset, size).ok_or(())
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        let bytes = range.end.checked_sub(range.start).ok_or(())?;
+        let rest = self.rest(range.start, bytes).ok_or(())?;
+        let end = rest.iter().position(|byte| *byte == delimiter).ok_or(())?;
+        rest.get(..end).ok_or(())
+    }
+}

@@ -1,0 +1,381 @@
+//! A file's bytes, as far as its headers give them a meaning and the file really has them.
+//!
+//! ```text
+//!   headers          the file header, both tables
+//!   PT_LOAD, notes   as the program headers say, to the end of the last page
+//!   sections         as the section headers say, without those that have no bytes in the file
+//!        |
+//!        v   overlapping ranges are one; what lies in a long hole of the file is left out
+//!   parts            each is read once: at once, or (large sections that nobody maps: DWARF) when it is asked for
+//! ```
+//!
+//! So memory and time are bounded by what the file's owner has really stored, not by what its length or its headers claim:
+//! a hole is read as zeros only where it is short beside the data around it.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
+use object::endian::LittleEndian;
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
+use rustix::buffer::spare_capacity;
+use rustix::fs::SeekFrom;
+
+use crate::elf::{SECTIONS_MAX, SEGMENTS_MAX, table};
+use crate::error::Error;
+use crate::files::FILE_BYTES_MAX;
+
+/// A file header.
+const HEADER_BYTES: u64 = 64;
+/// Segments are mapped by pages.
+const PAGE: u64 = 4096;
+/// Sections that nobody maps are read at once up to this size.
+const SMALL_BYTES: u64 = 64 << 10;
+/// How many files are kept open because of parts that were not read. Others are read as a whole at once.
+const OPEN_FILES_MAX: usize = 128;
+/// Holes are read as zeros as long as they have no more bytes than the data so far and these.
+const SPARE_HOLE_BYTES: u64 = 16 << 20;
+/// Pieces of data in a file that are looked at. What follows is left out.
+const PIECES_MAX: usize = 1 << 20;
+
+const ENDIAN: LittleEndian = LittleEndian;
+
+/// Files that are kept open.
+static OPEN_FILES: AtomicUsize = AtomicUsize::new(0);
+
+/// A part of a file.
+struct Part {
+    range: Range<u64>,
+    /// Nothing where it could not be read.
+    contents: OnceLock<Vec<u8>>,
+}
+
+/// A file, counted.
+struct Kept(File);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        OPEN_FILES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts one file more as open, unless there are enough.
+fn may_keep_one_more() -> bool {
+    let more = |open: usize| open.checked_add(1).filter(|open| *open <= OPEN_FILES_MAX);
+    OPEN_FILES
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+        .is_ok()
+}
+
+/// The parts of a file, ascending and disjoint.
+pub(crate) struct Parts {
+    file: Option<Kept>,
+    file_bytes: u64,
+    /// How much of it is no long hole.
+    data_bytes: u64,
+    list: Vec<Part>,
+}
+
+/// A range of the file that means something.
+struct Wanted {
+    range: Range<u64>,
+    is_put_off: bool,
+}
+
+impl Parts {
+    /// Looks at the headers of an ELF file, and reads what is needed of it. `path` is for messages.
+    pub fn of(file: File, path: &Path) -> Result<Parts, Error> {
+        let io = |source| Error::Io {
+            path: path.into(),
+            source,
+        };
+        let metadata = file.metadata().map_err(io)?;
+        let unreadable = |what| Error::Unreadable {
+            path: path.into(),
+            what,
+        };
+        if !metadata.is_file() {
+            return Err(unreadable("not a regular file"));
+        }
+        // First of all: a file that is none of ours costs one small read.
+        let header = read(&file, 0..HEADER_BYTES.min(metadata.len())).ok_or_else(|| unreadable("it cannot be read"))?;
+        if header.get(..4) != Some(b"\x7fELF") {
+            return Err(Error::NotElf { path: path.into() });
+        }
+        if metadata.len() > FILE_BYTES_MAX {
+            return Err(unreadable("larger than 4 GiB"));
+        }
+        let wanted = merged(wanted(&file, &header, metadata.len()));
+        let pieces = pieces(&file, metadata.len());
+        let mut parts = Parts {
+            file: None,
+            file_bytes: metadata.len(),
+            data_bytes: pieces.iter().map(|piece| piece.end - piece.start).sum(),
+            list: Vec::new(),
+        };
+        let is_kept = wanted.iter().any(|wanted| wanted.is_put_off) && may_keep_one_more();
+        for wanted in wanted {
+            for range in present(&wanted.range, &pieces) {
+                let part = Part {
+                    range,
+                    contents: OnceLock::new(),
+                };
+                if !(is_kept && wanted.is_put_off) {
+                    let _first = part.contents.set(read(&file, part.range.clone()).unwrap_or_default());
+                }
+                parts.list.push(part);
+            }
+        }
+        parts.file = is_kept.then(|| Kept(file));
+        Ok(parts)
+    }
+
+    /// How long the file was.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// Whether the file is more than a few pieces of data in a large hole.
+    pub fn is_dense(&self) -> bool {
+        self.data_bytes >= self.file_bytes / 16
+    }
+
+    /// What was read.
+    pub fn held_bytes(&self) -> u64 {
+        let read = self.list.iter().filter_map(|part| part.contents.get());
+        read.map(|contents| contents.len() as u64).sum()
+    }
+
+    fn find(&self, offset: u64) -> Option<&Part> {
+        let index = self.list.partition_point(|part| part.range.end <= offset);
+        self.list.get(index).filter(|part| part.range.start <= offset)
+    }
+
+    /// The part around an offset, and where in the part that is.
+    pub fn part_at(&self, offset: u64) -> Option<(&[u8], u64)> {
+        let part = self.find(offset)?;
+        let file = self.file.as_ref();
+        let read = || {
+            file.and_then(|kept| read(&kept.0, part.range.clone()))
+                .unwrap_or_default()
+        };
+        Some((part.contents.get_or_init(read), offset - part.range.start))
+    }
+
+    /// Whether a part holds all of these bytes.
+    pub fn has(&self, offset: u64, bytes: u64) -> bool {
+        let end = offset.checked_add(bytes);
+        self.find(offset)
+            .is_some_and(|part| end.is_some_and(|end| end <= part.range.end))
+    }
+}
+
+/// The bytes of a range; `None` when the file has not got them, or there is no memory for them.
+fn read(file: &File, range: Range<u64>) -> Option<Vec<u8>> {
+    let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(length).ok()?;
+    while bytes.len() < length {
+        let at = range.start + bytes.len() as u64;
+        match rustix::io::pread(file, spare_capacity(&mut bytes), at) {
+            Err(rustix::io::Errno::INTR) => {}
+            Ok(0) | Err(_) => return None,
+            Ok(_) => {}
+        }
+    }
+    // There may be more room than was asked for.
+    bytes.truncate(length);
+    Some(bytes)
+}
+
+/// What the headers of a file say is in it.
+fn wanted(file: &File, header: &[u8], file_bytes: u64) -> Vec<Wanted> {
+    let mut found = Vec::new();
+    let mut want = |offset: u64, bytes: u64, is_put_off: bool| {
+        let end = offset.saturating_add(bytes).min(file_bytes);
+        if offset < end {
+            let range = offset..end;
+            found.push(Wanted { range, is_put_off });
+        }
+    };
+    want(0, HEADER_BYTES, false);
+    let Ok(header) = FileHeader64::<LittleEndian>::parse(header) else {
+        return found;
+    };
+    let in_file = |offset: u64, bytes: u64| {
+        let end = offset.checked_add(bytes).filter(|end| *end <= file_bytes)?;
+        read(file, offset..end)
+    };
+    let segments_at = header.e_phoff(ENDIAN);
+    let count = u64::from(header.e_phnum(ENDIAN)).min(SEGMENTS_MAX as u64);
+    want(segments_at, u64::from(header.e_phnum(ENDIAN)) * 56, false);
+    let segments = in_file(segments_at, count * 56).unwrap_or_default();
+    for segment in table::<ProgramHeader64<LittleEndian>>(&segments) {
+        let (offset, bytes) = (segment.p_offset(ENDIAN), segment.p_filesz(ENDIAN));
+        // The rest of the last page is mapped, too.
+        let end = offset.saturating_add(bytes);
+        let end = end.checked_next_multiple_of(PAGE).unwrap_or(end);
+        match segment.p_type(ENDIAN) == elf::PT_LOAD {
+            true if bytes > 0 => want(offset, end - offset, false),
+            _ => want(offset, bytes, false),
+        }
+    }
+    let sections_at = header.e_shoff(ENDIAN);
+    let first = in_file(sections_at, 64).filter(|_| sections_at > 0).unwrap_or_default();
+    let count = match (
+        header.e_shnum(ENDIAN),
+        table::<SectionHeader64<LittleEndian>>(&first).first(),
+    ) {
+        (0, Some(first)) => first.sh_size(ENDIAN),
+        (count, _) => u64::from(count),
+    };
+    // A table of more cannot be a program's: then there are no sections.
+    if sections_at == 0 || count > u64::from(u16::MAX) {
+        return found;
+    }
+    want(sections_at, count * 64, false);
+    let sections = in_file(sections_at, count.min(SECTIONS_MAX as u64) * 64).unwrap_or_default();
+    for section in table::<SectionHeader64<LittleEndian>>(&sections) {
+        let kind = section.sh_type(ENDIAN);
+        if kind == elf::SHT_NOBITS || kind == elf::SHT_NULL {
+            continue;
+        }
+        let bytes = section.sh_size(ENDIAN);
+        let is_mapped = section.sh_flags(ENDIAN).0 & elf::SHF_ALLOC.0 != 0;
+        let is_put_off = kind == elf::SHT_PROGBITS && !is_mapped && bytes > SMALL_BYTES;
+        want(section.sh_offset(ENDIAN), bytes, is_put_off);
+    }
+    found
+}
+
+/// Overlapping ranges as one: each byte of the file is held once.
+fn merged(mut wanted: Vec<Wanted>) -> Vec<Wanted> {
+    wanted.sort_by_key(|wanted| (wanted.range.start, wanted.range.end));
+    let mut merged: Vec<Wanted> = Vec::new();
+    for next in wanted {
+        match merged.last_mut() {
+            Some(last) if next.range.start < last.range.end => {
+                last.range.end = last.range.end.max(next.range.end);
+                last.is_put_off &= next.is_put_off;
+            }
+            _ => merged.push(next),
+        }
+    }
+    merged
+}
+
+/// Where a file has data, ascending, with short holes between; all of it where the file system does not say.
+fn pieces(file: &File, file_bytes: u64) -> Vec<Range<u64>> {
+    let mut found: Vec<Range<u64>> = Vec::new();
+    let (mut at, mut data, mut holes) = (0, 0, 0);
+    for _ in 0..PIECES_MAX {
+        let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start.clamp(at, file_bytes),
+            // Nothing but a hole follows.
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(_) => at,
+        };
+        let end = rustix::fs::seek(file, SeekFrom::Hole(start)).map_or(file_bytes, |end| end.min(file_bytes));
+        if end <= start {
+            break;
+        }
+        let hole = start - found.last().map_or(0, |last| last.end);
+        let is_short = hole <= (data + SPARE_HOLE_BYTES).saturating_sub(holes);
+        data += end - start;
+        match found.last_mut() {
+            Some(last) if is_short => {
+                holes += hole;
+                last.end = end;
+            }
+            _ => found.push(start..end),
+        }
+        at = end;
+    }
+    found
+}
+
+/// The parts of a range that the file really has.
+fn present(range: &Range<u64>, pieces: &[Range<u64>]) -> Vec<Range<u64>> {
+    let first = pieces.partition_point(|piece| piece.end <= range.start);
+    let inside = pieces.iter().skip(first).take_while(|piece| piece.start < range.end);
+    inside
+        .map(|piece| piece.start.max(range.start)..piece.end.min(range.end))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Seek, Write};
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::image::Image;
+
+    fn sparse(data: &[(u64, &[u8])], bytes: u64) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.set_len(bytes).unwrap();
+        for (at, data) in data {
+            file.seek(std::io::SeekFrom::Start(*at)).unwrap();
+            file.write_all(data).unwrap();
+        }
+        file
+    }
+
+    #[test]
+    fn a_hole_that_is_long_beside_the_data_is_left_out() {
+        let file = sparse(
+            &[(0, &[1; 8192]), (64 << 10, &[2; 4096]), (1 << 30, &[3; 4096])],
+            4 << 30,
+        );
+        let found = pieces(&file, 4 << 30);
+        if found.len() == 1 {
+            // A file system that does not tell its holes.
+            return;
+        }
+        assert_eq!(found, [0..(64 << 10) + 4096, 1 << 30..(1 << 30) + 4096]);
+        let parts = present(&(4096..(1 << 30) + 100), &found);
+        assert_eq!(parts, [4096..(64 << 10) + 4096, 1 << 30..(1 << 30) + 100]);
+    }
+
+    #[test]
+    fn a_file_answers_as_its_bytes_do() {
+        let path = std::env::current_exe().unwrap();
+        let whole = Image::from(Arc::new(std::fs::read(&path).unwrap()) as crate::ImageBytes);
+        let parts = Image::from(Parts::of(File::open(&path).unwrap(), &path).unwrap());
+        assert_eq!(whole.bytes(), parts.bytes());
+        let elf = crate::elf::Elf::parse(parts.clone(), &path).unwrap();
+        assert!(elf.sections.len() > 20);
+        for section in elf.sections.iter().filter(|section| section.kind != elf::SHT_NOBITS.0) {
+            let of = |image: &Image| image.at(section.offset, section.bytes).map(<[u8]>::to_vec);
+            assert!(of(&whole) == of(&parts) && of(&whole).is_some(), "{}", section.name);
+            assert!(parts.is_there(section.offset, section.bytes));
+        }
+        for segment in &elf.segments {
+            assert!(parts.is_there(segment.offset, segment.file_bytes));
+            let end = segment.offset + segment.file_bytes;
+            assert_eq!(
+                parts.rest(end - 1, 100).map(|rest| rest[0]),
+                whole.rest(end - 1, 1).map(|rest| rest[0])
+            );
+        }
+        for image in [&whole, &parts] {
+            assert_eq!(image.at(image.bytes(), 1), None);
+            assert_eq!(image.at(0, u64::MAX), None);
+            assert_eq!(image.at(u64::MAX, 2), None);
+            assert!(!image.is_there(u64::MAX, 2));
+        }
+    }
+
+    #[test]
+    fn what_is_no_elf_file_is_not_read() {
+        for (content, bytes) in [(&b"#!/bin/sh"[..], 4 << 30), (&b"\x7fEL"[..], 3)] {
+            let file = sparse(&[(0, content)], bytes);
+            assert!(matches!(Parts::of(file, Path::new("x")), Err(Error::NotElf { .. })));
+        }
+        let file = sparse(&[(0, b"\x7fELF")], (4 << 30) + 1);
+        assert!(matches!(Parts::of(file, Path::new("x")), Err(Error::Unreadable { .. })));
+    }
+}
