@@ -453,3 +453,22 @@ fn how_long_the_program_stood_is_told() {
         busy.finish().success();
     }
 }
+
+live_tests! {
+    fn a_trace_without_any_place_ends_with_an_error(form) {
+        let of = |clauses: &[&str]| {
+            let tracer = clauses.iter().fold(Tracer::new(form), |tracer, clause| tracer.clause(clause));
+            tracer.command(&program("breakpoint.c"), "").run().finished
+        };
+        let returns = "pid$target:a.out:own_breakpoint:return { @ = count(); }";
+        let none = of(&[returns]);
+        assert_eq!(none.status.code(), Some(1), "{}", none.stderr);
+        assert!(none.stderr.contains("none of the places could be probed"), "{}", none.stderr);
+        assert!(none.stderr.contains("the program's own breakpoint (int3)"), "{}", none.stderr);
+        assert!(none.stdout.lines().any(|line| line == "OK"), "{}", none.stdout);
+        // Another one has its place: what could not be had is told, and no error.
+        let some = of(&[returns, "pid$target:a.out:main:entry { @ = count(); }"]);
+        assert_eq!(some.status.code(), Some(0), "{}", some.stderr);
+        assert!(some.stderr.contains("1 place could not be probed"), "{}", some.stderr);
+    }
+}

@@ -200,6 +200,8 @@ struct Trace<'a> {
     losses: Losses,
     losses_at: Instant,
     announced: bool,
+    /// Some probe of the target had a place.
+    was_placed: bool,
     refused_told: usize,
     patches_told: usize,
     /// `-x maxcost`.
@@ -217,6 +219,7 @@ impl<'a> Trace<'a> {
             losses: Losses::default(),
             losses_at: Instant::now(),
             announced: false,
+            was_placed: false,
             refused_told: 0,
             patches_told: 0,
             limit: options.max_cost.map(Limit::new),
@@ -235,6 +238,7 @@ impl<'a> Trace<'a> {
             begun.patches
         ));
         let result = self.events(session, &mut printer);
+        self.was_placed |= session.has_places();
         let start = Instant::now();
         let ended = session.end();
         let gone = match (result, ended) {
@@ -272,7 +276,16 @@ impl<'a> Trace<'a> {
         self.draw(session)?;
         detached(&gone);
         self.tell_losses(session)?;
-        let status = session.exit_status().unwrap_or(0);
+        let mut status = session.exit_status().unwrap_or(0);
+        if let Some(first) = session.refused().first().filter(|_| !self.was_placed) {
+            if !self.arguments.json {
+                message(format_args!(
+                    "none of the places could be probed: {}: {}",
+                    first.function, first.reason
+                ));
+            }
+            status = status.max(1);
+        }
         if self.arguments.json {
             self.line("exit", vec![("status", Json::from(status))])?;
             self.out.flush()?;
@@ -282,6 +295,7 @@ impl<'a> Trace<'a> {
 
     fn events(&mut self, session: &mut Session, printer: &mut Printer<'_>) -> Result<(), anyhow::Error> {
         while !interrupt::requested() && !session.is_finished() {
+            self.was_placed = self.was_placed || session.has_places();
             let outputs = session.step()?;
             if session.is_loaded() {
                 self.announce(session)?;

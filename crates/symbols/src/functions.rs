@@ -69,7 +69,8 @@ pub(crate) fn find(elf: &Elf, frames: &Frames, debug: Option<&Elf>) -> Functions
 fn fold(mut candidates: Vec<Symbol<'_>>) -> Vec<Function> {
     let is_ifunc = |symbol: &Symbol<'_>| symbol.kind == SymbolKind::Ifunc;
     candidates.sort_by(|left, right| {
-        let key = |symbol: &Symbol<'_>| (symbol.address, is_ifunc(symbol), !symbol.global);
+        // What has a size is the function, what has none is a label at its start.
+        let key = |symbol: &Symbol<'_>| (symbol.address, is_ifunc(symbol), symbol.size == 0, !symbol.global);
         let size = |symbol: &Symbol<'_>| (symbol.size == 0, symbol.size);
         key(left)
             .cmp(&key(right))
@@ -101,7 +102,7 @@ fn fold(mut candidates: Vec<Symbol<'_>>) -> Vec<Function> {
                     _ => FunctionKind::Code,
                 },
                 fragments: Vec::new(),
-                global: first.global,
+                global: same.iter().any(|symbol| symbol.global),
             })
         })
         .collect()

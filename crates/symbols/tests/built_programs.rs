@@ -273,3 +273,24 @@ fn cpp_names_are_demangled() {
     assert!(constructor.names().any(|name| name == "_ZN6shapes3BoxIdEC2Ed"));
     assert_eq!(only(&module, "main").demangled(), None);
 }
+
+/// Hand-written assembly: labels at a function's start, global and first in the alphabet.
+#[test]
+fn a_label_without_a_size_does_not_name_a_function_that_has_one() {
+    let source = r#"
+        __asm__(".globl alabel\n.type alabel, @notype\nalabel:\n"
+                ".globl aunsized\n.type aunsized, @function\naunsized:\n"
+                ".type zfun, @function\nzfun: nop\nret\n.size zfun, . - zfun\n");
+        int main(void) { return 0; }
+    "#;
+    let Some(build) = Build::new("gcc", &["-O1"], "program.c", source) else {
+        return;
+    };
+    let module = build.module();
+    let function = only(&module, "zfun");
+    assert_eq!(&*function.name, "zfun");
+    assert_eq!(function.size, 2);
+    assert!(function.global, "two of its names are");
+    assert_eq!(function.names().collect::<Vec<_>>(), ["zfun", "alabel", "aunsized"]);
+    assert_eq!(module.resolve(function.address), Some(("zfun", 0)));
+}

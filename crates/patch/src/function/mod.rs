@@ -240,6 +240,14 @@ impl FunctionMap {
         exits::jumps_to(self, address)
     }
 
+    /// The first `int3` of the program's own that control flow reaches. Whether it goes on behind one is known only where it
+    /// stands in the midst of a line.
+    pub fn breakpoint(&self) -> Option<TargetAddress> {
+        let own = self.code().iter().take_while(|found| found.offset < self.code_size());
+        let mut breakpoints = own.filter(|found| found.kind == Kind::Breakpoint);
+        breakpoints.next().map(|found| self.address(found.offset))
+    }
+
     /// Every way out of the function, ascending: see [`Exit`].
     pub fn exits(&self) -> Vec<Exit> {
         exits::exits(self)

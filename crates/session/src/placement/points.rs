@@ -146,7 +146,8 @@ pub fn spread(
                 }
             }
             if !any {
-                return Err(RefusedBecause::NoExit);
+                let breakpoint = parts.iter().find_map(FunctionMap::breakpoint);
+                return Err(breakpoint.map_or(RefusedBecause::NoExit, RefusedBecause::BehindBreakpoint));
             }
             if !parts.iter().all(FunctionMap::has_all_exits) {
                 return Err(RefusedBecause::ExitsUnknown);
@@ -169,5 +170,65 @@ pub(super) fn point(
         position,
         full_frame,
         fires,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use nanoprobe_patch::{CodeView, FunctionExtent, Surroundings, analyze, follow};
+
+    use super::*;
+
+    struct Nothing;
+
+    impl Surroundings for Nothing {
+        fn constant(&self, _: TargetAddress, _: usize) -> Option<&[u8]> {
+            None
+        }
+
+        fn entries(&self, _: Range<TargetAddress>) -> Vec<TargetAddress> {
+            Vec::new()
+        }
+
+        fn is_fragment(&self, _: TargetAddress) -> bool {
+            false
+        }
+
+        fn pointers(&self, _: Range<TargetAddress>) -> Vec<TargetAddress> {
+            Vec::new()
+        }
+    }
+
+    /// Where the ways out of a function are, or why it has none.
+    fn exits(bytes: &[u8]) -> Result<Vec<TargetAddress>, String> {
+        let start = TargetAddress(0x40_0000);
+        let extent = FunctionExtent {
+            start,
+            size: bytes.len() as u64,
+            fragments: Vec::new(),
+        };
+        let mut parts = [analyze(&CodeView { start, bytes }, &extent)];
+        follow(&mut parts, &Nothing);
+        let mut points = [Vec::new()];
+        let make = |site, _, condition, position| Ok(point(site, condition, position, false, Vec::new()));
+        spread(Spot::Exits, start, &parts, &mut points, make).map_err(|reason| reason.to_string())?;
+        Ok(points.into_iter().flatten().map(|point| point.site).collect())
+    }
+
+    #[test]
+    fn a_function_without_a_known_way_out_is_told_why() {
+        // int3; ret: nobody knows whether the program goes on there.
+        let reason = exits(&[0xcc, 0xc3]).unwrap_err();
+        assert!(
+            reason.contains("breakpoint (int3) at 0x400000") && !reason.contains("never returns"),
+            "{reason}"
+        );
+        // call +0; ud2: it does not return.
+        let reason = exits(&[0xe8, 0, 0x10, 0, 0, 0x0f, 0x0b]).unwrap_err();
+        assert!(reason.contains("never returns"), "{reason}");
+        // nop; int3; ret: in the midst of a line it goes on.
+        assert_eq!(exits(&[0x90, 0xcc, 0xc3]), Ok(vec![TargetAddress(0x40_0002)]));
     }
 }

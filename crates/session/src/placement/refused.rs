@@ -31,6 +31,11 @@ pub enum RefusedBecause {
     /// A function without any way out: it ends in a call that does not return.
     #[error("no way out was found: the function never returns")]
     NoExit,
+    /// A function whose only ways out, if any, lie behind a breakpoint of its own.
+    #[error(
+        "no way out was found: behind the program's own breakpoint (int3) at {0} nobody knows whether it goes on (-x return=address sees its returns)"
+    )]
+    BehindBreakpoint(TargetAddress),
     /// A computed branch leads nobody knows where, and some of the function is reached by nothing else. The ways out that
     /// are known fire nevertheless.
     #[error(

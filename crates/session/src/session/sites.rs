@@ -42,6 +42,15 @@ impl Session {
         found
     }
 
+    /// Whether any probe of the target has a place.
+    pub fn has_places(&self) -> bool {
+        let is_fired_in = |patch: &Patch| {
+            let members = self.placed.get(&patch.function.0).map(|(members, _)| members);
+            members.is_some_and(|members| !members.is_empty())
+        };
+        self.patches().iter().any(|patch| !patch.shim && is_fired_in(patch))
+    }
+
     /// The probe of an enabling, and the clause that it runs there: all enablings, in order.
     pub fn enablings(&self) -> impl Iterator<Item = &Enabling> {
         self.enablings.list().iter()
