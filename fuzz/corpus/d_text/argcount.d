@@ -1,0 +1,23 @@
+/*
+ * argcount - how often a function is given, or returns, which value
+ *
+ * usage: nanoprobe tool argcount {-p PID | -c COMMAND} [MODULE:]FUNCTION [EXPRESSION [entry|return]]
+ *
+ * Counts the values of an EXPRESSION of D (arg0, the first argument, when not given) at every entry of a function that
+ * matches, or at every return, where arg1 is the value that it returns: an integer, or a text ('copyinstr(arg0)'). Of a
+ * program with debug information args[0] has its type: 'stringof(args[0]->name)'. argdist makes a histogram of them.
+ *
+ * example: which files are opened?
+ *
+ *   # nanoprobe tool argcount -p 1234 libc:open64 'copyinstr(arg0)'
+ *     libc.so.6       open64          /proc/self/stat                2
+ *     libc.so.6       open64          /etc/localtime                61
+ */
+#pragma D option quiet
+#pragma D option return=value
+#pragma D option argref
+
+pid$target:$1:$3
+{
+	@values[probemod, probefunc, $2] = count();
+}

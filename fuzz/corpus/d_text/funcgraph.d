@@ -1,0 +1,71 @@
+/*
+ * funcgraph - what a function calls, as a tree with times
+ *
+ * usage: nanoprobe tool funcgraph {-p PID | -c COMMAND} [MODULE:]FUNCTION [[MODULE:]FUNCTION]
+ *
+ * While a thread is inside the first function (globs match), every call of a function that matches the second is shown,
+ * indented by its depth, and its return with its nanoseconds. The second is all of the program's own functions
+ * (a.out:*) when it is not given.
+ *
+ * example: what does main do?
+ *
+ *   # nanoprobe tool funcgraph -c ./calls a.out:main
+ *        TID  CALL
+ *       4711  main() {
+ *       4711    outer() {
+ *       4711      inner() {
+ *       4711      } = 3 (412 ns)
+ *       4711    } = 6 (2210 ns)
+ *       4711  } = 0 (8034 ns)
+ */
+#pragma D option quiet
+
+self int64_t depth;
+self int64_t top;
+
+BEGIN
+{
+	printf("%10s  CALL\n", "TID");
+}
+
+/*
+ * The outermost call of the first function is known by where its return address lies. One that was left by an exception or a
+ * longjmp has no return, but the next one, or whoever else is called further up, tells that it is over.
+ */
+pid$target:$1:entry
+/!self->top || uregs[R_RSP] >= self->top/
+{
+	self->top = uregs[R_RSP];
+	self->depth = 0;
+}
+
+pid$target:$2:entry
+/self->top && uregs[R_RSP] > self->top/
+{
+	self->top = 0;
+}
+
+pid$target:$2:entry
+/self->top/
+{
+	printf("%10d  %*s%s() {\n", tid, self->depth * 2, "", probefunc);
+	self->level[uregs[R_RSP]] = self->depth;
+	self->depth++;
+	self->start[uregs[R_RSP]] = timestamp;
+}
+
+/* To its own level, since what it called may have been left without a return. */
+pid$target:$2:return
+/self->top && self->start[uregs[R_RSP]]/
+{
+	self->depth = self->level[uregs[R_RSP]];
+	printf("%10d  %*s} = %d (%d ns)\n", tid, self->depth * 2, "", arg1, timestamp - self->start[uregs[R_RSP]]);
+	self->start[uregs[R_RSP]] = 0;
+	self->level[uregs[R_RSP]] = 0;
+}
+
+pid$target:$1:return
+/self->top == uregs[R_RSP]/
+{
+	self->top = 0;
+}

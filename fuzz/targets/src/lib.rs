@@ -1,0 +1,44 @@
+//! What is fuzzed: for each kind of input that somebody else writes, one function that takes bytes and asks everything.
+//!
+//! A function returns whatever the bytes are; it fails by a panic, by not ending, and by taking memory out of proportion.
+//! The targets of cargo-fuzz (`fuzz/fuzz_targets`) and the ordinary test (`tests/corpus.rs`) call the same ones. See
+//! `fuzz/README.md`.
+
+#![forbid(unsafe_code)]
+
+mod arena;
+mod d_text;
+mod dwarf;
+mod eh_frame;
+mod elf;
+mod formats;
+mod image;
+mod notes;
+mod perf_map;
+mod restore;
+
+pub use arena::arena;
+pub use d_text::d_text;
+pub use dwarf::dwarf;
+pub use eh_frame::eh_frame;
+pub use elf::elf;
+pub use formats::formats;
+pub use notes::notes;
+pub use perf_map::perf_map;
+pub use restore::restore;
+
+/// What takes bytes.
+pub type Target = fn(&[u8]);
+
+/// All targets, by the names of their corpora.
+pub const TARGETS: [(&str, Target); 9] = [
+    ("arena", arena),
+    ("d_text", d_text),
+    ("dwarf", dwarf),
+    ("eh_frame", eh_frame),
+    ("elf", elf),
+    ("formats", formats),
+    ("notes", notes),
+    ("perf_map", perf_map),
+    ("restore", restore),
+];
