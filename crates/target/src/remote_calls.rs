@@ -142,7 +142,7 @@ impl Remote<'_> {
         let returned = self.named_syscall(libc::SYS_mmap, arguments, call)?;
         let page = TargetAddress(returned as u64);
         // A sandbox may return anything. New memory is zero, and nothing of the program's is.
-        let is_page = page.0 % BYTES == 0
+        let is_page = page.0.is_multiple_of(BYTES)
             && self.process().map().is_ok_and(|map| {
                 map.find(page)
                     .is_some_and(|found| found.kind == MappingKind::Anonymous && found.permissions.write)

@@ -46,7 +46,7 @@ fn strace_comes_and_goes() {
         ]);
         let mut stracing = Running::start(&mut command);
         stracing.wait_until("seeing something", |stracing| !stracing.stderr().is_empty());
-        stracing.signal(nix::sys::signal::Signal::SIGINT);
+        stracing.signal(Signal::SIGINT);
         stracing.finish();
     }
     busy.write("stop\n");
@@ -71,7 +71,7 @@ live_tests! {
         assert_eq!(traced.finished.code(), 1, "{}", traced.finished.stderr);
         assert!(traced.finished.stderr.contains("trace"), "{}", traced.finished.stderr);
         snapshot.assert_restored(busy.pid());
-        stracing.signal(nix::sys::signal::Signal::SIGINT);
+        stracing.signal(Signal::SIGINT);
         stracing.finish();
         busy.go();
         busy.write("stop\n");
