@@ -159,6 +159,18 @@ NP_INLINE struct np_return_instance *claim_next(struct np_context *context, stru
 	return claim_slowly(context, pool);
 }
 
+/* A signal handler may come between, and take an instance of the same chunk; it loses nothing. */
+static NP_COLD void widen(struct np_return_pool *pool, u64 chunk, u64 slot)
+{
+	u64 *lowest = &pool->chunk_lowest[chunk], *highest = &pool->chunk_highest[chunk];
+	for (u64 found = np_load_once(*highest); slot > found;)
+		if (__atomic_compare_exchange_n(highest, &found, slot, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			break;
+	for (u64 found = np_load_once(*lowest); !found || slot < found;)
+		if (__atomic_compare_exchange_n(lowest, &found, slot, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+			break;
+}
+
 NP_ENTRY u64 np_return_take(struct np_context *context, u64 slot, u64 stub)
 {
 	struct np_return_pool *pool = pool_of_process();
@@ -180,7 +192,9 @@ NP_ENTRY u64 np_return_take(struct np_context *context, u64 slot, u64 stub)
 	struct np_return_instance *instance = claim_next(context, pool);
 	if (np_unlikely(!instance))
 		goto missed;
-	u64 index = (u64)(instance - pool->instances);
+	u64 index = (u64)(instance - pool->instances), chunk = index / NP_RETURN_CHUNK;
+	if (np_unlikely(slot < pool->chunk_lowest[chunk] || slot > pool->chunk_highest[chunk]))
+		widen(pool, chunk, slot);
 	instance->address = address;
 	instance->slot = slot;
 	instance->stub = stub;
@@ -250,21 +264,37 @@ static u32 own_number(void)
 	return 0;
 }
 
-/* Of one stack, and of this thread; or of all (0), as long as nothing new is taken. See returns.h. */
-static void put_back(struct stack *stack)
+/* Whether an instance of a chunk may have its slot on the stack. Most chunks are of other threads, and have not: so what is done
+ * for a stack grows with what its own thread has replaced, and not with what the process has. */
+NP_INLINE int may_be_on(const struct np_return_pool *pool, u64 chunk, const struct stack *stack)
 {
-	u32 own = stack ? own_number() : 0;
-	struct np_return_pool *pool = pool_of_process();
-	u64 count = np_minimum(np_load_once(pool->head.chunk_count), NP_RETURN_CHUNKS) * NP_RETURN_CHUNK;
-	for (u64 index = 0; index < count; index++) {
+	return np_load_once(pool->chunk_lowest[chunk]) < stack->limit &&
+	       np_load_once(pool->chunk_highest[chunk]) >= stack->lowest;
+}
+
+/* Of one stack, and of this thread; or of all (0), as long as nothing new is taken. See returns.h. */
+static void put_back_chunk(struct np_return_pool *pool, u64 chunk, struct stack *stack, int is_own)
+{
+	for (u64 index = chunk * NP_RETURN_CHUNK; index < (chunk + 1) * NP_RETURN_CHUNK; index++) {
 		struct np_return_instance *instance = &pool->instances[index];
 		if (NP_STATE_OF(np_load_once(instance->state)) != NP_RETURN_ARMED)
 			continue;
 		u64 slot = instance->slot;
-		int is_own = own && np_load_once(pool->chunk_owners[index / NP_RETURN_CHUNK]) == own;
 		if (stack ? !is_own && !is_on(stack, slot) : np_load_once(pool->head.events) == np_load_once(pool->head.answered))
 			continue;
 		replace_in_slot(slot, thunk_of(index), np_real_return_address(instance->address));
+	}
+}
+
+static void put_back(struct stack *stack)
+{
+	u32 own = stack ? own_number() : 0;
+	struct np_return_pool *pool = pool_of_process();
+	u64 chunks = np_minimum(np_load_once(pool->head.chunk_count), NP_RETURN_CHUNKS);
+	for (u64 chunk = 0; chunk < chunks; chunk++) {
+		int is_own = own && np_load_once(pool->chunk_owners[chunk]) == own;
+		if (!stack || is_own || may_be_on(pool, chunk, stack))
+			put_back_chunk(pool, chunk, stack, is_own);
 	}
 }
 

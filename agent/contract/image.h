@@ -175,6 +175,10 @@ struct np_return_pool {
 	struct np_returns head;
 	u32 chunk_owners[NP_RETURN_CHUNKS]; /* index of the thread's context + 1; 0: none */
 	struct np_return_instance instances[NP_RETURN_INSTANCES];
+	/* For each chunk, the lowest and the highest slot that its instances have had; 0: none yet. Who takes instances without
+	 * saying so here sets the highest to the end of all addresses. */
+	u64 chunk_lowest[NP_RETURN_CHUNKS];
+	u64 chunk_highest[NP_RETURN_CHUNKS];
 };
 
 /* ---- finding a thread's context ------------------------------------------------------------------------------ */

@@ -65,6 +65,9 @@ pub struct Options {
     pub origins: Vec<Redirect>,
     pub thread_key_mode: u64,
     pub tid_offset: u32,
+    /// Address of a `struct np_return_pool`, and of the thunks; 0: there are none.
+    pub returns: u64,
+    pub thunks: u64,
 }
 
 impl Default for Options {
@@ -80,6 +83,8 @@ impl Default for Options {
             origins: Vec::new(),
             thread_key_mode: KEY_TLS_SELF,
             tid_offset: 0,
+            returns: 0,
+            thunks: 0,
             published: None,
         }
     }
@@ -211,6 +216,8 @@ impl Target {
             control: arena,
             table,
             thread_key_mode: options.thread_key_mode,
+            returns: options.returns,
+            thunks: options.thunks,
             allow_syscalls: options.allow_syscalls,
             tables: options.published.map_or(arena + TABLES, |published| published.tables),
             rows: options.published.map_or(0, |published| published.rows),
@@ -249,7 +256,7 @@ impl Target {
         };
         // SAFETY: the function lies in the image, which is mapped r-x; it keeps to its contract, which is what is tested.
         unsafe { nanoprobe_test_call(&mut call) };
-        if function != Function::Enter {
+        if ![Function::Enter, Function::ReturnTake].contains(&function) {
             assert_eq!(call.after, call.before, "{function:?} has changed a register");
         }
         assert_eq!(call.after[1..], call.before[1..], "{function:?} has changed a register");

@@ -141,6 +141,14 @@ fn layout_is_the_contracts() {
             "__builtin_offsetof(struct np_return_pool, instances)",
             RETURN_POOL_INSTANCES,
         ),
+        (
+            "__builtin_offsetof(struct np_return_pool, chunk_lowest)",
+            RETURN_POOL_LOWEST,
+        ),
+        (
+            "__builtin_offsetof(struct np_return_pool, chunk_highest)",
+            RETURN_POOL_HIGHEST,
+        ),
         ("NP_KEY_TLS_SELF", KEY_TLS_SELF),
         ("NP_KEY_FSBASE", KEY_FSBASE),
         ("NP_KEY_ASKED", KEY_ASKED),

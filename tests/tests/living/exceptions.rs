@@ -77,3 +77,24 @@ fn calls_beside_exceptions_return_to_their_callers() {
     // Nobody throws through these.
     assert_eq!((rows["third"], rows["fifth"]), (3 * calls, 3 * calls));
 }
+
+/// Calls that other threads are in the midst of keep their replaced addresses, and are seen when they return.
+#[test]
+fn exceptions_of_one_thread_leave_the_calls_of_others_alone() {
+    let clause = "pid$target:a.out:waiting:return, pid$target:a.out:thrower:return, pid$target:a.out:catcher:return
+                  { @[probefunc] = count(); }";
+    let traced = Tracer::new(Form::Default)
+        .clause(clause)
+        .argument("-x")
+        .argument("return=address")
+        .command(&program("throws.cpp"), "100000 900")
+        .run()
+        .success();
+    let stdout = &traced.finished.stdout;
+    assert!(
+        stdout.lines().any(|line| line == "OK"),
+        "{stdout}{}",
+        traced.finished.stderr
+    );
+    assert_eq!(table(&traced.results)["waiting"], said(stdout, "waited"));
+}

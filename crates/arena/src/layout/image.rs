@@ -22,7 +22,13 @@ pub const RETURN_THUNK_BYTES: u64 = 16;
 /// How many instances may share a slot.
 pub const RETURN_CHAIN_MAX: u32 = 15;
 /// Bytes of the head, the owners of chunks, and the instances.
-pub const RETURN_POOL_BYTES: u64 = RETURN_POOL_INSTANCES + RETURN_INSTANCES as u64 * ReturnInstance::BYTES as u64;
+pub const RETURN_POOL_BYTES: u64 = RETURN_POOL_HIGHEST + RETURN_CHUNKS * 8;
+/// Chunks of it.
+const RETURN_CHUNKS: u64 = (RETURN_INSTANCES / RETURN_CHUNK) as u64;
+/// Offset of `chunk_lowest` in `struct np_return_pool`.
+pub const RETURN_POOL_LOWEST: u64 = RETURN_POOL_INSTANCES + RETURN_INSTANCES as u64 * ReturnInstance::BYTES as u64;
+/// Offset of `chunk_highest` in `struct np_return_pool`: a u64 for each chunk.
+pub const RETURN_POOL_HIGHEST: u64 = RETURN_POOL_LOWEST + RETURN_CHUNKS * 8;
 /// Where the instances begin in it.
 pub const RETURN_POOL_INSTANCES: u64 = Returns::BYTES as u64 + 4 * (RETURN_INSTANCES / RETURN_CHUNK) as u64;
 /// [`ReturnInstance::state`]: free.

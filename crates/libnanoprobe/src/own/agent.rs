@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use nanoprobe_agent::{EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, READERS_OFFSET, image_with};
 use nanoprobe_arena::layout::{
-    Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES, Returns as ReturnsHead,
-    SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC, Tables, VERSION,
+    Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_POOL_HIGHEST, RETURN_THUNK_BYTES,
+    Returns as ReturnsHead, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC,
+    Tables, VERSION,
 };
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
@@ -98,6 +99,12 @@ impl Agent {
             libc::PROT_READ | libc::PROT_WRITE,
         )?;
         let returns = map(RETURN_POOL_BYTES as usize, libc::PROT_READ | libc::PROT_WRITE)?;
+        // `hit/retprobe.c` takes instances by itself, and does not say where their slots are.
+        // SAFETY: the last words of the mapping, which is ours, zeroed and aligned to a page; nobody else knows it yet.
+        unsafe {
+            let words = (RETURN_POOL_BYTES - RETURN_POOL_HIGHEST) as usize / 8;
+            core::slice::from_raw_parts_mut((returns + RETURN_POOL_HIGHEST) as *mut u64, words).fill(u64::MAX);
+        }
         let code = map(CODE_BYTES, libc::PROT_READ | libc::PROT_EXEC)?;
         const { assert!(size_of::<Control>() <= PAGE && size_of::<Shared>() <= PAGE) };
         let control = data as *mut Control;
