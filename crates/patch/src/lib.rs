@@ -68,7 +68,7 @@ pub use address::{ParseAddressError, TargetAddress};
 pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
 pub use detour::{Built, Move, Origin, Redirect, ReturnExits, Runtime, ThreadKey, build, build_return_stub};
 pub use function::{
-    CodeView, Exit, FunctionExtent, FunctionMap, Padding, ReturnAddressUse, Surroundings, analyze, follow,
+    CodeView, Exit, FunctionExtent, FunctionMap, Padding, Restartable, ReturnAddressUse, Surroundings, analyze, follow,
 };
 pub use near::{NearSpace, Placed};
 pub use plan::{

@@ -56,6 +56,27 @@ pub enum Refusal {
         /// The site asked for.
         site: TargetAddress,
     },
+    /// The instruction belongs to a restartable sequence, which is atomic only in place: see [`crate::Restartable`].
+    #[error(
+        "the instruction at {site} belongs to the restartable sequence {start}..{end} (rseq): executed elsewhere, or with a \
+         trap in it, it would not be atomic any more; probe the function around it, or an instruction before or after"
+    )]
+    Restartable {
+        /// The site asked for.
+        site: TargetAddress,
+        /// The first byte of the sequence.
+        start: TargetAddress,
+        /// Behind its last byte.
+        end: TargetAddress,
+    },
+    /// The stack pointer is used for something else there, so neither a detour nor a signal handler can run.
+    #[error(
+        "at {site} rsp is no stack: the function computes with it, and gives it back later; probe an instruction before or after"
+    )]
+    NoStack {
+        /// The site asked for.
+        site: TargetAddress,
+    },
     /// The instruction cannot be executed anywhere but in place.
     #[error("the instruction at {address} cannot be executed out of line: {reason}")]
     Unmovable {

@@ -13,6 +13,8 @@
 //!   constant ADDRESS HEX...  bytes of the image
 //!   entered +N             by a landing pad, say
 //!   pointer +N             from a table of labels
+//!   every                  a point at every instruction, at which nothing fires
+//!   restartable +N +N +N   a restartable sequence: from, to, where it goes on when it was aborted; after `follow`
 //!   exits [silent]         a point at every exit, that counts unless `silent`
 //!   successor              the jump of the function in front ends with this one's first bytes
 //!   shadow_stack           the threads have shadow stacks
@@ -39,6 +41,7 @@ struct Case {
     followed: Option<Image>,
     exits: Option<Vec<Fire>>,
     successor: bool,
+    every: bool,
     shadow_stack: bool,
     options: PlanOptions,
     thread_key: ThreadKey,
@@ -50,6 +53,7 @@ struct Image {
     constants: Vec<(u64, Vec<u8>)>,
     entered: Vec<TargetAddress>,
     pointers: Vec<TargetAddress>,
+    restartable: Vec<Restartable>,
 }
 
 impl Surroundings for Image {
@@ -73,6 +77,10 @@ impl Surroundings for Image {
         let inside = self.pointers.iter().filter(|address| range.contains(address));
         inside.copied().collect()
     }
+
+    fn restartable(&self, _: std::ops::Range<TargetAddress>) -> Vec<Restartable> {
+        self.restartable.clone()
+    }
 }
 
 fn number(text: &str) -> u64 {
@@ -94,6 +102,7 @@ fn parse(input: &str) -> Case {
         followed: None,
         exits: None,
         successor: false,
+        every: false,
         shadow_stack: false,
         options: PlanOptions::default(),
         thread_key: ThreadKey::TlsSelf,
@@ -128,6 +137,12 @@ fn parse(input: &str) -> Case {
                 let pointer = at(words[0]);
                 case.followed.as_mut().unwrap().pointers.push(pointer);
             }
+            "restartable" => {
+                let (sequence, abort) = (at(words[0])..at(words[1]), at(words[2]));
+                let image = case.followed.as_mut().unwrap();
+                image.restartable.push(Restartable { sequence, abort });
+            }
+            "every" => case.every = true,
             "exits" if words.first() == Some(&"silent") => case.exits = Some(Vec::new()),
             "exits" => case.exits = Some(vec![Fire::Count { context_offset: 0x1000 }]),
             "shadow_stack" => case.shadow_stack = true,
@@ -254,6 +269,10 @@ fn run(input: &str) -> String {
         for range in map.unreached() {
             writeln!(output, "unreached: {}..{}", range.start, range.end).unwrap();
         }
+    }
+    if case.every {
+        let sites = map.instructions().map(|(site, _)| point(site, &[]));
+        case.points.extend(sites);
     }
     if let Some(fires) = &case.exits {
         for Exit {

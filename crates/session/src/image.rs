@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use nanoprobe_patch::{Surroundings, TargetAddress};
+use nanoprobe_patch::{Restartable, Surroundings, TargetAddress};
 use nanoprobe_symbols::{AddressRange, ImageAddress, Module};
 
 /// A module's constants, and what enters its code from elsewhere.
@@ -35,5 +35,16 @@ impl Surroundings for Image<'_> {
 
     fn pointers(&self, range: Range<TargetAddress>) -> Vec<TargetAddress> {
         self.in_target(self.0.code_pointers(self.image_range(&range)))
+    }
+
+    fn restartable(&self, range: Range<TargetAddress>) -> Vec<Restartable> {
+        let bias = self.0.bias();
+        let found = self.0.restartable_in(self.image_range(&range)).into_iter();
+        found
+            .map(|found| Restartable {
+                sequence: bias.to_target(found.start)..bias.to_target(found.end),
+                abort: bias.to_target(found.abort),
+            })
+            .collect()
     }
 }

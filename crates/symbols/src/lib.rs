@@ -9,6 +9,7 @@
 //!   PT_LOAD           -> code_at(): the original text; biases; executable ranges
 //!   PT_DYNAMIC, notes -> linkage(): interpreter, needed libraries, DT_DEBUG, build-id, TLS, Go, libc
 //!   .note.stapsdt     -> static_probes(): what sys/sdt.h left
+//!   __rseq_cs         -> restartable_in(): sequences that the kernel restarts
 //!   relocations       -> which slot holds the address of which import, or of which IFUNC's choice
 //! ```
 //!
@@ -37,6 +38,7 @@ mod parts;
 mod pointers;
 mod relocations;
 mod resolve;
+mod restartable;
 mod static_probes;
 mod symbol_table;
 mod unwind;
@@ -50,6 +52,7 @@ pub use linkage::{Libc, Linkage, Linking, ThreadLocalImage};
 pub use module::{Module, ModuleKind};
 pub use name::{Demangled, demangle, readable};
 pub use relocations::{Relocation, RelocationTarget};
+pub use restartable::RestartableSequence;
 pub use static_probes::StaticProbe;
 pub use symbol_table::{Symbol, SymbolKind};
 pub use unwind::{RBP_AT_CFA, RBP_AT_RBP, RBP_UNCHANGED, RBP_UNDEFINED, unwind_rows};

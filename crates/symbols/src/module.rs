@@ -20,6 +20,7 @@ use crate::linkage::{Linkage, Linking};
 use crate::module_name;
 use crate::relocations::{self, Relocation};
 use crate::resolve::Index;
+use crate::restartable::Sequences;
 use crate::static_probes::{self, StaticProbe};
 use crate::symbol_table::{self, Symbol, SymbolKind};
 
@@ -60,6 +61,7 @@ pub struct Module {
     pointers: OnceLock<Vec<u64>>,
     /// Where static probes are, ascending.
     static_sites: OnceLock<Vec<u64>>,
+    restartable: OnceLock<Sequences>,
     /// Where Go's `runtime.deferreturn` lies.
     deferreturn: OnceLock<Option<u64>>,
 }
@@ -105,6 +107,7 @@ impl Module {
             has_landing_pads,
             pointers: OnceLock::new(),
             static_sites: OnceLock::new(),
+            restartable: OnceLock::new(),
             deferreturn: OnceLock::new(),
         })
     }

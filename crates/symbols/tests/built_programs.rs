@@ -294,3 +294,64 @@ fn a_label_without_a_size_does_not_name_a_function_that_has_one() {
     assert_eq!(function.names().collect::<Vec<_>>(), ["zfun", "alabel", "aunsized"]);
     assert_eq!(module.resolve(function.address), Some(("zfun", 0)));
 }
+
+/// A sequence that a section describes, one to which that section's array points, and one that only its signature shows.
+const SEQUENCES: &str = r#"
+__asm__(".macro sequence name section\n"
+        "	.text\n"
+        "\\name:\n"
+        "	movq %rax, %fs:8\n"
+        "1:	incq (%rdi)\n"
+        "2:	ret\n"
+        "	.byte 0x0f, 0xb9, 0x3d\n"
+        "	.long 0x53053053\n"
+        "\\name\\()_abort:\n"
+        "	jmp \\name\n"
+        "	.pushsection \\section, \"aw\"\n"
+        "	.balign 32\n"
+        "5:	.long 0, 0\n"
+        "	.quad 1b, 2b - 1b, \\name\\()_abort\n"
+        "	.popsection\n"
+        ".endm\n"
+        "sequence in_section __rseq_cs\n"
+        "sequence in_array .data.descriptors\n"
+        "	.pushsection __rseq_cs_ptr_array, \"aw\"\n"
+        "	.quad 5b\n"
+        "	.popsection\n"
+        "sequence by_signature .data.others\n");
+int main(void) { return 0; }
+"#;
+
+#[test]
+fn restartable_sequences_are_found_in_every_kind_of_image() {
+    let kinds: [&[&str]; 5] = [
+        &["-no-pie"],
+        &["-pie", "-fPIE"],
+        &["-shared", "-fPIC"],
+        &["-pie", "-fPIE", "-Wl,-z,pack-relative-relocs"],
+        &["-static", "-s"],
+    ];
+    let linker = common::output_of("ld", &["--help"], std::path::Path::new("/")).unwrap_or_default();
+    let packs = linker.0.contains("pack-relative-relocs");
+    for kind in kinds.into_iter().filter(|kind| packs || kind.len() < 3) {
+        let Some(build) = Build::new("gcc", kind, "program.c", SEQUENCES) else {
+            return;
+        };
+        let module = build.module();
+        let all: Vec<_> = module
+            .executable_ranges()
+            .flat_map(|range| module.restartable_in(range))
+            .collect();
+        assert_eq!(all.len(), 3, "{kind:?}: {all:?}");
+        for sequence in all {
+            assert_eq!(sequence.end.0 - sequence.start.0, 3);
+            let signature = module.code_at(ImageAddress(sequence.abort.0 - 4), 4).unwrap();
+            assert_eq!(signature, 0x5305_3053_u32.to_le_bytes());
+            // Each is found by what lies in it, by the byte in front of it, and by its signature.
+            for address in [sequence.start.0, sequence.abort.0 - 1] {
+                let near = nanoprobe_symbols::AddressRange::new(address, address + 1);
+                assert!(module.restartable_in(near).contains(&sequence), "{kind:?}");
+            }
+        }
+    }
+}

@@ -56,6 +56,16 @@ fn interrogate(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     for pair in ranges.windows(2) {
         prop_assert!(pair[0].end <= pair[1].start);
     }
+    for range in &ranges {
+        for sequence in module.restartable_in(*range) {
+            prop_assert!(sequence.start < sequence.end);
+            prop_assert!(
+                module
+                    .code_at(sequence.start, sequence.end.0 - sequence.start.0)
+                    .is_some()
+            );
+        }
+    }
     for probe in module.static_probes() {
         prop_assert!(ranges.iter().any(|range| range.contains(probe.address)));
         let data = module.image_range();

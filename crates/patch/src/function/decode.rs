@@ -38,6 +38,7 @@ pub fn analyze(code: &CodeView<'_>, extent: &FunctionExtent) -> FunctionMap {
         next: None,
         is_successor: false,
         keeps_calls: false,
+        fixed: Default::default(),
     };
     decode_function(&mut map, bytes);
     if map.undecodable.is_none() {

@@ -23,8 +23,8 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, OpKind};
 
-use super::tables;
-use super::{ELSEWHERE, FunctionMap, Instruction, Kind, Reference};
+use super::{ELSEWHERE, FunctionMap, Instruction, Kind, Reference, Restartable};
+use super::{stack, tables};
 use crate::TargetAddress;
 
 /// What is known of the image around a function.
@@ -41,6 +41,12 @@ pub trait Surroundings {
     /// Addresses in a range to which pointers in the image's data lead: tables of labels, where the function has computed
     /// branches.
     fn pointers(&self, range: Range<TargetAddress>) -> Vec<TargetAddress>;
+
+    /// The restartable sequences of the image of which any byte, or the signature, lies in a range or next to it.
+    fn restartable(&self, range: Range<TargetAddress>) -> Vec<Restartable> {
+        let _ = range;
+        Vec::new()
+    }
 }
 
 /// Instructions that are moved to correct the linear decode where it is out of step; beyond, the rest stays unreached.
@@ -61,6 +67,17 @@ pub fn follow(parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
         moved: 0,
         computed: false,
     };
+    for part in parts.iter_mut() {
+        // With the padding behind the function, which a patch may use.
+        part.fixed.restartable = surroundings.restartable(part.start..part.address(part.bytes.len() as u32));
+    }
+    let aborts: Vec<TargetAddress> = parts
+        .iter()
+        .flat_map(|part| part.fixed.restartable.iter().map(|sequence| sequence.abort))
+        .collect();
+    for abort in aborts {
+        flow.push_marked(parts, abort);
+    }
     for (index, part) in parts.iter().enumerate() {
         flow.pending.push((index, 0));
         let range = part.start..part.address(part.size);
@@ -88,6 +105,7 @@ pub fn follow(parts: &mut [FunctionMap], surroundings: &dyn Surroundings) {
         restrict(part, reached);
         part.computed = flow.computed;
     }
+    stack::follow(parts);
 }
 
 struct Flow {

@@ -2,10 +2,12 @@
 
 mod decode;
 mod exits;
+mod fixed;
 mod follow;
 mod kind;
 mod padding;
 mod return_address;
+mod stack;
 mod tables;
 
 use std::ops::Range;
@@ -15,6 +17,7 @@ use crate::TargetAddress;
 
 pub use decode::analyze;
 pub use exits::Exit;
+pub use fixed::Restartable;
 pub use follow::{Surroundings, follow};
 pub(crate) use kind::Kind;
 pub use padding::Padding;
@@ -82,6 +85,8 @@ pub struct FunctionMap {
     is_successor: bool,
     /// Calls stay in place.
     keeps_calls: bool,
+    /// Instructions that stay in place.
+    fixed: fixed::Fixed,
 }
 
 /// No program can map memory outside of these addresses (with pages of four levels): libraries lie near the upper end,
@@ -101,6 +106,8 @@ pub(crate) struct Instruction {
     pub kind: Kind,
     /// Lies between blocks, and is never executed.
     pub padding: bool,
+    /// Sets the stack pointer otherwise than frames do.
+    pub moves_stack: bool,
 }
 
 /// A memory operand relative to the instruction pointer that lies in the view.
@@ -129,6 +136,7 @@ impl Instruction {
             length: decoded.len() as u8,
             kind: Kind::of(decoded),
             padding: false,
+            moves_stack: stack::is_moved_by(decoded),
         }
     }
 

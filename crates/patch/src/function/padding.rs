@@ -52,6 +52,11 @@ pub(super) fn padding(map: &FunctionMap) -> Vec<Padding> {
         // Once control flow was followed, what is padding has been found out.
         let is_code = map.is_followed() && instruction.offset < map.code_size() && !instruction.padding;
         walk.goes_on &= !instruction.padding;
+        if map.is_restartable(&(instruction.offset..next)) {
+            walk.close();
+            walk.goes_on = true;
+            continue;
+        }
         match instruction.kind {
             Kind::Nop if !is_code => walk.nop(instruction.offset..next, map.is_entered_inside(*instruction)),
             Kind::Breakpoint if !is_code => walk.dead(instruction.offset..next),
@@ -109,8 +114,9 @@ impl Walk<'_> {
         if bytes.is_empty() {
             return;
         }
+        let is_kept = self.map.is_restartable(&bytes);
         let behind_nops = self.open.as_ref().is_some_and(|open| !open.nops.is_empty());
-        if self.goes_on || behind_nops || bytes.clone().any(|offset| self.map.is_target_at(offset)) {
+        if self.goes_on || behind_nops || is_kept || bytes.clone().any(|offset| self.map.is_target_at(offset)) {
             self.close();
             self.goes_on = true;
             return;

@@ -140,7 +140,7 @@ pub(super) fn shape_at(
         let instruction = *code
             .get(shape.behind)
             .filter(|instruction| instruction.offset < map.code_size())?;
-        let unmovable = instruction.kind == Kind::Breakpoint || map.is_kept_call(instruction);
+        let unmovable = map.is_fixed(instruction);
         if unmovable || map.is_entered_inside(instruction) {
             return None;
         }
@@ -195,7 +195,7 @@ pub(super) fn pun_at(map: &FunctionMap, first: usize, site: usize, followers: Fo
         let needed = shape.behind <= site;
         let outside = instruction.offset >= map.code_size() || instruction.end() >= start + JUMP;
         let inner_target = instruction.offset != start && map.is_target_from_outside(instruction.offset, start);
-        let unmovable = instruction.kind == Kind::Breakpoint || map.is_kept_call(*instruction);
+        let unmovable = map.is_fixed(*instruction);
         let unwanted = unmovable || inner_target || map.is_entered_inside(*instruction);
         if outside || unwanted || is_avoided(instruction.kind) && !needed {
             if needed {
@@ -246,7 +246,7 @@ fn copy_followers(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Sha
             .code()
             .get(shape.back)
             .filter(|instruction| instruction.offset == shape.back_end && instruction.end() <= map.code_size())?;
-        if is_avoided(instruction.kind) || instruction.kind == Kind::Breakpoint {
+        if is_avoided(instruction.kind) || map.is_fixed(*instruction) {
             return None;
         }
         shape.back += 1;
@@ -277,6 +277,9 @@ fn take_padding(map: &FunctionMap, start: u32, mut shape: Shape) -> Option<Shape
             .code()
             .get(next)
             .filter(|instruction| instruction.offset == shape.end);
+        if map.is_restartable(&(shape.end..instruction.map_or(shape.end + 1, |nop| nop.end()))) {
+            return None;
+        }
         match instruction.map(|instruction| instruction.kind) {
             Some(Kind::Nop) => {
                 shape.constraint = shape.constraint.with_boundary_at((shape.end - start) as usize);

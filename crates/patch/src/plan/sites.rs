@@ -1,6 +1,6 @@
 //! Points, by the instructions at which they are.
 
-use crate::function::{FunctionMap, Kind};
+use crate::function::FunctionMap;
 use crate::{Point, Refusal, TargetAddress};
 
 /// The points at one instruction.
@@ -50,22 +50,14 @@ fn instruction_at(map: &FunctionMap, site: TargetAddress) -> Result<usize, Refus
     let offset = offset.ok_or(Refusal::OutsideFunction { site })?;
     let code = map.code();
     match code.binary_search_by_key(&offset, |instruction| instruction.offset) {
-        Ok(index)
-            if code
-                .get(index)
-                .is_some_and(|instruction| instruction.kind == Kind::Breakpoint) =>
-        {
-            Err(Refusal::Breakpoint { site })
+        Ok(index) => {
+            let found = code.get(index);
+            match found.and_then(|instruction| map.refusal_at(*instruction)) {
+                Some(refusal) => Err(refusal),
+                None if found.is_some_and(|instruction| instruction.padding) => Err(Refusal::Padding { site }),
+                None => Ok(index),
+            }
         }
-        Ok(index)
-            if code
-                .get(index)
-                .is_some_and(|instruction| map.is_kept_call(*instruction)) =>
-        {
-            Err(Refusal::ShadowStack { site })
-        }
-        Ok(index) if code.get(index).is_some_and(|instruction| instruction.padding) => Err(Refusal::Padding { site }),
-        Ok(index) => Ok(index),
         Err(behind) => {
             let around = behind.checked_sub(1).and_then(|index| code.get(index));
             if map.is_followed() && around.is_none_or(|around| around.end() <= offset) {

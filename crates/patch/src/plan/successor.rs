@@ -151,7 +151,9 @@ fn shorts_at(map: &FunctionMap, first: usize, site: usize) -> Vec<Shape> {
     while shape.end < start + JUMP - 1 {
         let next = code.get(shape.behind).filter(|next| next.offset == shape.end);
         let Some(instruction) = next.filter(|next| ended || next.offset < map.code_size()) else {
-            let is_dead = (map.code_size()..map.usable()).contains(&shape.end) && !map.is_target_at(shape.end);
+            let is_dead = (map.code_size()..map.usable()).contains(&shape.end)
+                && !map.is_target_at(shape.end)
+                && !map.is_restartable(&(shape.end..shape.end + 1));
             if !ended || displaces_nops || !is_dead {
                 break;
             }
@@ -162,7 +164,7 @@ fn shorts_at(map: &FunctionMap, first: usize, site: usize) -> Vec<Shape> {
         let inner = instruction.offset != start;
         let targeted = inner && map.is_target_from_outside(instruction.offset, start);
         let is_padding = instruction.kind == Kind::Nop && !map.is_target_at(instruction.offset);
-        let unmovable = instruction.kind == Kind::Breakpoint || map.is_kept_call(*instruction);
+        let unmovable = map.is_fixed(*instruction);
         let unfit = unmovable || targeted || map.is_entered_inside(*instruction);
         if unfit || instruction.end() >= start + JUMP || ended && !is_padding {
             break;

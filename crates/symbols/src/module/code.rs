@@ -6,6 +6,7 @@ use crate::elf::Segment;
 use crate::function::Function;
 use crate::landing::LandingPads;
 use crate::pointers;
+use crate::restartable::{RestartableSequence, Sequences};
 
 impl Module {
     /// The original bytes of code: `bytes` of them at `address`; `None` when any of them is not in an executable
@@ -89,6 +90,14 @@ impl Module {
                 }
             }
         }
+    }
+
+    /// The restartable sequences of which a byte, the byte in front, the signature or the address behind that lies in a
+    /// range.
+    pub fn restartable_in(&self, range: AddressRange) -> Vec<RestartableSequence> {
+        self.restartable
+            .get_or_init(|| Sequences::of(&self.elf))
+            .touching(range)
     }
 
     /// The functions that no symbol names, as a stripped module has them: what an FDE describes and no function holds,

@@ -1,0 +1,106 @@
+//! Instructions that stay in place, with nothing of ours around them.
+//!
+//! A *restartable sequence* (`man 2 rseq`) is atomic because the kernel compares a thread's instruction pointer with the
+//! sequence's addresses. A thread in a detour is outside of them: the kernel then neither restarts the sequence nor keeps
+//! it armed. So no instruction of a sequence is displaced, and none traps. That includes the instruction in front of it,
+//! which arms it: a thread that has armed the sequence and is not yet in it would have it disarmed by the kernel.
+//!
+//! ```text
+//!            mov fs:[rseq_cs], rax     arms: stays in place
+//!   start:   mov eax, fs:[cpu_id]      the sequence
+//!            inc qword ptr [rbx]       its last instruction
+//!   end:
+//!   ...      ud1 edi, [rip+53053053h]  a signature: the kernel compares it before it sends a thread to
+//!   abort:   jmp again
+//! ```
+//!
+//! Where the stack pointer is no stack's (`stack.rs`) neither a detour nor a signal handler can run.
+
+use std::ops::Range;
+
+use super::{FunctionMap, Instruction, Kind};
+use crate::{Refusal, TargetAddress};
+
+/// Bytes of the signature in front of the address to which an aborted sequence goes.
+const SIGNATURE_BYTES: u64 = 4;
+
+/// A restartable sequence, as its descriptor says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Restartable {
+    /// The addresses that the kernel compares with.
+    pub sequence: Range<TargetAddress>,
+    /// Where a thread goes on that was interrupted.
+    pub abort: TargetAddress,
+}
+
+impl Restartable {
+    /// What must stay as it is: the sequence with the last byte in front of it, and the signature.
+    fn kept(&self) -> [Range<u64>; 2] {
+        let Range { start, end } = &self.sequence;
+        let abort = self.abort.0;
+        [
+            start.0.saturating_sub(1)..end.0,
+            abort.saturating_sub(SIGNATURE_BYTES)..abort,
+        ]
+    }
+}
+
+/// What must stay as it is in a function.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fixed {
+    /// Sequences near the function.
+    pub restartable: Vec<Restartable>,
+    /// Offsets of instructions in front of which the stack pointer is no stack's, ascending.
+    pub stackless: Vec<u32>,
+}
+
+impl FunctionMap {
+    /// Tells which restartable sequences there are. [`super::follow`] asks its surroundings for them.
+    pub fn show_restartable(&mut self, sequences: impl IntoIterator<Item = Restartable>) {
+        self.fixed.restartable.extend(sequences);
+    }
+
+    /// Whether an instruction can neither be displaced nor trap.
+    pub(crate) fn is_fixed(&self, instruction: Instruction) -> bool {
+        instruction.kind == Kind::Breakpoint
+            || self.is_kept_call(instruction)
+            || self.is_stackless(instruction.offset)
+            || self.is_restartable(&(instruction.offset..instruction.end()))
+    }
+
+    /// Whether some of these bytes are a restartable sequence's.
+    pub(crate) fn is_restartable(&self, range: &Range<u32>) -> bool {
+        self.restartable_at(range).is_some()
+    }
+
+    fn restartable_at(&self, range: &Range<u32>) -> Option<&Restartable> {
+        let (start, end) = (self.address(range.start).0, self.address(range.end).0);
+        let overlaps = |kept: &Range<u64>| kept.start < end && start < kept.end;
+        let mut sequences = self.fixed.restartable.iter();
+        sequences.find(|sequence| sequence.kept().iter().any(overlaps))
+    }
+
+    fn is_stackless(&self, offset: u32) -> bool {
+        self.fixed.stackless.binary_search(&offset).is_ok()
+    }
+
+    /// Why nothing can be probed at an instruction.
+    pub(crate) fn refusal_at(&self, instruction: Instruction) -> Option<Refusal> {
+        let site = self.address(instruction.offset);
+        if instruction.kind == Kind::Breakpoint {
+            return Some(Refusal::Breakpoint { site });
+        }
+        if self.is_kept_call(instruction) {
+            return Some(Refusal::ShadowStack { site });
+        }
+        if let Some(found) = self.restartable_at(&(instruction.offset..instruction.end())) {
+            return Some(Refusal::Restartable {
+                site,
+                start: found.sequence.start,
+                end: found.sequence.end,
+            });
+        }
+        self.is_stackless(instruction.offset)
+            .then_some(Refusal::NoStack { site })
+    }
+}

@@ -1,0 +1,386 @@
+//! Where the stack pointer is a stack's, and where a function computes with it.
+//!
+//! Hand-written code that needs a sixteenth register saves rsp, computes with it, and gives it back. In between neither a
+//! detour nor a signal's handler can run.
+//!
+//! ```text
+//!   mov rbp, rsp           rsp is a stack's
+//!   lea rsp, [rsi*8]       .. still, in front of this instruction
+//!   add rax, rsp           no stack: nothing is probed here
+//!   mov rsp, rbp           nor here: this instruction gives the stack back
+//!   ret                    a stack's again
+//! ```
+//!
+//! Each register has one of three values, and where ways join the worse one counts:
+//!
+//! - *stack*: rsp at the entry, and what is derived from it by moves, sums and alignment;
+//! - *unknown*: arguments, what is loaded from memory or comes from a vector register;
+//! - *number*: constants, and what else is computed.
+//!
+//! Where rsp is a number nothing is probed. Where it was set from an unknown value (a switch of stacks, or a number that was
+//! loaded) its use decides: it is a stack if on every way it is pushed to, popped from, called with or taken out of the
+//! function, before it is set again. A memory operand is no such proof, since rsp may be a pointer to data.
+
+use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+use super::{ELSEWHERE, FunctionMap, Kind};
+
+/// Two bits for each register, by its number. Joining is `|`.
+type State = u32;
+type Value = u32;
+
+const STACK: Value = 0b00;
+const UNKNOWN: Value = 0b01;
+const NUMBER: Value = 0b11;
+
+/// rsp's number.
+const RSP: u32 = 4;
+const RBP: u32 = 5;
+
+/// Registers that a call leaves with unknown values: all but rbx, rsp, rbp and r12 to r15.
+const CLOBBERED: [u32; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+
+/// Larger functions are not looked at: no hand-written one is.
+const INSTRUCTIONS_MAX: usize = 1 << 20;
+
+/// At a function's entry: rsp is a stack's, of the others nothing is known.
+fn entry() -> State {
+    (0..16).fold(0, |state, register| set(state, register, UNKNOWN)) & !(NUMBER << (2 * RSP))
+}
+
+fn get(state: State, register: u32) -> Value {
+    state >> (2 * register) & NUMBER
+}
+
+fn set(state: State, register: u32, value: Value) -> State {
+    state & !(NUMBER << (2 * register)) | value << (2 * register)
+}
+
+/// Whether an instruction sets rsp in a way that frames do not: all else keeps a stack a stack.
+pub(super) fn is_moved_by(instruction: &iced_x86::Instruction) -> bool {
+    let is_rsp = |operand: u32| {
+        instruction.op_kind(operand) == OpKind::Register
+            && instruction.op_register(operand).full_register() == Register::RSP
+    };
+    let exchanged = matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Xadd) && is_rsp(1);
+    if instruction.op_count() == 0 || !(is_rsp(0) || exchanged) {
+        return false;
+    }
+    match instruction.mnemonic() {
+        Mnemonic::Push | Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Call | Mnemonic::Jmp | Mnemonic::Bt => false,
+        Mnemonic::Mov => instruction.op1_kind() != OpKind::Register || instruction.op1_register() != Register::RBP,
+        Mnemonic::Lea => !is_stack_operand(instruction),
+        Mnemonic::Add | Mnemonic::Sub | Mnemonic::And => !is_relative(instruction),
+        _ => true,
+    }
+}
+
+/// `[rsp+x]` or `[rbp+x]`.
+fn is_stack_operand(instruction: &iced_x86::Instruction) -> bool {
+    matches!(instruction.memory_base(), Register::RSP | Register::RBP)
+        && instruction.memory_index() == Register::None
+        && instruction.op0_register().size() == 8
+}
+
+/// Whether rsp is moved by a distance, or aligned.
+fn is_relative(instruction: &iced_x86::Instruction) -> bool {
+    let bytes = instruction.op0_register().size();
+    if instruction.mnemonic() != Mnemonic::And {
+        return bytes == 8;
+    }
+    // What is left of the upper bits must be all of them.
+    match instruction.op1_kind() {
+        OpKind::Register | OpKind::Memory => bytes == 8,
+        _ => bytes == 1 || bytes == 2 || bytes == 8 && instruction.immediate(1).cast_signed() < 0,
+    }
+}
+
+struct Node {
+    code: iced_x86::Instruction,
+    kind: Kind,
+    offset: u32,
+    part: usize,
+    successors: Vec<usize>,
+    /// Control leaves the function here, or what becomes of it is not known.
+    leaves: bool,
+}
+
+/// Finds out where the stack pointer is no stack's, in a function whose control flow was followed.
+pub(super) fn follow(parts: &mut [FunctionMap]) {
+    let code = |part: &FunctionMap| {
+        part.instructions
+            .iter()
+            .take_while(|one| one.offset < part.size)
+            .count()
+    };
+    let moved = parts
+        .iter()
+        .any(|part| part.instructions.iter().any(|one| one.moves_stack));
+    if !moved || parts.iter().map(code).sum::<usize>() > INSTRUCTIONS_MAX {
+        return;
+    }
+    let nodes = nodes(parts);
+    let states = states(&nodes, &entries(parts, &nodes));
+    let proven = proven(&nodes);
+    for ((node, state), proven) in nodes.iter().zip(states).zip(proven) {
+        let is_stack = match get(state, RSP) {
+            STACK => true,
+            UNKNOWN => proven,
+            _ => false,
+        };
+        if !is_stack && let Some(part) = parts.get_mut(node.part) {
+            part.fixed.stackless.push(node.offset);
+        }
+    }
+}
+
+fn nodes(parts: &[FunctionMap]) -> Vec<Node> {
+    let mut nodes = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        let code = part.instructions.iter().take_while(|one| one.offset < part.size);
+        for one in code.filter(|one| !one.padding) {
+            let ip = part.address(one.offset).0;
+            nodes.push(Node {
+                code: Decoder::with_ip(64, part.bytes_of(*one), ip, DecoderOptions::NONE).decode(),
+                kind: one.kind,
+                offset: one.offset,
+                part: number,
+                successors: Vec::new(),
+                leaves: false,
+            });
+        }
+    }
+    let at = |part: usize, offset: u32| {
+        nodes
+            .binary_search_by_key(&(part, offset), |node| (node.part, node.offset))
+            .ok()
+    };
+    let marked = marked(parts, &nodes);
+    let ways = |node: &Node| {
+        let part = parts.get(node.part)?;
+        let mut successors: Vec<Option<usize>> = Vec::new();
+        if !node.kind.is_transfer() {
+            successors.push(at(node.part, node.offset + node.code.len() as u32));
+        }
+        if matches!(node.kind, Kind::Jump | Kind::Conditional) {
+            let target = crate::TargetAddress(node.code.near_branch_target());
+            let found = parts
+                .iter()
+                .enumerate()
+                .find_map(|(number, part)| at(number, part.offset(target)?));
+            successors.push(found);
+        }
+        let mut leaves = successors.iter().any(Option::is_none) || node.kind.is_transfer() && successors.is_empty();
+        let mut successors: Vec<usize> = successors.into_iter().flatten().collect();
+        if node.kind == Kind::IndirectJump {
+            leaves = !part.stays_inside.contains(&node.offset);
+            successors.clone_from(&marked);
+        }
+        Some((successors, leaves))
+    };
+    let ways: Vec<Option<(Vec<usize>, bool)>> = nodes.iter().map(ways).collect();
+    for (node, ways) in nodes.iter_mut().zip(ways) {
+        (node.successors, node.leaves) = ways.unwrap_or((Vec::new(), true));
+    }
+    nodes
+}
+
+/// The instructions to which something leads that is no direct branch of the function: where its computed jumps may go.
+fn marked(parts: &[FunctionMap], nodes: &[Node]) -> Vec<usize> {
+    let mut found = Vec::new();
+    for (number, part) in parts.iter().enumerate() {
+        let targets = part.branches.iter().filter(|(_, from)| *from == ELSEWHERE);
+        found.extend(targets.filter_map(|(target, _)| {
+            nodes
+                .binary_search_by_key(&(number, *target), |node| (node.part, node.offset))
+                .ok()
+        }));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// Where the function is entered with a stack.
+fn entries(parts: &[FunctionMap], nodes: &[Node]) -> Vec<usize> {
+    let mut entries = vec![0];
+    // Targets of computed jumps have no other way in, where there are computed jumps.
+    if !nodes.iter().any(|node| node.kind == Kind::IndirectJump) {
+        entries.extend(marked(parts, nodes));
+    }
+    entries
+}
+
+/// The state in front of each instruction.
+fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
+    let mut states: Vec<Option<State>> = vec![None; nodes.len()];
+    let mut factory = InstructionInfoFactory::new();
+    let mut pending: Vec<usize> = Vec::new();
+    // What is entered from elsewhere in some other way comes last: with a stack, unless something leads there.
+    let others = 0..nodes.len();
+    for first in entries.iter().copied().chain(others) {
+        let Some(state) = states.get_mut(first).filter(|state| state.is_none()) else {
+            continue;
+        };
+        *state = Some(entry());
+        pending.push(first);
+        while let Some(index) = pending.pop() {
+            let Some((node, Some(state))) = nodes.get(index).zip(states.get(index).copied()) else {
+                continue;
+            };
+            let behind = step(state, &node.code, node.kind, &mut factory);
+            for successor in &node.successors {
+                let Some(known) = states.get_mut(*successor) else {
+                    continue;
+                };
+                let joined = known.unwrap_or(behind) | behind;
+                if *known != Some(joined) {
+                    *known = Some(joined);
+                    pending.push(*successor);
+                }
+            }
+        }
+    }
+    states.into_iter().map(|state| state.unwrap_or(entry())).collect()
+}
+
+/// For each instruction: whether on every way from it rsp is used as a stack before it is set.
+fn proven(nodes: &[Node]) -> Vec<bool> {
+    let mut proven = vec![true; nodes.len()];
+    let mut changed = true;
+    while changed {
+        changed = false;
+        for (index, node) in nodes.iter().enumerate().rev() {
+            let of = |successor: &usize| proven.get(*successor).copied().unwrap_or(true);
+            let now = is_stack_use(node) || !sets_stack(node) && (node.leaves || node.successors.iter().all(of));
+            let Some(known) = proven.get_mut(index).filter(|known| **known && !now) else {
+                continue;
+            };
+            *known = false;
+            changed = true;
+        }
+    }
+    proven
+}
+
+fn is_stack_use(node: &Node) -> bool {
+    let code = &node.code;
+    code.is_stack_instruction() && !matches!(code.mnemonic(), Mnemonic::Leave | Mnemonic::Enter)
+}
+
+fn sets_stack(node: &Node) -> bool {
+    let code = &node.code;
+    let by_frame = code.mnemonic() == Mnemonic::Leave
+        || code.op_count() != 0
+            && code.op0_kind() == OpKind::Register
+            && code.op0_register() == Register::RSP
+            && matches!(code.mnemonic(), Mnemonic::Mov | Mnemonic::Lea);
+    let from_rsp = code.mnemonic() == Mnemonic::Lea && code.memory_base() == Register::RSP;
+    is_moved_by(code) || by_frame && !from_rsp
+}
+
+fn number_of(register: Register) -> Option<u32> {
+    let full = register.full_register();
+    full.is_gpr().then(|| full.number() as u32)
+}
+
+/// The state behind an instruction.
+fn step(state: State, code: &iced_x86::Instruction, kind: Kind, factory: &mut InstructionInfoFactory) -> State {
+    let mut behind = state;
+    for used in factory.info(code).used_registers() {
+        let Some(register) = number_of(used.register()) else {
+            continue;
+        };
+        let value = match used.access() {
+            OpAccess::Write | OpAccess::ReadWrite => written(state, code, used.register()),
+            OpAccess::CondWrite | OpAccess::ReadCondWrite => {
+                written(state, code, used.register()) | get(state, register)
+            }
+            _ => continue,
+        };
+        behind = set(behind, register, value);
+    }
+    if kind == Kind::Call {
+        behind = CLOBBERED
+            .into_iter()
+            .fold(behind, |state, register| set(state, register, UNKNOWN));
+    }
+    let pops_itself =
+        code.mnemonic() == Mnemonic::Pop && code.op0_kind() == OpKind::Register && code.op0_register() == Register::RSP;
+    match code.mnemonic() {
+        // The value of rbp comes from the stack that rbp was.
+        Mnemonic::Leave => set(set(behind, RSP, get(state, RBP)), RBP, UNKNOWN),
+        Mnemonic::Enter => set(set(behind, RSP, get(state, RSP)), RBP, get(state, RSP)),
+        _ if code.is_stack_instruction() && !pops_itself => set(behind, RSP, STACK),
+        _ => behind,
+    }
+}
+
+/// What an instruction writes to a register.
+fn written(state: State, code: &iced_x86::Instruction, register: Register) -> Value {
+    let own = number_of(register).map_or(NUMBER, |number| get(state, number));
+    let is_op0 = code.op_count() != 0 && code.op0_kind() == OpKind::Register && code.op0_register() == register;
+    // Bytes and words of it: aligned, or spoiled.
+    if register.size() < 4 || register.size() == 4 && !is_op0 {
+        return if code.mnemonic() == Mnemonic::And && is_relative(code) {
+            own
+        } else {
+            NUMBER
+        };
+    }
+    if register.size() == 4 {
+        return NUMBER;
+    }
+    let source = || match code.op1_kind() {
+        OpKind::Register => number_of(code.op1_register()).map_or(UNKNOWN, |number| get(state, number)),
+        OpKind::Memory => UNKNOWN,
+        _ => NUMBER,
+    };
+    match code.mnemonic() {
+        Mnemonic::Lea => sum(state, code),
+        Mnemonic::Add if is_op0 => own & source(),
+        Mnemonic::Sub if is_op0 && source() == STACK && register != Register::RSP => NUMBER,
+        Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Or if is_op0 => own,
+        Mnemonic::And if is_op0 && is_relative(code) => own,
+        Mnemonic::Xchg | Mnemonic::Xadd => exchanged(state, code, register),
+        Mnemonic::Pop | Mnemonic::Lodsq | Mnemonic::Cmpxchg | Mnemonic::Syscall => UNKNOWN,
+        Mnemonic::Rdfsbase | Mnemonic::Rdgsbase => UNKNOWN,
+        Mnemonic::Mov | Mnemonic::Movq | Mnemonic::Vmovq | Mnemonic::Kmovq => source(),
+        Mnemonic::Pextrq | Mnemonic::Vpextrq => UNKNOWN,
+        _ if Code::is_jcc_short_or_near(code.code()) => own,
+        _ if code.is_stack_instruction() => own,
+        _ if is_conditional_move(code) => own | source(),
+        _ => NUMBER,
+    }
+}
+
+fn is_conditional_move(code: &iced_x86::Instruction) -> bool {
+    code.condition_code() != iced_x86::ConditionCode::None && code.op_count() == 2 && code.op0_register().is_gpr64()
+}
+
+fn exchanged(state: State, code: &iced_x86::Instruction, register: Register) -> Value {
+    let of = |operand: u32| match code.op_kind(operand) {
+        OpKind::Register => number_of(code.op_register(operand)).map(|number| get(state, number)),
+        _ => None,
+    };
+    let (first, second) = (of(0), of(1));
+    match (first, second) {
+        (Some(first), Some(second)) if code.mnemonic() == Mnemonic::Xadd => first & second,
+        (Some(_), Some(second)) if code.op0_register() == register => second,
+        (Some(first), Some(_)) => first,
+        _ => UNKNOWN,
+    }
+}
+
+/// What `lea` computes: of a sum the part that may be an address counts.
+fn sum(state: State, code: &iced_x86::Instruction) -> Value {
+    if code.is_ip_rel_memory_operand() {
+        return UNKNOWN;
+    }
+    let base = number_of(code.memory_base()).map_or(NUMBER, |base| get(state, base));
+    let scaled = code.memory_index_scale() != 1;
+    let index = number_of(code.memory_index()).filter(|_| !scaled);
+    let index = index.map_or(NUMBER, |index| get(state, index));
+    let is_short = matches!(code.memory_base().size(), 4) || matches!(code.memory_index().size(), 4);
+    if is_short { NUMBER } else { base & index }
+}
