@@ -8,6 +8,10 @@
  * A fault at one of the agent's guarded loads resumes at that load's error path. Every other fault is the program's; if
  * it was raised by a relocated instruction, the program sees its original address. A fault in the midst of a detour's own
  * code (there is only one kind: the stack is at its end) keeps its rip, since only there the thread can go on.
+ *
+ * Where a trap of ours lies in a restartable sequence that no section describes, the kernel has sent the thread to the
+ * sequence's abort handler before it delivers the signal. The trap's address is gone then, and the thread goes on where it
+ * is; the tracer takes the trap out, or the sequence would be aborted for ever.
  */
 #include "emulate.h"
 #include "guard.h"
@@ -67,6 +71,26 @@ static int skip_load_of_key(const struct np_siginfo *information, struct np_ucon
 	return 1;
 }
 
+/* RSEQ_SIG: lies in front of each place to which the kernel sends a thread whose restartable sequence it has aborted. */
+#define NP_RSEQ_SIGNATURE 0x53053053u
+
+static int is_aborted_sequence(i32 signal, const struct np_siginfo *information, const struct np_ucontext *ucontext)
+{
+	u64 before;
+	/* Of an invalid opcode the address is known, and another one than the thread's. */
+	if (signal == NP_SIGILL && (information->address == ucontext->rip || !redirect(information->address)))
+		return 0;
+	if (!np_guarded_u32(ucontext->rip - sizeof(u32), &before) || (u32)before != NP_RSEQ_SIGNATURE)
+		return 0;
+	const struct np_thread_table *table = (const struct np_thread_table *)np_header.table;
+	if (np_load_once(table->magic) == NP_MAGIC) {
+		struct np_control *control = (struct np_control *)np_header.control;
+		np_store(control->aborted_at, ucontext->rip);
+		__atomic_fetch_add(&control->aborted, 1, __ATOMIC_RELEASE);
+	}
+	return 1;
+}
+
 NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 {
 	struct np_siginfo *information = siginfo;
@@ -93,6 +117,8 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 			information->address = ucontext->rip;
 		} else if (to) {
 			ucontext->rip = to;
+			return;
+		} else if (ours && is_aborted_sequence(signal, information, ucontext)) {
 			return;
 		} else {
 			u64 pushed, original = np_original_address(at, &pushed);

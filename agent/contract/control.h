@@ -101,6 +101,8 @@ struct np_control {
 	u64 contexts_ended[NP_CONTEXTS_MAX / 64]; /* bit k of word n: context 64 n + k may be taken: its thread is gone; atomic */
 	u64 slots_claimed;      /* slots of the thread table claimed since the beginning; atomic */
 	u64 missed_unknown_thread; /* hits of threads that cannot be told from others; atomic */
+	u64 aborted;            /* trap.c: restartable sequences that the kernel aborted since they met a trap of ours; atomic */
+	u64 aborted_at;         /* where the thread of the last one went on */
 };
 /* The word of a speculation: it is free (0), taken, with the bytes of its records above the bit, or ended: nobody may add to it
  * any more, and the tracer makes it free when it meets the record of that. */

@@ -249,6 +249,8 @@ pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
     };
     let (since, until) = (before.missed_without_context, now.missed_without_context);
     add("missed thread", "", until, since, &text);
+    let text = |count| format!("{count} hits missed: a restartable sequence was aborted since it met a trap");
+    add("missed sequence", "", now.aborted, before.aborted, &text);
     let text = |count| {
         format!(
             "{count} hits missed: the thread cannot be told from others (it has no thread pointer of its own, and the process \

@@ -161,7 +161,9 @@ impl Attachment {
         // A thread may still be in the detour of a patch that is gone, or on its way there from a trap.
         self.retired.extend(replaced);
         self.publish_sites(before)?;
+        self.beside.begin();
         let lost = self.arm_published(stopped, &old, before, &mut armed.pauses)?;
+        self.beside.complete();
         if !lost.is_whole() {
             let is_lost = |patch: &mut Patch| !lost.has(patch.built.address.0);
             let gone: Vec<Patch> = self.patches.extract_if(before.., is_lost).collect();
@@ -278,6 +280,7 @@ impl Attachment {
         let mut is_written = true;
         // What is gone, or somebody else's, stays as it is: detaching looks at each.
         let mut groups = Groups::default();
+        self.beside.begin();
         if self.parameters.stop == StopPolicy::Always {
             let writes = Writes::without_springboards(old, new);
             let mut stopped = self.process.stop()?;
@@ -286,6 +289,7 @@ impl Attachment {
         } else {
             is_written = self.write_by_protocol(old, new, &[], &mut groups, &mut done.pauses)?;
         }
+        self.beside.complete();
         if !armed || !is_written {
             self.disarmed.extend(chosen.iter().map(|patch| patch.built.address));
         }
@@ -379,6 +383,36 @@ impl Attachment {
             now.extend(bytes);
         }
         Ok(true)
+    }
+
+    /// Takes patches back, but for the bytes at some addresses, which others have put there.
+    ///
+    /// # Errors
+    /// The target cannot be stopped or written.
+    pub(crate) fn take_back_but(
+        &self,
+        old: &[TextRange],
+        kept: &HashSet<u64>,
+        pauses: &mut Pauses,
+    ) -> Result<(), SessionError> {
+        for (number, step) in transition(old, &[]).into_iter().enumerate() {
+            if number > 0 {
+                self.process
+                    .synchronise(false, pauses, &mut |_| Ok::<(), SessionError>(()))?;
+            }
+            let step = step.into_iter().map(|(address, byte)| (address.0, byte));
+            self.write_bytes(step.filter(|(address, _)| !kept.contains(address)).collect())?;
+        }
+        Ok(())
+    }
+
+    fn write_bytes(&self, text: BTreeMap<u64, u8>) -> Result<(), SessionError> {
+        let pieces = pieces(&text);
+        let pieces: Vec<(TargetAddress, &[u8])> = pieces
+            .iter()
+            .map(|(address, bytes)| (*address, bytes.as_slice()))
+            .collect();
+        Ok(self.process.memory().write_text(&pieces)?)
     }
 
     fn text_is(&self, ranges: &[TextRange], wanted: impl Fn(&TextRange) -> Vec<u8>) -> bool {

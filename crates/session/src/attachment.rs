@@ -139,6 +139,8 @@ pub struct Attachment {
     pub(crate) shimmed: Option<usize>,
     /// Return addresses that are replaced.
     pub(crate) returns: Returns,
+    /// Others' breakpoints.
+    pub(crate) beside: crate::beside::Beside,
     pub(crate) sites_published: u64,
     /// What threads that are gone have left behind.
     pub(crate) threads: Reuse,
@@ -226,6 +228,7 @@ impl Attachment {
             disarmed: HashSet::new(),
             retired: Vec::new(),
             gone: Vec::new(),
+            beside: crate::beside::Beside::default(),
             sites_published: 0,
             has_image: false,
             tables_are_old: false,

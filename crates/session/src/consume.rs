@@ -26,6 +26,8 @@ pub struct Losses {
     pub missed_without_context: u64,
     /// Hits in threads that could not be told from others.
     pub missed_unknown_thread: u64,
+    /// Restartable sequences that met a trap of ours, which no section describes.
+    pub aborted: u64,
     /// Returns that were not seen where the return address is replaced: no instance was free, the call was left by longjmp
     /// or an exception, or the address was put back for an unwinder.
     pub missed_returns: u64,
@@ -98,6 +100,7 @@ impl Consumer {
     pub fn losses(&self, memory: &Mapping, layout: &ArenaLayout) -> Result<Losses, SessionError> {
         let control = ControlBlock::open(memory)?.read()?;
         let mut losses = Losses {
+            aborted: control.aborted,
             missed_without_context: control.missed_without_context,
             missed_unknown_thread: control.missed_unknown_thread,
             dynamic_drops: control.dynamic_drops,

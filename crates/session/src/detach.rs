@@ -96,6 +96,9 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
     let mut detached = Detached::default();
     // A damaged table of semaphores keeps nobody from taking back the rest.
     let _ = semaphores::lower_all(attachment);
+    // Others' breakpoints stay in the text. An error: what of them is not known is taken for ours, which harms nobody but
+    // them.
+    let _ = attachment.look_beside(true);
     // What fails, with a debugger's thread for one, is left to the stop.
     if let Ok(restored) = attachment.disarm_before_stop(&mut detached.pauses) {
         detached.restored += restored;

@@ -21,6 +21,7 @@
 mod arena_memory;
 mod arming;
 mod attachment;
+mod beside;
 mod clock;
 pub mod code;
 mod consume;

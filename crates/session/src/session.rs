@@ -19,6 +19,7 @@ mod reading;
 mod returns;
 mod running;
 mod sandbox;
+mod sequences;
 mod sites;
 mod sources;
 mod timers;
@@ -190,6 +191,7 @@ pub struct Session {
     missed_ticks: u64,
     /// After the end: how many more rounds of records are taken at most.
     rounds_left: Option<u64>,
+    sequences: sequences::Aborted,
     /// Where errno is was found out, or that nobody knows.
     errno_known: bool,
 }
@@ -331,6 +333,7 @@ impl Session {
             lost_samples: 0,
             missed_ticks: 0,
             rounds_left: None,
+            sequences: sequences::Aborted::default(),
             errno_known: false,
         };
         let command = session

@@ -207,6 +207,10 @@ structure! {
         slots_claimed: u64,
         /// Hits of threads that cannot be told from others.
         missed_unknown_thread: u64,
+        /// Restartable sequences that the kernel aborted since they met a trap of ours.
+        aborted: u64,
+        /// Where the thread of the last one went on.
+        aborted_at: u64,
     }
 }
 structure! {

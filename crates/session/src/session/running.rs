@@ -45,6 +45,8 @@ impl Session {
             attachment.beat()?;
             self.take_libraries()?;
         }
+        self.look_beside()?;
+        self.look_for_aborted()?;
         match self.options.buffer_policy {
             BufferPolicy::Switch => self.take_records()?,
             // Read at the end, which comes when the first record has found no room.

@@ -1,0 +1,219 @@
+//! Other tracers' breakpoints among our patches: those of kernel uprobes (perf, bpftrace), above all.
+//!
+//! The kernel puts its `int3` over the first byte of an instruction, and when the uprobe goes it writes the *file's* byte
+//! there, whatever stood there before. Over our jump that leaves an instruction that nobody wrote:
+//!
+//! ```text
+//!   original   55 48 89 e5 41 54     push rbp; mov rbp, rsp; push r12
+//!   patched    e9 37 d1 c6 06 54     jmp detour
+//!   + uprobe   cc 37 d1 c6 06 54     whoever comes executes the kernel's copy of the push, and goes on at the next byte
+//!   - uprobe   55 37 d1 c6 06 54     push rbp, and then anything
+//! ```
+//!
+//! So the text is looked at all the time while we trace, and where a breakpoint that is not ours stands in a patch, the
+//! patch's other bytes are taken back under it by the usual protocol. When it has gone, the patch is written again.
+//!
+//! What this cannot close is told in docs/design/beside-uprobes.md: the time between two looks.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use nanoprobe_patch::{BREAKPOINT, TargetAddress};
+use nanoprobe_target::Pauses;
+
+use crate::arming::ranges;
+use crate::attachment::Attachment;
+use crate::error::SessionError;
+use crate::layout::PAGE_BYTES;
+use crate::placement::Patch;
+use crate::together::Links;
+
+/// How often the text is looked at.
+const PERIOD: Duration = Duration::from_millis(5);
+/// How many pages of text are read in one look: 0.1 ms of the tracer's time. A text of more takes several looks.
+const PAGES_MAX: usize = 128;
+
+/// What is known of others' breakpoints.
+#[derive(Debug, Default)]
+pub(crate) struct Beside {
+    last: Option<Instant>,
+    /// The patch at which the next look begins.
+    cursor: usize,
+    /// Patches that were taken out of the text for another's sake.
+    suspended: HashSet<TargetAddress>,
+    /// A change of the text was begun and not completed: breakpoints may be our own.
+    unsure: bool,
+}
+
+impl Beside {
+    /// A change of the text begins.
+    pub fn begin(&mut self) {
+        self.unsure = true;
+    }
+
+    /// It is complete.
+    pub fn complete(&mut self) {
+        self.unsure = false;
+    }
+}
+
+/// What a look has changed: patches by address.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// Taken out of the way.
+    pub suspended: Vec<TargetAddress>,
+    /// Written again.
+    pub resumed: Vec<TargetAddress>,
+}
+
+/// What stands where a patch was written.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Ours,
+    /// Bytes of the original text, or breakpoints, whose addresses these are.
+    Others(Vec<u64>),
+    /// Something else: nothing that we know how to share a place with.
+    Unknown,
+}
+
+impl Attachment {
+    /// Looks for others' breakpoints, when it is time: at some patches of many. `all`: at all of them, at once.
+    ///
+    /// # Errors
+    /// The target cannot be stopped or written. What was not changed is found again by the next look.
+    pub(crate) fn look_beside(&mut self, all: bool) -> Result<Changed, SessionError> {
+        let now = Instant::now();
+        let is_time = self.beside.last.is_none_or(|last| now.duration_since(last) >= PERIOD);
+        if self.patches.is_empty() || self.beside.unsure || !(all || is_time) {
+            return Ok(Changed::default());
+        }
+        self.beside.last = Some(now);
+        let pages = if all { usize::MAX } else { PAGES_MAX };
+        let affected = self.affected(pages);
+        let mut changed = Changed::default();
+        if !affected.is_empty() {
+            changed.suspended = self.suspend(affected)?;
+        }
+        if !self.beside.suspended.is_empty() && !all {
+            changed.resumed = self.resume()?;
+        }
+        Ok(changed)
+    }
+
+    /// Patches in which others have changed bytes, with the addresses of their breakpoints. From the cursor on.
+    fn affected(&mut self, pages_max: usize) -> HashMap<TargetAddress, Vec<u64>> {
+        let mut affected = HashMap::new();
+        let mut pages = 0;
+        let mut page = Page::default();
+        let first = self.beside.cursor.min(self.patches.len());
+        let (behind, from) = self.patches.split_at(first);
+        let mut cursor = first;
+        for patch in from.iter().chain(behind) {
+            if pages >= pages_max {
+                break;
+            }
+            cursor += 1;
+            // Those that stay have reasons that weigh more; what is out of the text is no concern.
+            if patch.stays() || self.is_disarmed(patch) {
+                continue;
+            }
+            let found = found(patch, &mut |address| {
+                let byte = page.byte_at(address, self.process.memory());
+                pages += usize::from(std::mem::take(&mut page.is_new));
+                byte
+            });
+            if let Found::Others(breakpoints) = found {
+                affected.insert(patch.built.address, breakpoints);
+            }
+        }
+        self.beside.cursor = cursor % self.patches.len().max(1);
+        affected
+    }
+
+    /// Takes patches out of the text, but for others' breakpoints in them.
+    fn suspend(&mut self, affected: HashMap<TargetAddress, Vec<u64>>) -> Result<Vec<TargetAddress>, SessionError> {
+        let there = self.patches.iter().filter(|patch| !self.is_disarmed(patch));
+        let torn = Links::of(there).torn(|successor| !affected.contains_key(&successor));
+        let goes = |patch: &&Patch| {
+            let address = patch.built.address;
+            !patch.stays() && !self.is_disarmed(patch) && (affected.contains_key(&address) || torn.contains(&address))
+        };
+        let chosen: Vec<Patch> = self.patches.iter().filter(goes).cloned().collect();
+        let kept: HashSet<u64> = affected.into_values().flatten().collect();
+        let old: Vec<_> = chosen.iter().flat_map(ranges).collect();
+        self.beside.begin();
+        self.take_back_but(&old, &kept, &mut Pauses::default())?;
+        self.beside.complete();
+        let addresses: Vec<TargetAddress> = chosen.iter().map(|patch| patch.built.address).collect();
+        self.disarmed.extend(&addresses);
+        self.beside.suspended.extend(&addresses);
+        Ok(addresses)
+    }
+
+    /// Writes those patches again whose text is the original one by now.
+    fn resume(&mut self) -> Result<Vec<TargetAddress>, SessionError> {
+        let waiting = std::mem::take(&mut self.beside.suspended);
+        let mut chosen = Vec::new();
+        let armed = self.set_armed(true, &mut |patch| {
+            let is_waiting = waiting.contains(&patch.built.address);
+            if is_waiting {
+                chosen.push(patch.built.address);
+            }
+            is_waiting
+        });
+        // What is still out of the text waits on; what is no patch any more does not.
+        let there: HashSet<TargetAddress> = self.patches.iter().map(|patch| patch.built.address).collect();
+        self.beside.suspended = waiting
+            .into_iter()
+            .filter(|address| there.contains(address) && self.disarmed.contains(address))
+            .collect();
+        armed?;
+        chosen.retain(|address| !self.beside.suspended.contains(address));
+        Ok(chosen)
+    }
+}
+
+/// Compares a patch with what is there.
+fn found(patch: &Patch, byte_at: &mut dyn FnMut(u64) -> Option<u8>) -> Found {
+    let mut breakpoints = Vec::new();
+    let mut differs = false;
+    for range in ranges(patch) {
+        let bytes = range.original.iter().zip(&range.patched);
+        for (address, (original, patched)) in (range.address.0..).zip(bytes) {
+            match byte_at(address) {
+                Some(byte) if byte == *patched => {}
+                Some(BREAKPOINT) => breakpoints.push(address),
+                Some(byte) if byte == *original => differs = true,
+                _ => return Found::Unknown,
+            }
+        }
+    }
+    match differs || !breakpoints.is_empty() {
+        true => Found::Others(breakpoints),
+        false => Found::Ours,
+    }
+}
+
+/// The page that was read last.
+#[derive(Default)]
+struct Page {
+    start: Option<u64>,
+    bytes: Vec<u8>,
+    is_new: bool,
+}
+
+impl Page {
+    fn byte_at(&mut self, address: u64, memory: &nanoprobe_target::Memory) -> Option<u8> {
+        let start = address & !(PAGE_BYTES - 1);
+        if self.start != Some(start) {
+            self.bytes.resize(PAGE_BYTES as usize, 0);
+            self.start = memory
+                .read(TargetAddress(start), &mut self.bytes)
+                .is_ok()
+                .then_some(start);
+            self.is_new = true;
+            self.start?;
+        }
+        self.bytes.get((address - start) as usize).copied()
+    }
+}

@@ -1,0 +1,103 @@
+//! What the text needs while the program runs: others' breakpoints among our patches, and traps in restartable sequences
+//! that no section describes.
+
+use nanoprobe_patch::Tactic;
+
+use super::*;
+
+/// Sequences that were aborted for a trap of ours.
+#[derive(Debug, Default)]
+pub(super) struct Aborted {
+    /// How many there were when the traps were last taken out.
+    seen: u64,
+    /// How far around the traps were taken out, by now.
+    step: Extent,
+}
+
+/// Nobody knows where the sequence lies, but near the place where the thread goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Extent {
+    #[default]
+    Function,
+    Module,
+    Everywhere,
+}
+
+/// So many breakpoints of others are told of.
+const TOLD_MAX: usize = 8;
+
+impl Session {
+    /// Looks whether others' breakpoints stand among our patches: see [`crate::beside`].
+    pub(super) fn look_beside(&mut self) -> Result<(), SessionError> {
+        let Some(attachment) = self.attachment.as_mut().filter(|_| self.exited.is_none()) else {
+            return Ok(());
+        };
+        // What could not be changed is seen again by the next look; that the target has gone, others notice.
+        let Ok(changed) = attachment.look_beside(false) else {
+            return Ok(());
+        };
+        for address in changed.suspended.into_iter().take(TOLD_MAX) {
+            let place = self.modules.symbolize(address, self.options.demangle);
+            self.outputs.push_back(Output::Warning(format!(
+                "{place}: somebody else has put a breakpoint there (a kernel uprobe?); the probe was taken out of its way, and \
+                 misses hits until the breakpoint has gone"
+            )));
+        }
+        for address in changed.resumed.into_iter().take(TOLD_MAX) {
+            let place = self.modules.symbolize(address, self.options.demangle);
+            let told = format!("{place}: the breakpoint has gone, the probe is back");
+            self.outputs.push_back(Output::Warning(told));
+        }
+        Ok(())
+    }
+
+    /// Takes out traps that abort restartable sequences: the program would try these again for ever.
+    pub(super) fn look_for_aborted(&mut self) -> Result<(), SessionError> {
+        let (count, at) = match self.memory() {
+            Some(memory) if self.exited.is_none() => {
+                let load = |field: usize| memory.load_u64(field as u64);
+                let count = load(offset_of!(Control, aborted))?;
+                (count, TargetAddress(load(offset_of!(Control, aborted_at))?))
+            }
+            _ => return Ok(()),
+        };
+        if count == self.sequences.seen || self.attachment.is_none() {
+            return Ok(());
+        }
+        let function = self.modules.function_start(at);
+        let module = self.modules.find(at).and_then(|(index, _)| self.modules.range(index));
+        let mut step = self.sequences.step;
+        let taken = loop {
+            let module = module.clone().unwrap_or_default();
+            let taken = self.attachment_mut()?.set_armed(false, &mut |patch| {
+                let is_near = match step {
+                    Extent::Function => patch.function == function,
+                    Extent::Module => module.contains(&patch.built.address.0),
+                    Extent::Everywhere => true,
+                };
+                patch.tactic == Tactic::Trap && is_near
+            })?;
+            let next = match step {
+                Extent::Function => Extent::Module,
+                Extent::Module => Extent::Everywhere,
+                Extent::Everywhere => break taken.patches,
+            };
+            if taken.patches > 0 {
+                break taken.patches;
+            }
+            step = next;
+        };
+        self.sequences.step = step;
+        // Those that came while the traps were taken out are over with them.
+        let memory = self.memory().ok_or(SessionError::NotAttached)?;
+        self.sequences.seen = memory.load_u64(offset_of!(Control, aborted) as u64)?;
+        if taken > 0 {
+            let place = self.modules.symbolize(at, self.options.demangle);
+            self.outputs.push_back(Output::Warning(format!(
+                "a restartable sequence (rseq) that no section describes met a trap and went on at {place}: {taken} traps were \
+                 taken out, their probes see nothing from now on"
+            )));
+        }
+        Ok(())
+    }
+}

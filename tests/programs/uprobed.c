@@ -1,0 +1,60 @@
+/* Two threads call a function on which somebody else puts breakpoints, until a line comes: uprobed. */
+#include "check.h"
+
+#include <pthread.h>
+
+PROBED long uprobed_function(long value)
+{
+	__asm__ volatile("" : "+r"(value));
+	return value * 7 + 1;
+}
+
+PROBED long uprobed_other(long value)
+{
+	__asm__ volatile("" : "+r"(value));
+	return value * 5 + 2;
+}
+
+static int over;
+static long calls[2];
+
+static void *work(void *number)
+{
+	long *called = &calls[(long)number], value = 0;
+	while (!__atomic_load_n(&over, __ATOMIC_RELAXED)) {
+		CHECK(uprobed_function(value) == value * 7 + 1);
+		CHECK(uprobed_other(value) == value * 5 + 2);
+		value = (value + 3) % 1000;
+		++*called;
+	}
+	return NULL;
+}
+
+/* Where in the program's file the function lies, and where in memory. */
+static void tell_place(void)
+{
+	unsigned long address = (unsigned long)uprobed_function, start, end, offset;
+	char line[512];
+	FILE *maps = fopen("/proc/self/maps", "r");
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps))
+		if (sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset) == 3 && start <= address && address < end)
+			printf("place %#lx %#lx\n", address - start + offset, address);
+	fclose(maps);
+}
+
+int main(int argc, char **argv)
+{
+	take_arguments(&argc, argv);
+	tell_place();
+	wait_for_go();
+	pthread_t threads[2];
+	for (long thread = 0; thread < 2; thread++)
+		CHECK(pthread_create(&threads[thread], NULL, work, (void *)thread) == 0);
+	wait_for_line();
+	__atomic_store_n(&over, 1, __ATOMIC_RELAXED);
+	for (int thread = 0; thread < 2; thread++)
+		pthread_join(threads[thread], NULL);
+	printf("calls %ld\nOK\n", calls[0] + calls[1]);
+	return 0;
+}
