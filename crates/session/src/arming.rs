@@ -62,7 +62,7 @@ use std::mem::offset_of;
 use nanoprobe_arena::layout::{Control, STATE_ARMED, STATE_COMPLETE, Site};
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
-use nanoprobe_patch::{TargetAddress, TextRange, transition};
+use nanoprobe_patch::{BREAKPOINT, TargetAddress, TextRange, transition};
 use nanoprobe_target::{Pauses, Stopped};
 
 use self::lost::Groups;
@@ -297,7 +297,7 @@ impl Attachment {
     }
 
     /// Leaves alone what cannot be written, or taken back, without what it shares bytes with.
-    fn keep_together(&self, armed: bool, chosen: &mut Vec<Patch>) {
+    pub(crate) fn keep_together(&self, armed: bool, chosen: &mut Vec<Patch>) {
         let changes: HashSet<TargetAddress> = chosen.iter().map(|patch| patch.built.address).collect();
         let there = self.patches.iter().filter(|patch| !self.is_disarmed(patch));
         let there: HashSet<TargetAddress> = there.map(|patch| patch.built.address).collect();
@@ -404,6 +404,38 @@ impl Attachment {
             self.write_bytes(step.filter(|(address, _)| !kept.contains(address)).collect())?;
         }
         Ok(())
+    }
+
+    /// Writes patches again where the text is the original one, and others' breakpoints came and went. False: another's was
+    /// taken away just now, and our own with it; the text is the original one again.
+    ///
+    /// # Errors
+    /// The target cannot be stopped or written.
+    pub(crate) fn put_back_beside(&self, new: &[Patch], pauses: &mut Pauses) -> Result<bool, SessionError> {
+        let all: Vec<TextRange> = new.iter().flat_map(ranges).collect();
+        let moves = Moves::new(new);
+        for (number, step) in transition(&[], &all).into_iter().enumerate() {
+            if number > 0 {
+                let sleepers_too = number == 1 && moves.displaces_calls();
+                self.process
+                    .synchronise(sleepers_too, pauses, &mut |stopped| moves.apply(stopped))?;
+                let traps = |patch: &Patch| {
+                    let head = self.process.memory().read_array::<1>(patch.built.address);
+                    head.is_ok_and(|head| head == [BREAKPOINT])
+                };
+                if !new.iter().all(traps) {
+                    self.write_bytes(bytes_of(&all, |range| &range.original).collect())?;
+                    return Ok(false);
+                }
+            }
+            self.write_bytes(step.into_iter().map(|(address, byte)| (address.0, byte)).collect())?;
+        }
+        Ok(true)
+    }
+
+    /// Whether the text of a patch is the original one.
+    pub(crate) fn is_original(&self, patch: &Patch) -> bool {
+        self.text_is(&ranges(patch), |range| range.original.clone())
     }
 
     fn write_bytes(&self, text: BTreeMap<u64, u8>) -> Result<(), SessionError> {

@@ -10,6 +10,7 @@
 //! 4. The site table is published and the state becomes ARMED: from here on `restore` can undo all. Then signal actions
 //!    and the text: see [`crate::arming`].
 
+mod collecting;
 mod mapping;
 mod published;
 
@@ -144,6 +145,9 @@ pub struct Attachment {
     pub(crate) sites_published: u64,
     /// What threads that are gone have left behind.
     pub(crate) threads: Reuse,
+    tabled: collecting::Tabled,
+    /// In the arena, for calls of IFUNCs' resolvers.
+    pub(crate) resolvers_stack: Option<TargetAddress>,
     has_image: bool,
     /// The tables in the target tell of a patch that is gone.
     tables_are_old: bool,
@@ -230,6 +234,8 @@ impl Attachment {
             gone: Vec::new(),
             beside: crate::beside::Beside::default(),
             sites_published: 0,
+            tabled: collecting::Tabled::default(),
+            resolvers_stack: None,
             has_image: false,
             tables_are_old: false,
             regions: Vec::new(),
@@ -281,11 +287,16 @@ impl Attachment {
         let all = || self.retired.iter().chain(&self.patches).chain(patches);
         let redirects = redirect_table(redirects(all()).into_iter());
         let origins = redirect_table(origins(self.gone.iter().chain(all())).into_iter());
+        let lengths = [redirects.len() as u64, origins.len() as u64];
         let tables = Tables {
             redirects: self.code.put(redirects, 16)?.0,
             origins: self.code.put(origins, 16)?.0,
         };
         let row = self.published.take()?;
+        self.tabled.publish([
+            (TargetAddress(tables.redirects), lengths[0]),
+            (TargetAddress(tables.origins), lengths[1]),
+        ]);
         self.code.place(self.published.tables(row), tables.to_bytes());
         let mut pieces = self.code.take_written();
         if self.returns.mapped && !self.returns.written {

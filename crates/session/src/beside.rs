@@ -33,16 +33,21 @@ const PERIOD: Duration = Duration::from_millis(5);
 /// How many pages of text are read in one look: 0.1 ms of the tracer's time. A text of more takes several looks.
 const PAGES_MAX: usize = 128;
 
+/// For how long the text must be the original one before a patch is written again. The kernel takes a uprobe's breakpoint
+/// away twice, and what it takes for one the second time may be our own by then.
+const QUIET: Duration = Duration::from_secs(1);
+
 /// What is known of others' breakpoints.
 #[derive(Debug, Default)]
 pub(crate) struct Beside {
     last: Option<Instant>,
     /// The patch at which the next look begins.
     cursor: usize,
-    /// Patches that were taken out of the text for another's sake.
-    suspended: HashSet<TargetAddress>,
+    /// Patches that were taken out of the text for another's sake, and since when the text is the original one.
+    suspended: HashMap<TargetAddress, Option<Instant>>,
     /// A change of the text was begun and not completed: breakpoints may be our own.
     unsure: bool,
+    pub aborted: Aborted,
 }
 
 impl Beside {
@@ -55,6 +60,24 @@ impl Beside {
     pub fn complete(&mut self) {
         self.unsure = false;
     }
+}
+
+/// Sequences that were aborted for a trap of ours.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Aborted {
+    /// How many there were when the traps were last taken out.
+    pub seen: u64,
+    /// How far around the traps were taken out, by now.
+    pub step: Extent,
+}
+
+/// Nobody knows where the sequence lies, but near the place where the thread goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Extent {
+    #[default]
+    Function,
+    Module,
+    Everywhere,
 }
 
 /// What a look has changed: patches by address.
@@ -95,7 +118,7 @@ impl Attachment {
             changed.suspended = self.suspend(affected)?;
         }
         if !self.beside.suspended.is_empty() && !all {
-            changed.resumed = self.resume()?;
+            changed.resumed = self.resume(now)?;
         }
         Ok(changed)
     }
@@ -146,30 +169,45 @@ impl Attachment {
         self.beside.complete();
         let addresses: Vec<TargetAddress> = chosen.iter().map(|patch| patch.built.address).collect();
         self.disarmed.extend(&addresses);
-        self.beside.suspended.extend(&addresses);
+        self.beside
+            .suspended
+            .extend(addresses.iter().map(|address| (*address, None)));
         Ok(addresses)
     }
 
-    /// Writes those patches again whose text is the original one by now.
-    fn resume(&mut self) -> Result<Vec<TargetAddress>, SessionError> {
+    /// Writes those patches again whose text has been the original one for a while.
+    fn resume(&mut self, now: Instant) -> Result<Vec<TargetAddress>, SessionError> {
         let waiting = std::mem::take(&mut self.beside.suspended);
-        let mut chosen = Vec::new();
-        let armed = self.set_armed(true, &mut |patch| {
-            let is_waiting = waiting.contains(&patch.built.address);
-            if is_waiting {
-                chosen.push(patch.built.address);
+        let (mut chosen, mut suspended) = (Vec::new(), HashMap::new());
+        for patch in self.patches.iter().filter(|patch| self.is_disarmed(patch)) {
+            let address = patch.built.address;
+            let Some(since) = waiting.get(&address) else { continue };
+            let since = since.or(Some(now)).filter(|_| self.is_original(patch));
+            suspended.insert(address, since);
+            if since.is_some_and(|since| now.duration_since(since) >= QUIET) {
+                chosen.push(patch.clone());
             }
-            is_waiting
-        });
-        // What is still out of the text waits on; what is no patch any more does not.
-        let there: HashSet<TargetAddress> = self.patches.iter().map(|patch| patch.built.address).collect();
-        self.beside.suspended = waiting
-            .into_iter()
-            .filter(|address| there.contains(address) && self.disarmed.contains(address))
-            .collect();
-        armed?;
-        chosen.retain(|address| !self.beside.suspended.contains(address));
-        Ok(chosen)
+        }
+        self.beside.suspended = suspended;
+        self.keep_together(true, &mut chosen);
+        if chosen.is_empty() {
+            return Ok(Vec::new());
+        }
+        let addresses: Vec<TargetAddress> = chosen.iter().map(|patch| patch.built.address).collect();
+        self.beside.begin();
+        for address in &addresses {
+            self.disarmed.remove(address);
+        }
+        let is_written = self.put_back_beside(&chosen, &mut Pauses::default())?;
+        self.beside.complete();
+        if !is_written {
+            self.disarmed.extend(&addresses);
+            let again = addresses.into_iter().map(|address| (address, None));
+            self.beside.suspended.extend(again);
+            return Ok(Vec::new());
+        }
+        self.beside.suspended.retain(|address, _| !addresses.contains(address));
+        Ok(addresses)
     }
 }
 

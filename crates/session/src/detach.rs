@@ -333,6 +333,27 @@ fn leave(
     }
 }
 
+/// Whether any thread is in our code, or on its way there or back. All stand.
+pub(crate) fn is_anyone_inside(
+    process: &Process,
+    stopped: &mut Stopped,
+    regions: &[Region],
+    springboards: &[Site],
+    restorer: TargetAddress,
+    map: &Map,
+) -> Result<bool, SessionError> {
+    let code = our_code(regions, springboards, &[], restorer.0);
+    let threads: Vec<i32> = stopped.threads().collect();
+    for tid in threads {
+        let registers = stopped.registers(tid)?;
+        let is_inside = code.holds(registers.rip) || code.is_awaited_on(process.memory(), map, registers.rsp);
+        if is_inside || stopped.has_queued_trap(tid) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// The springboards in displaced instructions, alone.
 fn on_hosts(presence: &Presence) -> OurCode {
     let mut ranges: Vec<Range<u64>> = presence

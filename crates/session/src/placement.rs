@@ -50,6 +50,8 @@ pub struct Patch {
     pub obstacle: Option<Obstacle>,
     /// Where the detour lies.
     pub detour: TargetAddress,
+    /// How many bytes there are reserved for it.
+    pub room: usize,
     /// The bytes.
     pub built: Built,
     /// The sites that fire in it.
@@ -303,6 +305,7 @@ impl Planner<'_> {
                     tactic: run.tactic,
                     obstacle: run.obstacle.filter(|_| run.tactic == Tactic::Trap),
                     detour,
+                    room: run.detour_length,
                     built,
                     sites,
                     entered: run.entered.clone(),

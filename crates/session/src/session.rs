@@ -191,7 +191,6 @@ pub struct Session {
     missed_ticks: u64,
     /// After the end: how many more rounds of records are taken at most.
     rounds_left: Option<u64>,
-    sequences: sequences::Aborted,
     /// Where errno is was found out, or that nobody knows.
     errno_known: bool,
 }
@@ -333,7 +332,6 @@ impl Session {
             lost_samples: 0,
             missed_ticks: 0,
             rounds_left: None,
-            sequences: sequences::Aborted::default(),
             errno_known: false,
         };
         let command = session

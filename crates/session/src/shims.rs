@@ -127,6 +127,7 @@ pub fn add<'a>(
                         obstacle: None,
                         tactic: Tactic::Jump,
                         detour,
+                        room: run.detour_length,
                         built,
                         sites: Vec::new(),
                         entered: Vec::new(),

@@ -1,6 +1,7 @@
-//! Memory that is handed out bit by bit: code in the agent's block, tables and strings in the arena. Pure.
+//! Memory that is handed out bit by bit, and some of it given back: code in the agent's block, tables and strings in the arena. Pure.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use nanoprobe_patch::TargetAddress;
 
@@ -10,6 +11,8 @@ pub struct Space {
     start: u64,
     used: u64,
     bytes: u64,
+    /// What was given back, as offsets: ascending, disjoint, not adjacent.
+    free: Vec<Range<u64>>,
     written: Vec<(TargetAddress, Vec<u8>)>,
     strings: HashMap<String, TargetAddress>,
 }
@@ -29,6 +32,7 @@ impl Space {
             start: start.0,
             used: 0,
             bytes,
+            free: Vec::new(),
             written: Vec::new(),
             strings: HashMap::new(),
         }
@@ -39,6 +43,22 @@ impl Space {
     /// # Errors
     /// The space is full.
     pub fn reserve(&mut self, bytes: u64, alignment: u64) -> Result<TargetAddress, Full> {
+        let fits = |gap: &Range<u64>| {
+            gap.start
+                .next_multiple_of(alignment)
+                .checked_add(bytes)
+                .is_some_and(|end| end <= gap.end)
+        };
+        if bytes > 0
+            && let Some(index) = self.free.iter().position(fits)
+        {
+            let gap = self.free.get(index).cloned().unwrap_or_default();
+            let at = gap.start.next_multiple_of(alignment);
+            let rest = [gap.start..at, at + bytes..gap.end];
+            self.free
+                .splice(index..=index, rest.into_iter().filter(|rest| !rest.is_empty()));
+            return Ok(TargetAddress(self.start + at));
+        }
         let at = self.used.next_multiple_of(alignment);
         let end = at.checked_add(bytes).filter(|end| *end <= self.bytes);
         self.used = end.ok_or(Full {
@@ -46,6 +66,25 @@ impl Space {
             bytes: self.bytes,
         })?;
         Ok(TargetAddress(self.start + at))
+    }
+
+    /// Gives back what was reserved: nobody may use it any more.
+    pub fn release(&mut self, address: TargetAddress, bytes: u64) {
+        let Some(start) = address.0.checked_sub(self.start).filter(|_| bytes > 0) else {
+            return;
+        };
+        let mut gap = start..start.saturating_add(bytes).min(self.used);
+        let first = self.free.partition_point(|free| free.end < gap.start);
+        let behind = self.free.partition_point(|free| free.start <= gap.end);
+        for joined in self.free.get(first..behind).unwrap_or_default() {
+            gap = gap.start.min(joined.start)..gap.end.max(joined.end);
+        }
+        self.free.splice(first..behind.max(first), [gap]);
+    }
+
+    /// Up to where it was ever used.
+    pub fn used(&self) -> u64 {
+        self.used
     }
 
     /// Puts bytes into the space.
@@ -97,6 +136,20 @@ mod tests {
         assert!(space.take_written().is_empty());
         assert!(space.reserve(64, 1).is_err());
         assert_eq!(space.used, 17);
+    }
+
+    #[test]
+    fn what_is_given_back_is_used_again_and_only_that() {
+        let mut space = Space::new(TargetAddress(0x1000), 64);
+        let places: Vec<TargetAddress> = (0..4).map(|_| space.reserve(16, 16).unwrap()).collect();
+        assert!(space.reserve(1, 1).is_err());
+        space.release(places[2], 16);
+        space.release(places[0], 16);
+        assert!(space.reserve(32, 16).is_err());
+        space.release(places[1], 16);
+        assert_eq!(space.reserve(40, 8), Ok(places[0]));
+        assert_eq!(space.reserve(8, 8), Ok(TargetAddress(0x1028)));
+        assert!(space.reserve(1, 1).is_err());
     }
 
     #[test]

@@ -124,6 +124,14 @@ impl NearSpace {
             .retain(|region| region.range.end <= start || end <= region.range.start);
     }
 
+    /// Gives back a detour's place: nobody is there, or comes there, any more.
+    pub fn release(&mut self, detour: TargetAddress, length: usize) {
+        let mut regions = self.regions.iter_mut();
+        if let Some(region) = regions.find(|region| region.range.contains(&detour.0)) {
+            region.release(detour.0, length as u64);
+        }
+    }
+
     /// Takes `length` bytes for the detour of `run`, so that its constraint and its reach are satisfied; opens a new
     /// region when none of the open ones serves. `None` when there is no such place.
     pub fn place(&mut self, run: &RunPlan, length: usize) -> Option<TargetAddress> {

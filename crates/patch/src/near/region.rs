@@ -128,4 +128,19 @@ impl Region {
             }
         }
     }
+
+    /// Gives back what [`Region::place_at`] took.
+    pub fn release(&mut self, address: u64, length: u64) {
+        let mut gap = address.max(self.range.start)..address.saturating_add(length).min(self.range.end);
+        if gap.is_empty() {
+            return;
+        }
+        let first = self.gaps.partition_point(|free| free.end < gap.start);
+        let behind = self.gaps.partition_point(|free| free.start <= gap.end).max(first);
+        for joined in self.gaps.get(first..behind).unwrap_or_default() {
+            gap = gap.start.min(joined.start)..gap.end.max(joined.end);
+        }
+        self.gaps.splice(first..behind, [gap]);
+        self.longest = [u64::MAX; 2];
+    }
 }

@@ -43,6 +43,22 @@ impl Published {
         Ok(Row((address.0 - self.tables.0) / ROW_BYTES))
     }
 
+    /// How many are taken.
+    pub fn taken(&self) -> u64 {
+        self.left.used() / ROW_BYTES
+    }
+
+    /// The first one, which holds when no byte says otherwise.
+    pub fn first(&self) -> Row {
+        Row(0)
+    }
+
+    /// All are free again but the first: nobody may be looking.
+    pub fn begin_again(&mut self) {
+        self.left = Space::new(self.tables, TABLE_ROWS * ROW_BYTES);
+        let _ = self.take();
+    }
+
     /// Where the addresses of the row's tables are.
     pub fn tables(&self, row: Row) -> TargetAddress {
         TargetAddress(self.tables.0 + row.0 * ROW_BYTES)

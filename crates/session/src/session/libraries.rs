@@ -266,7 +266,14 @@ impl Session {
         if resolvers.is_empty() {
             return Ok(());
         }
-        let stack = self.attachment_mut()?.growth.reserve(STACK_BYTES, 64)?;
+        let attachment = self.attachment_mut()?;
+        // Once: libraries may come again and again.
+        let stack = match attachment.resolvers_stack {
+            Some(stack) => stack,
+            None => *attachment
+                .resolvers_stack
+                .insert(attachment.growth.reserve(STACK_BYTES, 64)?),
+        };
         let tid = stopped.best_thread()?;
         let mut remote = stopped.remote(tid)?;
         let slot_bytes = self.enablings.slots_used();

@@ -46,6 +46,7 @@ impl Session {
             self.take_libraries()?;
         }
         self.look_beside()?;
+        self.collect()?;
         self.look_for_aborted()?;
         match self.options.buffer_policy {
             BufferPolicy::Switch => self.take_records()?,

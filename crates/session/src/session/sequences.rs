@@ -4,24 +4,7 @@
 use nanoprobe_patch::Tactic;
 
 use super::*;
-
-/// Sequences that were aborted for a trap of ours.
-#[derive(Debug, Default)]
-pub(super) struct Aborted {
-    /// How many there were when the traps were last taken out.
-    seen: u64,
-    /// How far around the traps were taken out, by now.
-    step: Extent,
-}
-
-/// Nobody knows where the sequence lies, but near the place where the thread goes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Extent {
-    #[default]
-    Function,
-    Module,
-    Everywhere,
-}
+use crate::beside::{Aborted, Extent};
 
 /// So many breakpoints of others are told of.
 const TOLD_MAX: usize = 8;
@@ -51,6 +34,19 @@ impl Session {
         Ok(())
     }
 
+    /// Gives back the room of libraries that are gone.
+    pub(super) fn collect(&mut self) -> Result<(), SessionError> {
+        match self.attachment.as_mut().filter(|_| self.exited.is_none()) {
+            // It is tried again; where there is no room in the end, that is told.
+            Some(attachment) => attachment.collect().or_else(|error| match error {
+                SessionError::Stop(_) | SessionError::Remote(_) => Ok(()),
+                _ if self.target_is_gone() => Ok(()),
+                other => Err(other),
+            }),
+            None => Ok(()),
+        }
+    }
+
     /// Takes out traps that abort restartable sequences: the program would try these again for ever.
     pub(super) fn look_for_aborted(&mut self) -> Result<(), SessionError> {
         let (count, at) = match self.memory() {
@@ -61,12 +57,15 @@ impl Session {
             }
             _ => return Ok(()),
         };
-        if count == self.sequences.seen || self.attachment.is_none() {
+        let Some(attachment) = self.attachment.as_ref() else {
+            return Ok(());
+        };
+        let Aborted { seen, mut step } = attachment.beside.aborted;
+        if count == seen {
             return Ok(());
         }
         let function = self.modules.function_start(at);
         let module = self.modules.find(at).and_then(|(index, _)| self.modules.range(index));
-        let mut step = self.sequences.step;
         let taken = loop {
             let module = module.clone().unwrap_or_default();
             let taken = self.attachment_mut()?.set_armed(false, &mut |patch| {
@@ -87,10 +86,10 @@ impl Session {
             }
             step = next;
         };
-        self.sequences.step = step;
         // Those that came while the traps were taken out are over with them.
         let memory = self.memory().ok_or(SessionError::NotAttached)?;
-        self.sequences.seen = memory.load_u64(offset_of!(Control, aborted) as u64)?;
+        let seen = memory.load_u64(offset_of!(Control, aborted) as u64)?;
+        self.attachment_mut()?.beside.aborted = Aborted { seen, step };
         if taken > 0 {
             let place = self.modules.symbolize(at, self.options.demangle);
             self.outputs.push_back(Output::Warning(format!(

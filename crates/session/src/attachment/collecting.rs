@@ -1,0 +1,101 @@
+//! Giving back the room of what is gone: tables of redirects that were replaced, detours of libraries that were unloaded.
+//!
+//! A program may load and unload a library all day. Each time its patches are placed anew, and new tables hold. What was
+//! there before cannot be used again at once: a thread may be in the midst of a look-up, or in a detour, or come back to
+//! one from a signal handler. So when much of the code block is used, all threads are made to stand, once, and looked at
+//! as at the end ([`crate::detach`]). If none is in our code, or on its way back to it, all is free that is not current. If
+//! one is, it is tried again later.
+
+use std::time::{Duration, Instant};
+
+use nanoprobe_agent::Function as AgentFunction;
+use nanoprobe_arena::Structure as _;
+use nanoprobe_arena::layout::{TABLE_ROWS, Tables};
+use nanoprobe_patch::TargetAddress;
+
+use super::Attachment;
+use crate::arming::springboard_sites;
+use crate::detach;
+use crate::error::SessionError;
+
+/// How much of the code block the tables that were replaced may take before they are given back.
+const REPLACED_BYTES_MAX: u64 = 8 << 20;
+/// How many rows may be taken.
+const ROWS_MAX: u64 = TABLE_ROWS / 2;
+/// How many patches may be gone.
+const GONE_MAX: usize = 1 << 13;
+/// How long nothing is tried after a thread was in our code.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Tables that are in the code block.
+#[derive(Debug, Default)]
+pub(crate) struct Tabled {
+    current: Option<Piece>,
+    replaced: Vec<Piece>,
+    tried: Option<Instant>,
+}
+
+/// A row's tables: redirects and origins, with their bytes.
+type Piece = [(TargetAddress, u64); 2];
+
+impl Tabled {
+    /// New tables hold.
+    pub fn publish(&mut self, tables: Piece) {
+        self.replaced.extend(self.current.replace(tables));
+    }
+
+    fn replaced_bytes(&self) -> u64 {
+        self.replaced.iter().flatten().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl Attachment {
+    /// Gives back the room of what is gone, if there is much of it, and no thread is in our code.
+    ///
+    /// # Errors
+    /// The target cannot be stopped or written.
+    pub(crate) fn collect(&mut self) -> Result<(), SessionError> {
+        let much = self.tabled.replaced_bytes() > REPLACED_BYTES_MAX
+            || self.published.taken() > ROWS_MAX
+            || self.gone.len() > GONE_MAX;
+        let is_time = self.tabled.tried.is_none_or(|tried| tried.elapsed() >= PATIENCE);
+        let Some(current) = self.tabled.current.filter(|_| much && is_time) else {
+            return Ok(());
+        };
+        self.tabled.tried = Some(Instant::now());
+        // Where stacks end: asked for while the program still runs.
+        let map = self.process.map()?;
+        let patches = self.patches.iter().chain(&self.retired);
+        let springboards: Vec<_> = patches.flat_map(springboard_sites).collect();
+        let restorer = self.agent(AgentFunction::Restorer);
+        let process = self.process.clone();
+        let mut stopped = process.stop()?;
+        if detach::is_anyone_inside(&process, &mut stopped, &self.regions, &springboards, restorer, &map)? {
+            stopped.release();
+            return Ok(());
+        }
+        // The first row, which needs no byte; then no byte says that another holds.
+        let taken = self.published.taken();
+        let first = self.published.first();
+        let [(redirects, _), (origins, _)] = current;
+        let tables = Tables {
+            redirects: redirects.0,
+            origins: origins.0,
+        };
+        let mut pieces = vec![(self.published.tables(first), tables.to_bytes())];
+        self.write_code(&pieces)?;
+        pieces = vec![(self.published.byte(first), vec![0; taken as usize])];
+        self.write_code(&pieces)?;
+        stopped.release();
+        self.published.begin_again();
+        for (address, bytes) in std::mem::take(&mut self.tabled.replaced).into_iter().flatten() {
+            self.code.release(address, bytes);
+        }
+        for patch in std::mem::take(&mut self.gone) {
+            self.near.release(patch.detour, patch.room);
+        }
+        // What the tables still tell of those is not true of what comes there.
+        self.tables_are_old = true;
+        Ok(())
+    }
+}
