@@ -52,6 +52,7 @@ mod assemble;
 mod constraint;
 mod detour;
 mod function;
+mod kept;
 mod near;
 mod plan;
 mod point;
@@ -70,6 +71,7 @@ pub use detour::{Built, Move, Origin, Redirect, ReturnExits, Runtime, ThreadKey,
 pub use function::{
     CodeView, Exit, FunctionExtent, FunctionMap, Padding, Restartable, ReturnAddressUse, Surroundings, analyze, follow,
 };
+pub use kept::{Kept, kept_registers};
 pub use near::{NearSpace, Placed};
 pub use plan::{
     Displaced, FunctionPlan, Guest, Obstacle, PlanOptions, RunPlan, Springboard, plan, plan_again, reconcile, why_not,

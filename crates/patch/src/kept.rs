@@ -1,0 +1,150 @@
+//! What a caller may find unchanged behind a call of a function, by the ABI's rules or past them.
+//!
+//! A compiler that sees a function knows which registers that leaves alone, and keeps values there over a call of it (gcc's
+//! `-fipa-ra`, on from -O1). So whatever is called in place of the function must leave them alone, too. Which these are is
+//! seen in the code: all that the function can execute is followed, into every function that it calls directly. Where it
+//! calls something that is not written in its instructions the compiler knew no more, and relies on nothing.
+
+use std::collections::HashSet;
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind, Register,
+};
+
+use crate::TargetAddress;
+
+/// How many instructions are looked at, at most: a bound on the time that it takes.
+const INSTRUCTIONS_MAX: usize = 4096;
+
+/// What callers may rely on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Some registers that the ABI lets a callee change stay as they were.
+    pub any: bool,
+    /// rax among them. So the function returns nothing there.
+    pub rax: bool,
+    /// rdx among them.
+    pub rdx: bool,
+    /// All vector and x87 registers among them.
+    pub vectors: bool,
+}
+
+/// What callers of the function at `entry` may rely on.
+///
+/// `text` yields the original bytes at an address, at least 15 where there are so many; none where nothing is known.
+pub fn kept_registers(entry: TargetAddress, text: &mut dyn FnMut(TargetAddress) -> Vec<u8>) -> Kept {
+    let mut seen = HashSet::from([entry.0]);
+    let mut pending = vec![entry.0];
+    let mut info = InstructionInfoFactory::new();
+    let mut changed: HashSet<Register> = HashSet::new();
+    // An address that nobody knows: the compiler may have known it.
+    let mut is_unknown = false;
+    while let Some(address) = pending.pop() {
+        let bytes = text(TargetAddress(address));
+        let instruction = Decoder::with_ip(64, &bytes, address, DecoderOptions::NONE).decode();
+        if instruction.is_invalid() || seen.len() > INSTRUCTIONS_MAX {
+            is_unknown = true;
+            continue;
+        }
+        for used in info.info(&instruction).used_registers() {
+            let is_read = matches!(used.access(), OpAccess::Read | OpAccess::CondRead);
+            if !is_read || !used.register().is_gpr() {
+                changed.insert(used.register().full_register());
+            }
+        }
+        let mut ways = Vec::new();
+        match ways_on(&instruction, &mut ways) {
+            Way::Written => {}
+            Way::Unknown => is_unknown = true,
+            Way::Foreign => return Kept::default(),
+        }
+        pending.extend(ways.into_iter().filter(|way| seen.insert(*way)));
+    }
+    let is_vector =
+        |register: &Register| !register.is_gpr() && !register.is_segment_register() && *register != Register::RIP;
+    Kept {
+        any: true,
+        rax: !is_unknown && !changed.contains(&Register::RAX),
+        rdx: !is_unknown && !changed.contains(&Register::RDX),
+        vectors: !is_unknown && !changed.iter().any(is_vector),
+    }
+}
+
+enum Way {
+    Written,
+    Unknown,
+    /// By a table of addresses, as other modules are called; or a call by a pointer.
+    Foreign,
+}
+
+fn ways_on(instruction: &Instruction, ways: &mut Vec<u64>) -> Way {
+    match instruction.flow_control() {
+        FlowControl::Next => ways.push(instruction.next_ip()),
+        FlowControl::ConditionalBranch => ways.extend([instruction.near_branch_target(), instruction.next_ip()]),
+        FlowControl::UnconditionalBranch => ways.push(instruction.near_branch_target()),
+        FlowControl::Call if instruction.code() == Code::Call_rel32_64 => {
+            ways.extend([instruction.near_branch_target(), instruction.next_ip()]);
+        }
+        FlowControl::Call if instruction.code() == Code::Syscall => ways.push(instruction.next_ip()),
+        FlowControl::Return | FlowControl::Exception => {}
+        FlowControl::IndirectCall => return Way::Foreign,
+        FlowControl::IndirectBranch => {
+            let is_table = instruction.op0_kind() == OpKind::Memory
+                && instruction.is_ip_rel_memory_operand()
+                && instruction.memory_index() == Register::None;
+            return if is_table { Way::Foreign } else { Way::Unknown };
+        }
+        _ => return Way::Unknown,
+    }
+    Way::Written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(code: &[u8]) -> Kept {
+        let start = 0x1000;
+        kept_registers(TargetAddress(start), &mut |address| {
+            let from = (address.0.wrapping_sub(start) as usize).min(code.len());
+            code.get(from..).unwrap_or_default().to_vec()
+        })
+    }
+
+    #[test]
+    fn a_function_keeps_what_it_does_not_change() {
+        let all = Kept {
+            any: true,
+            rax: true,
+            rdx: true,
+            vectors: true,
+        };
+        assert_eq!(kept(&[0xc3]), all, "ret");
+        assert_eq!(
+            kept(&[0x48, 0x89, 0xf8, 0xc3]),
+            Kept { rax: false, ..all },
+            "mov rax, rdi"
+        );
+        assert_eq!(kept(&[0x31, 0xd2, 0xc3]), Kept { rdx: false, ..all }, "xor edx, edx");
+        assert_eq!(
+            kept(&[0x66, 0x0f, 0xef, 0xc0, 0xc3]),
+            Kept { vectors: false, ..all },
+            "pxor xmm0, xmm0"
+        );
+        // call +1; ret; nop: mov rax, rdi; ret.
+        let calls = [0xe8, 1, 0, 0, 0, 0xc3, 0x48, 0x89, 0xf8, 0xc3];
+        assert_eq!(kept(&calls), Kept { rax: false, ..all });
+    }
+
+    #[test]
+    fn nobody_relies_on_what_calls_something_else() {
+        assert_eq!(kept(&[0xff, 0xd0, 0xc3]), Kept::default(), "call rax");
+        assert_eq!(kept(&[0xff, 0x25, 0, 0, 0, 0]), Kept::default(), "jmp [rip]");
+        let unknown = Kept {
+            any: true,
+            ..Kept::default()
+        };
+        assert_eq!(kept(&[0xff, 0xe0]), unknown, "jmp rax");
+        assert_eq!(kept(&[]), unknown);
+    }
+}
