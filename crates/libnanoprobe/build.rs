@@ -3,6 +3,8 @@
 fn main() {
     for file in [
         "hit.c",
+        "hook.c",
+        "hook.S",
         "left.c",
         "dispatch.S",
         "fault.c",
@@ -28,6 +30,8 @@ fn main() {
     cc::Build::new()
         .files([
             "src/hit/hit.c",
+            "src/hit/hook.c",
+            "src/hit/hook.S",
             "src/hit/left.c",
             "src/hit/dispatch.S",
             "src/hit/fault.c",

@@ -24,7 +24,7 @@
  * Where it is left for ever all the same - the program's handler of a signal that has come in the midst of a hit leaves both
  * by siglongjmp, as a SIGSEGV's may where a stack ends in a handler - the thread counts as being inside until it meets a
  * probe no deeper in its stack than it was (under seccomp: for ever); till then all it meets is missed, and who unregisters
- * the probe waits for that, or for the thread's end. Of the functions
+ * the probe waits for that, for a call of the thread's of a function of this header, or for the thread's end. Of the functions
  * of this header it may call those marked "handlers may"; all others say NP_ERROR_IN_HANDLER, in whatever kind of handler, and
  * in signal handlers that interrupt one. A replacement (np_hook) is no handler.
  *
@@ -87,7 +87,10 @@ enum np_error {
 	NP_ERROR_UNSUPPORTED = -17,   /* this machine or kernel has no such thing */
 	NP_ERROR_BUSY = -18,          /* something else has replaced this function already */
 	NP_ERROR_RETURN_ADDRESS = -19, /* the function's return address cannot be replaced */
-	NP_ERROR_PERMISSION = -20     /* perf_event_open is forbidden: perf_event_paranoid, or a sandbox */
+	NP_ERROR_PERMISSION = -20,    /* perf_event_open is forbidden: perf_event_paranoid, or a sandbox */
+	NP_ERROR_BLOCKED = -21,       /* a thread blocks SIGTRAP, SIGILL, SIGSEGV or SIGBUS: np_last_error() names it. A
+	                               * breakpoint that it meets while text changes would end the program. */
+	NP_ERROR_AMBIGUOUS = -22      /* several functions of a module have the name, and none of them is global */
 };
 
 /* A sentence in English; never NULL. Handlers may call it. */
@@ -158,7 +161,8 @@ NP_API int np_register_probe(struct np_probe *probe);
 /* All of them, or none: the first error is returned and nothing stays registered. Costs hardly more than one. */
 NP_API int np_register_probes(struct np_probe *const *probes, size_t count);
 /* When it returns no thread is in a handler of the probe any more, nor will be; the structure may go. The instruction is
- * as it was, byte for byte, unless another probe stands on it. */
+ * as it was, byte for byte, unless another probe stands on it. With NP_ERROR_BLOCKED or NP_ERROR_SYSTEM all this holds but the
+ * last: the text follows with the next change that can be made. */
 NP_API int np_unregister_probe(struct np_probe *probe);
 NP_API int np_unregister_probes(struct np_probe *const *probes, size_t count);
 /* The same without the wait: handlers begin no more, `done` is called (by some thread, from a later call of any function
@@ -169,7 +173,8 @@ NP_API int np_synchronize(void);
 NP_API int np_disable_probe(struct np_probe *probe);
 NP_API int np_enable_probe(struct np_probe *probe);
 
-/* How often its handlers ran, and how often they were left out: hits inside of handlers. 0 in a handler. */
+/* How often its handlers ran, and how often they were left out: hits inside of handlers. 0 in a handler. When the probe was
+ * unregistered: its last counts, of the last NP_PROBES_MAX that were, until the structure is registered again. */
 NP_API uint64_t np_probe_hits(const struct np_probe *probe);
 NP_API uint64_t np_probe_nmissed(const struct np_probe *probe);
 
@@ -262,7 +267,17 @@ NP_API enum np_retprobe_form np_retprobe_form(const struct np_retprobe *probe);
 /* ---- hooks ---------------------------------------------------------------------------------------------------- */
 
 /* From now on whoever calls `function` calls `replacement`; *original (may be NULL) calls the function itself. One hook a
- * function; probes may stand on it as well, they fire first. */
+ * function; probes may stand on it as well, they fire first, whichever came first. A return probe sees the return to the
+ * function's caller; what calls *original is no call of the function to probes.
+ *
+ * The replacement is jumped to, so it has the function's return address and arguments. It is called instead, in a frame of the
+ * library's, where the function's callers may rely on more than the ABI says: the stack is not aligned to 16 (gcc's
+ * -fipa-stack-alignment); or all that the function executes is known, so that its callers may keep values in registers which
+ * it leaves alone (-fipa-ra); or it has a return probe by exits. Then the stack is aligned; the registers that a caller may rely
+ * on are kept, but for those in which the function may return something, and the upper parts of vectors; of arguments on the
+ * stack there are copies of the first NP_HOOK_STACK bytes; and the function's return address is
+ * __builtin_return_address(1), not (0). Exceptions and backtraces go through. */
+#define NP_HOOK_STACK 512
 NP_API int np_hook(void *function, void *replacement, void **original);
 /* The function is itself again. *original stays callable for ever. */
 NP_API int np_unhook(void *function);

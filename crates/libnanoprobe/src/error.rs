@@ -1,7 +1,7 @@
 //! What can go wrong, typed; the codes of `enum np_error`, and the details for `np_last_error`.
 
 use std::cell::{Cell, RefCell};
-use std::ffi::{CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 
 use nanoprobe_patch::{Refusal, TargetAddress};
 
@@ -52,6 +52,9 @@ pub enum Error {
     /// A figure of invariant I10.
     #[error("{0}")]
     Limit(&'static str),
+    /// A resource limit. Its text needs no memory.
+    #[error("{}", .0.to_string_lossy())]
+    NoRoom(&'static CStr),
     /// The kernel's answer.
     #[error("{call}: {error}")]
     System {
@@ -88,6 +91,26 @@ pub enum Error {
         /// Why.
         because: nanoprobe_session::ReturnRefusal,
     },
+    /// A breakpoint would kill the program.
+    #[error(
+        "thread {} (`{}`) blocks {}: a breakpoint that it meets while the text changes would end the program; have it \
+         unblock these signals, or register something before it blocks them", .0.tid, .0.name, .0.names()
+    )]
+    Blocked(crate::own::Blocking),
+    /// As kprobes' EADDRNOTAVAIL.
+    #[error(
+        "`{name}` is {count} functions of {module}, none of them global, at {first} and elsewhere: give the address"
+    )]
+    Ambiguous {
+        /// The symbol.
+        name: String,
+        /// How many have it.
+        count: usize,
+        /// Where.
+        module: String,
+        /// The first one.
+        first: TargetAddress,
+    },
     /// Hooked already.
     #[error("{0} is replaced already")]
     Busy(TargetAddress),
@@ -109,7 +132,7 @@ impl Error {
             Error::Refused(Refusal::Breakpoint { .. }) => -10,
             Error::Refused(Refusal::Unmovable { .. } | Refusal::NoSuchEdge { .. }) => -11,
             Error::Exits(_) => -12,
-            Error::Limit(_) | Error::Refused(_) => -13,
+            Error::Limit(_) | Error::NoRoom(_) | Error::Refused(_) => -13,
             Error::System { .. } => -14,
             Error::InHandler => -15,
             Error::NoWatchpoint(_) => -16,
@@ -117,6 +140,8 @@ impl Error {
             Error::Busy(_) | Error::Watched(_) => -18,
             Error::ReturnAddress { .. } => -19,
             Error::Permission { .. } => -20,
+            Error::Blocked(_) => -21,
+            Error::Ambiguous { .. } => -22,
         }
     }
 
@@ -129,7 +154,7 @@ impl Error {
 }
 
 /// The sentences of `np_strerror`, by code from 0 down.
-const SENTENCES: [&std::ffi::CStr; 21] = [
+const SENTENCES: [&CStr; 23] = [
     c"no error",
     c"the structure cannot be meant",
     c"no module defines the symbol",
@@ -151,39 +176,48 @@ const SENTENCES: [&std::ffi::CStr; 21] = [
     c"replaced, or watched, already",
     c"the return address cannot be replaced",
     c"perf_event_open is forbidden",
+    c"a thread blocks SIGTRAP, or what else a breakpoint raises",
+    c"several functions have that name",
 ];
 
 thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
-    /// The last error was a call from a handler. It has no destructor, and no text that needs memory: the handler may have
-    /// interrupted malloc.
-    static IN_HANDLER: Cell<bool> = const { Cell::new(false) };
+    /// The last error's text, where that needs no memory: there may be none; and a handler may have interrupted malloc. (It has
+    /// no destructor, either.)
+    static FIXED: Cell<Option<&'static CStr>> = const { Cell::new(None) };
 }
 
 /// `np_strerror`.
 #[unsafe(no_mangle)]
 pub extern "C" fn np_strerror(error: c_int) -> *const c_char {
-    let index = usize::try_from(error.checked_neg().unwrap_or(0)).unwrap_or(0);
-    SENTENCES.get(index).copied().unwrap_or(c"unknown error").as_ptr()
+    let index = error.checked_neg().and_then(|index| usize::try_from(index).ok());
+    index
+        .and_then(|index| SENTENCES.get(index))
+        .copied()
+        .unwrap_or(c"unknown error")
+        .as_ptr()
 }
 
 /// `np_last_error`.
 #[unsafe(no_mangle)]
 pub extern "C" fn np_last_error() -> *const c_char {
-    if IN_HANDLER.get() {
-        return c"called from a handler, which may not wait for others".as_ptr();
+    if let Some(text) = FIXED.get() {
+        return text.as_ptr();
     }
     LAST.with(|last| last.try_borrow().map_or(c"".as_ptr(), |text| text.as_ptr()))
 }
 
 /// A result as C wants it; the details are kept for this thread.
 pub(crate) fn answer(result: Result<(), Error>) -> c_int {
-    if !matches!(result, Ok(())) {
-        IN_HANDLER.set(matches!(result, Err(Error::InHandler)));
-    }
+    let Err(error) = &result else { return 0 };
+    FIXED.set(match error {
+        Error::InHandler => Some(c"called from a handler, which may not wait for others"),
+        Error::NoRoom(text) => Some(text),
+        _ => None,
+    });
     match result {
         Ok(()) => 0,
-        Err(Error::InHandler) => Error::InHandler.code(),
+        Err(error) if FIXED.get().is_some() => error.code(),
         Err(error) => {
             let code = error.code();
             let text = CString::new(error.to_string()).unwrap_or_default();

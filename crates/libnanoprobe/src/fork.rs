@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ struct Held {
     _pending: Option<MutexGuard<'static, Vec<Pending>>>,
     _registered: Option<MutexGuard<'static, ReturnProbes>>,
     engine: Option<MutexGuard<'static, Engine>>,
+    _making: Option<MutexGuard<'static, ()>>,
     _hooks: Option<MutexGuard<'static, Hooks>>,
 }
 
@@ -29,11 +31,25 @@ thread_local! {
     static HELD: RefCell<ManuallyDrop<Option<Held>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
+/// Called when the library is loaded: a thread may fork while another one makes the engine.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = watch;
+
+static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
 /// Has the three functions called around every fork from now on.
-pub fn watch() {
+pub extern "C" fn watch() {
+    if IS_WATCHED.swap(true, Ordering::SeqCst) {
+        return;
+    }
     // SAFETY: the functions live as long as the process: the library is never unloaded. Without memory for it, forks go on
-    // as before.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    // as before. An allocator that has locks of its own registers itself at its first use, which is in front of ours then;
+    // so it is locked after us.
+    unsafe {
+        libc::free(libc::malloc(1));
+        libc::pthread_atfork(Some(prepare), Some(parent), Some(child));
+    }
 }
 
 fn put(new: Option<Held>) -> Option<Held> {
@@ -55,6 +71,7 @@ fn lock<T>(mutex: &'static Mutex<T>) -> Option<MutexGuard<'static, T>> {
 
 unsafe extern "C" fn prepare() {
     let _hooks = lock(&HOOKS);
+    let _making = lock(&engine::MAKING);
     let engine = engine::made().and_then(lock);
     let _registered = lock(&REGISTERED);
     let _pending = lock(&PENDING);
@@ -62,6 +79,7 @@ unsafe extern "C" fn prepare() {
         _pending,
         _registered,
         engine,
+        _making,
         _hooks,
     }));
 }

@@ -69,6 +69,11 @@ fn bytes_of<T, F>(_: impl Fn(&T) -> *const F) -> usize {
 fn errors() -> Vec<(&'static str, Error)> {
     let at = TargetAddress(0x1000);
     let system = || std::io::Error::from_raw_os_error(libc::EPERM);
+    let blocking = nanoprobe::own::Blocking {
+        tid: 1,
+        name: String::new(),
+        signals: 0,
+    };
     vec![
         ("NP_ERROR_ARGUMENT", Error::Argument("")),
         ("NP_ERROR_SYMBOL", Error::Symbol(String::new())),
@@ -115,6 +120,16 @@ fn errors() -> Vec<(&'static str, Error)> {
             },
         ),
         ("NP_ERROR_PERMISSION", Error::Permission { error: system() }),
+        ("NP_ERROR_BLOCKED", Error::Blocked(blocking)),
+        (
+            "NP_ERROR_AMBIGUOUS",
+            Error::Ambiguous {
+                name: String::new(),
+                count: 2,
+                module: String::new(),
+                first: at,
+            },
+        ),
     ]
 }
 

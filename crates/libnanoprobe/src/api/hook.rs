@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nanoprobe_patch::TargetAddress;
 
-use crate::engine::{Demand, Kind, Member, Spot, engine, engine_to_register};
+use crate::engine::{Demand, Kind, Member, Spot, engine, engine_to_change, engine_to_register};
 use crate::error::{Error, answer};
 use crate::hit::{self, np_hook_hit};
 
@@ -37,8 +37,9 @@ unsafe fn hook(function: u64, replacement: *mut c_void, original: *mut *mut c_vo
     let member = Member::new(Kind::Hook, null_mut(), Some(np_hook_hit), null_mut());
     let spots = engine.register(vec![(address, member, Demand::Any)])?;
     let spot = *spots.first().ok_or(Error::NotRegistered)?;
-    let (Some(code), Some(member)) = (engine.original(&spot), engine.member(&spot)) else {
-        engine.withdraw(&spots, true)?;
+    let made = engine.make_hook(&spot, replacement);
+    let (Some(code), Some(member), Ok(hook)) = (engine.original(&spot), engine.member(&spot), made) else {
+        engine.withdraw(&spots, true);
         return Err(Error::NotRegistered);
     };
     hooks.insert(function, spot);
@@ -46,7 +47,8 @@ unsafe fn hook(function: u64, replacement: *mut c_void, original: *mut *mut c_vo
         // SAFETY: the caller's word.
         unsafe { AtomicPtr::from_ptr(original) }.store(code.0 as *mut c_void, Ordering::Release);
     }
-    member.entry.data.store(replacement, Ordering::Release);
+    let hook = std::ptr::from_ref(hook).cast_mut();
+    member.entry.data.store(hook.cast(), Ordering::Release);
     Ok(())
 }
 
@@ -59,11 +61,12 @@ fn lock() -> Result<MutexGuard<'static, Hooks>, Error> {
 }
 
 fn unhook(function: u64) -> Result<(), Error> {
+    drop(engine_to_change()?);
     let mut hooks = lock()?;
     let spot = hooks.as_mut().and_then(|hooks| hooks.remove(&function));
     let spot = spot.ok_or(Error::NotRegistered)?;
     // Without the wait: handlers of others may take long.
-    let mut withdrawn = engine()?.withdraw(&[spot], false)?;
+    let mut withdrawn = engine()?.withdraw(&[spot], false);
     drop(hooks);
     withdrawn.wait();
     let unloaded = withdrawn.check();

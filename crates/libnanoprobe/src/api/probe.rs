@@ -13,7 +13,9 @@ use crate::c::{FaultHandler, PostHandler, PreHandler, Probe};
 use crate::c::{
     PROBE_DISABLED as DISABLED, PROBE_JUMP_ONLY as JUMP_ONLY, PROBE_NO_SIMD as NO_SIMD, PROBE_TRAP as TRAP,
 };
-use crate::engine::{Demand, Engine, Kind, Member, Spot, Withdrawn, engine, engine_to_register};
+use crate::engine::{
+    Counts, Demand, Engine, Kind, Member, Spot, Withdrawn, engine, engine_to_change, engine_to_register,
+};
 use crate::error::{Error, answer};
 use crate::{hit, tsan};
 
@@ -27,6 +29,7 @@ pub(crate) static PENDING: Mutex<Vec<Pending>> = Mutex::new(Vec::new());
 pub(crate) struct Pending {
     withdrawn: Withdrawn,
     probe: usize,
+    index: u32,
     done: Option<Done>,
 }
 
@@ -147,7 +150,7 @@ fn spots_of(engine: &Engine, probes: &[*mut Probe]) -> Result<Vec<Spot>, Error> 
 }
 
 pub(super) fn unregister(probes: &[*mut Probe]) -> Result<(), Error> {
-    let mut engine = engine()?;
+    let mut engine = engine_to_change()?;
     let spots = spots_of(&engine, probes)?;
     if spots.iter().any(|spot| engine.kind(spot) == Some(Kind::Retprobe)) {
         return Err(Error::Argument("a return probe: np_unregister_retprobe"));
@@ -156,33 +159,40 @@ pub(super) fn unregister(probes: &[*mut Probe]) -> Result<(), Error> {
         engine.forget(*probe as usize);
     }
     // Without the wait: handlers may take long, and others may register meanwhile.
-    let mut withdrawn = engine.withdraw(&spots, false)?;
+    let mut withdrawn = engine.withdraw(&spots, false);
     drop(engine);
     withdrawn.wait();
     probes.iter().for_each(|probe| tsan::unregistered(*probe));
     let unloaded = withdrawn.check();
-    self::engine()?.reclaim(withdrawn);
+    let mut engine = self::engine()?;
+    for (probe, spot) in probes.iter().zip(&spots) {
+        engine.end(*probe as usize, spot.index, 0);
+    }
+    engine.reclaim(withdrawn);
+    drop(engine);
     finish_pending();
     unloaded
 }
 
 fn unregister_async(probe: *mut Probe, done: Option<Done>) -> Result<(), Error> {
-    let mut engine = engine()?;
+    let mut engine = engine_to_change()?;
     let spots = spots_of(&engine, &[probe])?;
     if spots.iter().any(|spot| engine.kind(spot) == Some(Kind::Retprobe)) {
         return Err(Error::Argument("a return probe: np_unregister_retprobe"));
     }
     engine.forget(probe as usize);
-    let withdrawn = engine.withdraw(&spots, false)?;
+    let mut withdrawn = engine.withdraw(&spots, false);
     drop(engine);
+    let done_so_far = withdrawn.check();
     let pending = Pending {
         withdrawn,
         probe: probe as usize,
+        index: spots.first().map_or(0, |spot| spot.index),
         done,
     };
     PENDING.lock().unwrap_or_else(PoisonError::into_inner).push(pending);
     finish_pending();
-    Ok(())
+    done_so_far
 }
 
 /// Ends the asynchronous removals that are over.
@@ -202,6 +212,7 @@ pub(super) fn finish_pending() {
     for mut one in over {
         one.withdrawn.wait();
         if let Ok(mut engine) = engine() {
+            engine.end(one.probe, one.index, 0);
             engine.reclaim(one.withdrawn);
         }
         tsan::unregistered(one.probe as *const Probe);
@@ -213,7 +224,7 @@ pub(super) fn finish_pending() {
 }
 
 pub(super) fn set_enabled(probe: *mut Probe, enabled: bool) -> Result<(), Error> {
-    let mut engine = engine()?;
+    let mut engine = engine_to_change()?;
     let spot = engine.spot(probe as usize).ok_or(Error::NotRegistered)?;
     engine.enable(&spot, enabled)
 }
@@ -290,23 +301,20 @@ pub extern "C" fn np_enable_probe(probe: *mut Probe) -> c_int {
     answer(set_enabled(probe, true))
 }
 
-fn counts(probe: *const Probe) -> (u64, u64) {
-    let Ok(engine) = engine() else { return (0, 0) };
-    engine
-        .spot(probe as usize)
-        .map_or((0, 0), |spot| hit::counts(spot.index))
+pub(super) fn counts(probe: *const Probe) -> Counts {
+    engine().map_or(Counts::default(), |engine| engine.counts(probe as usize))
 }
 
 /// `np_probe_hits`.
 #[unsafe(no_mangle)]
 pub extern "C" fn np_probe_hits(probe: *const Probe) -> u64 {
-    counts(probe).0
+    counts(probe).hits
 }
 
 /// `np_probe_nmissed`.
 #[unsafe(no_mangle)]
 pub extern "C" fn np_probe_nmissed(probe: *const Probe) -> u64 {
-    counts(probe).1
+    counts(probe).missed
 }
 
 /// `enum np_tactic`.

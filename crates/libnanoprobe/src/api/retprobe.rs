@@ -13,7 +13,7 @@ use crate::c::{RETPROBE_ADDRESS as ADDRESS, RETPROBE_AUTO as AUTO, RETPROBE_EXIT
 use crate::c::{
     RETPROBE_DATA_MAX as DATA_MAX, RETPROBE_MAXACTIVE as MAXACTIVE, RETPROBE_MAXACTIVE_MAX as MAXACTIVE_MAX,
 };
-use crate::engine::{Demand, Engine, Kind, Member, Spot, Ways, engine, engine_to_register};
+use crate::engine::{Demand, Engine, Kind, Member, Spot, Ways, engine, engine_to_change, engine_to_register};
 use crate::error::{Error, answer};
 use crate::hit::{self, CallPlan, Calls, np_retprobe_entry, np_retprobe_exit};
 use crate::tsan;
@@ -164,7 +164,7 @@ unsafe fn place(
     match entry.and_then(|spots| spots.first().copied().ok_or(Error::NotRegistered)) {
         Ok(entry) => Ok(Registered { entry, exits, calls }),
         Err(error) => {
-            let withdrawn = engine.withdraw(&exits, true)?;
+            let withdrawn = engine.withdraw(&exits, true);
             engine.reclaim(withdrawn);
             Err(error)
         }
@@ -210,18 +210,20 @@ fn withdraw(probe: *mut ReturnProbe, registered: &Registered) -> Result<(), Erro
     all.extend(&registered.exits);
     let mut engine = engine()?;
     engine.forget(probe as usize);
-    let mut withdrawn = engine.withdraw(&all, false)?;
+    let mut withdrawn = engine.withdraw(&all, false);
     drop(engine);
     withdrawn.wait();
     tsan::unregistered(probe);
     let unloaded = withdrawn.check();
-    self::engine()?.reclaim(withdrawn);
+    let mut engine = self::engine()?;
+    engine.end(probe as usize, registered.entry.index, registered.calls.abandoned());
+    engine.reclaim(withdrawn);
     unloaded
 }
 
 fn unregister(probes: &[*mut ReturnProbe]) -> Result<(), Error> {
     // A handler must not wait for itself.
-    drop(engine()?);
+    drop(engine_to_change()?);
     let found: Vec<_> = {
         let mut registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
         let registered = registered.get_or_insert_default();
@@ -295,7 +297,10 @@ pub extern "C" fn np_retprobe_nmissed(probe: *const ReturnProbe) -> u64 {
 /// `np_retprobe_abandoned`.
 #[unsafe(no_mangle)]
 pub extern "C" fn np_retprobe_abandoned(probe: *const ReturnProbe) -> u64 {
-    calls_of(probe).map_or(0, |calls| calls.abandoned())
+    match calls_of(probe) {
+        Some(calls) => calls.abandoned(),
+        None => super::probe::counts(probe.cast()).abandoned,
+    }
 }
 
 /// `np_retprobe_form`.

@@ -13,9 +13,12 @@
 //! Detours stay mapped for ever, since nobody can say of a thread that does not run handlers whether it is in one; a run
 //! that comes again finds the detour that it had. So memory grows with the number of different runs, not with time.
 
+mod ended;
 mod function;
+mod hooks;
 mod modules;
 mod proof;
+mod protocol;
 mod register;
 mod returns;
 mod shims;
@@ -26,10 +29,15 @@ mod watch;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use nanoprobe_arena::layout::SYNCHRONOUS;
 use nanoprobe_patch::{NearSpace, Tactic, TargetAddress};
 
+pub use ended::Counts;
 pub use function::{Function, Patch, Retired};
+use protocol::Change;
+pub use protocol::Medium;
 pub use register::{Demand, Withdrawn};
 pub use returns::{Returns, Ways};
 pub use site::{Epochs, Kind, Member, OldList, SiteState, Wanted};
@@ -38,6 +46,9 @@ pub use watch::{WatchState, Watchpoints, WithdrawnWatch};
 use crate::error::Error;
 use crate::hit::{self, PROBES_MAX};
 use crate::own::{self, Agent, Own};
+
+/// How long a thread is waited for that blocks what a breakpoint raises.
+const MASKS_WAIT: Duration = Duration::from_millis(500);
 
 /// Where a member is registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +71,12 @@ pub struct Engine {
     mapped: Vec<std::ops::Range<TargetAddress>>,
     functions: BTreeMap<u64, Function>,
     has_actions: bool,
+    has_shims: bool,
+    /// Functions whose text could not be made what it should be.
+    late: Vec<u64>,
+    torn: Option<text::Torn>,
+    /// Threads that were waited for in vain.
+    known_to_block: Vec<i32>,
     free: Vec<u32>,
     next: u32,
     ids: u64,
@@ -77,9 +94,12 @@ pub struct Engine {
     shown: shown::Shown,
     /// By the address of the caller's structure.
     spots: HashMap<usize, Spot>,
+    ended: ended::Ended,
 }
 
-static ENGINE: OnceLock<Result<Mutex<Engine>, String>> = OnceLock::new();
+/// Held while the engine is being made: a fork waits for it, or the child would find an engine that nobody goes on to make.
+pub(crate) static MAKING: Mutex<()> = Mutex::new(());
+static ENGINE: OnceLock<Mutex<Engine>> = OnceLock::new();
 
 /// The engine, locked; made on first use.
 ///
@@ -89,15 +109,21 @@ pub fn engine() -> Result<MutexGuard<'static, Engine>, Error> {
     if hit::in_handler() {
         return Err(Error::InHandler);
     }
-    let made = ENGINE.get_or_init(|| Engine::new().map(Mutex::new).map_err(|error| error.to_string()));
-    match made {
-        // A panic is a bug of ours; the state is still the best there is.
-        Ok(engine) => Ok(engine.lock().unwrap_or_else(PoisonError::into_inner)),
-        Err(reason) => Err(Error::System {
-            call: "nanoprobe",
-            error: std::io::Error::other(reason.clone()),
-        }),
-    }
+    let engine = match ENGINE.get() {
+        Some(engine) => engine,
+        None => {
+            let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+            match ENGINE.get() {
+                Some(engine) => engine,
+                None => {
+                    let engine = Mutex::new(Engine::new()?);
+                    ENGINE.get_or_init(|| engine)
+                }
+            }
+        }
+    };
+    // A panic is a bug of ours; the state is still the best there is.
+    Ok(engine.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The same, to register something: what the dynamic linker has loaded is asked before.
@@ -108,19 +134,30 @@ pub fn engine_to_register() -> Result<MutexGuard<'static, Engine>, Error> {
     if hit::in_handler() {
         return Err(Error::InHandler);
     }
+    own::check_limits(own::Need::Registers)?;
     let loaded = own::Loaded::now();
     let mut engine = engine()?;
     engine.own.begin(loaded);
     Ok(engine)
 }
 
+/// The same, to change something that is registered.
+///
+/// # Errors
+/// As above; or there is too little memory.
+pub fn engine_to_change() -> Result<MutexGuard<'static, Engine>, Error> {
+    own::check_limits(own::Need::Changes)?;
+    engine()
+}
+
 /// The engine, if there is one already.
 pub fn made() -> Option<&'static Mutex<Engine>> {
-    ENGINE.get()?.as_ref().ok()
+    ENGINE.get()
 }
 
 impl Engine {
     fn new() -> Result<Engine, Error> {
+        own::check_limits(own::Need::First)?;
         hit::initialise();
         own::register()?;
         crate::fork::watch();
@@ -136,6 +173,10 @@ impl Engine {
             mapped: Vec::new(),
             functions: BTreeMap::new(),
             has_actions: false,
+            has_shims: false,
+            late: Vec::new(),
+            torn: None,
+            known_to_block: Vec::new(),
             free: Vec::new(),
             // 0 is everybody's who needs no counters.
             next: 1,
@@ -149,6 +190,7 @@ impl Engine {
             watches: Watchpoints::default(),
             shown: shown::Shown::new(),
             spots: HashMap::new(),
+            ended: ended::Ended::default(),
         })
     }
 
@@ -183,6 +225,7 @@ impl Engine {
 
     /// Remembers which structure of the caller's stands where.
     pub fn remember(&mut self, owner: usize, spot: Spot) {
+        self.ended.forget(owner);
         self.spots.insert(owner, spot);
     }
 
@@ -212,6 +255,8 @@ impl Engine {
     /// The system refuses either: nothing may be registered then.
     pub fn forked(&mut self) -> Result<(), Error> {
         self.agent.forked();
+        // Of the parent's other threads none is here.
+        self.known_to_block.clear();
         self.own.forked()?;
         own::register()?;
         self.watches_forked()

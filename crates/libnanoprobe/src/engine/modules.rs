@@ -55,7 +55,7 @@ impl Engine {
         for module in changes.gone {
             self.unload(module)?;
         }
-        if self.has_actions && changes.first_new < self.own.modules().list().len() {
+        if self.has_shims && changes.first_new < self.own.modules().list().len() {
             self.set_holes(&map);
             self.place_shims(changes.first_new)?;
         }
@@ -93,7 +93,11 @@ impl Engine {
         self.agent.redirects.retain(|from| !range.contains(&from));
         self.returns.forget(&range);
         self.shims.retain(|shim| !range.contains(&shim.built.address.0));
-        own::synchronise_memory()?;
+        self.late.retain(|start| !range.contains(start));
+        if let Some(torn) = &mut self.torn {
+            torn.forget(&range);
+        }
+        own::synchronise_memory();
         self.bury(lists, own);
         Ok(())
     }

@@ -19,6 +19,8 @@ pub struct Withdrawn {
     epochs: Option<Epochs>,
     /// The module of some is gone.
     unloaded: bool,
+    /// Why the text is not what it should be.
+    failed: Option<Error>,
 }
 
 impl Withdrawn {
@@ -31,12 +33,16 @@ impl Withdrawn {
         self.members.clear();
     }
 
-    /// What the caller is to know of modules that are gone.
+    /// What the caller is to know.
     ///
     /// # Errors
-    /// There is one.
-    pub fn check(&self) -> Result<(), Error> {
-        if self.unloaded { Err(Error::Unloaded) } else { Ok(()) }
+    /// A module is gone, or the text could not be written.
+    pub fn check(&mut self) -> Result<(), Error> {
+        match self.failed.take() {
+            Some(error) => Err(error),
+            None if self.unloaded => Err(Error::Unloaded),
+            None => Ok(()),
+        }
     }
 
     /// Whether no thread is in a handler of it any more.
@@ -117,17 +123,16 @@ impl Engine {
         Ok(())
     }
 
-    /// Unregisters members. With `wait`: until no thread is in their handlers.
-    ///
-    /// # Errors
-    /// The text cannot be written; the handlers do not run any more all the same.
-    pub fn withdraw(&mut self, spots: &[Spot], wait: bool) -> Result<Withdrawn, Error> {
+    /// Unregisters members. With `wait`: until no thread is in their handlers. Where the text cannot be written the handlers
+    /// do not run any more all the same, and the text follows with the next change ([`Withdrawn::check`]).
+    pub fn withdraw(&mut self, spots: &[Spot], wait: bool) -> Withdrawn {
         let mut withdrawn = Withdrawn {
             lists: Vec::new(),
             members: Vec::new(),
             indices: Vec::new(),
             epochs: None,
             unloaded: false,
+            failed: None,
         };
         for spot in spots {
             if let Some(member) = self.unloaded.remove(&spot.id) {
@@ -148,15 +153,14 @@ impl Engine {
         for index in &withdrawn.indices {
             self.shown.clear(*index);
         }
-        let changed = self.repatch(spots);
-        own::synchronise_memory()?;
+        withdrawn.failed = self.repatch(spots).err();
+        own::synchronise_memory();
         withdrawn.epochs = Some(Epochs::now());
         if wait {
             withdrawn.wait();
             self.free.append(&mut withdrawn.indices);
         }
-        changed?;
-        Ok(withdrawn)
+        withdrawn
     }
 
     /// What [`Engine::withdraw`] left is over: its indices may be used again.
@@ -198,7 +202,7 @@ impl Engine {
             old.extend(self.state_mut(spot).map(|state| state.publish()));
         }
         let done = self.repatch(spots);
-        own::synchronise_memory()?;
+        own::synchronise_memory();
         // Handlers may take long, and may wait for a lock that the calling thread holds: nothing is waited for here.
         self.bury(old, Vec::new());
         done

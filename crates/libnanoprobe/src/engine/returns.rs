@@ -16,7 +16,6 @@
 
 use std::sync::TryLockError;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_session::returns::{ReturnRefusal, check_module, needs_its_return_address, unwinders};
@@ -266,7 +265,7 @@ impl Engine {
 extern "C" fn library_changed() {
     let suspend = SUSPEND.load(Ordering::Acquire);
     let begun = Instant::now();
-    if let Some(Ok(engine)) = ENGINE.get() {
+    if let Some(engine) = ENGINE.get() {
         loop {
             let mut engine = match engine.try_lock() {
                 Ok(engine) => engine,

@@ -39,9 +39,11 @@ impl Engine {
             patches.retain(|patch| self.mapped.iter().any(|region| region.contains(&patch.detour)));
         }
         self.write_detours(&patches)?;
-        self.write_text(&[], &ranges(&patches))?;
-        self.shims.extend(patches);
-        Ok(())
+        let written = self.write_text(&[], &ranges(&patches), &[]);
+        if written.is_ok() || self.torn.is_some() {
+            self.shims.extend(patches);
+        }
+        written
     }
 
     fn is_untouched(&self, patch: &Patch) -> bool {

@@ -85,6 +85,10 @@ impl Shown {
 }
 
 fn map() -> Option<&'static [AtomicU64]> {
+    // A file beyond the limit would cost the program a signal that ends it.
+    if !own::may_have_file_of(BYTES as u64) {
+        return None;
+    }
     let name = std::ffi::CString::new(NAME).ok()?;
     // SAFETY: a name that ends with 0; the descriptor is ours until it is closed below.
     let mapped = unsafe {

@@ -156,7 +156,8 @@ impl SiteState {
         }
     }
 
-    /// Adds a member, behind those that are there; the library's own come first.
+    /// Adds a member, after those that are there. The library's own come first. A hook comes last: after it the function's own
+    /// code is not executed, and no other handler runs.
     pub fn add(&mut self, member: Member) {
         if member.otherwise != 0 {
             self.site.otherwise.store(member.otherwise, Ordering::Release);
@@ -164,12 +165,12 @@ impl SiteState {
         if member.entry.fault.is_some() {
             hit::watch_faults(self.site);
         }
-        let own = self.members.partition_point(|other| other.kind == Kind::Own);
-        let place = if member.kind == Kind::Own {
-            own
-        } else {
-            self.members.len()
+        let before = |other: &Member| match member.kind {
+            Kind::Own => other.kind == Kind::Own,
+            Kind::Hook => true,
+            _ => other.kind != Kind::Hook,
         };
+        let place = self.members.partition_point(before);
         self.members.insert(place, member);
     }
 

@@ -1,42 +1,64 @@
 //! The text follows what is registered: planned function by function, detours written first, then the text itself, by the
 //! breakpoint protocol, while all threads run.
 
-use nanoprobe_patch::{BREAKPOINT, Runtime, TextRange, ThreadKey, transition};
+use nanoprobe_patch::{Runtime, TextRange, ThreadKey};
 
 use super::*;
 
 /// What [`Engine::plan_text`] says.
 #[derive(Default)]
 struct TextChanges {
-    old: Vec<Patch>,
-    new: Vec<Patch>,
+    old: Vec<TextRange>,
+    new: Vec<TextRange>,
+    /// Of `new`: their detours.
+    patches: Vec<Patch>,
     /// All of each function, by its start.
     planned: Vec<(u64, Vec<Patch>)>,
+}
+
+/// A text that a change has left between the old one and the new one ([`protocol`]).
+pub struct Torn {
+    /// What is there.
+    ranges: Vec<TextRange>,
+    /// Whose text it is.
+    functions: Vec<u64>,
+    /// The shims', besides.
+    shims: bool,
 }
 
 impl Engine {
     /// Brings the text of the spots' functions to what is active in them.
     pub(super) fn repatch(&mut self, spots: &[Spot]) -> Result<(), Error> {
         let mut functions: Vec<u64> = spots.iter().map(|spot| spot.function).collect();
+        functions.extend(&self.late);
+        functions.extend(self.torn.iter().flat_map(|torn| &torn.functions));
         functions.sort_unstable();
         functions.dedup();
-        let mut changes = self.plan_text(&functions)?;
+        let done = self.repatch_functions(&functions);
+        match done {
+            Ok(()) => self.late.clear(),
+            Err(_) => self.late = functions,
+        }
+        done
+    }
+
+    fn repatch_functions(&mut self, functions: &[u64]) -> Result<(), Error> {
+        let mut changes = self.plan_text(functions)?;
         if !self.map_near()? {
             // Somebody has mapped something there meanwhile.
             self.refresh_holes()?;
-            changes = self.plan_text(&functions)?;
+            changes = self.plan_text(functions)?;
             if !self.map_near()? {
                 return Err(Error::Limit("near memory is taken by others as fast as it is found"));
             }
         }
-        let TextChanges { old, new, planned } = changes;
-        self.write_detours(&new)?;
-        if !new.is_empty() {
+        self.write_detours(&changes.patches)?;
+        if !changes.patches.is_empty() {
             self.take_signals()?;
         }
-        self.check_shims(&new)?;
-        self.write_text(&ranges(&old), &ranges(&new))?;
-        for (start, patches) in planned {
+        self.check_shims(&changes.patches)?;
+        self.write_text(&changes.old, &changes.new, functions)?;
+        for (start, patches) in changes.planned {
             if let Some(function) = self.functions.get_mut(&start) {
                 function.patches = patches;
                 self.shown.function(function);
@@ -60,41 +82,119 @@ impl Engine {
                     .iter()
                     .any(|other| other.detour == patch.detour && other.run == patch.run)
             };
-            let gone = function.patches.iter().filter(|patch| differs(patch, &patches));
-            changes.old.extend(gone.cloned());
-            let come = patches.iter().filter(|patch| differs(patch, &function.patches));
-            changes.new.extend(come.cloned());
+            let is_torn = self.torn.as_ref().is_some_and(|torn| torn.functions.contains(start));
+            if is_torn {
+                changes.patches.extend(patches.iter().cloned());
+            } else {
+                let gone = function.patches.iter().filter(|patch| differs(patch, &patches));
+                changes.old.extend(gone.flat_map(|patch| patch.built.ranges()));
+                let come = patches.iter().filter(|patch| differs(patch, &function.patches));
+                changes.patches.extend(come.cloned());
+            }
             changes.planned.push((*start, patches));
+        }
+        changes.new = ranges(&changes.patches);
+        if let Some(torn) = &self.torn {
+            changes.old.extend(torn.ranges.iter().cloned());
+            if torn.shims {
+                changes.new.extend(ranges(&self.shims));
+            }
         }
         Ok(changes)
     }
 
-    /// From now on the signals that probes raise are the agent's.
+    /// From now on the signals that probes raise are the agent's, and no thread blocks them.
+    ///
+    /// # Errors
+    /// A thread blocks them; the system refuses what is needed.
     pub(super) fn take_signals(&mut self) -> Result<(), Error> {
+        if self.has_shims {
+            return Ok(());
+        }
+        self.wait_for_masks()?;
+        self.take_actions()?;
+        // What the calling thread itself blocks it goes on to believe. Past here it may meet the shims as they change.
+        let own = own::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
+        let placed = self.place_shims(0);
+        if placed.is_err() {
+            own::set_own_mask(libc::SIG_BLOCK, own);
+        } else {
+            self.has_shims = true;
+            self.agent.believe_blocked(own);
+            self.agent.unblock_in_actions()?;
+        }
+        placed
+    }
+
+    /// From now on the signals that probes raise are the agent's.
+    pub(super) fn take_actions(&mut self) -> Result<(), Error> {
         if !self.has_actions {
             self.agent.install_actions()?;
             self.has_actions = true;
-            self.place_shims(0)?;
         }
         Ok(())
     }
 
-    /// Rewrites the text while all threads run.
-    pub(super) fn write_text(&self, old: &[TextRange], new: &[TextRange]) -> Result<(), Error> {
-        self.check_text(old, new)?;
-        for step in transition(old, new) {
-            // Of what adjoins every byte is still the old one or the new one, and within a step nothing comes first.
-            let mut step = step.into_iter().peekable();
-            while let Some((address, byte)) = step.next() {
-                let mut bytes = vec![byte];
-                while let Some((_, byte)) = step.next_if(|next| next.0.0 == address.0 + bytes.len() as u64) {
-                    bytes.push(byte);
+    /// No thread but this one blocks what a breakpoint raises: a thread may execute any text at any moment.
+    ///
+    /// A thread that is being made blocks all signals for a moment, so one that does is waited for. One that was waited for in
+    /// vain is not waited for again.
+    fn wait_for_masks(&mut self) -> Result<(), Error> {
+        let begun = Instant::now();
+        loop {
+            let blocking = own::blocking_threads()?;
+            self.known_to_block
+                .retain(|tid| blocking.iter().any(|thread| thread.tid == *tid));
+            let known = blocking.iter().find(|thread| self.known_to_block.contains(&thread.tid));
+            let first = blocking.first();
+            let Some(thread) = known.or(first.filter(|_| begun.elapsed() > MASKS_WAIT)) else {
+                if first.is_none() {
+                    return Ok(());
                 }
-                own::write(self.own.memory(), address.0, &bytes)?;
-            }
-            own::synchronise_cores()?;
+                std::thread::sleep(Duration::from_micros(200));
+                continue;
+            };
+            let error = Error::Blocked(thread.clone());
+            self.known_to_block.extend(blocking.iter().map(|thread| thread.tid));
+            return Err(error);
         }
-        Ok(())
+    }
+
+    /// Rewrites the text while all threads run. `functions`: whose it is; none: it is the shims'.
+    pub(super) fn write_text(&mut self, old: &[TextRange], new: &[TextRange], functions: &[u64]) -> Result<(), Error> {
+        if old.is_empty() && new.is_empty() {
+            return Ok(());
+        }
+        self.check_text(old, new)?;
+        let change = Change::new(old, new);
+        let mut text = own::Text::open()?;
+        let own = own::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
+        let done = self.wait_for_masks().and_then(|()| match change.carry_out(&mut text) {
+            Ok(()) => {
+                self.torn = None;
+                Ok(())
+            }
+            Err(failure) => {
+                if !failure.is_undone {
+                    self.note_torn(old, new, functions);
+                }
+                Err(failure.error)
+            }
+        });
+        own::set_own_mask(libc::SIG_BLOCK, own);
+        done
+    }
+
+    fn note_torn(&mut self, old: &[TextRange], new: &[TextRange], functions: &[u64]) {
+        let mut ranges: Vec<TextRange> = old.iter().chain(new).cloned().collect();
+        // What cannot be read now cannot be written, either.
+        ranges.retain_mut(|range| self.own.memory().read(range.address, &mut range.patched).is_ok());
+        let before = self.torn.take();
+        self.torn = Some(Torn {
+            ranges,
+            functions: functions.to_vec(),
+            shims: functions.is_empty() || before.is_some_and(|torn| torn.shims),
+        });
     }
 
     /// What is to be replaced must be what is there: a debugger's breakpoint is not ours to lose.
@@ -202,4 +302,10 @@ pub(super) fn ranges(patches: &[Patch]) -> Vec<TextRange> {
     patches.iter().flat_map(|patch| patch.built.ranges()).collect()
 }
 
-const _: () = assert!(BREAKPOINT == 0xcc);
+impl Torn {
+    /// A module is gone.
+    pub fn forget(&mut self, range: &std::ops::Range<u64>) {
+        self.ranges.retain(|torn| !range.contains(&torn.address.0));
+        self.functions.retain(|start| !range.contains(start));
+    }
+}

@@ -107,7 +107,11 @@ impl Engine {
             self.watches.has_tried = true;
         }
         self.refresh()?;
-        self.take_signals()?;
+        match self.take_signals() {
+            // The processor's signal is no breakpoint: an access of a thread that blocks it is missed, and nobody dies.
+            Err(Error::Blocked(_)) => self.take_actions()?,
+            taken => taken?,
+        }
         watch.key = hit::watch_key();
         place.signal = watch.handler.is_some().then_some(watch.key);
         let breakpoint = Breakpoint::open(place)?;
@@ -151,7 +155,7 @@ impl Engine {
         hit::withdraw_watch(&watch);
         self.shown.clear(watch.index);
         drop(breakpoint);
-        own::synchronise_memory()?;
+        own::synchronise_memory();
         Ok(WithdrawnWatch {
             watch,
             epochs: Epochs::now(),

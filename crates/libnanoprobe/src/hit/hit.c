@@ -209,13 +209,3 @@ NP_PATH uint32_t np_hit_behind(struct np_hit_site *site, struct np_regs *regs, u
 {
 	return hit(site, regs, behind, 1);
 }
-
-NP_PATH int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs)
-{
-	void *replacement = __atomic_load_n(&entry->data, __ATOMIC_ACQUIRE);
-	if (np_unlikely(!replacement))
-		return 0;
-	np_hit_self->counters[entry->index].hits++;
-	regs->rip = (uint64_t)replacement;
-	return 1;
-}

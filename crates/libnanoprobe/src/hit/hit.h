@@ -196,7 +196,18 @@ NP_HIDDEN int np_hit_fault(int signal, void *ucontext, uint64_t original, uint64
 NP_HIDDEN void np_retprobe_abandoned_handler(struct np_hit_thread *self);
 /* np_hit_function of unwinders' entries. */
 NP_HIDDEN int np_unwinder_hit(struct np_hit_entry *entry, struct np_regs *regs);
-/* np_hit_function of hooks: the thread goes on at entry->data; NULL: in the function, there is no replacement yet. */
+/* A hook; lives for ever, since a thread may always be in its replacement. Mirrored in src/hit/hook.rs. */
+struct np_hit_hook {
+	void *replacement;
+	void (*call)(void);       /* np_hook_call */
+	void *stub;               /* leads there */
+	struct np_hit_site *site;
+	uint32_t is_called;       /* whatever the stack is, and the return probes are */
+	uint32_t keeps;           /* enum np_hit_keeps */
+};
+/* What the function provably leaves alone, so that it returns nothing there. */
+enum np_hit_keeps { NP_KEEPS_RAX = 1, NP_KEEPS_RDX = 2, NP_KEEPS_VECTORS = 4 };
+/* np_hit_function of hooks, the last of their sites; entry->data is a struct np_hit_hook; NULL: there is no replacement yet. */
 NP_HIDDEN int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* Loads everything from the struct np_regs at rsp. */
 NP_HIDDEN void np_resume(void);

@@ -10,6 +10,9 @@
 #include "raw.h"
 
 #include <sys/syscall.h>
+#include <unwind.h>
+
+extern NP_HIDDEN const char __start_np_hit_path[], __stop_np_hit_path[];
 
 /* What a handler calls itself is deeper than this, by the saved registers, and by return addresses. Sites of one function,
  * or of several that are called from one place, are about as deep. */
@@ -28,6 +31,16 @@ static NP_PATH int may_be_on_alternate_stack(void)
 	return np_raw_call(SYS_sigaltstack, 0, (long)&stack, 0, 0, 0, 0) != 0 || (stack.flags & ON_STACK) != 0;
 }
 
+static NP_PATH __attribute__((noinline)) void leave(struct np_hit_thread *self)
+{
+	self->current = NULL;
+	self->recoverable = 0;
+	self->jprobe = 0;
+	np_retprobe_abandoned_handler(self);
+	__atomic_store_n(&self->epoch, self->epoch + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
+}
+
 NP_PATH __attribute__((noinline)) int np_hit_is_left(struct np_hit_thread *self, uint64_t rsp,
 						     const struct np_hit_stack *alternate)
 {
@@ -35,18 +48,41 @@ NP_PATH __attribute__((noinline)) int np_hit_is_left(struct np_hit_thread *self,
 		return 0;
 	if (alternate ? rsp - alternate->start < alternate->bytes : may_be_on_alternate_stack())
 		return 0;
-	self->current = NULL;
-	self->recoverable = 0;
-	self->jprobe = 0;
-	np_retprobe_abandoned_handler(self);
-	__atomic_store_n(&self->epoch, self->epoch + 1, __ATOMIC_RELEASE);
-	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
+	leave(self);
 	return 1;
 }
 
-/* Asked far below whoever calls the library; so one that has left a hit, and was hit by nothing since, may count as inside. */
+/* The calls that the thread is in, from here up. */
+struct chain {
+	int is_in_path;  /* one of them is the hit path's */
+	int is_whole;    /* they were followed to the thread's first */
+};
+
+static _Unwind_Reason_Code look(struct _Unwind_Context *context, void *argument)
+{
+	struct chain *chain = argument;
+	uint64_t address = _Unwind_GetIP(context);
+	chain->is_in_path = address - (uint64_t)__start_np_hit_path <
+			    (uint64_t)__stop_np_hit_path - (uint64_t)__start_np_hit_path;
+	/* A call that no table describes ends the chain, too, but has an address. */
+	chain->is_whole = address == 0;
+	return chain->is_in_path ? _URC_NORMAL_STOP : _URC_NO_REASON;
+}
+
+/* Whether the calling thread is inside of a handler, asked by who calls the library, not by a hit. How deep the stack is tells
+ * nothing then: a function that was called since may be as deep as a handler. So the calls are followed: a handler's lead to
+ * the hit path. Where they cannot be followed to their end the thread counts as inside. */
 int np_hit_is_inside(void)
 {
 	struct np_hit_thread *self = np_hit_self;
-	return self && self->depth && !np_hit_is_left(self, (uint64_t)__builtin_frame_address(0), NULL);
+	if (!self || !self->depth)
+		return 0;
+	if (np_hit_is_left(self, (uint64_t)__builtin_frame_address(0), NULL))
+		return 0;
+	struct chain chain = { 0, 0 };
+	_Unwind_Backtrace(look, &chain);
+	if (chain.is_in_path || !chain.is_whole)
+		return 1;
+	leave(self);
+	return 0;
 }

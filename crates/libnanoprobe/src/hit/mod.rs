@@ -3,12 +3,14 @@
 //! Everything a hit reads is built here and published by one store; everything a hit writes lies in its thread's block.
 
 mod calls;
+mod hook;
 mod watch;
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 pub use calls::*;
+pub use hook::Hook;
 pub use watch::*;
 
 use crate::c::{FaultHandler, PostHandler, PreHandler, Registers};

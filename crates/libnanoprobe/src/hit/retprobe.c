@@ -370,6 +370,63 @@ NP_PATH struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct 
 	return &self->context;
 }
 
+static NP_PATH int is_by_exits(const struct np_hit_entry *entry)
+{
+	return entry->function == np_retprobe_entry && !((const struct np_hit_calls *)entry->data)->by_address;
+}
+
+NP_PATH int np_retprobe_has_exits(const struct np_hit_list *list)
+{
+	for (uint64_t index = 0; list && index < list->count; index++)
+		if (is_by_exits(list->entries[index]))
+			return 1;
+	return 0;
+}
+
+static NP_PATH __attribute__((noinline)) void run_hooked(struct np_hit_thread *self, const struct np_hit_list *list,
+							  struct np_regs *regs, uint64_t frame)
+{
+	int saved = *self->error;
+	for (uint64_t index = 0; index < list->count; index++) {
+		struct np_hit_entry *entry = list->entries[index];
+		if (!is_by_exits(entry))
+			continue;
+		self->current = entry;
+		if (np_unlikely(entry->fault != NULL))
+			returned_guarded(self, entry, regs, frame);
+		else
+			returned(self, entry->data, regs, frame);
+	}
+	*self->error = saved;
+}
+
+static NP_PATH __attribute__((noinline)) void run_hooked_with_simd(struct np_hit_thread *self, const struct np_hit_list *list,
+								    struct np_regs *regs, uint64_t frame)
+{
+	__attribute__((aligned(64))) char area[NP_SIMD_BYTES];
+	uint32_t features = np_hit_save(area, list);
+	run_hooked(self, list, regs, frame);
+	np_simd_restore(area, features);
+}
+
+NP_PATH void np_retprobe_hooked(struct np_hit_site *site, struct np_regs *regs)
+{
+	struct np_hit_thread *self = np_hit_self;
+	uint64_t frame = regs->rsp;
+	if (!self || (self->depth && !np_hit_is_left(self, frame, NULL)))
+		return;
+	__atomic_store_n(&self->depth, frame, __ATOMIC_RELEASE);
+	__asm__ volatile("" ::: "memory");
+	const struct np_hit_list *list = __atomic_load_n(&site->list, __ATOMIC_ACQUIRE);
+	int has_exits = np_retprobe_has_exits(list);
+	if (has_exits && list->saved >= NP_HIT_SAVED_XMM)
+		run_hooked_with_simd(self, list, regs, frame);
+	else if (has_exits)
+		run_hooked(self, list, regs, frame);
+	__atomic_store_n(&self->epoch, self->epoch + 1, __ATOMIC_RELEASE);
+	__atomic_store_n(&self->depth, 0, __ATOMIC_RELEASE);
+}
+
 NP_PATH int np_unwinder_hit(struct np_hit_entry *entry, struct np_regs *regs)
 {
 	(void)entry;

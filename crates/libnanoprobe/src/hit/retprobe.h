@@ -88,6 +88,10 @@ struct np_hit_thunks {
 /* np_hit_function of a function's entry, and of its rets; entry->data is a struct np_hit_calls. */
 NP_HIDDEN int np_retprobe_entry(struct np_hit_entry *entry, struct np_regs *regs);
 NP_HIDDEN int np_retprobe_exit(struct np_hit_entry *entry, struct np_regs *regs);
+/* Whether return probes of a list, which may be NULL, see returns at the function's rets. */
+NP_HIDDEN int np_retprobe_has_exits(const struct np_hit_list *list);
+/* What was called in the function's place has returned: the handlers of those. `regs` are as at a ret of the function. */
+NP_HIDDEN void np_retprobe_hooked(struct np_hit_site *site, struct np_regs *regs);
 /* From np_hit_arrive: the handlers of all return probes by address at the site. Yields the agent's context. */
 NP_HIDDEN struct np_hit_context *np_hit_returned(struct np_hit_site *site, struct np_regs *regs,
 						 const struct np_hit_thunk *thunk);

@@ -14,12 +14,13 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use nanoprobe_agent::{EVENT_HOOK_OFFSET, FAULT_HOOK_OFFSET, Function, IMAGE, ImageHeader, READERS_OFFSET, image_with};
 use nanoprobe_arena::layout::{
     Control, KEY_TLS_SELF, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_POOL_HIGHEST, RETURN_THUNK_BYTES,
-    Returns as ReturnsHead, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SignalAction, TABLE_BYTES, TABLE_MAGIC,
-    Tables, VERSION,
+    Returns as ReturnsHead, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS, SignalAction, TABLE_BYTES,
+    TABLE_MAGIC, Tables, VERSION,
 };
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Memory;
 
+use super::raw;
 use super::room::{Readers, Room};
 use super::tables::Table;
 use crate::error::Error;
@@ -287,6 +288,46 @@ impl Agent {
         Ok(())
     }
 
+    /// The calling thread goes on to believe that it blocks these of the four signals.
+    pub fn believe_blocked(&self, signals: u64) {
+        if signals != 0 {
+            self.ask_shim(
+                libc::SYS_rt_sigprocmask,
+                [libc::SIG_BLOCK as u64, &raw const signals as u64],
+            );
+        }
+    }
+
+    /// No action of the program's blocks any of the four signals while its handler runs, as the kernel sees it. What the
+    /// program believes is kept, as of an action that it sets from now on.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn unblock_in_actions(&self) -> Result<(), Error> {
+        let is_ours = |signal: i32| SIGNALS.iter().any(|(_, ours, _)| *ours == signal);
+        for signal in (1..=64).filter(|signal| !is_ours(*signal)) {
+            let mut now = SignalAction::default();
+            // What no program can have an action for, as SIGKILL, has none.
+            if action(signal, None, Some(&mut now)).is_ok() && now.handler > 1 && now.mask & SYNCHRONOUS != 0 {
+                self.ask_shim(libc::SYS_rt_sigaction, [signal as u64, &raw const now as u64]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a call as the program would: the agent stands in front of it.
+    fn ask_shim(&self, number: i64, [first, second]: [u64; 2]) {
+        let mut registers = [0_u64; 16];
+        let [.., r10, _, _, _, rdi, rsi, _, _, _, rax] = &mut registers;
+        (*rax, *rdi, *rsi, *r10) = (number as u64, first, second, 8);
+        // SAFETY: the agent's function takes `struct np_registers` (16 words) and no mask to lend; it makes a call of two
+        // pointers, to memory of the caller's and NULL.
+        unsafe {
+            let shim: extern "C" fn(*mut u64, u64) -> u64 = std::mem::transmute(self.address(Function::ShimSyscall).0);
+            shim(registers.as_mut_ptr(), 0);
+        }
+    }
+
     /// A child of fork is a process of its own: the agent keeps its records there, too.
     pub fn forked(&mut self) {
         // Of the parent's other threads none is here.
@@ -309,11 +350,11 @@ fn action(signal: i32, new: Option<&SignalAction>, old: Option<&mut SignalAction
     let new = new.map_or(std::ptr::null(), |action| action as *const SignalAction);
     let old = old.map_or(null_mut(), |action| action as *mut SignalAction);
     // SAFETY: both are NULL or point at a kernel sigaction, whose mask has 8 bytes.
-    let result = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, new, old, 8) };
-    if result < 0 {
-        return Err(Error::last_os("rt_sigaction"));
-    }
-    Ok(())
+    let made = unsafe { raw::call(libc::SYS_rt_sigaction, [signal as u64, new as u64, old as u64, 8]) };
+    made.map(drop).map_err(|error| Error::System {
+        call: "rt_sigaction",
+        error,
+    })
 }
 
 pub(crate) fn write(memory: &Memory, address: u64, bytes: &[u8]) -> Result<(), Error> {

@@ -2,11 +2,15 @@
 
 mod agent;
 mod barrier;
+mod blocked;
 mod breakpoint;
+mod limits;
 mod loaded;
 mod names;
+mod raw;
 mod room;
 mod tables;
+mod text;
 
 use std::path::PathBuf;
 
@@ -18,10 +22,13 @@ use nanoprobe_target::{HoleRules, Map, Memory};
 
 pub use agent::Agent;
 pub(crate) use agent::write;
-pub use barrier::{register, synchronise_cores, synchronise_memory};
+pub use barrier::{register, synchronise_memory};
+pub use blocked::{Blocking, blocking_threads, set_own_mask};
 pub use breakpoint::{Breakpoint, EXECUTE, Place, try_out};
+pub use limits::{Need, check as check_limits, may_have_file_of};
 pub use loaded::Loaded;
 use names::Names;
+pub use text::Text;
 
 use crate::error::Error;
 
@@ -145,7 +152,7 @@ impl Own {
     /// The address of `symbol`, or `module:symbol`; an IFUNC's is where it leads in this process.
     ///
     /// # Errors
-    /// Nobody defines it.
+    /// Nobody defines it; or several functions of a module have the name, and none is global.
     pub fn resolve(&mut self, name: &str) -> Result<TargetAddress, Error> {
         let (wanted, symbol) = match name.split_once(':') {
             Some((module, symbol)) => (Some(module), symbol),
@@ -158,8 +165,17 @@ impl Own {
             if wanted.is_some_and(|wanted| !module.module_matches(|name| name == wanted)) {
                 continue;
             }
-            let Some(function) = self.names.find(index, module, symbol) else {
-                continue;
+            let found = self.names.find(index, module, symbol);
+            let Some(first) = found.first() else { continue };
+            // Of several versions of a global one the first will do; which of several static ones is meant nobody knows.
+            let global = found.iter().find(|function| function.global);
+            let Some(function) = global.or(Some(first).filter(|_| found.len() == 1)) else {
+                return Err(Error::Ambiguous {
+                    name: name.to_owned(),
+                    count: found.len(),
+                    module: module.name().to_owned(),
+                    first: module.bias().to_target(first.address),
+                });
             };
             return match function.kind {
                 FunctionKind::Ifunc { resolver } => chosen(module, resolver).ok_or_else(unknown),

@@ -11,14 +11,16 @@ use nanoprobe_symbols::{Function, Module};
 pub struct Names(HashMap<usize, Vec<(u64, u32)>>);
 
 impl Names {
-    /// The first function of a module that has this name.
-    pub fn find<'module>(&mut self, number: usize, module: &'module Module, name: &str) -> Option<&'module Function> {
+    /// The functions of a module that have this name, in the module's order.
+    pub fn find<'module>(&mut self, number: usize, module: &'module Module, name: &str) -> Vec<&'module Function> {
         let index = self.0.entry(number).or_insert_with(|| index_of(module));
         let wanted = hash(name);
         let first = index.partition_point(|(hash, _)| *hash < wanted);
-        let same = index.get(first..)?.iter().take_while(|(hash, _)| *hash == wanted);
-        let mut functions = same.filter_map(|(_, function)| module.functions().get(*function as usize));
-        functions.find(|function| function.names().any(|other| other == name))
+        let same = index.iter().skip(first).take_while(|(hash, _)| *hash == wanted);
+        let functions = same.filter_map(|(_, function)| module.functions().get(*function as usize));
+        functions
+            .filter(|function| function.names().any(|other| other == name))
+            .collect()
     }
 
     /// A module is gone.

@@ -25,7 +25,7 @@ static int with_entry;
 	for (with_entry = 0; with_entry < 2; with_entry++)                                                         \
 		for (int form = NP_RETPROBE_EXITS; form <= NP_RETPROBE_ADDRESS; form++)
 
-static struct np_retprobe on_return(void *function, int form)
+__attribute__((unused)) static struct np_retprobe on_return(void *function, int form)
 {
 	return (struct np_retprobe){ { NP_SIZE(struct np_retprobe), .addr = function, .flags = flags },
 				     .handler = nothing, .entry_handler = with_entry ? nothing : NULL, .form = form };

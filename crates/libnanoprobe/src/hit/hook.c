@@ -1,0 +1,60 @@
+/* Hooks: the thread goes on in the replacement, in place of the function that was hit.
+ *
+ * Most go there by a jump: then the replacement's caller is the function's own. It is called (hook.S) where its caller relies
+ * on more than the ABI says of a function, or a return probe wants to see the return at the function's rets:
+ *
+ *     the caller knows that the function needs no aligned stack        seen at each hit: gcc's -fipa-stack-alignment
+ *     the caller knows which registers the function leaves alone       seen when it is hooked (patch/src/kept.rs): -fipa-ra
+ *     the site has a return probe by exits                             seen at each hit
+ */
+#include "hit.h"
+#include "places.h"
+#include "raw.h"
+
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+_Static_assert(offsetof(struct np_hit_hook, replacement) == 0 && offsetof(struct np_hit_hook, call) == 8, "HOOK_CALL");
+_Static_assert(NP_HOOK_STACK == 512 && NP_KEEPS_VECTORS == 4, "hook.S");
+
+enum { PAGE = 4096 };
+
+NP_PATH int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs)
+{
+	const struct np_hit_hook *hook = __atomic_load_n(&entry->data, __ATOMIC_ACQUIRE);
+	if (np_unlikely(!hook))
+		return 0;
+	np_hit_self->counters[entry->index].hits++;
+	int is_called = hook->is_called || (regs->rsp + 8) % 16 != 0 ||
+			np_retprobe_has_exits(__atomic_load_n(&hook->site->list, __ATOMIC_ACQUIRE));
+	regs->rip = (uint64_t)(is_called ? hook->stub : hook->replacement);
+	return 1;
+}
+
+/* The arguments that are on the stack, as far as there is a stack: it may end in a page behind the return address, and what
+ * is mapped there is nobody's argument. So the kernel is asked for what lies beyond the return address's page. */
+NP_PATH void np_hook_arguments(char *to, const char *from)
+{
+	uint64_t behind = ((uint64_t)from + NP_HOOK_STACK - 1) & ~(uint64_t)(PAGE - 1);
+	uint64_t bytes = NP_HOOK_STACK;
+	int asks = behind > (uint64_t)from - 1 && !(np_hit_sandboxed && *np_hit_sandboxed);
+	if (np_unlikely(asks)) {
+		bytes = behind - (uint64_t)from;
+		struct iovec local = { to + bytes, NP_HOOK_STACK - bytes }, remote = { (void *)behind, NP_HOOK_STACK - bytes };
+		long process = np_raw_call(SYS_getpid, 0, 0, 0, 0, 0, 0);
+		np_raw_call(SYS_process_vm_readv, process, (long)&local, 1, (long)&remote, 1, 0);
+	}
+	__asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+}
+
+/* The replacement has returned, with these two: what the caller finds in its registers is in `regs` then. Yields what of
+ * vectors is to be as it was. */
+NP_PATH uint32_t np_hook_returned(const struct np_hit_hook *hook, struct np_regs *regs, uint64_t rax, uint64_t rdx)
+{
+	if (!(hook->keeps & NP_KEEPS_RAX))
+		regs->rax = rax;
+	if (!(hook->keeps & NP_KEEPS_RDX))
+		regs->rdx = rdx;
+	np_retprobe_hooked(hook->site, regs);
+	return hook->keeps;
+}

@@ -1,0 +1,111 @@
+//! Threads that block what a breakpoint raises.
+//!
+//! The kernel kills a process whose thread blocks a signal that one of its own instructions raises. So no text is changed
+//! while a thread does: a thread may execute any instruction at any moment.
+
+use std::io::ErrorKind;
+
+use nanoprobe_arena::layout::SYNCHRONOUS;
+
+use super::raw;
+use crate::error::Error;
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocking {
+    /// Its number.
+    pub tid: i32,
+    /// Its name, as the kernel shows it.
+    pub name: String,
+    /// What it blocks of [`SYNCHRONOUS`].
+    pub signals: u64,
+}
+
+/// All threads of this process that block one of the signals, but the calling one.
+///
+/// # Errors
+/// /proc/self/task cannot be read.
+pub fn blocking_threads() -> Result<Vec<Blocking>, Error> {
+    let refused = |error| Error::System {
+        call: "reading /proc/self/task",
+        error,
+    };
+    let own = own_tid();
+    let mut found = Vec::new();
+    for thread in std::fs::read_dir("/proc/self/task").map_err(refused)? {
+        let path = thread.map_err(refused)?.path().join("status");
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            // The thread has ended meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => continue,
+            Err(error) => return Err(refused(error)),
+        };
+        let text = String::from_utf8_lossy(&text);
+        found.extend(blocking(&text).filter(|thread| thread.tid != own));
+    }
+    Ok(found)
+}
+
+/// What a thread's status says; `None`: it blocks none of the signals, or is about to be gone.
+fn blocking(status: &str) -> Option<Blocking> {
+    let field = |name: &str| {
+        let mut lines = status.lines();
+        lines.find_map(|line| line.strip_prefix(name)).map(str::trim)
+    };
+    let signals = u64::from_str_radix(field("SigBlk:")?, 16).ok()? & SYNCHRONOUS;
+    // A zombie or a dead thread executes nothing.
+    let is_over = field("State:")?.starts_with(['Z', 'X']);
+    (signals != 0 && !is_over).then(|| Blocking {
+        tid: field("Pid:").and_then(|tid| tid.parse().ok()).unwrap_or(0),
+        name: field("Name:").unwrap_or_default().to_owned(),
+        signals,
+    })
+}
+
+fn own_tid() -> i32 {
+    // SAFETY: the call takes nothing.
+    unsafe { raw::call(libc::SYS_gettid, [0; 4]) }.unwrap_or(0) as i32
+}
+
+/// Changes the calling thread's mask, by SIG_BLOCK or SIG_UNBLOCK, past what stands in front of the program's own calls.
+/// Yields what of the four signals was blocked before.
+pub fn set_own_mask(how: i32, signals: u64) -> u64 {
+    let mut before = 0_u64;
+    let (new, old) = (&raw const signals as u64, &raw mut before as u64);
+    // SAFETY: both masks have the 8 bytes that are told.
+    let _ = unsafe { raw::call(libc::SYS_rt_sigprocmask, [how as u64, new, old, 8]) };
+    before & SYNCHRONOUS
+}
+
+impl Blocking {
+    /// The signals' names.
+    pub fn names(&self) -> String {
+        let all = [
+            (libc::SIGTRAP, "SIGTRAP"),
+            (libc::SIGILL, "SIGILL"),
+            (libc::SIGSEGV, "SIGSEGV"),
+            (libc::SIGBUS, "SIGBUS"),
+        ];
+        let blocked = all.iter().filter(|(signal, _)| self.signals & 1 << (signal - 1) != 0);
+        blocked.map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
+
+    use super::*;
+
+    const STATUS: &str = "Name:\tworker 1\nState:\tS (sleeping)\nTgid:\t10\nPid:\t12\nSigBlk:\tfffffffe7ffbfeff\n";
+
+    #[test]
+    fn a_status_names_the_thread_and_its_signals() {
+        let found = blocking(STATUS).unwrap();
+        assert_eq!((found.tid, found.name.as_str()), (12, "worker 1"));
+        assert_eq!(found.names(), "SIGTRAP, SIGILL, SIGSEGV, SIGBUS");
+        assert_eq!(blocking(&STATUS.replace("fffffffe7ffbfeff", "0000000000000200")), None);
+        assert_eq!(blocking(&STATUS.replace("S (sleeping)", "Z (zombie)")), None);
+        assert_eq!(blocking(""), None);
+    }
+}

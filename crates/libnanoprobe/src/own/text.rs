@@ -1,0 +1,69 @@
+//! This process's text, open to be changed: /proc/self/mem, for one change.
+//!
+//! The descriptor is opened for each change and closed behind it. A program may close all descriptors that it does not
+//! know, and then the number is another file's.
+
+use super::{barrier, raw};
+use crate::engine::Medium;
+use crate::error::Error;
+
+/// The open file.
+pub struct Text {
+    file: u64,
+}
+
+impl Text {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub fn open() -> Result<Text, Error> {
+        let name = c"/proc/self/mem".as_ptr() as u64;
+        let flags = (libc::O_RDWR | libc::O_CLOEXEC) as u64;
+        // SAFETY: a name that ends with 0.
+        let opened = unsafe { raw::call(libc::SYS_openat, [libc::AT_FDCWD as u64, name, flags, 0]) };
+        match opened {
+            Ok(file) => Ok(Text { file }),
+            Err(error) => Err(Error::System {
+                call: "opening /proc/self/mem",
+                error,
+            }),
+        }
+    }
+}
+
+impl Medium for Text {
+    fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            let at = address.wrapping_add(done as u64);
+            let arguments = [self.file, rest.as_ptr() as u64, rest.len() as u64, at];
+            // SAFETY: as many bytes as `rest` has are read; what is written is the text, as the engine has planned it.
+            match unsafe { raw::call(libc::SYS_pwrite64, arguments) } {
+                Ok(written) if written > 0 => done += written as usize,
+                Ok(_) => return Err(refused(libc::EIO)),
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                Err(error) => return Err(refused(error.raw_os_error().unwrap_or(libc::EIO))),
+            }
+        }
+        Ok(())
+    }
+
+    fn synchronise(&mut self) -> Result<(), Error> {
+        barrier::synchronise_cores()
+    }
+}
+
+impl Drop for Text {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor that was opened here.
+        let _ = unsafe { raw::call(libc::SYS_close, [self.file, 0, 0, 0]) };
+    }
+}
+
+fn refused(number: i32) -> Error {
+    Error::System {
+        call: "writing /proc/self/mem",
+        error: std::io::Error::from_raw_os_error(number),
+    }
+}
