@@ -61,9 +61,8 @@ impl Sequences {
         let words = Words::of(elf);
         let mut found = BTreeSet::new();
         for section in elf.sections.iter().filter(|section| section.allocated) {
-            let end = section
-                .address
-                .saturating_add(section.bytes.min(elf.data().len() as u64));
+            // What a section claims beyond the file is not there, and the slots are bounded.
+            let end = section.address.saturating_add(section.bytes);
             match section.name.as_str() {
                 "__rseq_cs" => {
                     // The linker may have put something in front, to align it.
