@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::AttachError;
 use crate::process::Process;
-use crate::{ProcessId, attach, raw, threads};
+use crate::{ProcessId, ThreadId, attach, raw, threads};
 
 /// For how long a child of vfork is waited for, and how often it is looked at at least.
 const LIMIT: Duration = Duration::from_secs(1);
@@ -21,20 +21,32 @@ impl Process {
     /// The other processes that have its memory now. None where the kernel does not say: it has no kcmp(2), or we may not
     /// trace them.
     pub fn sharers(&self) -> Vec<ProcessId> {
-        if raw::has_same_memory(self.pid(), self.pid()).is_err() {
+        let Some(own) = self.thread_with_memory() else {
+            return Vec::new();
+        };
+        if raw::has_same_memory(own, own).is_err() {
             return Vec::new();
         }
         let entries = fs::read_dir("/proc").into_iter().flatten();
         entries
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .filter(|&other| self.is_shared_with(other))
+            .filter(|&other| self.shares(own, other))
             .collect()
+    }
+
+    /// A main thread that has ended has no memory any more, as a thread of the kernel's has none: to the kernel these are equal.
+    fn thread_with_memory(&self) -> Option<ThreadId> {
+        threads::living(self.pid())
+    }
+
+    fn shares(&self, own: ThreadId, other: ProcessId) -> bool {
+        // An error: it has ended, or is not ours to look at.
+        other != self.pid() && raw::has_same_memory(own, other).unwrap_or(false)
     }
 
     /// Whether another process has its memory now.
     pub fn is_shared_with(&self, other: ProcessId) -> bool {
-        // An error: it has ended, or is not ours to look at.
-        other != self.pid() && raw::has_same_memory(self.pid(), other).unwrap_or(false)
+        self.thread_with_memory().is_some_and(|own| self.shares(own, other))
     }
 
     /// Nobody else has its memory. Children of vfork are waited for, as long as their parents wait for them.
