@@ -52,6 +52,7 @@
 //! of an instruction is right or traps. A write that crosses pages may be torn by the kill: within a step each byte may
 //! come alone. `nanoprobe restore` accepts each byte by itself.
 
+mod giving_way;
 mod lost;
 mod moves;
 mod text;
@@ -62,7 +63,7 @@ use std::mem::offset_of;
 use nanoprobe_arena::layout::{Control, STATE_ARMED, STATE_COMPLETE, Site};
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
-use nanoprobe_patch::{BREAKPOINT, TargetAddress, TextRange, transition};
+use nanoprobe_patch::{TargetAddress, TextRange, transition};
 use nanoprobe_target::{Pauses, Stopped};
 
 use self::lost::Groups;
@@ -169,7 +170,9 @@ impl Attachment {
             let gone: Vec<Patch> = self.patches.extract_if(before.., is_lost).collect();
             armed.refuse(&gone, &RefusedBecause::TextDiffers);
             // Their tables stay: a thread may be on its way from a byte that was written.
-            self.gone.extend(gone);
+            // Nor is their detours' memory used again.
+            self.gone
+                .extend(gone.into_iter().map(|patch| Patch { room: 0, ..patch }));
         }
         armed.patches = self.patches.len() - before;
         Ok(armed)
@@ -383,68 +386,6 @@ impl Attachment {
             now.extend(bytes);
         }
         Ok(true)
-    }
-
-    /// Takes patches back, but for the bytes at some addresses, which others have put there.
-    ///
-    /// # Errors
-    /// The target cannot be stopped or written.
-    pub(crate) fn take_back_but(
-        &self,
-        old: &[TextRange],
-        kept: &HashSet<u64>,
-        pauses: &mut Pauses,
-    ) -> Result<(), SessionError> {
-        for (number, step) in transition(old, &[]).into_iter().enumerate() {
-            if number > 0 {
-                self.process
-                    .synchronise(false, pauses, &mut |_| Ok::<(), SessionError>(()))?;
-            }
-            let step = step.into_iter().map(|(address, byte)| (address.0, byte));
-            self.write_bytes(step.filter(|(address, _)| !kept.contains(address)).collect())?;
-        }
-        Ok(())
-    }
-
-    /// Writes patches again where the text is the original one, and others' breakpoints came and went. False: another's was
-    /// taken away just now, and our own with it; the text is the original one again.
-    ///
-    /// # Errors
-    /// The target cannot be stopped or written.
-    pub(crate) fn put_back_beside(&self, new: &[Patch], pauses: &mut Pauses) -> Result<bool, SessionError> {
-        let all: Vec<TextRange> = new.iter().flat_map(ranges).collect();
-        let moves = Moves::new(new);
-        for (number, step) in transition(&[], &all).into_iter().enumerate() {
-            if number > 0 {
-                let sleepers_too = number == 1 && moves.displaces_calls();
-                self.process
-                    .synchronise(sleepers_too, pauses, &mut |stopped| moves.apply(stopped))?;
-                let traps = |patch: &Patch| {
-                    let head = self.process.memory().read_array::<1>(patch.built.address);
-                    head.is_ok_and(|head| head == [BREAKPOINT])
-                };
-                if !new.iter().all(traps) {
-                    self.write_bytes(bytes_of(&all, |range| &range.original).collect())?;
-                    return Ok(false);
-                }
-            }
-            self.write_bytes(step.into_iter().map(|(address, byte)| (address.0, byte)).collect())?;
-        }
-        Ok(true)
-    }
-
-    /// Whether the text of a patch is the original one.
-    pub(crate) fn is_original(&self, patch: &Patch) -> bool {
-        self.text_is(&ranges(patch), |range| range.original.clone())
-    }
-
-    fn write_bytes(&self, text: BTreeMap<u64, u8>) -> Result<(), SessionError> {
-        let pieces = pieces(&text);
-        let pieces: Vec<(TargetAddress, &[u8])> = pieces
-            .iter()
-            .map(|(address, bytes)| (*address, bytes.as_slice()))
-            .collect();
-        Ok(self.process.memory().write_text(&pieces)?)
     }
 
     fn text_is(&self, ranges: &[TextRange], wanted: impl Fn(&TextRange) -> Vec<u8>) -> bool {
