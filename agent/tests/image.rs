@@ -9,11 +9,12 @@ use nanoprobe_arena::layout::{Image, MAGIC};
 
 /// Every instruction that can be reached from the functions of the contract.
 fn instructions() -> Vec<Instruction> {
+    reached_from(Function::ALL)
+}
+
+fn reached_from(functions: &[Function]) -> Vec<Instruction> {
     let mut seen = std::collections::BTreeMap::new();
-    let mut work: Vec<u64> = Function::ALL
-        .iter()
-        .map(|function| u64::from(function.offset()))
-        .collect();
+    let mut work: Vec<u64> = functions.iter().map(|function| u64::from(function.offset())).collect();
     while let Some(start) = work.pop() {
         let mut decoder = Decoder::with_ip(64, IMAGE, 0, DecoderOptions::NONE);
         decoder.set_position(start as usize).unwrap();
@@ -82,9 +83,38 @@ fn nothing_outside_of_the_image_is_called_or_read_by_name() {
     }
 }
 
+/// An exchange with memory locks without a prefix.
+fn is_locked(instruction: &Instruction) -> bool {
+    let exchanges = instruction.mnemonic() == iced_x86::Mnemonic::Xchg && instruction.memory_size().size() > 0;
+    instruction.has_lock_prefix() || exchanges
+}
+
+/// What records and aggregates writes its thread's own memory only, so nothing there is locked.
+#[test]
+fn i6_recording_and_aggregating_take_no_lock() {
+    let unlocked = [
+        Function::Reserve,
+        Function::Commit,
+        Function::Aggregate,
+        Function::KeyInteger,
+        Function::KeyString,
+        Function::Quantize,
+        Function::LinearQuantize,
+        Function::LogLinearQuantize,
+        Function::StandardDeviation,
+        Function::Timestamp,
+    ];
+    for function in unlocked {
+        let locked = reached_from(&[function]).into_iter().find(is_locked);
+        assert!(locked.is_none(), "{function:?}: {locked:?}");
+    }
+    // The search finds what there is: associative arrays are shared.
+    assert!(reached_from(&[Function::DynamicGet]).iter().any(is_locked));
+}
+
 /// Frames are bounded one by one by the compiler; here the deepest chain of calls, saved registers included.
 #[test]
-fn the_stack_is_bounded() {
+fn i10_the_stack_is_bounded() {
     let all: std::collections::BTreeMap<u64, Instruction> = instructions()
         .into_iter()
         .map(|instruction| (instruction.ip(), instruction))

@@ -1,0 +1,73 @@
+//! Where in the address space a session's memory goes.
+
+use std::ops::Range;
+
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::Hole;
+
+/// How far below the lowest library the arena lies, where there is as much room.
+const FAR_BYTES: u64 = 64 << 30;
+/// What a hole must have to be preferred for its place: more than there is ever between libraries and stack (2^40 and a
+/// little, by their randomisation).
+const LARGE_BYTES: u64 = 2 << 40;
+
+/// A place far from everything, so that neither heap, stacks nor the kernel's own choices come near, and near memory keeps
+/// the holes next to the modules: in the highest large hole, which is the one below the libraries, half-way or
+/// [`FAR_BYTES`] below its end. There the kernel would map, too: lower regions are taken by number in many a program
+/// (the shadows of sanitizers, a virtual machine's heap), which overwrites whatever is there, or ends over it.
+pub(super) fn far_place(holes: &[Hole], bytes: u64) -> Option<TargetAddress> {
+    const ALIGNMENT: u64 = 2 << 20;
+    let largest = holes.iter().max_by_key(|hole| hole.bytes())?;
+    let large = holes.iter().filter(|hole| hole.bytes() >= LARGE_BYTES.max(bytes));
+    let hole = large.max_by_key(|hole| hole.start).unwrap_or(largest);
+    let spare = hole.bytes().checked_sub(bytes)?;
+    let start = (hole.start.0 + spare - (spare / 2).min(FAR_BYTES)).next_multiple_of(ALIGNMENT);
+    (start + bytes <= hole.end.0).then_some(TargetAddress(start))
+}
+
+/// What of a range lies outside of another.
+pub(super) fn without(range: Range<u64>, taken: &Range<u64>) -> Vec<Range<u64>> {
+    let before = range.start..range.end.min(taken.start);
+    let behind = range.start.max(taken.end)..range.end;
+    [before, behind]
+        .into_iter()
+        .filter(|part| part.start < part.end)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_loses_what_is_taken() {
+        assert_eq!(without(0..10, &(3..5)), [0..3, 5..10]);
+        assert_eq!(without(0..10, &(0..5)), vec![Range { start: 5, end: 10 }]);
+        assert_eq!(without(0..10, &(20..30)), vec![Range { start: 0, end: 10 }]);
+        assert!(without(4..6, &(0..10)).is_empty());
+    }
+
+    #[test]
+    fn the_far_place_is_below_the_libraries_or_in_the_largest_hole() {
+        let hole = |start: u64, end: u64| Hole {
+            start: TargetAddress(start),
+            end: TargetAddress(end),
+        };
+        // An executable at 0x5555..., libraries at 0x7f12..., a stack.
+        let (program, libraries) = (0x5555_5555_0000, 0x7f12_3456_7000);
+        let below = hole(0x5556_0000_0000, libraries);
+        let holes = [
+            hole(0x10000, program),
+            below,
+            hole(0x7f12_4000_0000, 0x7ffc_0000_0000 - 0x80_0000_0000),
+        ];
+        let place = far_place(&holes, 1 << 32).unwrap();
+        let end = place.0 + (1 << 32);
+        assert!(end > libraries - (65 << 30) && end <= libraries - (63 << 30));
+        assert_eq!(place.0 % (2 << 20), 0);
+        let small = [hole(0x10000, 0x400000), hole(1 << 34, 1 << 36)];
+        let place = far_place(&small, 1 << 30).unwrap();
+        assert!(place.0 > 1 << 35 && place.0 + (1 << 30) < 1 << 36);
+        assert!(far_place(&small, 1 << 47).is_none());
+    }
+}
