@@ -277,7 +277,9 @@ impl<'a> Trace<'a> {
         detached(&gone);
         self.tell_losses(session)?;
         let mut status = session.exit_status().unwrap_or(0);
-        if let Some(first) = session.refused().first().filter(|_| !self.was_placed) {
+        // Whoever ends the tracing while it is planned asks for no place.
+        let is_without = !self.was_placed && !interrupt::requested();
+        if let Some(first) = session.refused().first().filter(|_| is_without) {
             if !self.arguments.json {
                 message(format_args!(
                     "none of the places could be probed: {}: {}",

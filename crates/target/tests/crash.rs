@@ -27,6 +27,8 @@ fn tracer() {
     };
     loop {
         let mut stopped = process.stop().unwrap();
+        // As an attach does: what the last tracer has left would take the room.
+        let _ = stopped.clear_way_home();
         here("stopped");
         let at = process
             .map()
@@ -169,6 +171,7 @@ fn killed_in_the_middle_of_its_calls() {
         // What is left is known to the next one, and taken away.
         let process = running.open();
         let mut stopped = process.stop().unwrap();
+        let _ = stopped.clear_way_home();
         let tid = stopped.best_thread().unwrap();
         stopped.remote(tid).unwrap().finish().unwrap();
     }

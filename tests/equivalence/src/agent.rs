@@ -7,7 +7,9 @@ use std::mem::{offset_of, size_of};
 
 use nanoprobe_agent::{Function, ImageHeader, image_with, redirect_table};
 use nanoprobe_arena::Structure as _;
-use nanoprobe_arena::layout::{KEY_FSBASE, MAGIC, Step, TABLE_BYTES, TABLE_MAGIC, TABLE_SLOTS, TABLE_STEPS, Tables};
+use nanoprobe_arena::layout::{
+    Control, KEY_FSBASE, MAGIC, Step, TABLE_BYTES, TABLE_MAGIC, TABLE_SLOTS, TABLE_STEPS, Tables,
+};
 
 use crate::memory::{map_anywhere, read_word, write};
 
@@ -34,6 +36,7 @@ impl Agent {
         write(row, &tables.to_bytes());
         write(table + TABLE_MAGIC as u64, &MAGIC.to_le_bytes());
         let bytes = image_with(ImageHeader {
+            control: map_anywhere(size_of::<Control>()),
             table,
             tables: row,
             thread_key_mode: KEY_FSBASE,

@@ -22,7 +22,7 @@ use nanoprobe_session::returns::{ReturnRefusal, check_module, needs_its_return_a
 use nanoprobe_symbols::Linking;
 
 use super::*;
-use crate::hit::{Thread, np_hook_hit, np_unwinder_hit};
+use crate::hit::{Thread, np_replaced_hit, np_unwinder_hit};
 
 /// How long the linker is kept waiting.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
@@ -169,7 +169,7 @@ impl Engine {
         let mut member = Member::new(
             Kind::Own,
             std::ptr::null_mut(),
-            Some(np_hook_hit),
+            Some(np_replaced_hit),
             library_changed as *mut std::ffi::c_void,
         );
         member.otherwise = self.agent.address(AgentFunction::ReturnSuspend).0;

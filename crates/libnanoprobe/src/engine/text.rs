@@ -17,6 +17,7 @@ struct TextChanges {
 }
 
 /// A text that a change has left between the old one and the new one ([`protocol`]).
+#[derive(Default)]
 pub struct Torn {
     /// What is there.
     ranges: Vec<TextRange>,
@@ -111,7 +112,7 @@ impl Engine {
         if self.has_shims {
             return Ok(());
         }
-        self.wait_for_masks()?;
+        Self::wait_for_masks(&mut self.known_to_block, false)?;
         self.take_actions()?;
         // What the calling thread itself blocks it goes on to believe. Past here it may meet the shims as they change.
         let own = own::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
@@ -139,13 +140,16 @@ impl Engine {
     ///
     /// A thread that is being made blocks all signals for a moment, so one that does is waited for. One that was waited for in
     /// vain is not waited for again.
-    fn wait_for_masks(&mut self) -> Result<(), Error> {
+    fn wait_for_masks(known_to_block: &mut Vec<i32>, has_shims: bool) -> Result<(), Error> {
         let begun = Instant::now();
         loop {
-            let blocking = own::blocking_threads()?;
-            self.known_to_block
-                .retain(|tid| blocking.iter().any(|thread| thread.tid == *tid));
-            let known = blocking.iter().find(|thread| self.known_to_block.contains(&thread.tid));
+            let blocking = match own::blocking_threads() {
+                // Under seccomp. Nobody blocks them past the shims.
+                Err(_) if has_shims => return Ok(()),
+                blocking => blocking?,
+            };
+            known_to_block.retain(|tid| blocking.iter().any(|thread| thread.tid == *tid));
+            let known = blocking.iter().find(|thread| known_to_block.contains(&thread.tid));
             let first = blocking.first();
             let Some(thread) = known.or(first.filter(|_| begun.elapsed() > MASKS_WAIT)) else {
                 if first.is_none() {
@@ -155,7 +159,7 @@ impl Engine {
                 continue;
             };
             let error = Error::Blocked(thread.clone());
-            self.known_to_block.extend(blocking.iter().map(|thread| thread.tid));
+            known_to_block.extend(blocking.iter().map(|thread| thread.tid));
             return Err(error);
         }
     }
@@ -167,34 +171,33 @@ impl Engine {
         }
         self.check_text(old, new)?;
         let change = Change::new(old, new);
-        let mut text = own::Text::open()?;
+        let mut text = own::Text::open(self.own.memory());
         let own = own::set_own_mask(libc::SIG_UNBLOCK, SYNCHRONOUS);
-        let done = self.wait_for_masks().and_then(|()| match change.carry_out(&mut text) {
-            Ok(()) => {
-                self.torn = None;
-                Ok(())
-            }
-            Err(failure) => {
-                if !failure.is_undone {
-                    self.note_torn(old, new, functions);
-                }
-                Err(failure.error)
-            }
-        });
+        let is_clear = Self::wait_for_masks(&mut self.known_to_block, self.has_shims);
+        let done = is_clear.map(|()| change.carry_out(&mut text));
         own::set_own_mask(libc::SIG_BLOCK, own);
-        done
+        drop(text);
+        let Err(failure) = done? else {
+            // Of functions it is part of what was changed; the shims' own changes know nothing of it.
+            self.torn.take_if(|_| !functions.is_empty());
+            return Ok(());
+        };
+        if !failure.is_undone {
+            self.note_torn(old, new, functions);
+        }
+        Err(failure.error)
     }
 
     fn note_torn(&mut self, old: &[TextRange], new: &[TextRange], functions: &[u64]) {
-        let mut ranges: Vec<TextRange> = old.iter().chain(new).cloned().collect();
+        let mut torn = self.torn.take().unwrap_or_default();
+        torn.ranges.extend(old.iter().chain(new).cloned());
         // What cannot be read now cannot be written, either.
-        ranges.retain_mut(|range| self.own.memory().read(range.address, &mut range.patched).is_ok());
-        let before = self.torn.take();
-        self.torn = Some(Torn {
-            ranges,
-            functions: functions.to_vec(),
-            shims: functions.is_empty() || before.is_some_and(|torn| torn.shims),
-        });
+        let memory = self.own.memory();
+        torn.ranges
+            .retain_mut(|range| memory.read(range.address, &mut range.patched).is_ok());
+        torn.functions.extend(functions);
+        torn.shims |= functions.is_empty();
+        self.torn = Some(torn);
     }
 
     /// What is to be replaced must be what is there: a debugger's breakpoint is not ours to lose.

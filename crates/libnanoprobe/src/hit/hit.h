@@ -209,6 +209,8 @@ struct np_hit_hook {
 enum np_hit_keeps { NP_KEEPS_RAX = 1, NP_KEEPS_RDX = 2, NP_KEEPS_VECTORS = 4 };
 /* np_hit_function of hooks, the last of their sites; entry->data is a struct np_hit_hook; NULL: there is no replacement yet. */
 NP_HIDDEN int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs);
+/* np_hit_function of the dynamic linker's debugger hook; entry->data is the code in its place. */
+NP_HIDDEN int np_replaced_hit(struct np_hit_entry *entry, struct np_regs *regs);
 /* Loads everything from the struct np_regs at rsp. */
 NP_HIDDEN void np_resume(void);
 

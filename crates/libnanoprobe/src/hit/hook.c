@@ -31,6 +31,17 @@ NP_PATH int np_hook_hit(struct np_hit_entry *entry, struct np_regs *regs)
 	return 1;
 }
 
+/* Of the library's own at a function whose callers need no more than the ABI says: the thread goes on at entry->data. */
+NP_PATH int np_replaced_hit(struct np_hit_entry *entry, struct np_regs *regs)
+{
+	void *replacement = __atomic_load_n(&entry->data, __ATOMIC_ACQUIRE);
+	if (np_unlikely(!replacement))
+		return 0;
+	np_hit_self->counters[entry->index].hits++;
+	regs->rip = (uint64_t)replacement;
+	return 1;
+}
+
 /* The arguments that are on the stack, as far as there is a stack: it may end in a page behind the return address, and what
  * is mapped there is nobody's argument. So the kernel is asked for what lies beyond the return address's page. */
 NP_PATH void np_hook_arguments(char *to, const char *from)

@@ -200,6 +200,8 @@ unsafe extern "C" {
     pub fn np_jprobe_leave();
     /// The function of hooks' entries.
     pub fn np_hook_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
+    /// The function of the entry at the dynamic linker's debugger hook.
+    pub fn np_replaced_hit(entry: *mut Entry, registers: *mut Registers) -> i32;
     fn np_hit_threads() -> *mut Thread;
     fn np_hit_threads_address() -> *mut *mut Thread;
     fn np_hit_is_inside() -> i32;

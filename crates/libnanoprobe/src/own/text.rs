@@ -1,43 +1,44 @@
 //! This process's text, open to be changed: /proc/self/mem, for one change.
 //!
-//! The descriptor is opened for each change and closed behind it. A program may close all descriptors that it does not
-//! know, and then the number is another file's.
+//! The descriptor is opened for each change and closed after it. A program may close all descriptors that it does not know,
+//! and then the number is another file's. Only where the system opens no more, as under seccomp, the one that was opened with
+//! the engine is used.
+
+use nanoprobe_target::Memory;
 
 use super::{barrier, raw};
 use crate::engine::Medium;
 use crate::error::Error;
 
 /// The open file.
-pub struct Text {
-    file: u64,
+pub struct Text<'a> {
+    file: Option<u64>,
+    memory: &'a Memory,
 }
 
-impl Text {
-    /// Opens it.
-    ///
-    /// # Errors
-    /// The system refuses it.
-    pub fn open() -> Result<Text, Error> {
+impl Text<'_> {
+    /// Opens it. `memory`: opened before.
+    pub fn open(memory: &Memory) -> Text<'_> {
         let name = c"/proc/self/mem".as_ptr() as u64;
         let flags = (libc::O_RDWR | libc::O_CLOEXEC) as u64;
         // SAFETY: a name that ends with 0.
         let opened = unsafe { raw::call(libc::SYS_openat, [libc::AT_FDCWD as u64, name, flags, 0]) };
-        match opened {
-            Ok(file) => Ok(Text { file }),
-            Err(error) => Err(Error::System {
-                call: "opening /proc/self/mem",
-                error,
-            }),
+        Text {
+            file: opened.ok(),
+            memory,
         }
     }
 }
 
-impl Medium for Text {
+impl Medium for Text<'_> {
     fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Error> {
+        let Some(file) = self.file else {
+            return super::write(self.memory, address, bytes);
+        };
         let mut done = 0;
         while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
             let at = address.wrapping_add(done as u64);
-            let arguments = [self.file, rest.as_ptr() as u64, rest.len() as u64, at];
+            let arguments = [file, rest.as_ptr() as u64, rest.len() as u64, at];
             // SAFETY: as many bytes as `rest` has are read; what is written is the text, as the engine has planned it.
             match unsafe { raw::call(libc::SYS_pwrite64, arguments) } {
                 Ok(written) if written > 0 => done += written as usize,
@@ -54,10 +55,12 @@ impl Medium for Text {
     }
 }
 
-impl Drop for Text {
+impl Drop for Text<'_> {
     fn drop(&mut self) {
-        // SAFETY: the descriptor that was opened here.
-        let _ = unsafe { raw::call(libc::SYS_close, [self.file, 0, 0, 0]) };
+        if let Some(file) = self.file {
+            // SAFETY: the descriptor that was opened here.
+            let _ = unsafe { raw::call(libc::SYS_close, [file, 0, 0, 0]) };
+        }
     }
 }
 

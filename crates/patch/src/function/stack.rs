@@ -342,6 +342,8 @@ fn written(state: State, code: &iced_x86::Instruction, register: Register) -> Va
         Mnemonic::Sub if is_op0 && source() == STACK && register != Register::RSP => NUMBER,
         Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Or if is_op0 => own,
         Mnemonic::And if is_op0 && is_relative(code) => own,
+        // What setjmp has kept: the C library hides it by a word of the thread's.
+        Mnemonic::Xor if is_op0 && code.segment_prefix() == Register::FS => UNKNOWN,
         Mnemonic::Xchg | Mnemonic::Xadd => exchanged(state, code, register),
         Mnemonic::Pop | Mnemonic::Lodsq | Mnemonic::Cmpxchg | Mnemonic::Syscall => UNKNOWN,
         Mnemonic::Rdfsbase | Mnemonic::Rdgsbase => UNKNOWN,
