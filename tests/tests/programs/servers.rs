@@ -4,7 +4,6 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use nanoprobe_tests::command::{Running, run};
 use nanoprobe_tests::left_out::need_command;
@@ -21,11 +20,11 @@ fn free_port() -> u16 {
     listener.local_addr().expect("its address").port()
 }
 
-/// One request, the answer up to the end of the connection or to a quiet quarter of a second.
+/// One request, and the answer up to the end of the connection, which the request asks for.
 fn ask(port: u16, request: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("a connection");
     stream
-        .set_read_timeout(Some(Duration::from_millis(250)))
+        .set_read_timeout(Some(nanoprobe_tests::LIMIT))
         .expect("a time limit");
     stream.write_all(request.as_bytes()).expect("sending");
     let mut answer = Vec::new();
@@ -44,7 +43,7 @@ fn wait_for_port(server: &mut Running, port: u16) {
 const REDIS_WORK: &str = "FLUSHALL\r\nSET a 41\r\nINCR a\r\nAPPEND a x\r\nRPUSH list 3 1 2\r\nSORT list\r\nHSET h f v g w\r\n\
 HGET h g\r\nZADD z 1 one 2 two 3 three\r\nZRANGEBYSCORE z 2 3\r\nEVAL \"return redis.call('get',KEYS[1])..ARGV[1]\" 1 a y\r\n\
 MULTI\r\nSET t 1\r\nINCRBY t 9\r\nEXEC\r\nSETRANGE a 5 z\r\nGET a\r\nPFADD p a b c\r\nPFCOUNT p\r\nSINTER nothing list2\r\nGET list\r\n\
-BITCOUNT a\r\nDBSIZE\r\n";
+BITCOUNT a\r\nDBSIZE\r\nQUIT\r\n";
 
 live_tests! {
     fn redis(form) {
