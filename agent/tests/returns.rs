@@ -62,11 +62,9 @@ fn protect(pool: u64, chunks: core::ops::Range<u64>, protection: i32) {
     let chunk =
         |number: u64| pool + RETURN_POOL_INSTANCES + number * u64::from(RETURN_CHUNK) * ReturnInstance::BYTES as u64;
     let (start, end) = (chunk(chunks.start).next_multiple_of(4096), chunk(chunks.end) & !4095);
-    // SAFETY: whole pages of the pool.
-    assert_eq!(
-        unsafe { libc::mprotect(start as *mut _, (end - start) as usize, protection) },
-        0
-    );
+    // SAFETY: whole pages of the pool, which this test alone uses.
+    let result = unsafe { libc::mprotect(start as *mut _, (end - start) as usize, protection) };
+    assert_eq!(result, 0);
 }
 
 /// A thousand threads in the midst of calls would else be looked at for each exception of one. Here a look is a fault.

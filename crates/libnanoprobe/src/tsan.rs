@@ -48,6 +48,19 @@ pub fn is_there() -> bool {
     sanitizer().is_some()
 }
 
+/// Whether an address lies in the module that has its runtime.
+pub fn is_in_runtime(address: u64) -> bool {
+    let base = |address: *const c_void| {
+        // SAFETY: a structure of pointers; all zeros are NULL.
+        let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+        // SAFETY: the linker looks up an address, whatever it is, and fills in the structure.
+        let known = unsafe { libc::dladdr(address, &raw mut found) } != 0;
+        known.then_some(found.dli_fbase)
+    };
+    let runtime = sanitizer().and_then(|sanitizer| base(sanitizer.acquire as *const c_void));
+    runtime.is_some() && base(address as *const c_void) == runtime
+}
+
 /// Whoever registers may be given memory that belonged to what was unregistered before.
 static ENGINE: u8 = 0;
 

@@ -26,6 +26,9 @@ unsafe fn hook(function: u64, replacement: *mut c_void, original: *mut *mut c_vo
     if replacement.is_null() {
         return Err(Error::Argument("no replacement"));
     }
+    if replacement as u64 == function {
+        return Err(Error::Argument("a function in its own place"));
+    }
     let mut hooks = lock()?;
     let hooks = hooks.get_or_insert_default();
     if hooks.contains_key(&function) {

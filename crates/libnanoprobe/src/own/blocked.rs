@@ -3,12 +3,14 @@
 //! The kernel kills a process whose thread blocks a signal that one of its own instructions raises. So no text is changed
 //! while a thread does: a thread may execute any instruction at any moment.
 
+use std::ffi::CString;
 use std::io::ErrorKind;
 
 use nanoprobe_arena::layout::SYNCHRONOUS;
 
 use super::raw;
 use crate::error::Error;
+use crate::tsan;
 
 /// One of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,18 +34,30 @@ pub fn blocking_threads() -> Result<Vec<Blocking>, Error> {
     };
     let own = own_tid();
     let mut found = Vec::new();
-    for thread in std::fs::read_dir("/proc/self/task").map_err(refused)? {
-        let path = thread.map_err(refused)?.path().join("status");
-        let text = match std::fs::read(&path) {
+    for tid in raw::numbers(c"/proc/self/task").map_err(refused)? {
+        let text = match of_thread(tid, "status") {
             Ok(text) => text,
             // The thread has ended meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => continue,
             Err(error) => return Err(refused(error)),
         };
-        let text = String::from_utf8_lossy(&text);
-        found.extend(blocking(&text).filter(|thread| thread.tid != own));
+        let blocking = blocking(&text).filter(|thread| thread.tid != own);
+        found.extend(blocking.filter(|thread| !is_sanitizers(thread.tid)));
     }
     Ok(found)
+}
+
+/// What /proc says of a thread, without a call of the C library's: that may be probed.
+fn of_thread(tid: i32, name: &str) -> Result<String, std::io::Error> {
+    let path = CString::new(format!("/proc/self/task/{tid}/{name}")).map_err(std::io::Error::other)?;
+    raw::read(&path).map(|text| String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Whether a thread sleeps in ThreadSanitizer's runtime. The runtime's own thread blocks all signals for ever, and executes
+/// nothing but the runtime.
+fn is_sanitizers(tid: i32) -> bool {
+    let sleeps_at = |text: &str| u64::from_str_radix(text.trim().rsplit(' ').next()?.strip_prefix("0x")?, 16).ok();
+    tsan::is_there() && of_thread(tid, "syscall").is_ok_and(|text| sleeps_at(&text).is_some_and(tsan::is_in_runtime))
 }
 
 /// What a thread's status says; `None`: it blocks none of the signals, or is about to be gone.

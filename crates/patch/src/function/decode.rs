@@ -80,6 +80,14 @@ fn is_ambiguous(instruction: &iced_x86::Instruction, rest: &[u8]) -> bool {
     {
         return false;
     }
+    // AMD's takes f3 before loopne for loope, and f2 before loope for loopne.
+    let is_repeated = rest
+        .iter()
+        .take_while(|byte| is_prefix(byte))
+        .any(|byte| matches!(byte, 0xf2 | 0xf3));
+    if is_repeated && matches!(instruction.mnemonic(), Mnemonic::Loope | Mnemonic::Loopne) {
+        return true;
+    }
     let otherwise = Decoder::with_ip(64, rest, instruction.ip(), DecoderOptions::AMD).decode();
     (otherwise.code(), otherwise.len()) != (instruction.code(), instruction.len())
 }
@@ -167,6 +175,8 @@ mod tests {
             &[0x66, 0x75, 1],
             &[0x66, 0xc3],
             &[0x66, 0xff, 0xe0],
+            &[0xf2, 0xe1, 1],
+            &[0xf3, 0xe0, 1],
         ] {
             let bytes = [&[0x90, 0x90], branch, &[0x90; 8]].concat();
             assert_eq!(undecodable(&bytes), Some(2), "{branch:02x?}");

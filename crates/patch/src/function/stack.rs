@@ -21,6 +21,8 @@
 //! loaded) its use decides: it is a stack if on every way it is pushed to, popped from, called with or taken out of the
 //! function, before it is set again. A memory operand is no such proof, since rsp may be a pointer to data.
 
+use std::collections::BTreeSet;
+
 use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
 
 use super::{ELSEWHERE, FunctionMap, Kind};
@@ -215,6 +217,7 @@ fn entries(parts: &[FunctionMap], nodes: &[Node]) -> Vec<usize> {
 fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
     let mut states: Vec<Option<State>> = vec![None; nodes.len()];
     let mut factory = InstructionInfoFactory::new();
+    let kept: BTreeSet<u64> = nodes.iter().filter_map(|node| kept_at(&node.code, true)).collect();
     let mut pending: Vec<usize> = Vec::new();
     // What is entered from elsewhere in some other way comes last: with a stack, unless something leads there.
     let others = 0..nodes.len();
@@ -228,7 +231,10 @@ fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
             let Some((node, Some(state))) = nodes.get(index).zip(states.get(index).copied()) else {
                 continue;
             };
-            let behind = step(state, &node.code, node.kind, &mut factory);
+            let mut behind = step(state, &node.code, node.kind, &mut factory);
+            if kept_at(&node.code, false).is_some_and(|place| kept.contains(&place)) {
+                behind = set(behind, RSP, STACK);
+            }
             for successor in &node.successors {
                 let Some(known) = states.get_mut(*successor) else {
                     continue;
@@ -242,6 +248,19 @@ fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
         }
     }
     states.into_iter().map(|state| state.unwrap_or(entry())).collect()
+}
+
+/// Where in the frame rsp is kept, as around arrays of variable length: `mov [rbp+x], rsp`, or `mov rsp, [rbp+x]`, by which it
+/// comes back.
+fn kept_at(code: &iced_x86::Instruction, is_stored: bool) -> Option<u64> {
+    let (register, memory) = if is_stored { (1, 0) } else { (0, 1) };
+    let is_kept = code.mnemonic() == Mnemonic::Mov
+        && code.op_kind(register) == OpKind::Register
+        && code.op_register(register) == Register::RSP
+        && code.op_kind(memory) == OpKind::Memory
+        && code.memory_base() == Register::RBP
+        && code.memory_index() == Register::None;
+    is_kept.then(|| code.memory_displacement64())
 }
 
 /// For each instruction: whether on every way from it rsp is used as a stack before it is set.
