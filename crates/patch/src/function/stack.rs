@@ -218,6 +218,7 @@ fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
     let mut states: Vec<Option<State>> = vec![None; nodes.len()];
     let mut factory = InstructionInfoFactory::new();
     let kept: BTreeSet<u64> = nodes.iter().filter_map(|node| kept_at(&node.code, true)).collect();
+    let copies: BTreeSet<u32> = nodes.iter().filter_map(|node| copied(&node.code, true)).collect();
     let mut pending: Vec<usize> = Vec::new();
     // What is entered from elsewhere in some other way comes last: with a stack, unless something leads there.
     let others = 0..nodes.len();
@@ -234,6 +235,11 @@ fn states(nodes: &[Node], entries: &[usize]) -> Vec<State> {
             let mut behind = step(state, &node.code, node.kind, &mut factory);
             if kept_at(&node.code, false).is_some_and(|place| kept.contains(&place)) {
                 behind = set(behind, RSP, STACK);
+            }
+            // Ways join that the function never goes one after the other; then the use decides, as of an unknown value.
+            let comes_back = copied(&node.code, false).is_some_and(|register| copies.contains(&register));
+            if comes_back && get(behind, RSP) == NUMBER {
+                behind = set(behind, RSP, UNKNOWN);
             }
             for successor in &node.successors {
                 let Some(known) = states.get_mut(*successor) else {
@@ -261,6 +267,16 @@ fn kept_at(code: &iced_x86::Instruction, is_stored: bool) -> Option<u64> {
         && code.memory_base() == Register::RBP
         && code.memory_index() == Register::None;
     is_kept.then(|| code.memory_displacement64())
+}
+
+/// Which register has a copy of rsp: `mov r12, rsp`, or `mov rsp, r12`, by which it comes back.
+fn copied(code: &iced_x86::Instruction, is_made: bool) -> Option<u32> {
+    let (copy, stack) = if is_made { (0, 1) } else { (1, 0) };
+    let is_copy = code.mnemonic() == Mnemonic::Mov
+        && code.op_kind(copy) == OpKind::Register
+        && code.op_kind(stack) == OpKind::Register
+        && code.op_register(stack) == Register::RSP;
+    number_of(code.op_register(copy)).filter(|_| is_copy)
 }
 
 /// For each instruction: whether on every way from it rsp is used as a stack before it is set.
