@@ -26,7 +26,7 @@ use nanoprobe_arena::layout::{
     REGION_ARENA, REGION_CODE, REGION_RETURNS, Region, STATE_RESTORED, Site, TACTIC_HOST, TACTIC_SPRINGBOARD,
 };
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Pauses, Process, RemoteError, Sandbox, StopError, Stopped};
+use nanoprobe_target::{Map, Pauses, Process, Registers, RemoteError, Sandbox, StopError, Stopped};
 
 use crate::arming::{sites, springboard_sites};
 use crate::attachment::Attachment;
@@ -340,14 +340,19 @@ pub(crate) fn is_anyone_inside(
     regions: &[Region],
     springboards: &[Site],
     restorer: TargetAddress,
+    answer: TargetAddress,
     map: &Map,
 ) -> Result<bool, SessionError> {
     let code = our_code(regions, springboards, &[], restorer.0);
+    // It is in no look-up, and goes back to the detour of the linker's hook, which stays.
+    let waits_for_answer = |registers: &Registers| {
+        registers.orig_rax == libc::SYS_futex as u64 && registers.rdi == answer.0 && code.image.contains(&registers.rip)
+    };
     let threads: Vec<i32> = stopped.threads().collect();
     for tid in threads {
         let registers = stopped.registers(tid)?;
-        let is_inside = code.holds(registers.rip) || code.is_awaited_on(process.memory(), map, registers.rsp);
-        if is_inside || stopped.has_queued_trap(tid) {
+        let stands = code.holds(registers.rip) && !waits_for_answer(&registers);
+        if stands || code.is_awaited_on(process.memory(), map, registers.rsp) || stopped.has_queued_trap(tid) {
             return Ok(true);
         }
     }

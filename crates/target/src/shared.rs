@@ -147,7 +147,13 @@ impl Remote<'_> {
         match link {
             Ok(link) if !is_named(&link, name) => Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            _ => self.close(descriptor),
+            _ => match self.close(descriptor) {
+                // A thread of the target's has been faster.
+                Err(RemoteError::Call {
+                    errno: Errno::EBADF, ..
+                }) => Ok(()),
+                closed => closed,
+            },
         }
     }
 }

@@ -6,11 +6,12 @@
 //! as at the end ([`crate::detach`]). If none is in our code, or on its way back to it, all is free that is not current. If
 //! one is, it is tried again later.
 
+use std::mem::offset_of;
 use std::time::{Duration, Instant};
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::Structure as _;
-use nanoprobe_arena::layout::{TABLE_ROWS, Tables};
+use nanoprobe_arena::layout::{Control, TABLE_ROWS, Tables};
 use nanoprobe_patch::TargetAddress;
 
 use super::Attachment;
@@ -68,9 +69,18 @@ impl Attachment {
         let patches = self.patches.iter().chain(&self.retired);
         let springboards: Vec<_> = patches.flat_map(springboard_sites).collect();
         let restorer = self.agent(AgentFunction::Restorer);
+        let answer = TargetAddress(self.addresses.arena.0 + offset_of!(Control, library_ack) as u64);
         let process = self.process.clone();
         let mut stopped = process.stop()?;
-        if detach::is_anyone_inside(&process, &mut stopped, &self.regions, &springboards, restorer, &map)? {
+        if detach::is_anyone_inside(
+            &process,
+            &mut stopped,
+            &self.regions,
+            &springboards,
+            restorer,
+            answer,
+            &map,
+        )? {
             stopped.release();
             return Ok(());
         }
