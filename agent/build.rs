@@ -20,6 +20,7 @@ const SOURCES: &[&str] = &[
     "emulate",
     "enter",
     "errno",
+    "held",
     "image",
     "json",
     "key",
@@ -38,6 +39,7 @@ const SOURCES: &[&str] = &[
     "text",
     "trap",
     "unwind",
+    "waits",
 ];
 const HEADERS: &[&str] = &[
     "agent.h",
@@ -51,6 +53,7 @@ const HEADERS: &[&str] = &[
     "emulate.h",
     "guard.h",
     "hash.h",
+    "held.h",
     "ranges.h",
     "redirects.h",
     "returns.h",
@@ -62,6 +65,7 @@ const HEADERS: &[&str] = &[
     "text.h",
     "threads.h",
     "unwind.h",
+    "waits.h",
 ];
 
 const FLAGS: &[&str] = &[

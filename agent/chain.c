@@ -19,7 +19,6 @@
 #include "chain.h"
 #include "syscalls.h"
 
-enum { NP_SIG_DFL = 0, NP_SIG_IGN = 1, NP_SIG_SETMASK = 2 };
 #define NP_SA_RESTORER 0x04000000UL
 #define NP_SA_RESETHAND 0x80000000UL
 

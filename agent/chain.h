@@ -27,6 +27,26 @@ _Static_assert(__builtin_offsetof(struct np_ucontext, mask) == 296, "uc_sigmask"
 
 #define NP_FLAG_TRAP 0x100UL
 
+enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGFPE = 8, NP_SIGSEGV = 11, NP_SIGNALS = 64 };
+enum { NP_SIG_DFL = 0, NP_SIG_IGN = 1 };
+enum { NP_SIG_BLOCK = 0, NP_SIG_UNBLOCK = 1, NP_SIG_SETMASK = 2 };
+/* siginfo.si_code of what was sent to a thread: tgkill. */
+enum { NP_SI_TKILL = -6 };
+
+/* Where the action of a signal is kept; -1: no action of ours stands in for it. */
+NP_INLINE i32 np_slot_of(u64 signal)
+{
+	return signal == NP_SIGTRAP ? NP_SLOT_TRAP : signal == NP_SIGSEGV ? NP_SLOT_SEGV :
+	       signal == NP_SIGBUS ? NP_SLOT_BUS : signal == NP_SIGILL ? NP_SLOT_ILL :
+	       signal == NP_SIGFPE ? NP_SLOT_FPE : -1;
+}
+
+/* A signal as a bit of a mask. */
+NP_INLINE u64 np_bit(u64 signal)
+{
+	return 1UL << (signal - 1);
+}
+
 /* Does for `signal` what the program's own action says. */
 void np_chain(enum np_signal_slot slot, i32 signal, struct np_siginfo *information, struct np_ucontext *ucontext);
 

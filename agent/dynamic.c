@@ -7,6 +7,7 @@
  * is one word.
  */
 #include "hash.h"
+#include "scratch.h"
 #include "strings.h"
 
 /* More entries than this in one bucket are not looked at. */
@@ -112,15 +113,15 @@ static struct np_dynamic_entry *new_entry(struct lookup *lookup, u64 variable, u
 /* A string value's copy in scratch memory, where it stays as it is while the clause runs. */
 static u64 copy_out(struct np_context *context, u64 value, u64 value_bytes)
 {
-	u64 used = np_minimum(context->scratch_used, context->scratch_bytes);
-	if (value_bytes > context->scratch_bytes - used) {
+	u64 room, copy = np_scratch_next(context, &room);
+	if (value_bytes > room) {
 		np_fault(context, NP_FAULT_SCRATCH, value_bytes);
 		return 0;
 	}
 	for (u64 done = 0; done < value_bytes; done += 8)
-		*(volatile u64 *)(context->scratch + used + done) = *(volatile u64 *)(value + done);
-	context->scratch_used = used + value_bytes;
-	return context->scratch + used;
+		*(volatile u64 *)(copy + done) = *(volatile u64 *)(value + done);
+	np_scratch_take(context, value_bytes);
+	return copy;
 }
 
 NP_ENTRY void np_dynamic_get(struct np_context *context, u64 variable, u64 value_bytes)

@@ -171,7 +171,7 @@ static NP_COLD void widen(struct np_return_pool *pool, u64 chunk, u64 slot)
 			break;
 }
 
-NP_ENTRY u64 np_return_take(struct np_context *context, u64 slot, u64 stub)
+NP_INLINE u64 take(struct np_context *context, u64 slot, u64 stub, int at_jump)
 {
 	struct np_return_pool *pool = pool_of_process();
 	u64 address = *(volatile u64 *)slot, inner = index_of(address);
@@ -181,7 +181,7 @@ NP_ENTRY u64 np_return_take(struct np_context *context, u64 slot, u64 stub)
 	if (np_unlikely(inner < NP_RETURN_INSTANCES)) {
 		/* Reached by a tail call: the caller's instance waits below this one. */
 		const struct np_return_instance *below = &pool->instances[inner];
-		if (below->slot == slot && below->stub == stub)
+		if (!at_jump && below->slot == slot && below->stub == stub)
 			return 0; /* the function has jumped to its own start: it returns once */
 		if (below->slot != slot || below->depth >= NP_RETURN_CHAIN_MAX)
 			goto missed;
@@ -207,6 +207,17 @@ NP_ENTRY u64 np_return_take(struct np_context *context, u64 slot, u64 stub)
 missed:
 	context->returns_missed++;
 	return 0;
+}
+
+NP_ENTRY u64 np_return_take(struct np_context *context, u64 slot, u64 stub)
+{
+	return take(context, slot, stub, 0);
+}
+
+/* At a jump to another function: who comes here again with the same slot has been entered again, too. */
+NP_ENTRY u64 np_return_take_at_jump(struct np_context *context, u64 slot, u64 stub)
+{
+	return take(context, slot, stub, 1);
 }
 
 /* Yields whether `slot` held `thunk`; then it holds `address` now. Another thread may be returning through it. */
@@ -304,6 +315,14 @@ NP_ENTRY void np_return_put_back(void)
 	put_back(&stack);
 }
 
+/* Of np_return_give_back: the word in the slot is a thunk's address, or nearly any. */
+__attribute__((visibility("hidden"), no_caller_saved_registers, used)) void np_return_give_back_in(u64 slot)
+{
+	u64 word;
+	if (np_guarded_u64(slot, &word) && index_of(word) < NP_RETURN_INSTANCES)
+		replace_in_slot(slot, word, np_real_return_address(word));
+}
+
 NP_ENTRY void np_return_suspend(void)
 {
 	__atomic_fetch_add(&pool_of_process()->head.events, 1, __ATOMIC_SEQ_CST);
@@ -311,6 +330,8 @@ NP_ENTRY void np_return_suspend(void)
 }
 
 _Static_assert(__builtin_offsetof(struct np_image, returns) == 80, "used below");
+_Static_assert(__builtin_offsetof(struct np_image, thunks) == 88, "used below");
+_Static_assert(NP_RETURN_INSTANCES * NP_RETURN_THUNK_BYTES == 0x100000, "used below");
 _Static_assert(__builtin_offsetof(struct np_return_pool, instances) == 4160, "used below");
 _Static_assert(sizeof(struct np_return_instance) == 32, "used below");
 _Static_assert(__builtin_offsetof(struct np_return_instance, stub) == 16, "used below");
@@ -331,6 +352,33 @@ __asm__(".text\n"
 	"	popq %rdi\n"
 	"	ret\n"
 	".size np_return_take_at, . - np_return_take_at\n"
+	".globl np_return_take_at_jump_from\n"
+	".type np_return_take_at_jump_from, @function\n"
+	"np_return_take_at_jump_from:\n"
+	"	pushq %rdi\n"
+	"	pushq %rdx\n"
+	"	movq %r15, %rdi\n"
+	"	movq %rax, %rdx\n"
+	"	call np_return_take_at_jump\n"
+	"	popq %rdx\n"
+	"	popq %rdi\n"
+	"	ret\n"
+	".size np_return_take_at_jump_from, . - np_return_take_at_jump_from\n"
+	/* From the detour at the entry of a function that looks at its return address; above ours on the stack are the flags, r15 and
+	 * rax, and then that one. */
+	".globl np_return_give_back\n"
+	".type np_return_give_back, @function\n"
+	"np_return_give_back:\n"
+	"	movq 32(%rsp), %rax\n"
+	"	subq np_header+88(%rip), %rax\n"
+	"	cmpq $0x100000, %rax\n"
+	"	jae 1f\n"
+	"	pushq %rdi\n"
+	"	leaq 40(%rsp), %rdi\n"
+	"	call np_return_give_back_in\n"
+	"	popq %rdi\n"
+	"1:	ret\n"
+	".size np_return_give_back, . - np_return_give_back\n"
 	/* From a thunk: eax = the instance's number, rsp = slot - 24, rax of the program on top of the stack. */
 	".globl np_return_arrive\n"
 	".type np_return_arrive, @function\n"

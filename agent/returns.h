@@ -1,6 +1,6 @@
-/* The return-address form of a return probe (a kretprobe).
+/* Return addresses that are replaced: at the entry of a function (a kretprobe), or where it jumps to another one.
  *
- * At a function's entry its return address is replaced by that of a *thunk*; the function returns there, the handlers run,
+ * At a function's entry, or at its tail call, its return address is replaced by that of a *thunk*; the function returns there, the handlers run,
  * and the thunk jumps to where the function was called from. What must never be lost is the real address. It is in an
  * *instance*, and each instance has a thunk of its own: so the word on the stack itself says which instance it is,
  * whatever thread returns through it, on whatever stack, copied or moved, in a forked child too.
@@ -28,6 +28,7 @@
  *     unwinders        their entries are hooked: np_return_put_back makes the stack above them what it was
  *     a new library    may be an unwinder: np_return_suspend puts everything back, and nothing is taken until the tracer has
  *                      answered that it has hooked what there is to hook; a dead tracer never answers
+ *     who reads his    a function that is jumped to and looks at its own return address: np_return_give_back at its entry
  *     our ustack()     np_real_return_address
  *     who is detached  the tracer does what np_return_suspend does, and unmaps when no thread is in our code
  *
@@ -45,7 +46,7 @@
  *                          stays, since unwinders are hooked then
  *
  * Tail calls: the function that was jumped to finds a thunk in the slot and puts its own in front; the two thunks run one
- * after the other. Chains are at most NP_RETURN_CHAIN_MAX long, what would be longer is missed.
+ * after the other. So it is with what is taken at the jumps themselves: the innermost function returns first. Chains are at most NP_RETURN_CHAIN_MAX long, what would be longer is missed.
  */
 #ifndef NANOPROBE_RETURNS_H
 #define NANOPROBE_RETURNS_H

@@ -8,14 +8,15 @@
 /* The next free address, aligned, and how much there is behind it. */
 NP_INLINE u64 np_scratch_next(const struct np_context *context, u64 *room)
 {
-	u64 used = np_minimum(context->scratch_used, context->scratch_bytes);
+	/* It may end within a word: np_scratch_store. */
+	u64 used = np_minimum((context->scratch_used + 7) & ~7UL, context->scratch_bytes);
 	*room = context->scratch_bytes - used;
 	return context->scratch + used;
 }
 
 NP_INLINE void np_scratch_take(struct np_context *context, u64 bytes)
 {
-	context->scratch_used += (bytes + 7) & ~7UL;
+	context->scratch_used = ((context->scratch_used + 7) & ~7UL) + ((bytes + 7) & ~7UL);
 }
 
 /* Room for `bytes` bytes, taken; 0, with the fault, when there is not so much left. */
@@ -39,13 +40,14 @@ NP_INLINE int np_in_scratch(const struct np_context *context, u64 address, u64 b
 	return offset <= used && bytes <= used - offset;
 }
 
-/* The same for a store. A byte right behind what the clause has taken may be stored, too, and takes a word: scripts put a NUL
- * behind what copyin() gave (`s[n] = 0`), and illumos, FreeBSD and macOS let them. */
+/* The same for a store. One byte right behind what the clause has taken last may be stored, too: scripts put a NUL behind what
+ * copyin() gave (`s[n] = 0`), and illumos, FreeBSD and macOS let them. What has been taken ends within a word then, and no
+ * further byte behind it may be stored. */
 NP_INLINE int np_scratch_store(struct np_context *context, u64 address, u64 bytes)
 {
 	u64 room, next = np_scratch_next(context, &room);
-	if (bytes == 1 && address == next && room)
-		np_scratch_take(context, 1);
+	if (bytes == 1 && address == next && room && !(context->scratch_used & 7))
+		context->scratch_used += 1;
 	return np_in_scratch(context, address, bytes);
 }
 

@@ -1,5 +1,6 @@
-/* In front of the program's system calls: of rt_sigprocmask and rt_sigaction, of those that wait under a mask of their own,
- * and of those whose number only the program knows. Nothing may block SIGTRAP, SIGILL, SIGSEGV or SIGBUS.
+/* In front of the program's system calls: of rt_sigprocmask, rt_sigaction and rt_sigpending, of those that wait for signals or
+ * under a mask of their own (waits.c), of clone, and of those whose number only the program knows. Nothing may block SIGTRAP,
+ * SIGILL, SIGSEGV or SIGBUS.
  *
  * The kernel kills a process that blocks a signal which one of its instructions raises. Our traps and guarded loads raise
  * such signals anywhere, and libraries block all signals as a matter of course, around the creation of a thread for one.
@@ -26,45 +27,30 @@
  * the same memory as its parent, but other masks and actions: only its number tells, so before anything is recorded that
  * is compared.
  *
- * What a program can see: while it believes the four blocked, one that is sent to it is delivered; in a handler, and in
- * the masks of a signal frame, they are not blocked; a mask that a handler leaves to sigreturn stays recorded.
+ * What is sent while the program believes it blocked is held (waits.c), and let go here when the program opens it.
+ *
+ * What a program can see: in a handler, and in the masks of a signal frame, the four are not blocked; a mask that a handler
+ * leaves to sigreturn stays recorded.
  */
 #include "chain.h"
 #include "guard.h"
+#include "held.h"
 #include "sandbox.h"
 #include "syscalls.h"
 #include "threads.h"
+#include "waits.h"
 
-enum { NP_SIG_BLOCK = 0, NP_SIG_UNBLOCK = 1, NP_SIG_SETMASK = 2 };
-enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGFPE = 8, NP_SIGSEGV = 11, NP_SIGNALS = 64 };
-enum { NP_EFAULT = 14, NP_EINVAL = 22 };
 #define NP_SA_ONSTACK 0x08000000UL
-
-NP_INLINE struct np_thread_table *table_of_process(void)
-{
-	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
-	return np_load_once(table->magic) == NP_MAGIC ? table : 0;
-}
-
-/* Whether this is the traced process itself, not a child that shares its memory. */
-static int is_traced(const struct np_thread_table *table)
-{
-	const struct np_control *control = (const struct np_control *)np_header.control;
-	return table && (!np_may_call() || (u32)np_syscall4(NP_SYS_GETPID, 0, 0, 0, 0) == control->target_pid);
-}
+#define NP_CLONE_THREAD 0x00010000UL
+#define NP_CLONE_SETTLS 0x00080000UL
+/* struct clone_args: offset of `tls`, behind `flags` and others. */
+#define NP_CLONE3_TLS 56
 
 /* Where the calling thread's belief is kept; 0: nowhere. */
 static u16 *blocked_of_thread(struct np_thread_table *table)
 {
-	u64 key = table ? np_thread_key() : 0;
-	struct np_thread_slot *slot = key ? np_own_slot(table, key) : 0;
-	return slot ? &table->blocked[slot - table->slots] : 0;
-}
-
-/* Whether the kernel can read the 8 bytes of a mask, by a change in a way that does not exist. */
-static int is_mask(u64 address)
-{
-	return np_syscall4(NP_SYS_RT_SIGPROCMASK, (u64)-1, address, 0, 8) != -NP_EFAULT;
+	u32 own = np_own_index(table);
+	return own == NP_TABLE_SLOTS ? 0 : &table->blocked[own];
 }
 
 static u64 shim_sigprocmask(struct np_registers *registers)
@@ -74,11 +60,11 @@ static u64 shim_sigprocmask(struct np_registers *registers)
 	if (registers->r10 != 8)
 		return 0;
 	if (set_address) {
-		if (how > NP_SIG_SETMASK || !is_mask(set_address))
+		if (how > NP_SIG_SETMASK || !np_is_mask(set_address))
 			return 0;
 		set = *(volatile u64 *)set_address;
 	}
-	struct np_thread_table *table = table_of_process();
+	struct np_thread_table *table = np_table_of_process();
 	u16 *blocked = blocked_of_thread(table);
 	u64 before = blocked ? *blocked : 0, after = before, ours = set & NP_SYNCHRONOUS;
 	if (set_address)
@@ -87,14 +73,54 @@ static u64 shim_sigprocmask(struct np_registers *registers)
 		return 0;
 	/* Before the call: a handler that runs at its end already sees what holds then. The call can no more fail but by
 	 * `old_address`, and then the kernel has changed the mask all the same. */
-	if (after != before && blocked && is_traced(table))
+	int changes = after != before && blocked && np_is_traced(table);
+	if (changes)
 		*blocked = (u16)after;
 	set &= ~NP_SYNCHRONOUS;
 	i64 result = np_syscall4(NP_SYS_RT_SIGPROCMASK, how, set_address ? (u64)&set : 0, old_address, 8);
 	if (result == 0 && old_address)
 		*(volatile u64 *)old_address |= before;
+	if (changes && before & ~after && np_may_call())
+		np_held_let_go(table, (u32)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0), before & ~after);
 	registers->rax = (u64)result;
 	return 1;
+}
+
+/* What is held is pending, too. */
+static u64 shim_sigpending(struct np_registers *registers)
+{
+	struct np_thread_table *table = np_table_of_process();
+	u16 *blocked = table && np_load_once(table->held_count) && np_may_call() && registers->rsi == 8 ?
+		       blocked_of_thread(table) : 0;
+	if (!blocked || !np_is_traced(table))
+		return 0;
+	u64 held = np_held_for(table, (u32)np_syscall4(NP_SYS_GETTID, 0, 0, 0, 0)) & *blocked;
+	i64 result = np_syscall4(NP_SYS_RT_SIGPENDING, registers->rdi, 8, 0, 0);
+	if (result == 0)
+		*(volatile u64 *)registers->rdi |= held;
+	registers->rax = (u64)result;
+	return 1;
+}
+
+/* A new thread blocks what its maker does. It has no slot yet, but the key by which it will find one. */
+static void shim_clone(const struct np_registers *registers)
+{
+	const u64 thread_with_pointer = NP_CLONE_THREAD | NP_CLONE_SETTLS;
+	struct np_thread_table *table = np_table_of_process(), *traced = np_is_traced(table) ? table : 0;
+	u64 flags = registers->rdi, key = registers->r8;
+	if (!traced || np_header.thread_key_mode == NP_KEY_ASKED)
+		return;
+	if ((u32)registers->rax == NP_SYS_CLONE3 &&
+	    (!np_guarded_u64(registers->rdi, &flags) || !np_guarded_u64(registers->rdi + NP_CLONE3_TLS, &key)))
+		return;
+	u16 *blocked = blocked_of_thread(traced);
+	if ((flags & thread_with_pointer) != thread_with_pointer || key <= NP_SLOT_ENDED || !blocked)
+		return;
+	struct np_thread_slot *open, *slot = *blocked ? np_own_slot(traced, key) : np_find_slot(traced, key, &open);
+	if (slot && &traced->blocked[slot - traced->slots] != blocked) {
+		traced->blocked[slot - traced->slots] = *blocked;
+		np_store(traced->waits[slot - traced->slots].state, NP_WAIT_NONE);
+	}
 }
 
 static i64 raw_action(u64 signal, const struct np_sigaction *new, u64 old_address)
@@ -120,7 +146,7 @@ static u64 own_action(struct np_registers *registers, enum np_signal_slot slot, 
 	if (raw_action(signal, 0, (u64)&kernels) != 0 || kernels.handler != control->installed[slot].handler)
 		return 0;
 	copy_action(&recorded, &control->actions[slot]);
-	int traced = is_traced(table_of_process());
+	int traced = np_is_traced(np_table_of_process());
 	/* No handler of ours runs in a child, so nothing of ours faults there; but its text still traps. */
 	int replaces = new && !traced && (slot == NP_SLOT_SEGV || slot == NP_SLOT_BUS || slot == NP_SLOT_FPE);
 	/* A bad `old_address` is reported, but the action is set all the same. */
@@ -129,6 +155,8 @@ static u64 own_action(struct np_registers *registers, enum np_signal_slot slot, 
 		copy_action((volatile struct np_sigaction *)old_address, &recorded);
 	if (new && traced) {
 		copy_action(&control->actions[slot], new);
+		if (new->handler == NP_SIG_IGN)
+			np_held_drop(np_table_of_process(), np_bit(signal));
 		/* The frame lies where the program wants it; where it has no handler, on whatever stack there is. */
 		u64 stack = new->handler > 1 ? new->flags & NP_SA_ONSTACK : NP_SA_ONSTACK;
 		if ((kernels.flags & NP_SA_ONSTACK) != stack) {
@@ -138,13 +166,6 @@ static u64 own_action(struct np_registers *registers, enum np_signal_slot slot, 
 	}
 	registers->rax = (u64)result;
 	return 1;
-}
-
-NP_INLINE int slot_of(u64 signal)
-{
-	return signal == NP_SIGTRAP ? NP_SLOT_TRAP : signal == NP_SIGSEGV ? NP_SLOT_SEGV :
-	       signal == NP_SIGBUS ? NP_SLOT_BUS : signal == NP_SIGILL ? NP_SLOT_ILL :
-	       signal == NP_SIGFPE ? NP_SLOT_FPE : -1;
 }
 
 static u64 shim_sigaction(struct np_registers *registers)
@@ -160,16 +181,16 @@ static u64 shim_sigaction(struct np_registers *registers)
 			return 0;
 		copy_action(&new, (const volatile struct np_sigaction *)new_address);
 	}
-	int slot = slot_of(signal);
+	int slot = np_slot_of(signal);
 	if (slot >= 0 && control->action_mask & 1u << slot)
 		return own_action(registers, (enum np_signal_slot)slot, new_address ? &new : 0);
-	struct np_thread_table *table = table_of_process();
+	struct np_thread_table *table = np_table_of_process();
 	u64 before = table ? table->action_masks[signal - 1] : 0, after = new.mask & NP_SYNCHRONOUS;
 	if (!before && !after)
 		return 0;
 	new.mask &= ~NP_SYNCHRONOUS;
 	i64 result = raw_action(signal, new_address ? &new : 0, old_address);
-	if (new_address && result != -NP_EINVAL && is_traced(table))
+	if (new_address && result != -NP_EINVAL && np_is_traced(table))
 		table->action_masks[signal - 1] = (u16)after;
 	if (result == 0 && old_address)
 		((volatile struct np_sigaction *)old_address)->mask |= before;
@@ -177,90 +198,33 @@ static u64 shim_sigaction(struct np_registers *registers)
 	return 1;
 }
 
-/* One word of the program's; a bad pointer is the kernel's to report. */
-static int read_word(u64 address, u64 *value)
+/* np_shim_syscall, but for what comes after the last look (waits.c). */
+struct np_shimmed np_shim(struct np_registers *registers, u64 lends, u64 syscall);
+__attribute__((used)) struct np_shimmed np_shim(struct np_registers *registers, u64 lends, u64 syscall)
 {
-	if (table_of_process())
-		return np_guarded_u64(address, value);
-	if (!np_may_call() || !is_mask(address)) /* a child's faults are its own */
-		return 0;
-	*value = *(volatile u64 *)address;
-	return 1;
-}
-
-/* The copy of a mask that is lent for what a register of the program's holds; 0: no room. */
-static struct np_lent_mask *lend(u64 original, u64 mask)
-{
-	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
-	u64 key = np_thread_key();
-	struct np_thread_slot *slot = key ? np_own_slot(table, key) : 0;
-	if (!slot)
-		return 0;
-	struct np_lent_masks *lent = &table->lent_masks[slot - table->slots];
-	for (u32 index = 0; index < NP_LENT_MASKS; index++) {
-		if (lent->masks[index].original == original && lent->masks[index].mask == mask)
-			return &lent->masks[index];
-	}
-	u64 next = np_load_once(lent->next);
-	np_store(lent->next, next + 1);
-	struct np_lent_mask *taken = &lent->masks[next % NP_LENT_MASKS];
-	np_store(taken->original, original);
-	np_store(taken->mask, mask);
-	np_store(taken->pair, (u64)&taken->mask);
-	np_store(taken->pair_bytes, 8);
-	return taken;
-}
-
-/* A call that waits under the mask at the address in a register; `paired`: at the address at that address. */
-static void shim_wait(u64 *where, int paired, u64 bytes)
-{
-	u64 at = *where, mask;
-	if (paired && (!at || !read_word(at + 8, &bytes) || !read_word(at, &at)))
-		return;
-	if (bytes != 8 || !at || !read_word(at, &mask) || !(mask & NP_SYNCHRONOUS))
-		return;
-	struct np_lent_mask *lent = lend(*where, mask & ~NP_SYNCHRONOUS);
-	if (lent)
-		*where = paired ? (u64)&lent->pair : (u64)&lent->mask;
-}
-
-static void shim_waits(struct np_registers *registers)
-{
-	switch ((u32)registers->rax) {
-	case NP_SYS_RT_SIGSUSPEND:
-		shim_wait(&registers->rdi, 0, registers->rsi);
-		break;
-	case NP_SYS_PPOLL:
-		shim_wait(&registers->r10, 0, registers->r8);
-		break;
-	case NP_SYS_EPOLL_PWAIT:
-	case NP_SYS_EPOLL_PWAIT2:
-		shim_wait(&registers->r8, 0, registers->r9);
-		break;
-	case NP_SYS_PSELECT6:
-	case NP_SYS_IO_PGETEVENTS:
-		shim_wait(&registers->r9, 1, 0);
-		break;
-	}
-}
-
-NP_SIGNAL u64 np_shim_syscall(struct np_registers *registers, u64 lends)
-{
-	/* The kernel looks at 32 bits of it. */
-	switch ((u32)registers->rax) {
+	u32 number = (u32)registers->rax; /* the kernel looks at 32 bits of it */
+	struct np_shimmed shimmed = np_shim_wait(registers, lends, syscall);
+	switch (number) {
 	case NP_SYS_RT_SIGACTION:
-		return shim_sigaction(registers);
+		shimmed.made = shim_sigaction(registers);
+		break;
 	case NP_SYS_RT_SIGPROCMASK:
-		return shim_sigprocmask(registers);
+		shimmed.made = shim_sigprocmask(registers);
+		break;
+	case NP_SYS_RT_SIGPENDING:
+		shimmed.made = shim_sigpending(registers);
+		break;
+	case NP_SYS_CLONE:
+	case NP_SYS_CLONE3:
+		shim_clone(registers);
+		break;
 	case NP_SYS_PRCTL:
 		if ((u32)registers->rdi == NP_PR_SET_SECCOMP)
 			np_note_sandbox();
-		return 0;
+		break;
 	case NP_SYS_SECCOMP:
 		np_note_sandbox();
-		return 0;
+		break;
 	}
-	if (lends)
-		shim_waits(registers);
-	return 0;
+	return shimmed;
 }

@@ -294,13 +294,69 @@ NP_ENTRY void np_dirname(struct np_context *context, u64 string)
 	path_part(context, string, 0);
 }
 
+/* Whether a path that begins with no slash has a component `..`. */
+static int leads_up(u64 string, u64 length)
+{
+	u64 at = 0;
+	if (!length || np_text_byte(string, 0) == '/')
+		return 0;
+	while (at < length) {
+		u64 start = at;
+		while (at < length && np_text_byte(string, at) != '/')
+			at++;
+		if (at - start == 2 && np_text_byte(string, start) == '.' && np_text_byte(string, start + 1) == '.')
+			return 1;
+		at++;
+	}
+	return 0;
+}
+
+/* A relative path, component by component: `..` takes back what is in front of it; what leads out of where it begins stays. */
+static void clean_relative(struct np_context *context, u64 string, u64 length)
+{
+	/* `fixed`: the leading `..`. */
+	u64 in = 0, out = 0, fixed = 0, path = np_scratch_make(context, length + 2);
+	if (!path)
+		return;
+	while (in < length) {
+		u64 start = in, size;
+		int up;
+		while (in < length && np_text_byte(string, in) != '/')
+			in++;
+		size = in++ - start;
+		if (!size || (size == 1 && np_text_byte(string, start) == '.'))
+			continue;
+		up = size == 2 && np_text_byte(string, start) == '.' && np_text_byte(string, start + 1) == '.';
+		if (up && out > fixed) {
+			while (out > fixed && np_text_byte(path, --out) != '/')
+				;
+			continue;
+		}
+		if (out)
+			np_text_put(path, out++, '/');
+		for (u64 at = 0; at < size; at++)
+			np_text_put(path, out++, np_text_byte(string, start + at));
+		if (up)
+			fixed = out;
+	}
+	if (!out)
+		np_text_put(path, out++, '.');
+	np_text_put(path, out, 0);
+	context->result = path;
+}
+
 /* Without empty components, `.` and `..`; of the text only: no link is followed. */
 NP_ENTRY void np_cleanpath(struct np_context *context, u64 string)
 {
 	u64 length = np_text_length(context, string), strsize = np_control_block(context)->strsize, in = 0, out = 0;
 	/* DTrace stops five bytes before strsize, and a `..` at the end may write one byte more than it takes away. */
-	u64 path = np_scratch_make(context, length + 6);
+	u64 path;
 	u8 byte;
+	if (leads_up(string, length)) {
+		clean_relative(context, string, length);
+		return;
+	}
+	path = np_scratch_make(context, length + 6);
 	if (!path)
 		return;
 #define NEXT() (in < length ? np_text_byte(string, in++) : (in++, 0))

@@ -81,4 +81,26 @@ NP_INLINE struct np_thread_slot *np_own_slot(struct np_thread_table *table, u64 
 	return np_likely(slot != 0) ? slot : np_claim_slot(table, key);
 }
 
+/* The thread table; 0: this is a forked child, whose is wiped. */
+NP_INLINE struct np_thread_table *np_table_of_process(void)
+{
+	struct np_thread_table *table = (struct np_thread_table *)np_header.table;
+	return np_load_once(table->magic) == NP_MAGIC ? table : 0;
+}
+
+/* Whether this is the traced process itself, not a child that shares its memory. */
+NP_INLINE int np_is_traced(const struct np_thread_table *table)
+{
+	const struct np_control *control = (const struct np_control *)np_header.control;
+	return table && (!np_may_call() || (u32)np_syscall4(NP_SYS_GETPID, 0, 0, 0, 0) == control->target_pid);
+}
+
+/* The index of the calling thread's slot; NP_TABLE_SLOTS: it has none. */
+NP_INLINE u32 np_own_index(struct np_thread_table *table)
+{
+	u64 key = table ? np_thread_key() : 0;
+	struct np_thread_slot *slot = key ? np_own_slot(table, key) : 0;
+	return slot ? (u32)(slot - table->slots) : NP_TABLE_SLOTS;
+}
+
 #endif

@@ -12,11 +12,13 @@
  * Where a trap of ours lies in a restartable sequence that no section describes, the kernel has sent the thread to the
  * sequence's abort handler before it delivers the signal. The trap's address is gone then, and the thread goes on where it
  * is; the tracer takes the trap out, or the sequence would be aborted for ever.
+ *
+ * A signal that somebody has sent is the program's. What the program blocks is held until it opens it: waits.c.
  */
 #include "emulate.h"
 #include "guard.h"
+#include "waits.h"
 
-enum { NP_SIGILL = 4, NP_SIGTRAP = 5, NP_SIGBUS = 7, NP_SIGFPE = 8, NP_SIGSEGV = 11 };
 /* siginfo.si_code of a SIGTRAP: int1, an instruction was executed with the trap flag set, an int3 was executed. What others
  * there are (breakpoint registers, perf events) is the program's, or a library's in it, and leaves rip wherever it was: a byte
  * behind a trap of ours, perhaps, to where the program has jumped. */
@@ -99,6 +101,8 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 	u64 behind = signal == NP_SIGTRAP && ours; /* int3 leaves rip behind itself, an invalid opcode does not */
 	if (information->code <= 0) {
 		np_cancel_step(ucontext);
+		if (np_hold(signal, information, ucontext))
+			return;
 	} else if (!ours && is_step(information, ucontext) && np_end_step(ucontext)) {
 		return;
 	} else if (!ours && is_own_event(information, ucontext)) {
@@ -139,6 +143,8 @@ NP_SIGNAL void np_on_fault(i32 signal, void *siginfo, void *context)
 	struct np_ucontext *ucontext = context;
 	if (information->code <= 0) {
 		np_cancel_step(ucontext);
+		if (np_hold(signal, information, ucontext))
+			return;
 	} else {
 		for (const struct np_guard *guard = np_guards_start; guard < np_guards_end; guard++) {
 			if ((u64)&guard->instruction + (u64)(i64)guard->instruction == ucontext->rip) {

@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use crate::in_time::InTime;
+use crate::left_out::has_another_user;
 
 /// What a command left when it ended.
 #[derive(Debug)]
@@ -237,9 +238,9 @@ pub fn run(command: &mut Command) -> Finished {
     running.finish()
 }
 
-/// The same command as an ordinary user (uid 65534, no groups) when we are root; unchanged otherwise.
+/// The same command as an ordinary user (uid 65534, no groups) when we may become that user; unchanged otherwise.
 pub fn as_ordinary_user(command: &Command) -> Command {
-    if !nix::unistd::geteuid().is_root() {
+    if !has_another_user() {
         let mut same = Command::new(command.get_program());
         same.args(command.get_args());
         return same;

@@ -19,7 +19,10 @@ pub fn left_out(what: &str, reason: &str) {
     let line = format!("{what}: {reason}");
     let _ = writeln!(std::io::stderr(), "LEFT OUT {line}");
     if let Ok(mut reasons) = REASONS.lock() {
-        reasons.push(line);
+        // Several tests may want the same thing; the summary says it once.
+        if !reasons.contains(&line) {
+            reasons.push(line);
+        }
     }
 }
 
@@ -31,6 +34,28 @@ extern "C" fn summary() {
             let _ = writeln!(stderr, "  {reason}");
         }
     }
+}
+
+/// Whether this is root of the whole machine, not only of a user namespace, as in a container.
+pub fn is_root_of_the_machine() -> bool {
+    nix::unistd::geteuid().is_root() && ranges_of_users().iter().any(|range| *range == (0, 0, u32::MAX.into()))
+}
+
+/// Whether we may become user 65534: root, where there is such a user.
+pub fn has_another_user() -> bool {
+    const NOBODY: u64 = 65534;
+    let has = |(first, _, count): &(u64, u64, u64)| NOBODY.checked_sub(*first).is_some_and(|offset| offset < *count);
+    nix::unistd::geteuid().is_root() && ranges_of_users().iter().any(has)
+}
+
+/// The users of our namespace: their numbers here, outside, and how many there are. Manual: user_namespaces(7).
+fn ranges_of_users() -> Vec<(u64, u64, u64)> {
+    let text = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let ranges = text.lines().filter_map(|line| {
+        let mut numbers = line.split_whitespace().map(|word| word.parse().ok());
+        Some((numbers.next()??, numbers.next()??, numbers.next()??))
+    });
+    ranges.collect()
 }
 
 /// A command's full path, searched in `PATH` and the system's folders of servers.

@@ -1,6 +1,6 @@
 //! Running the nanoprobe under test.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -94,6 +94,7 @@ pub struct Tracer {
     variables: Vec<(OsString, OsString)>,
     results: tempfile::NamedTempFile,
     ordinary_user: bool,
+    wrapper: Vec<OsString>,
 }
 
 /// What a run of nanoprobe left.
@@ -134,6 +135,7 @@ impl Tracer {
             variables: Vec::new(),
             results,
             ordinary_user: false,
+            wrapper: Vec::new(),
         }
     }
 
@@ -174,10 +176,23 @@ impl Tracer {
         self
     }
 
+    /// Runs as what a command makes of it: setpriv(1), prlimit(1) and the like, with their arguments.
+    pub fn under(mut self, command: &[&str]) -> Tracer {
+        self.wrapper = command.iter().map(OsString::from).collect();
+        self
+    }
+
     /// Starts it.
     pub fn start(self) -> Tracing {
-        let mut command = Command::new(nanoprobe());
-        command.args(&self.arguments).envs(self.variables);
+        let words: Vec<&OsStr> = self
+            .wrapper
+            .iter()
+            .map(OsString::as_os_str)
+            .chain([nanoprobe().as_os_str()])
+            .collect();
+        let (first, others) = words.split_first().expect("the command itself");
+        let mut command = Command::new(first);
+        command.args(others).args(&self.arguments).envs(self.variables);
         if self.ordinary_user {
             command = as_ordinary_user(&command);
         }

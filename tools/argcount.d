@@ -14,7 +14,6 @@
  *     libc.so.6       open64          /etc/localtime                61
  */
 #pragma D option quiet
-#pragma D option return=value
 #pragma D option argref
 
 pid$target:$1:$3

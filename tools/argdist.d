@@ -19,7 +19,6 @@
  *               8192 |                                         0
  */
 #pragma D option quiet
-#pragma D option return=value
 #pragma D option argref
 
 pid$target:$1:$3

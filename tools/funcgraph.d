@@ -49,19 +49,19 @@ pid$target:$2:entry
 /self->top/
 {
 	printf("%10d  %*s%s() {\n", tid, self->depth * 2, "", probefunc);
-	self->level[uregs[R_RSP]] = self->depth;
+	self->level[probefunc, uregs[R_RSP]] = self->depth;
 	self->depth++;
-	self->start[uregs[R_RSP]] = timestamp;
+	self->start[probefunc, uregs[R_RSP]] = timestamp;
 }
 
 /* To its own level, since what it called may have been left without a return. */
 pid$target:$2:return
-/self->top && self->start[uregs[R_RSP]]/
+/self->top && self->start[probefunc, uregs[R_RSP]]/
 {
-	self->depth = self->level[uregs[R_RSP]];
-	printf("%10d  %*s} = %d (%d ns)\n", tid, self->depth * 2, "", arg1, timestamp - self->start[uregs[R_RSP]]);
-	self->start[uregs[R_RSP]] = 0;
-	self->level[uregs[R_RSP]] = 0;
+	self->depth = self->level[probefunc, uregs[R_RSP]];
+	printf("%10d  %*s} = %d (%d ns)\n", tid, self->depth * 2, "", arg1, timestamp - self->start[probefunc, uregs[R_RSP]]);
+	self->start[probefunc, uregs[R_RSP]] = 0;
+	self->level[probefunc, uregs[R_RSP]] = 0;
 }
 
 pid$target:$1:return

@@ -25,14 +25,14 @@
 
 pid$target:$1:entry
 {
-	self->start[uregs[R_RSP]] = timestamp;
+	self->start[probefunc, uregs[R_RSP]] = timestamp;
 }
 
 pid$target:$1:return
-/self->start[uregs[R_RSP]]/
+/self->start[probefunc, uregs[R_RSP]]/
 {
-	this->ns = timestamp - self->start[uregs[R_RSP]];
-	self->start[uregs[R_RSP]] = 0;
+	this->ns = timestamp - self->start[probefunc, uregs[R_RSP]];
+	self->start[probefunc, uregs[R_RSP]] = 0;
 	@histogram[probemod, probefunc] = quantize(this->ns);
 	@calls[probemod, probefunc] = count();
 	@average[probemod, probefunc] = avg(this->ns);

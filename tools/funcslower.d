@@ -13,7 +13,6 @@
  *       1236          11273                   4096                7     7f52a4001b70  libc.so.6`write
  */
 #pragma D option quiet
-#pragma D option return=value
 
 BEGIN
 {
@@ -22,22 +21,22 @@ BEGIN
 
 pid$target:$1:entry
 {
-	self->start[uregs[R_RSP]] = timestamp;
-	self->first[uregs[R_RSP]] = arg0;
-	self->second[uregs[R_RSP]] = arg1;
+	self->start[probefunc, uregs[R_RSP]] = timestamp;
+	self->first[probefunc, uregs[R_RSP]] = arg0;
+	self->second[probefunc, uregs[R_RSP]] = arg1;
 }
 
 pid$target:$1:return
-/self->start[uregs[R_RSP]] && timestamp - self->start[uregs[R_RSP]] >= $2 * 1000/
+/self->start[probefunc, uregs[R_RSP]] && timestamp - self->start[probefunc, uregs[R_RSP]] >= $2 * 1000/
 {
-	printf("%10d %14d %22d %16x %16x  %s`%s\n", tid, (timestamp - self->start[uregs[R_RSP]]) / 1000, arg1,
-	    self->first[uregs[R_RSP]], self->second[uregs[R_RSP]], probemod, probefunc);
+	printf("%10d %14d %22d %16x %16x  %s`%s\n", tid, (timestamp - self->start[probefunc, uregs[R_RSP]]) / 1000, arg1,
+	    self->first[probefunc, uregs[R_RSP]], self->second[probefunc, uregs[R_RSP]], probemod, probefunc);
 }
 
 pid$target:$1:return
-/self->start[uregs[R_RSP]]/
+/self->start[probefunc, uregs[R_RSP]]/
 {
-	self->start[uregs[R_RSP]] = 0;
-	self->first[uregs[R_RSP]] = 0;
-	self->second[uregs[R_RSP]] = 0;
+	self->start[probefunc, uregs[R_RSP]] = 0;
+	self->first[probefunc, uregs[R_RSP]] = 0;
+	self->second[probefunc, uregs[R_RSP]] = 0;
 }

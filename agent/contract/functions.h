@@ -109,10 +109,17 @@ void np_library_event(struct np_context *context);
 /* The same as a handler's entry: the context is in r15. */
 void np_library_event_handler(void);
 /* Replaces the return address at `slot`. Yields the address of the instance, or 0: missed, counted. May be called at a
- * function's first instruction only, whatever else runs in this thread. */
+ * function's first instruction, whatever else runs in this thread. */
 u64 np_return_take(struct np_context *context, u64 slot, u64 stub);
 /* For detours: slot in rsi, stub in rax, context in r15; changes rax and flags only. */
 void np_return_take_at(void);
+/* The same at a jump to another function, which is the last that its function does. A function that comes there twice with the same
+ * slot has been entered twice, and returns twice. */
+u64 np_return_take_at_jump(struct np_context *context, u64 slot, u64 stub);
+void np_return_take_at_jump_from(void);
+/* For a detour at the entry of a function that looks at its return address: makes that the real one. No context is needed;
+ * changes rax and flags only. */
+void np_return_give_back(void);
 /* Where thunks lead; np_frame on the stack and the real address above it: see returns.h. Not to be called. */
 void np_return_arrive(void);
 /* Where stubs lead: with the context in r15, and without. Not to be called. */
@@ -137,10 +144,10 @@ typedef int (*np_fault_hook)(i32 signal, void *ucontext, u64 original, u64 pushe
  * thread goes on, as the program knows it, where that is known. Not 0: the event was the library's, and the thread goes on
  * as `ucontext` says now. */
 typedef int (*np_event_hook)(const void *siginfo, void *ucontext, u64 original, u64 pushed);
-/* In front of a system call of the program's that is, or may be, rt_sigprocmask, rt_sigaction, prctl, seccomp, or one that
- * waits under a mask of its own; ordinary calling convention, any thread, any process. `lends`: nobody reads the register
- * that says where such a mask is when the call is done, so it may be changed. 0: make the system call, as the registers say
+/* In front of a system call of the program's that is, or may be, about signals, seccomp, or a new thread (shims.c); ordinary
+ * calling convention, any thread, any process. `lends`: nobody reads the register that says where the call's own mask is when
+ * the call is done, so it may be changed. `syscall`: the instruction's address. 0: make the system call, as the registers say
  * now. 1: it was made, rax is its result. */
-u64 np_shim_syscall(struct np_registers *registers, u64 lends);
+u64 np_shim_syscall(struct np_registers *registers, u64 lends, u64 syscall);
 
 #endif

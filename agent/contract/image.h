@@ -145,7 +145,7 @@ struct np_registers {
 #define NP_RETURN_CHUNK 64u        /* instances that a thread takes at a time */
 #define NP_RETURN_CHUNKS (NP_RETURN_INSTANCES / NP_RETURN_CHUNK)
 #define NP_RETURN_THUNK_BYTES 16u
-#define NP_RETURN_CHAIN_MAX 15u    /* tail calls of replaced functions into others that share one return address */
+#define NP_RETURN_CHAIN_MAX 255u   /* tail calls of replaced functions into others that share one return address */
 
 enum np_return_state {
 	NP_RETURN_FREE = 0,
@@ -211,16 +211,49 @@ struct np_lent_masks {
 	struct np_lent_mask masks[NP_LENT_MASKS];
 	u64 next;               /* is taken next */
 };
+/* A call that waits for signals, or under a mask of its own, and that the thread of this slot is about to make: see waits.c. Of
+ * no meaning any more when the thread is elsewhere. */
+struct np_wait {
+	u64 syscall;            /* address of the instruction */
+	u64 registers;          /* address of the struct np_registers that the thread finds there */
+	u32 state;              /* enum np_wait_state */
+	u32 thread;             /* its number */
+	u32 number;             /* of the system call */
+	u16 takes;              /* of NP_SYNCHRONOUS: what ends the wait */
+	u16 blocked;            /* of NP_SYNCHRONOUS: what stays blocked meanwhile */
+	u32 disturbed;          /* not 0: something is held since the thread has looked */
+	u32 reserved;
+};
+enum np_wait_state {
+	NP_WAIT_NONE = 0,
+	NP_WAIT_LOOKING = 1,    /* the shim looks at what is held */
+	NP_WAIT_BEGUN = 2,      /* it has looked */
+	NP_WAIT_LETTING_GO = 3, /* it sends the thread what the wait's mask opens */
+};
+/* A signal of the four that was sent while the program blocked it: see held.c. */
+struct np_held {
+	u32 state;              /* enum np_held_state in the low two bits; counted up above them by every claim */
+	u32 signal;
+	u32 thread;             /* number of the one that it was sent to; 0: the process */
+	u32 reserved;
+	u64 information[16];    /* the kernel's siginfo */
+};
+enum np_held_state { NP_HELD_FREE = 0, NP_HELD_CLAIMED = 1, NP_HELD_THERE = 2 };
+#define NP_HELD 64u
 struct np_thread_table {
 	struct np_thread_slot slots[NP_TABLE_SLOTS]; /* first, so that a detour indexes it from the table's address */
 	u64 magic;              /* NP_MAGIC; 0 in a forked child: no tracing there */
 	u64 lent;               /* its own address: the thread pointer of threads that have none yet */
 	u64 sandboxed;          /* not 0: this process has entered seccomp */
-	u64 reserved[5];
+	u64 held_count;         /* entries of `held` that are not free; atomic */
+	u64 waited;             /* not 0: there is, or was, an entry of `waits` */
+	u64 reserved[3];
 	u16 blocked[NP_TABLE_SLOTS]; /* of NP_SYNCHRONOUS: what the thread of this slot believes it blocks */
 	u16 action_masks[64];   /* of NP_SYNCHRONOUS: what the program's action for signal k + 1 would block */
 	struct np_step steps[NP_TABLE_SLOTS]; /* what the thread of this slot is stepping */
 	struct np_lent_masks lent_masks[NP_TABLE_SLOTS];
+	struct np_wait waits[NP_TABLE_SLOTS];
+	struct np_held held[NP_HELD];
 };
 
 /* SIGILL, SIGTRAP, SIGBUS and SIGSEGV, as bits of a signal mask. While we rely on them no thread may block them: the

@@ -173,6 +173,10 @@ functions! {
     ReturnTake = np_return_take,
     /// The same for detours: stub in rax, slot in rsi, context in r15; yields in rax.
     ReturnTakeAt = np_return_take_at,
+    /// At a jump to another function, likewise.
+    ReturnTakeAtJump = np_return_take_at_jump_from,
+    /// At the entry of a function that looks at its return address: no context needed.
+    ReturnGiveBack = np_return_give_back,
     /// Where thunks lead.
     ReturnArrive = np_return_arrive,
     /// Where stubs lead, the context in r15.

@@ -46,9 +46,9 @@ fn shim(target: &Target, number: u64, arguments: [u64; 4]) -> Option<i64> {
     };
     let mut registers = before;
     // SAFETY: the function lies in the image, which is mapped r-x, and has this signature.
-    let entry: extern "C" fn(*mut Registers, u64) -> u64 =
+    let entry: extern "C" fn(*mut Registers, u64, u64) -> u64 =
         unsafe { core::mem::transmute(target.address(Function::ShimSyscall)) };
-    let handled = entry(&raw mut registers, 1);
+    let handled = entry(&raw mut registers, 1, 0);
     let rax = registers.rax;
     registers.rax = number;
     assert_eq!(registers, before);

@@ -16,10 +16,10 @@ const USR1: u64 = 1 << (libc::SIGUSR1 - 1);
 fn waiting(target: &Target, before: Registers, lends: bool) -> Registers {
     let mut registers = before;
     // SAFETY: the function lies in the image, which is mapped r-x, and has this signature.
-    let entry: extern "C" fn(*mut Registers, u64) -> u64 =
+    let entry: extern "C" fn(*mut Registers, u64, u64) -> u64 =
         unsafe { core::mem::transmute(target.address(Function::ShimSyscall)) };
     assert_eq!(
-        entry(&raw mut registers, lends.into()),
+        entry(&raw mut registers, lends.into(), 0),
         0,
         "the program makes the call itself"
     );
@@ -148,4 +148,69 @@ fn a_wait_in_a_handler_has_a_copy_of_its_own() {
     for (mask, lent) in masks.iter().zip(&lent) {
         assert_eq!(word(*lent), mask & !SYNCHRONOUS);
     }
+}
+
+// Asks the shim about a wait for signals, makes another system call, and comes to where the wait's `syscall` would be: two bytes
+// that kill whoever executes them. rdi: the shim, rsi: the wait's registers, rdx: the other call and its three arguments.
+core::arch::global_asm!(
+    ".globl nanoprobe_test_window",
+    "nanoprobe_test_window:",
+    "push rbx; push rbp; mov rbx, rdx; mov rbp, rsp; and rsp, -16; sub rsp, 256",
+    "mov rax, rdi; mov ecx, 16; mov rdi, rsp; rep movsq",
+    "mov rdi, rsp; xor esi, esi; lea rdx, [rip + 2f]; call rax",
+    "add rsp, 256; test eax, eax; jne 3f",
+    "mov rax, [rbx]; mov rdi, [rbx + 8]; mov rsi, [rbx + 16]; mov rdx, [rbx + 24]; mov r10d, 8; syscall",
+    "2: ud2",
+    "jmp 4f",
+    "3: mov eax, 1000",
+    "4: mov rsp, rbp; pop rbp; pop rbx; ret",
+);
+
+unsafe extern "C" {
+    fn nanoprobe_test_window(shim: u64, registers: *const Registers, call: *const [u64; 4]) -> i64;
+}
+
+/// A signal that arrives when the shim has looked and the call is not made yet is the call's result; a bad pointer to where its
+/// siginfo belongs is EFAULT, as the kernel has it, though the handler itself blocks the signal.
+#[test]
+fn what_comes_in_front_of_a_wait_is_its_result() {
+    const EFAULT: i64 = -(libc::EFAULT as i64);
+    let signals = [libc::SIGTRAP, libc::SIGSEGV, libc::SIGBUS, libc::SIGILL];
+    let status = in_child(|| {
+        let target = Target::new(&Options::default());
+        target.install();
+        // SAFETY: asks for numbers.
+        let [process, thread] = unsafe { [libc::SYS_getpid, libc::SYS_gettid].map(|call| libc::syscall(call)) };
+        for signal in signals {
+            let set = 1_u64 << (signal - 1);
+            // As the call that lets the signal in has it: the set lies where the siginfo will.
+            let mut information = [set; 16];
+            let wait = |address: u64| Registers {
+                rax: libc::SYS_rt_sigtimedwait as u64,
+                rdi: core::ptr::from_ref(&set) as u64,
+                rsi: address,
+                r10: 8,
+                ..Registers::default()
+            };
+            let place = information.as_mut_ptr() as u64;
+            let lets_in = [libc::SYS_rt_sigprocmask as u64, libc::SIG_UNBLOCK as u64, place, 0];
+            let sends = [libc::SYS_tgkill as u64, process as u64, thread as u64, signal as u64];
+            let shim = target.address(Function::ShimSyscall);
+            // SAFETY: the masks and the siginfo outlive the calls; the signal goes to this thread, whose handlers are installed.
+            let (result, bad) = unsafe {
+                libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const set, 0, 8);
+                libc::syscall(libc::SYS_tgkill, process, thread, signal);
+                let result = nanoprobe_test_window(shim, &wait(place), &lets_in);
+                // Its second argument, the thread's number, is where the siginfo would go.
+                let bad = nanoprobe_test_window(shim, &wait(thread as u64), &sends);
+                (result, bad)
+            };
+            let told = information[0] as u32 as i32;
+            if (result, told, bad) != (i64::from(signal), signal, EFAULT) {
+                return signal;
+            }
+        }
+        0
+    });
+    assert_eq!(status, 0, "the signal");
 }

@@ -3,6 +3,8 @@
  * small-stacks  threads on the smallest stacks, calling probed functions to within a page of their end
  * contexts      coroutines by swapcontext, on stacks of their own
  * shared        tasks by clone(CLONE_VM): another process in the same memory with the same thread pointer
+ * outlived      such a task that is made after a tracer has come, and works on when it has gone: a line on stdin ends
+ *               it, and another one the program
  * seccomp       a filter that kills the process at any system call but a few
  * container     a filter that permits what is usual, and kills at some calls
  * late          as seccomp, but only after it was told to go on; late-by-syscall: by syscall(3); late-by-itself: by an
@@ -122,6 +124,34 @@ static void shared(void)
 		CHECK(waitpid(child, &status, 0) == child);
 		CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 55);
 	}
+}
+
+static volatile int is_over;
+
+static int until_over(void *unused)
+{
+	(void)unused;
+	for (uint64_t value = 3; !is_over; value = value * 5 + 1)
+		CHECK(odd_work(value) == value * 5 + 1);
+	return 55;
+}
+
+static void outlived(void)
+{
+	static char stack[65536] __attribute__((aligned(16)));
+	pid_t child = clone(until_over, stack + sizeof stack, CLONE_VM | SIGCHLD, NULL);
+	CHECK(child > 0);
+	work(20000);
+	printf("made\n");
+	wait_for_line();
+	work(20000);
+	is_over = 1;
+	int status;
+	CHECK(waitpid(child, &status, 0) == child);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 55);
+	printf("ended\n");
+	wait_for_line();
+	work(20000);
 }
 
 /* ---- seccomp */
@@ -316,6 +346,8 @@ int main(int argc, char **argv)
 		contexts();
 	else if (strcmp(mode, "shared") == 0)
 		shared();
+	else if (strcmp(mode, "outlived") == 0)
+		outlived();
 	else if (strcmp(mode, "errno") == 0)
 		errors();
 	else if (strcmp(mode, "fs-base") == 0) {

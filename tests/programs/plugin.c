@@ -1,7 +1,8 @@
 /* The library that dlopen.c loads. */
 #define PROBED __attribute__((noipa))
 
-static int constructed;
+/* volatile: clang runs constructors while it compiles. */
+static volatile int constructed;
 
 PROBED void plugin_constructed(void)
 {

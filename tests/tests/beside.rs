@@ -1,18 +1,20 @@
 //! Other tracers' breakpoints beside our jumps: kernel uprobes, and what they write, imitated.
 
+use std::path::Path;
 use std::process::Command;
 
 use nanoprobe_tests::command::Running;
 use nanoprobe_tests::left_out::left_out;
-use nanoprobe_tests::program::program;
+use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::{said, value};
 use nanoprobe_tests::text::differences;
 use nanoprobe_tests::tracer::{Form, Tracer, Tracing, start_waiting};
 
 const CLAUSE: &str = "pid$target:a.out:uprobed_function:entry { @ = count(); }";
+const CLAUSE_IN_LIBRARY: &str = "pid$target:uprobed.so:uprobed_function:entry { @ = count(); }";
 
-/// Somebody else, with breakpoints on the function.
-fn other(how: &str, target: &Running, times: &str) -> Running {
+/// Somebody else, with breakpoints on the function, which is in `file`.
+fn other(how: &str, target: &Running, file: &Path, times: &str) -> Running {
     let place = target.stdout();
     let place = place
         .lines()
@@ -20,7 +22,7 @@ fn other(how: &str, target: &Running, times: &str) -> Running {
         .expect("the place of the function");
     let (offset, address) = place.split_once(' ').expect("an offset and an address");
     let mut command = Command::new(program("uprobe.c"));
-    command.arg(how).arg(target.pid().to_string()).arg(program("uprobed.c"));
+    command.arg(how).arg(target.pid().to_string()).arg(file);
     Running::start(command.args([offset, address, times]))
 }
 
@@ -50,10 +52,26 @@ fn stop(mut target: Running) -> i64 {
 
 /// Breakpoints come and go twenty times while the function is called.
 fn come_and_go(how: &str) {
-    let mut target = start();
+    let target = start();
     let tracing = attach(&target);
+    beside(target, tracing, &program("uprobed.c"), how);
+}
+
+/// The same with the function in a library.
+fn come_and_go_in_a_library(how: &str) {
+    let Some(library) = need_program("uprobed.c", Build::Library) else {
+        return;
+    };
+    let target = start_waiting(&program("uprobed.c"), &library.display().to_string());
+    let tracing = Tracer::new(Form::Default)
+        .clause(CLAUSE_IN_LIBRARY)
+        .attach(target.pid());
+    beside(target, tracing, &library, how);
+}
+
+fn beside(mut target: Running, tracing: Tracing, file: &Path, how: &str) {
     target.go();
-    let finished = other(how, &target, "20").finish().success();
+    let finished = other(how, &target, file, "20").finish().success();
     let traced = tracing.interrupt();
     let left = differences(target.pid());
     assert!(left.is_empty(), "{left:?}");
@@ -77,13 +95,23 @@ fn a_jump_gives_way_to_a_breakpoint_and_comes_back() {
     come_and_go("imitated");
 }
 
+#[test]
+fn a_jump_in_a_library_gives_way_to_a_uprobe_and_comes_back() {
+    come_and_go_in_a_library("kernel");
+}
+
+#[test]
+fn a_jump_in_a_library_gives_way_to_a_breakpoint_and_comes_back() {
+    come_and_go_in_a_library("imitated");
+}
+
 /// The breakpoint is there when the tracer goes, and stays.
 #[test]
 fn a_uprobe_outlives_the_tracer() {
     let mut target = start();
     let tracing = attach(&target);
     target.go();
-    let mut other = other("kernel", &target, "0");
+    let mut other = other("kernel", &target, &program("uprobed.c"), "0");
     other.wait_until("enabling", |other| {
         other.stdout().contains("enabled") || other.stdout().contains("no uprobes")
     });
@@ -100,7 +128,7 @@ fn a_uprobe_outlives_the_tracer() {
 fn a_uprobe_that_was_there_first_stays() {
     let mut target = start();
     target.go();
-    let mut other = other("kernel", &target, "0");
+    let mut other = other("kernel", &target, &program("uprobed.c"), "0");
     other.wait_until("enabling", |other| {
         other.stdout().contains("enabled") || other.stdout().contains("no uprobes")
     });

@@ -19,6 +19,9 @@
 //!
 //! * A string is printed as a string when it is empty, and when it is UTF-8 without control characters; DTrace dumps the
 //!   bytes of both.
+//! * A key's integer is printed, and sorted, by the sign of its type; DTrace takes small ones for unsigned, large ones for
+//!   signed, and sorts all as unsigned. Of records this is DTrace's on Linux.
+//! * `llquantize` has illumos' rows, not those of DTrace on Linux, which has rows for negative values.
 //! * `%S` ends at the string's NUL.
 //! * A negative sum is divided as a signed number: by `normalize()`, and for the `avg()` of a `printa` with a format.
 //! * A `quantize` of which only the last bucket holds something is not taken for an empty one.

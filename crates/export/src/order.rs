@@ -1,14 +1,14 @@
 //! The order in which aggregations are printed.
 //!
 //! By aggregation, then by value, then by key - or by key alone, or the other way round, or by another element of the
-//! key first, as the options say. Integers in keys are compared as unsigned ones, strings and stacks by their bytes,
-//! as DTrace does it.
+//! key first, as the options say. Strings and stacks in keys are compared by their bytes, as DTrace does it; integers
+//! by their values, so that they stand as they are printed (DTrace takes all of them for unsigned).
 
 use std::cmp::Ordering;
 
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::options::Options;
-use nanoprobe_lang::program::{AggregatingFunction, AggregationId, Program};
+use nanoprobe_lang::program::{AggregatingFunction, AggregationId, KeyType, Program};
 
 use crate::aggregate::rank;
 use crate::table::Row;
@@ -49,7 +49,8 @@ pub fn sort(program: &Program, rows: &mut Vec<Row>, order: Order) {
         .map(|row| (rank(function(program, row.aggregation), &row.words), row))
         .collect();
     ranked.sort_by(|(left_rank, left), (right_rank, right)| {
-        let by_key = || compare_keys(&left.key, &right.key, order.key_position);
+        let types = key_types(program, left.aggregation);
+        let by_key = || compare_keys(types, &left.key, &right.key, order.key_position);
         let within = || {
             if order.by_key {
                 by_key()
@@ -69,13 +70,20 @@ pub(crate) fn function(program: &Program, id: AggregationId) -> AggregatingFunct
         .map_or(AggregatingFunction::Count, |found| found.function)
 }
 
-/// The order of two keys of the same types, beginning with the element at `position` and coming round to it.
-pub(crate) fn compare_keys(left: &[Value], right: &[Value], position: usize) -> Ordering {
+/// The types of an aggregation's key.
+pub(crate) fn key_types(program: &Program, id: AggregationId) -> &[KeyType] {
+    let found = program.aggregations.get(id.0 as usize);
+    found.map(|found| found.keys.as_slice()).unwrap_or_default()
+}
+
+/// The order of two keys of these types, beginning with the element at `position` and coming round to it.
+pub(crate) fn compare_keys(types: &[KeyType], left: &[Value], right: &[Value], position: usize) -> Ordering {
     let position = if position < left.len() { position } else { 0 };
     let elements = || {
         left.iter()
             .zip(right)
-            .map(|(left, right)| compare_elements(left, right))
+            .zip(types)
+            .map(|((left, right), key_type)| compare_elements(key_type, left, right))
     };
     let first = |order: Ordering, next: Ordering| order.then(next);
     elements()
@@ -84,8 +92,18 @@ pub(crate) fn compare_keys(left: &[Value], right: &[Value], position: usize) -> 
         .fold(Ordering::Equal, first)
 }
 
-fn compare_elements(left: &Value, right: &Value) -> Ordering {
+/// Whether integers of a key may be negative.
+fn is_signed(key_type: &KeyType) -> bool {
+    match key_type {
+        KeyType::Integer(integer) => integer.signed,
+        KeyType::Enumeration(of) => of.integer().is_some_and(|integer| integer.signed),
+        _ => false,
+    }
+}
+
+fn compare_elements(key_type: &KeyType, left: &Value, right: &Value) -> Ordering {
     match (left, right) {
+        (Value::Integer(left), Value::Integer(right)) if is_signed(key_type) => left.cmp(right),
         (Value::Integer(left), Value::Integer(right)) => (*left as u64).cmp(&(*right as u64)),
         (Value::Stack(left), Value::Stack(right)) => {
             let bytes = |frames: &[u64]| frames.iter().flat_map(|frame| frame.to_le_bytes()).collect::<Vec<u8>>();

@@ -14,7 +14,7 @@ use crate::aggregate::{average, rank, standard_deviation, word};
 use crate::bytes;
 use crate::histogram::{self, Scale};
 use crate::number::{self, Shape};
-use crate::order::{Order, compare_keys, function, sort};
+use crate::order::{Order, compare_keys, function, key_types, sort};
 use crate::packed::{Chart, key_text};
 use crate::printf::{self, Context, Item, of_enumeration};
 use crate::stack::name_of;
@@ -47,11 +47,7 @@ pub(crate) fn print(
         [_] => single(program, found.into_iter().flatten().collect(), order),
         _ => joined(program, ids, found, order),
     };
-    let types = ids
-        .first()
-        .and_then(|id| program.aggregations.get(id.0 as usize))
-        .map(|found| found.keys.as_slice());
-    let types = types.unwrap_or_default();
+    let types = ids.first().map(|id| key_types(program, *id)).unwrap_or_default();
     match (format, ids) {
         (Some(format), _) => {
             for line in &lines {
@@ -120,14 +116,16 @@ fn single(program: &Program, mut rows: Vec<Row>, order: Order) -> Vec<Line> {
 }
 
 fn joined(program: &Program, ids: &[AggregationId], mut found: Vec<Vec<Row>>, order: Order) -> Vec<Line> {
+    // Those that are joined have keys of the same types.
+    let types = ids.first().map(|id| key_types(program, *id)).unwrap_or_default();
     found
         .iter_mut()
-        .for_each(|rows| rows.sort_by(|left, right| compare_keys(&left.key, &right.key, 0)));
+        .for_each(|rows| rows.sort_by(|left, right| compare_keys(types, &left.key, &right.key, 0)));
     let mut keys: Vec<&Vec<Value>> = found.iter().flatten().map(|row| &row.key).collect();
-    keys.sort_by(|left, right| compare_keys(left, right, 0));
+    keys.sort_by(|left, right| compare_keys(types, left, right, 0));
     keys.dedup();
     let value = |rows: &[Row], id: AggregationId, key: &Vec<Value>| {
-        let at = rows.binary_search_by(|row| compare_keys(&row.key, key, 0));
+        let at = rows.binary_search_by(|row| compare_keys(types, &row.key, key, 0));
         let missing = || Row {
             aggregation: id,
             key: key.clone(),
@@ -157,7 +155,7 @@ fn joined(program: &Program, ids: &[AggregationId], mut found: Vec<Vec<Row>>, or
         })
         .collect();
     lines.sort_by(|(left_ranks, left), (right_ranks, right)| {
-        let by_key = || compare_keys(&left.key, &right.key, order.key_position);
+        let by_key = || compare_keys(types, &left.key, &right.key, order.key_position);
         let by_value = || left_ranks.cmp(right_ranks);
         order.apply(if order.by_key {
             by_key().then_with(by_value)
@@ -237,7 +235,7 @@ fn key(
         match value {
             Value::Integer(value) => match key_type {
                 KeyType::Symbol(kind) => symbol(out, context, *value as u64, *kind)?,
-                _ => integer(out, *value, integer_type(key_type), false)?,
+                _ => key_integer(out, *value, integer_type(key_type))?,
             },
             Value::String(_) | Value::Bytes { .. } if packed => key_text(out, value)?,
             Value::String(text) => context.string(out, text, STRING_WIDTH, false)?,
@@ -283,18 +281,24 @@ fn integer_type(key_type: &KeyType) -> IntegerType {
     }
 }
 
-/// An integer in the column of its type's size: 3, 5, 8 or 16 wide. As in DTrace, what has 4 or 8 bytes is printed as
-/// signed, what has fewer as unsigned, whatever its type.
-pub(crate) fn integer(out: &mut dyn Write, value: i64, integer: IntegerType, quiet: bool) -> Result<()> {
-    let (value, width) = match integer.bytes {
-        1 => (i64::from(value as u8), 3),
-        2 => (i64::from(value as u16), 5),
-        4 => (i64::from(value as i32), 8),
-        _ => (value, 16),
+/// An integer of a key, in the column of its type's size: 3, 5, 8 or 16 wide. It is printed by the sign of its type
+/// (DTrace takes what has 4 or 8 bytes for signed and what has fewer for unsigned).
+fn key_integer(out: &mut dyn Write, value: i64, integer: IntegerType) -> Result<()> {
+    let width = match integer.bytes {
+        1 => 3,
+        2 => 5,
+        4 => 8,
+        _ => 16,
     };
-    if quiet {
-        write!(out, "{value}")
+    write!(out, " {:>width$}", in_decimal(value, integer))
+}
+
+/// The digits of an integer, by the sign and the size of its type.
+pub(crate) fn in_decimal(value: i64, integer: IntegerType) -> String {
+    let value = nanoprobe_lang::types::normalise(value, integer);
+    if integer.signed {
+        value.to_string()
     } else {
-        write!(out, " {value:width$}")
+        (value as u64).to_string()
     }
 }

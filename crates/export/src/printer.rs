@@ -366,10 +366,26 @@ fn trace(out: &mut dyn Write, context: &mut Context<'_>, field: &RecordField, va
     const WIDTH: i64 = -33;
     let quiet = context.options.quiet;
     match value {
-        Value::Integer(value) => printa::integer(out, *value, integer_type(field), quiet)?,
+        Value::Integer(value) => integer(out, *value, integer_type(field), quiet)?,
         Value::String(text) => context.string(out, text, WIDTH, quiet)?,
         Value::Bytes { bytes, .. } => bytes::bytes(out, bytes, WIDTH, quiet, context.options.raw_bytes)?,
         Value::Stack(frames) => context.stack(out, frames)?,
     }
+    Ok(())
+}
+
+/// An integer in the column of its type, which has room for the longest number of the type but for the sign of the
+/// small ones: DTrace's on Linux.
+fn integer(out: &mut dyn Write, value: i64, integer: IntegerType, quiet: bool) -> Result<(), Error> {
+    let width = match (integer.bytes, integer.signed) {
+        _ if quiet => 0,
+        (1, _) => 3,
+        (2, _) => 5,
+        (4, _) => 10,
+        (_, true) => 19,
+        (_, false) => 20,
+    };
+    let blank = if quiet { "" } else { " " };
+    write!(out, "{blank}{:>width$}", printa::in_decimal(value, integer))?;
     Ok(())
 }

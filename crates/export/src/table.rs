@@ -252,7 +252,9 @@ impl AggregateTable {
             })
             .collect();
         order.sort_by(|(left_rank, left, _), (right_rank, right, _)| {
-            let order = left_rank.cmp(right_rank).then_with(|| compare_keys(left, right, 0));
+            let order = left_rank
+                .cmp(right_rank)
+                .then_with(|| compare_keys(&found.keys, left, right, 0));
             if count < 0 { order } else { order.reverse() }
         });
         let kept = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);

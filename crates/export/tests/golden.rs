@@ -50,9 +50,9 @@ fn timestamps_of_two_probes() {
     assert_eq!(
         session.output(),
         "CPU     ID                    FUNCTION:NAME\n  \
-         1  75978                     strlen:entry           3479933\n  \
-         1  75977                    strlen:return           3482396\n  \
-         1  75983                         strlen:b  10165584038273856\n"
+         1  75978                     strlen:entry               3479933\n  \
+         1  75977                    strlen:return               3482396\n  \
+         1  75983                         strlen:b     10165584038273856\n"
     );
 }
 

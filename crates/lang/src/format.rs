@@ -190,6 +190,13 @@ pub enum Conversion {
 }
 
 impl Conversion {
+    /// Whether it writes a number.
+    #[must_use]
+    pub fn is_of_integers(self) -> bool {
+        use Conversion::{Decimal, Hexadecimal, HexadecimalUpper, Octal, Unsigned};
+        matches!(self, Decimal | Unsigned | Octal | Hexadecimal | HexadecimalUpper)
+    }
+
     /// The conversion of a size and a letter, as DTrace's dictionary pairs them.
     fn find(size: Size, letter: char) -> Option<Conversion> {
         let conversion = match (size, letter) {

@@ -90,15 +90,15 @@ pub enum Demangle {
 /// How return probes see that a function returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReturnForm {
-    /// Every way out of the function is probed; where they cannot all be found, its return address is replaced.
+    /// Every `ret` of the function is probed, and at its jumps to other functions (tail calls) the return address is replaced:
+    /// it returns when these do. Where its ways out cannot all be found, the address is replaced at the entry.
     #[default]
     Auto,
-    /// Every way out of the function is probed.
+    /// Every way out of the function is probed: at a jump to another function it returns before that does, as in DTrace.
     Exits,
     /// The return address is replaced, as kretprobes do.
     Address,
-    /// As `Auto`, but of a function that may end by a tail call the return address is replaced, where that may be: when such
-    /// a call jumps, neither the value nor the time is known yet.
+    /// As `Auto`, but where nobody can tell at such a jump where the return address is, it is replaced at the entry.
     Value,
 }
 

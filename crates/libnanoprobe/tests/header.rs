@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::Command;
 
 use nanoprobe_tests::in_time::InTime;
+use nanoprobe_tests::left_out::left_out;
 
 use common::{Built, text};
 use nanoprobe::api::{Info, np_tactic_name, np_version};
@@ -467,8 +468,7 @@ fn pkg_config_finds_it() {
         .env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"))
         .output_in_time();
     let Ok(flags) = flags else {
-        println!("left out: there is no pkg-config");
-        return;
+        return left_out("flags by pkg-config", "there is no pkg-config");
     };
     let program = prefix.join("program");
     let output = Command::new("cc")

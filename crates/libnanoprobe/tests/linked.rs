@@ -7,6 +7,7 @@ mod common;
 use std::process::Command;
 
 use nanoprobe_tests::in_time::InTime;
+use nanoprobe_tests::left_out::left_out;
 
 use common::{Built, HANDLERS, RETURNS, text};
 
@@ -234,8 +235,7 @@ fn faults_are_injected_into_python() {
         .args(["-c", "import sys; print(sys.executable)"])
         .output_in_time();
     let Ok(found) = find else {
-        println!("left out: there is no python3");
-        return;
+        return left_out("faults injected into python", "there is no python3");
     };
     let built = Built::new();
     let faults = built.compile_with("cc", "../../examples/faults.c", "faults.so", &["-shared", "-fPIC"]);
@@ -328,8 +328,7 @@ os.getppid()
         .env("LD_LIBRARY_PATH", built.folder.path())
         .output_in_time();
     let Ok(output) = python else {
-        println!("left out: there is no python3");
-        return;
+        return left_out("probes from python", "there is no python3");
     };
     assert_eq!(text(&output), "1000\n");
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nanoprobe_tests::in_time::InTime;
+use nanoprobe_tests::left_out::left_out;
 
 use common::{Built, text};
 
@@ -82,7 +83,7 @@ fn python(example: &Example) -> Option<String> {
         .env("LD_LIBRARY_PATH", built.folder.path())
         .output_in_time();
     if output.is_err() {
-        println!("left out: there is no python3");
+        left_out("the python programs of the page", "there is no python3");
     }
     Some(text(&output.ok()?))
 }

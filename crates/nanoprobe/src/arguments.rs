@@ -366,7 +366,7 @@ fn programs_in_order(matches: &ArgMatches, low: &LowArguments) -> Vec<ProgramTex
     let positions = |id: &str| matches.indices_of(id).into_iter().flatten();
     let mut programs: Vec<(usize, ProgramText)> = Vec::new();
     programs.extend(positions("name").zip(low.name.iter().cloned().map(ProgramText::Inline)));
-    programs.extend(positions("id").zip(low.id.iter().cloned().map(ProgramText::Inline)));
+    programs.extend(positions("id").zip(low.id.iter().map(|id| ProgramText::Inline(of_range(id)))));
     programs.extend(positions("script").zip(low.script.iter().cloned().map(ProgramText::Script)));
     for (id, texts, colons) in [
         ("provider", &low.provider, ":::"),
@@ -381,6 +381,24 @@ fn programs_in_order(matches: &ArgMatches, low: &LowArguments) -> Vec<ProgramTex
     }
     programs.sort_by_key(|(position, _)| *position);
     programs.into_iter().map(|(_, program)| program).collect()
+}
+
+/// The probes of `-i 1-3`, and perhaps a predicate and a body, by their numbers.
+fn of_range(text: &str) -> String {
+    /// More than any session has that gives probes the same numbers again.
+    const RANGE_MAX: u64 = 1000;
+    let end = text.find(|character: char| !character.is_ascii_digit() && character != '-');
+    let (range, rest) = text.split_at(end.unwrap_or(text.len()));
+    let bounds = range
+        .split_once('-')
+        .map(|(first, last)| (first.parse::<u64>(), last.parse::<u64>()));
+    match bounds {
+        Some((Ok(first), Ok(last))) if first <= last && last - first < RANGE_MAX => {
+            let numbers: Vec<String> = (first..=last).map(|number| number.to_string()).collect();
+            numbers.join(",") + rest
+        }
+        _ => text.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -1,19 +1,22 @@
 //! From the command line's texts to a program, with diagnostics that show the line.
 
+mod drawing;
+mod names;
+mod place;
+
 use std::ffi::OsStr;
-use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 
-use ariadne::{Config, Label, Report, ReportKind};
-use nanoprobe_lang::bytes::{bytes_of, readable, text_of};
+use nanoprobe_lang::bytes::{bytes_of, text_of};
 use nanoprobe_lang::options::{Encoding, Options};
 use nanoprobe_lang::source::Origin;
 use nanoprobe_lang::{Diagnostic, Program, Source, Span};
 use nanoprobe_session::SessionError;
 
+use self::drawing::{Terminal, drawn};
 use crate::arguments::{Arguments, ProgramText};
 use crate::libraries;
-use crate::output::message;
+use crate::output::{message, tell};
 use crate::preprocess;
 
 /// The texts, as sources, in order, behind the libraries. `-n` texts are named as dtrace names them in messages.
@@ -102,56 +105,26 @@ pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, Stri
     Ok(options)
 }
 
-/// Lines with a greater number are shown with a lesser one.
-const SHOWN_LINES_MAX: usize = 1 << 20;
-
-/// The message, the line, a caret, the tag.
+/// What is wrong: on a terminal that can show it with the line, drawn; else in one line, in DTrace's words.
 pub fn show(sources: &[Source], diagnostic: &Diagnostic) {
     let index = diagnostic.span.source as usize;
     let Some(source) = sources.get(index) else {
         message(diagnostic);
         return;
     };
-    // What a preprocessor has put together is shown as it stands in its files.
-    let origin = source.origin(diagnostic.span.start);
-    let before = lines_before(&origin).min(SHOWN_LINES_MAX);
-    let shown = "\n".repeat(before) + source.text.get(origin.text.clone()).unwrap_or_default();
-    let clamp = |offset: u32| (offset as usize).clamp(origin.text.start, origin.text.end) - origin.text.start + before;
-    let range = |start: u32, end: u32| {
-        let (start, end) = (clamp(start), clamp(end));
-        start..end.max(start)
+    let tag = format!("[{}]", diagnostic.tag);
+    let diagnostic = &Diagnostic {
+        message: names::as_written(&diagnostic.message, &source.text),
+        ..diagnostic.clone()
     };
-    let id = origin.file.unwrap_or(&source.name).to_owned();
-    let config = Config::default()
-        .with_color(std::io::stderr().is_terminal())
-        .with_index_type(ariadne::IndexType::Byte)
-        .with_compact(false);
-    let span = (id.clone(), range(diagnostic.span.start, diagnostic.span.end));
-    let mut report = Report::build(ReportKind::Error, span.clone())
-        .with_config(config)
-        .with_label(Label::new(span).with_message(diagnostic.message.lines().next().unwrap_or_default()));
-    for (span, text) in &diagnostic.related {
-        if span.source == diagnostic.span.source && origin.text.contains(&(span.start as usize)) {
-            report = report.with_label(Label::new((id.clone(), range(span.start, span.end))).with_message(text));
-        }
+    let text = placed(source, diagnostic.span.start, &tag, &diagnostic.message);
+    let terminal = Terminal::of_stderr();
+    match &diagnostic.help {
+        Some(help) if !terminal.draws => message(format_args!("{text} ({help})")),
+        _ => message(text),
     }
-    if let Some(help) = &diagnostic.help {
-        report = report.with_help(help);
-    }
-    let mut text = Vec::new();
-    let written = report.finish().write((id, ariadne::Source::from(shown)), &mut text);
-    message(format_args!(
-        "{}",
-        placed(
-            source,
-            diagnostic.span.start,
-            &format!("[{}]", diagnostic.tag),
-            &diagnostic.message
-        )
-    ));
-    if written.is_ok() {
-        let shown = readable(&String::from_utf8_lossy(&text));
-        let _ = anstream::stderr().write_all(shown.as_bytes());
+    if terminal.draws {
+        tell(&drawn(source, diagnostic, terminal.has_colors));
     }
 }
 
@@ -179,12 +152,9 @@ fn placed(source: &Source, start: u32, tag: &str, text: &str) -> String {
     let origin = source.origin(start);
     let before = source.text.get(origin.text.start..start as usize).unwrap_or_default();
     let line = lines_before(&origin) + before.matches('\n').count() + 1;
-    let program = source.text.trim_end();
+    let program_text = source.text.trim_end();
     let (program, has_lines) = match source.name.starts_with("<-n ") {
-        true => (
-            format!("invalid probe specifier {program}:"),
-            program.lines().count() > 1,
-        ),
+        true => (format!("invalid probe specifier {program_text}:"), false),
         false => (format!("failed to compile script {}:", source.name), true),
     };
     let line = match origin.file {
@@ -192,7 +162,12 @@ fn placed(source: &Source, start: u32, tag: &str, text: &str) -> String {
         None if has_lines => format!("line {line}:"),
         None => String::new(),
     };
-    let words = [program.as_str(), tag, &line, text];
+    // As in DTrace: where there is no line, the part of the clause is named.
+    let part = match line.is_empty() && origin.file.is_none() {
+        true => place::part_of_clause(program_text, start as usize, tag).map(|part| format!("in {part}:")),
+        false => None,
+    };
+    let words = [program.as_str(), tag, &line, part.as_deref().unwrap_or_default(), text];
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
     words.join(" ")
 }

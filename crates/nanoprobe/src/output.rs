@@ -9,10 +9,15 @@ use nanoprobe_lang::bytes::readable;
 use nanoprobe_lang::program::SymbolKind;
 use nanoprobe_session::{Detached, Losses, Probe, Session};
 
-/// `nanoprobe: text` on stderr.
+/// `nanoprobe: text` on stderr, by one write: lines of others come before it or behind it.
 pub fn message(text: impl Display) {
+    tell(&format!("nanoprobe: {}\n", readable(&text.to_string())));
+}
+
+/// A text on stderr, by one write.
+pub fn tell(text: &str) {
     // Nobody is left to tell when stderr is gone.
-    let _ = writeln!(anstream::stderr(), "nanoprobe: {}", readable(&text.to_string()));
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Where results go.

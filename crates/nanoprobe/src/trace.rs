@@ -16,13 +16,13 @@ use nanoprobe_lang::{MacroValues, Source, Target};
 use nanoprobe_session::{Choice, Losses, Output, Session, SessionError, TracedProgram};
 use nanoprobe_target::{Exit, Process};
 
-use self::telling::{how, milliseconds, stood};
+use self::telling::{how, milliseconds, stood, unsampled};
 use crate::arguments::Arguments;
 use crate::attempts::{self, Attempt};
 use crate::cost::hits;
 use crate::cost::limit::Limit;
 use crate::macros::macro_values;
-use crate::output::{Names, Sink, detached, message, print_error, printer, probe_name};
+use crate::output::{Names, Sink, detached, message, print_error, printer, probe_name, tell};
 use crate::{compile, interrupt, list, own_probes, words};
 
 /// How often lost records are reported.
@@ -98,7 +98,7 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
     };
     let mut options = compile::options(arguments, &program).map_err(anyhow::Error::msg)?;
     if (arguments.listing || options.listing) && now.is_first {
-        anstream::eprint!("{}", nanoprobe_lang::dump::dump(&program));
+        tell(&nanoprobe_lang::dump::dump(&program));
     }
     let is_limited = options.max_cost.is_some();
     let with_hits = |macros: &MacroValues, target: &Rc<dyn Target>| {
@@ -165,6 +165,10 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
         let found = session.probes().next().is_some();
         session.abandon();
         return Ok(u8::from(!found || !unmatched.is_empty()));
+    }
+    if let Some(refusal) = unsampled(&session) {
+        message(refusal);
+        return Ok(1);
     }
     let mut trace = Trace::new(arguments, sources, &options)?;
     if session.program().clauses.is_empty() {
@@ -265,12 +269,10 @@ impl<'a> Trace<'a> {
             self.print(session, &mut printer, outputs)?;
         }
         self.load(session)?;
+        // As in DTrace: whatever was traced, in quiet mode, too. What is left of the aggregations begins a line.
+        self.end_line()?;
         if !program.aggregations.is_empty() {
-            let mut names = Names(session);
-            if !printer.options().quiet && !self.arguments.json {
-                writeln!(self.out)?;
-            }
-            printer.finish(&mut self.out, &self.aggregations, &mut names)?;
+            printer.finish(&mut self.out, &self.aggregations, &mut Names(session))?;
         }
         self.out.flush()?;
         self.draw(session)?;
@@ -279,7 +281,11 @@ impl<'a> Trace<'a> {
         let mut status = session.exit_status().unwrap_or(0);
         // Whoever ends the tracing while it is planned asks for no place.
         let is_without = !self.was_placed && !interrupt::requested();
-        if let Some(first) = session.refused().first().filter(|_| is_without) {
+        if let Some(first) = session
+            .refused()
+            .iter()
+            .find(|refused| is_without && !refused.is_early_return())
+        {
             if !self.arguments.json {
                 message(format_args!(
                     "none of the places could be probed: {}: {}",
@@ -312,7 +318,19 @@ impl<'a> Trace<'a> {
                 self.losses_at = Instant::now();
             }
         }
+        if interrupt::requested() {
+            // As in DTrace: behind the terminal's `^C`.
+            self.end_line()?;
+        }
         Ok(())
+    }
+
+    /// Ends a line of text, of which JSON has none.
+    fn end_line(&mut self) -> std::io::Result<()> {
+        if self.arguments.json {
+            return Ok(());
+        }
+        writeln!(self.out)
     }
 
     /// A line of JSON.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use nanoprobe_tests::in_time::InTime;
+use nanoprobe_tests::left_out::left_out;
 
 fn nanoprobe(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
@@ -22,7 +23,7 @@ fn text(bytes: &[u8]) -> String {
 fn has_gcc() -> bool {
     let found = Command::new("gcc").arg("--version").output_in_time().is_ok();
     if !found {
-        println!("left out: there is no gcc here");
+        left_out("C's headers in scripts", "there is no gcc");
     }
     found
 }
@@ -68,7 +69,7 @@ fn assert_laid_out(prelude: &str, types: &[(&str, &[&str])]) {
     std::fs::write(&file, script).unwrap();
     let output = nanoprobe(&["-C", "-qs", &file.to_string_lossy()]);
     assert_eq!(text(&output.stderr), "");
-    assert_eq!(text(&output.stdout), text(&expected.stdout));
+    assert_eq!(text(&output.stdout), text(&expected.stdout) + "\n");
 }
 
 #[test]
@@ -263,7 +264,7 @@ pid$target:a.out:take:entry
     assert_eq!(text(&output.stderr), "");
     assert_eq!(
         text(&output.stdout),
-        "1 4321 127.0.0.1\n21 2aaaaaaa -366503875925 1 -3\n1 1 1122334455667788\n1 b 4\n"
+        "1 4321 127.0.0.1\n21 2aaaaaaa -366503875925 1 -3\n1 1 1122334455667788\n1 b 4\n\n"
     );
 }
 

@@ -70,6 +70,7 @@ pub use constraint::{JumpConstraint, TRAPPING_BYTES, is_trapping_byte};
 pub use detour::{Built, Move, Origin, Redirect, ReturnExits, Runtime, ThreadKey, build, build_return_stub};
 pub use function::{
     CodeView, Exit, FunctionExtent, FunctionMap, Padding, Restartable, ReturnAddressUse, Surroundings, analyze, follow,
+    frameless_jumps,
 };
 pub use kept::{Kept, kept_registers};
 pub use near::{NearSpace, Placed};

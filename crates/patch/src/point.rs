@@ -89,10 +89,10 @@ pub enum Fire {
         /// The function; it preserves all registers.
         function: TargetAddress,
     },
-    /// Replace the return address, which must be what the stack pointer points at: only at a function's first
-    /// instruction. Also done when handlers are running already.
+    /// Replace the return address, which must be what the stack pointer points at: at a function's first instruction, or at a
+    /// jump to another function. Also done when handlers are running already.
     TakeReturn {
-        /// `np_return_take_at`.
+        /// `np_return_take_at`, or `np_return_take_at_jump_from`.
         take: TargetAddress,
         /// What the function returns to, see [`crate::build_return_stub`].
         stub: TargetAddress,

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use nanoprobe_patch::*;
-use support::{Text, check_invariant, share_padding};
+use support::{Text, check_invariant, real_files, share_padding};
 
 const RUNTIME: Runtime = Runtime {
     enter: TargetAddress(0x7fff_f000_1000),
@@ -136,15 +136,9 @@ fn exercise(path: &Path, points: fn(&FunctionMap) -> Vec<Point>) -> BTreeMap<&'s
     tactics
 }
 
-fn files() -> Vec<PathBuf> {
-    let mut files = vec![std::env::current_exe().unwrap()];
-    files.extend(["/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6"].map(PathBuf::from));
-    files
-}
-
 #[test]
 fn i1_no_torn_instruction_at_entries() {
-    for file in files() {
+    for file in real_files() {
         let tactics = exercise(&file, entry);
         let of = |name| tactics.get(name).copied().unwrap_or(0);
         let jumps = of("jump") + of("run") + of("run with call") + of("pun");
@@ -158,14 +152,14 @@ fn i1_no_torn_instruction_at_entries() {
 
 #[test]
 fn i1_no_torn_instruction_at_returns() {
-    for file in files() {
+    for file in real_files() {
         assert_ne!(exercise(&file, returns).get("run"), None);
     }
 }
 
 #[test]
 fn i1_no_torn_instruction_at_every_instruction() {
-    for file in files() {
+    for file in real_files() {
         assert_ne!(exercise(&file, every_instruction).get("run"), None);
     }
 }
@@ -174,7 +168,10 @@ fn i1_no_torn_instruction_at_every_instruction() {
 #[test]
 fn i1_no_torn_instruction_at_entries_and_returns() {
     let more = std::env::var("NANOPROBE_REAL_FILES").unwrap_or_default();
-    for file in files().into_iter().chain(more.split_whitespace().map(PathBuf::from)) {
+    for file in real_files()
+        .into_iter()
+        .chain(more.split_whitespace().map(PathBuf::from))
+    {
         let tactics = exercise(&file, |map| entry(map).into_iter().chain(returns(map)).collect());
         let traps = tactics.get("trap").copied().unwrap_or(0);
         let points: usize = tactics.values().sum();

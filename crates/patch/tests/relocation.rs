@@ -3,8 +3,6 @@
 
 mod support;
 
-use std::path::Path;
-
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use nanoprobe_patch::*;
 use proptest::prelude::*;
@@ -204,15 +202,10 @@ fn refusal_is_right(old: &Instruction, bytes: &[u8], refusal: &Refusal) -> Resul
 
 #[test]
 fn i3_every_instruction_of_real_files_means_the_same() {
-    let files = [
-        std::env::current_exe().unwrap(),
-        "/bin/bash".into(),
-        "/lib/x86_64-linux-gnu/libc.so.6".into(),
-    ];
     let mut count = 0;
-    for text in files
+    for text in support::real_files()
         .iter()
-        .filter_map(|file: &std::path::PathBuf| support::Text::read(Path::new(file)))
+        .filter_map(|file| support::Text::read(file))
     {
         for function in &text.functions {
             let map = text.analyze(function);

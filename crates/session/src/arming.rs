@@ -216,12 +216,20 @@ impl Attachment {
             return Ok(groups);
         }
         if let Some(writes) = &at_once {
+            let mut known = signals::Known::new();
             let mut stopped = match stopped {
                 Some(stopped) => stopped,
-                None => self.process.stop()?,
+                None => {
+                    if !is_empty && !signals::are_installed(self) {
+                        let mut one = self.process.stop_one()?;
+                        known = signals::look(self, &mut one)?;
+                        pauses.add_single(one.best_thread()?, one.release());
+                    }
+                    self.process.stop()?
+                }
             };
             if !is_empty {
-                signals::install(self, &mut stopped)?;
+                signals::install(self, known, &mut stopped)?;
             }
             let all = self.patches.get(first..).unwrap_or_default();
             self.write_at_once(writes, (old, all), &mut groups, &mut stopped)?;

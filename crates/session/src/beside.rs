@@ -13,6 +13,8 @@
 //! So the text is looked at all the time while we trace, and where a breakpoint that is not ours stands in a patch, the
 //! patch's other bytes are taken back under it by the usual protocol. When it has gone, the patch is written again.
 //!
+//! A debugger's breakpoint is left alone: a debugger puts back the byte that it has found, which is our jump's.
+//!
 //! What this cannot close is told in docs/design/beside-uprobes.md: the time between two looks.
 
 use std::collections::{HashMap, HashSet};
@@ -112,9 +114,11 @@ impl Attachment {
         }
         self.beside.last = Some(now);
         let pages = if all { usize::MAX } else { PAGES_MAX };
+        // Before and after the look: a debugger takes its breakpoints away before it goes.
+        let was_debugged = self.process.is_debugged();
         let affected = self.affected(pages);
         let mut changed = Changed::default();
-        if !affected.is_empty() {
+        if !affected.is_empty() && !was_debugged && !self.process.is_debugged() {
             changed.suspended = self.suspend(affected)?;
         }
         if !self.beside.suspended.is_empty() && !all {

@@ -32,11 +32,13 @@ use crate::arming::{sites, springboard_sites};
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::returns::{PutBack, put_back as put_back_returns};
-use crate::{semaphores, signals};
+use crate::{records, semaphores, signals};
 
+pub use rehearsal::{Standing, rehearse_restore};
 pub use restore::restore;
 pub use unmapping::{has_arena, other_arenas};
 
+mod rehearsal;
 mod remains;
 mod restore;
 mod sites;
@@ -136,13 +138,19 @@ pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
         departures.insert(call.original.0, call.original.0);
     }
     let sharers = process.sharers();
+    // An error: it is looked at in the stop.
+    let looked = signals::look_at_recorded(attachment.addresses.table, &process)
+        .ok()
+        .flatten();
+    let (known, held) = looked.unwrap_or_default();
+    detached.pauses.add_single(process.pid(), held);
     let mut stopped = stop(&process)?;
     restore_sites(process.memory(), &left, &mut detached)?;
     if let Ok(control) = attachment
         .memory()
         .and_then(|memory| Ok(ControlBlock::open(memory)?.read()?))
     {
-        signals::restore_masks(&control, attachment.addresses.table.0, &mut stopped, |rip| {
+        signals::restore_masks(&control, attachment.addresses.table.0, known, &mut stopped, |rip| {
             is_code(&regions, rip)
         })?;
     }
@@ -401,7 +409,7 @@ fn is_inside(process: &Process, stopped: &mut Stopped, tid: i32, presence: &Pres
         registers.fs_base = 0;
         changed = true;
     }
-    changed |= signals::take_back_mask(presence.table, process.memory(), &mut registers);
+    changed |= records::take_back_mask(presence.table, process.memory(), &mut registers);
     let mut inside = false;
     if code.holds(registers.rip) {
         match presence.departures.get(&registers.rip) {

@@ -48,6 +48,9 @@ pub struct Enabling {
     pub probe: ProbeIndex,
     /// Index of the clause in the program.
     pub clause: usize,
+    /// The number of the clause's description that it stems from; another one where the function was matched by another of its
+    /// names.
+    pub description: usize,
     /// Bytes from a context to its static slots; 0: it has none, or fires in the tracer.
     pub slot_base: u64,
     /// Counters to increment instead of a call: bytes from the context.
@@ -257,6 +260,7 @@ impl Enablings {
             epid,
             probe: index,
             clause,
+            description: number,
             slot_base,
             counters,
         });

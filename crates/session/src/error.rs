@@ -210,6 +210,18 @@ pub enum SessionError {
         /// Which.
         pid: i32,
     },
+    /// Attaching failed, and taking back what was done by then failed, too.
+    #[error("{error}; taking back what was done by then failed, too: {clean_up}. Process {pid} {left}")]
+    NotCleanedUp {
+        /// Which.
+        pid: i32,
+        /// Why attaching failed.
+        error: Box<SessionError>,
+        /// Why it could not be taken back.
+        clean_up: Box<SessionError>,
+        /// In what state it is left, and what to do.
+        left: &'static str,
+    },
     /// Two tracers attach at once.
     #[error("another nanoprobe is attaching to process {pid}; try again, or end that one first")]
     TwoTracers {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use nanoprobe_lang::options::Demangle;
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_symbols::{Bias, FileOffset, ImageAddress, Module, ModuleKind, files, readable};
+use nanoprobe_symbols::{AddressRange, Bias, FileOffset, ImageAddress, Module, ModuleKind, files, readable};
 use nanoprobe_target::{Image, Map, MappingKind, Memory, Process, ProcessId};
 
 use crate::mapped;
@@ -31,6 +31,8 @@ pub struct Modules {
 #[derive(Clone, Debug)]
 struct Extent {
     base: TargetAddress,
+    /// Of the first mapping: the base, but where a part of the file is mapped again.
+    start: TargetAddress,
     end: TargetAddress,
     path: PathBuf,
     /// Device and inode, as the map has them.
@@ -135,12 +137,13 @@ impl Modules {
                 }
                 continue;
             }
-            match read(pid, image, memory, executable) {
+            match read(pid, image, is_part(image, &images), memory, executable) {
                 Ok(Some(module)) => {
                     self.held_bytes += module.image().held_bytes();
                     self.list.push(module);
                     self.extents.push(Extent {
                         base: image.base,
+                        start: image.mappings.first().map_or(image.base, |first| first.start),
                         end: image.end(),
                         file: file_of(image),
                         path,
@@ -168,7 +171,7 @@ impl Modules {
 
     /// The module whose image holds an address; a loaded one before one that is gone.
     pub fn find(&self, address: TargetAddress) -> Option<(usize, &Module)> {
-        let holds = |extent: &Extent| extent.base <= address && address < extent.end;
+        let holds = |extent: &Extent| extent.start <= address && address < extent.end;
         let index = self
             .extents
             .iter()
@@ -244,8 +247,22 @@ fn file_of(image: &Image) -> Option<((u32, u32), u64)> {
     Some((first.device, first.inode))
 }
 
+/// Whether a file that is mapped as a whole is mapped here again in part, as V8 does with its builtins: no linker begins with
+/// anything but the file's first page.
+fn is_part(image: &Image, images: &[Image]) -> bool {
+    let is_whole = |image: &Image| image.mappings.first().is_some_and(|first| first.offset == 0);
+    let file = file_of(image);
+    file.is_some() && !is_whole(image) && images.iter().any(|other| is_whole(other) && file_of(other) == file)
+}
+
 /// Reads what an image shows; `None` for a file that is mapped executable without being a program.
-fn read(pid: ProcessId, image: &Image, memory: &Memory, executable: &Path) -> Result<Option<Module>, String> {
+fn read(
+    pid: ProcessId,
+    image: &Image,
+    is_part: bool,
+    memory: &Memory,
+    executable: &Path,
+) -> Result<Option<Module>, String> {
     let module = match image.kind() {
         Some(MappingKind::Vdso) => {
             let bytes = image.end().0.saturating_sub(image.base.0).min(VDSO_BYTES_MAX);
@@ -278,5 +295,14 @@ fn read(pid: ProcessId, image: &Image, memory: &Memory, executable: &Path) -> Re
         .next()
         .and_then(|mapping| module.bias_of_mapping(mapping.start, FileOffset(mapping.offset)))
         .unwrap_or(Bias(image.base.0));
-    Ok(Some(module.with_bias(bias)))
+    let module = module.with_bias(bias);
+    if !is_part {
+        return Ok(Some(module));
+    }
+    let parts = image.executable().map(|mapping| {
+        let [start, end] = [mapping.start, mapping.end].map(|address| bias.to_image(address));
+        AddressRange::new(start.0, end.0)
+    });
+    let parts: Vec<AddressRange> = parts.collect();
+    Ok(Some(module.of_parts(&parts)))
 }

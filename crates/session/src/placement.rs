@@ -33,7 +33,7 @@ use crate::small_stack::SmallStack;
 use crate::space::Space;
 use crate::statics::Statics;
 
-pub use groups::extent_of_choice;
+pub use groups::{extent_of_choice, locate};
 pub use origins::{origins, origins_of};
 pub use points::spread;
 pub use refused::{Refused, RefusedBecause};

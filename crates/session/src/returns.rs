@@ -15,9 +15,11 @@
 
 mod pool;
 
+use std::collections::BTreeSet;
+
 use nanoprobe_lang::options::ReturnForm;
 use nanoprobe_patch::{FunctionMap, ReturnAddressUse, TargetAddress};
-use nanoprobe_symbols::{ImageAddress, Linking, Module, ModuleKind, RelocationTarget};
+use nanoprobe_symbols::{FunctionKind, ImageAddress, Linking, Module, ModuleKind, RelocationTarget};
 
 pub(crate) use pool::{PutBack, Returns, put_back};
 
@@ -51,6 +53,12 @@ pub enum ReturnRefusal {
     /// By its code.
     #[error(transparent)]
     Use(#[from] ReturnAddressUse),
+    /// The frame is still there at a jump, or the code is such that nobody can tell.
+    #[error("nothing says where its return address is at {site}")]
+    Frame {
+        /// The jump.
+        site: TargetAddress,
+    },
 }
 
 /// What planning has to know about return probes.
@@ -62,6 +70,8 @@ pub struct ReturnPolicy<'a> {
     pub refusal: Option<&'a ReturnRefusal>,
     /// `np_return_take_at`.
     pub take: TargetAddress,
+    /// `np_return_take_at_jump_from`.
+    pub take_at_jump: TargetAddress,
     /// Where stubs lead.
     pub exits: nanoprobe_patch::ReturnExits,
 }
@@ -75,17 +85,43 @@ pub fn check_function<'a>(
     names: impl Iterator<Item = &'a str>,
     parts: &[FunctionMap],
 ) -> Result<(), ReturnRefusal> {
-    if let Some(refusal) = policy.refusal {
-        return Err(refusal.clone());
-    }
-    let mut names = names;
-    if let Some(name) = names.find(|name| needs_its_return_address(name)) {
-        return Err(ReturnRefusal::Name { name: name.to_owned() });
-    }
+    check_names(policy, names)?;
     match parts.iter().find_map(FunctionMap::return_address_use) {
         Some(used) => Err(used.into()),
         None => Ok(()),
     }
+}
+
+/// Whether it may be where a function jumps to another one, when its own code has done with it.
+///
+/// # Errors
+/// It may not.
+pub fn check_names<'a>(
+    policy: &ReturnPolicy<'_>,
+    mut names: impl Iterator<Item = &'a str>,
+) -> Result<(), ReturnRefusal> {
+    if let Some(refusal) = policy.refusal {
+        return Err(refusal.clone());
+    }
+    match names.find(|name| needs_its_return_address(name)) {
+        Some(name) => Err(ReturnRefusal::Name { name: name.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+/// Of the jumps by which a function is left for another one, those at which the stack pointer points at the return address.
+pub fn frameless_jumps(module: &Module, parts: &[FunctionMap]) -> BTreeSet<TargetAddress> {
+    let mut by_code = None;
+    let jumps = parts.iter().flat_map(FunctionMap::tail_jumps);
+    let is_frameless = |jump: &TargetAddress| {
+        let said = module.is_frameless_at(module.bias().to_image(*jump));
+        said.unwrap_or_else(|| {
+            by_code
+                .get_or_insert_with(|| nanoprobe_patch::frameless_jumps(parts))
+                .contains(jump)
+        })
+    };
+    jumps.filter(is_frameless).collect()
 }
 
 /// Functions for which the return address is more than where they return to: it says who the caller is (dlsym), it is
@@ -160,6 +196,34 @@ pub fn needs_its_return_address(name: &str) -> bool {
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
+/// What is called by jumps, too, and looks at its return address: who calls, what to go on with, or to go on with twice.
+const READERS: [&str; 24] = [
+    "setjmp",
+    "_setjmp",
+    "__setjmp",
+    "sigsetjmp",
+    "__sigsetjmp",
+    "vfork",
+    "__vfork",
+    "__libc_vfork",
+    "getcontext",
+    "__getcontext",
+    "swapcontext",
+    "__swapcontext",
+    "dlopen",
+    "__dlopen",
+    "dlmopen",
+    "__dlmopen",
+    "dlsym",
+    "__dlsym",
+    "dlvsym",
+    "__dlvsym",
+    "__libc_dlopen_mode",
+    "__libc_dlsym",
+    "__libc_dlvsym",
+    "mcount",
+];
+
 /// The entries of unwinders: what walks a stack begins at one of them.
 const UNWINDERS: [&str; 13] = [
     "_Unwind_RaiseException",
@@ -179,8 +243,18 @@ const UNWINDERS: [&str; 13] = [
 
 /// Where the unwinders of a module begin.
 pub fn unwinders(module: &Module) -> Vec<ImageAddress> {
+    entries(module, &UNWINDERS)
+}
+
+/// Where those functions of a module begin that look at their return address when somebody jumps to them.
+pub fn readers(module: &Module) -> Vec<ImageAddress> {
+    entries(module, &READERS)
+}
+
+fn entries(module: &Module, names: &[&str]) -> Vec<ImageAddress> {
     let functions = module.functions().iter();
-    let named = functions.filter(|function| function.names().any(|name| UNWINDERS.contains(&name)));
+    let code = functions.filter(|function| function.kind == FunctionKind::Code);
+    let named = code.filter(|function| function.names().any(|name| names.contains(&name)));
     let mut found: Vec<ImageAddress> = named.map(|function| function.extent().start).collect();
     found.dedup();
     found

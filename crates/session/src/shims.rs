@@ -1,5 +1,6 @@
-//! Shims: the agent in front of the program's `rt_sigprocmask` and `rt_sigaction`, in whatever module makes them, of the calls
-//! that wait under a mask of their own, and of those by which it puts itself under seccomp.
+//! Shims: the agent in front of the program's `rt_sigprocmask`, `rt_sigaction`, `rt_sigpending` and `rt_sigtimedwait`, in
+//! whatever module makes them, of the calls that wait under a mask of their own, of those that make threads, and of those by
+//! which it puts itself under seccomp.
 //!
 //! Needed as soon as a signal action of ours is (see [`crate::signals`]): what `agent/shims.c` tells. Each place is a
 //! patch like a probe's, written, published, and taken back with them. Where the number cannot be told, as in syscall(3),
@@ -18,8 +19,8 @@ use nanoprobe_symbols::{ImageAddress, Module, ModuleKind};
 use crate::interrupt;
 use crate::placement::{Patch, Placement, Refused, RefusedBecause, without};
 
-/// rt_sigaction, rt_sigprocmask, prctl, seccomp.
-const CALLS: [u32; 4] = [13, 14, 157, 317];
+/// rt_sigaction, rt_sigprocmask, clone, rt_sigpending, rt_sigtimedwait, prctl, seccomp, clone3.
+const CALLS: [u32; 8] = [13, 14, 56, 127, 128, 157, 317, 435];
 /// Functions larger than this are not analysed.
 const FUNCTION_BYTES_MAX: u64 = 1 << 20;
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -265,7 +266,13 @@ mod tests {
         for (index, line) in lines.iter().enumerate() {
             let words = line.split('\t').nth(1).map(|text| text.split_whitespace());
             let words: Vec<&str> = words.into_iter().flatten().collect();
-            if !matches!(*words, ["mov", "$0xe,%eax" | "$0xd,%eax" | "$0x9d,%eax"]) {
+            if !matches!(
+                *words,
+                [
+                    "mov",
+                    "$0xe,%eax" | "$0xd,%eax" | "$0x9d,%eax" | "$0x7f,%eax" | "$0x80,%eax"
+                ]
+            ) {
                 continue;
             }
             let behind = lines.iter().skip(index + 1).take(8);

@@ -15,20 +15,21 @@
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
+use std::time::Duration;
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::Memory as _;
 use nanoprobe_arena::layout::{
-    Control, LENT_MASKS_BYTES, LentMask, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS,
-    SignalAction as StoredAction, TABLE_ACTION_MASKS, TABLE_BITS, TABLE_BLOCKED, TABLE_FACTOR, TABLE_LENT_MASKS,
-    TABLE_SLOTS, ThreadSlot,
+    Control, SLOT_BUS, SLOT_FPE, SLOT_ILL, SLOT_SEGV, SLOT_TRAP, SYNCHRONOUS, SignalAction as StoredAction,
 };
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Memory, MemoryError, Registers, SignalAction, Stopped};
+use nanoprobe_target::{Process, Registers, SignalAction, Stopped};
 
 use crate::attachment::Attachment;
 use crate::detach::stacks::{block_behind_handlers, mask_after_handlers, unblock_behind_handlers};
 use crate::error::SessionError;
+use crate::held::{Blocking, give_back};
+use crate::records::{action_place, blocked_place, recorded_actions, recorded_bits};
 use crate::thread_key;
 
 const SIGILL: i32 = 4;
@@ -86,49 +87,161 @@ pub(crate) fn are_installed(attachment: &Attachment) -> bool {
     attachment.actions.installed != [false; 5]
 }
 
+/// Looks at the actions that [`install`] is going to change, while one thread is enough: in the stop of all they are
+/// changed by what is known by then.
+pub(crate) fn look(attachment: &Attachment, stopped: &mut Stopped) -> Result<Known, SessionError> {
+    let wanted = wanted(attachment);
+    if wanted.is_empty() {
+        return Ok(Known::new());
+    }
+    let signals = wanted.iter().map(|(_, signal, _)| *signal);
+    let caught = caught_by_others(attachment, stopped);
+    look_at(stopped, signals.chain(caught).collect())
+}
+
 /// Installs what is needed and not there yet. All threads stand still, so nobody sees a half of it.
-pub(crate) fn install(attachment: &mut Attachment, stopped: &mut Stopped) -> Result<(), SessionError> {
-    let wanted: Vec<_> = SIGNALS
-        .into_iter()
-        .filter(|(slot, ..)| !attachment.actions.installed.get(*slot).copied().unwrap_or(true))
-        .collect();
+pub(crate) fn install(attachment: &mut Attachment, known: Known, stopped: &mut Stopped) -> Result<(), SessionError> {
+    let wanted = wanted(attachment);
     if wanted.is_empty() {
         return Ok(());
     }
-    if attachment.actions.installed == [false; 5] {
-        unblock(attachment.addresses.table, stopped)?;
+    let table = attachment.addresses.table;
+    let caught = caught_by_others(attachment, stopped);
+    if !are_installed(attachment) {
+        unblock(table, stopped)?;
     }
-    let tid = stopped.best_thread()?;
-    let mut remote = stopped.remote(tid)?;
-    for (slot, signal, handler) in wanted {
-        let before = remote.signal_action(signal, None)?;
-        // Where the program has no handler its choices mean nothing; the alternate stack is then the safer.
-        let has_handler = before.handler > 1;
-        let chosen = if has_handler {
-            before.flags & (SA_ONSTACK | SA_RESTART)
-        } else {
-            SA_ONSTACK | SA_RESTART
+    let signals: Vec<i32> = wanted.iter().map(|(_, signal, _)| *signal).chain(caught).collect();
+    let process = stopped.process().clone();
+    let mut ours_of = BTreeMap::new();
+    let before = exchange(stopped, &signals, known, &mut |signal, before| {
+        let Some((slot, _, handler)) = wanted.iter().find(|(_, wanted, _)| *wanted == signal) else {
+            // The record comes first: see `unblock`.
+            let bits = before.mask & SYNCHRONOUS;
+            process
+                .memory()
+                .write(action_place(table, signal), &(bits as u16).to_le_bytes())?;
+            let mask = before.mask & !SYNCHRONOUS;
+            return Ok(SignalAction { mask, ..before });
         };
-        let ours = SignalAction {
-            handler: attachment.agent(handler).0,
-            flags: SA_SIGINFO | SA_RESTORER | chosen,
-            restorer: attachment.agent(AgentFunction::Restorer).0,
-            mask: blocked_in(signal, attachment.is_sandboxed()),
-        };
-        store(attachment, offset_of!(Control, actions), slot, &before)?;
-        store(attachment, offset_of!(Control, installed), slot, &ours)?;
+        let ours = ours(attachment, signal, *handler, &before);
+        store(attachment, offset_of!(Control, actions), *slot, &before)?;
+        store(attachment, offset_of!(Control, installed), *slot, &ours)?;
         let memory = attachment.memory()?;
         let mask = memory.load_u32(offset_of!(Control, action_mask) as u64)?;
         memory.store_u32(offset_of!(Control, action_mask) as u64, mask | 1 << slot)?;
-        remote.signal_action(signal, Some(ours))?;
-        let actions = &mut attachment.actions;
-        if let (Some(installed), Some(kept)) = (actions.installed.get_mut(slot), actions.kept.get_mut(slot)) {
+        ours_of.insert(signal, ours);
+        Ok(ours)
+    })?;
+    let actions = &mut attachment.actions;
+    for (slot, signal, _) in wanted {
+        if let (Some(installed), Some(kept), Some(before), Some(ours)) = (
+            actions.installed.get_mut(slot),
+            actions.kept.get_mut(slot),
+            before.get(&signal),
+            ours_of.get(&signal),
+        ) {
             *installed = true;
-            *kept = (before, ours);
+            *kept = (*before, *ours);
         }
     }
-    remote.finish()?;
     Ok(())
+}
+
+/// Signal actions by their signals.
+pub(crate) type Known = BTreeMap<i32, SignalAction>;
+
+/// What is not installed yet.
+fn wanted(attachment: &Attachment) -> Vec<(usize, i32, AgentFunction)> {
+    let is_wanted = |slot: usize| !attachment.actions.installed.get(slot).copied().unwrap_or(true);
+    SIGNALS.into_iter().filter(|(slot, ..)| is_wanted(*slot)).collect()
+}
+
+/// The other signals whose actions are changed with the first of ours: their handlers block none of the four from then on.
+fn caught_by_others(attachment: &Attachment, stopped: &Stopped) -> Vec<i32> {
+    if are_installed(attachment) {
+        return Vec::new();
+    }
+    let caught = caught_signals(stopped.process().pid());
+    let is_others = |signal: &i32| !SIGNALS.iter().any(|(_, ours, _)| ours == signal);
+    (1..=64)
+        .filter(|signal| caught & 1 << (signal - 1) != 0)
+        .filter(is_others)
+        .collect()
+}
+
+fn ours(attachment: &Attachment, signal: i32, handler: AgentFunction, before: &SignalAction) -> SignalAction {
+    // Where the program has no handler its choices mean nothing; the alternate stack is then the safer.
+    let has_handler = before.handler > 1;
+    let chosen = if has_handler {
+        before.flags & (SA_ONSTACK | SA_RESTART)
+    } else {
+        SA_ONSTACK | SA_RESTART
+    };
+    SignalAction {
+        handler: attachment.agent(handler).0,
+        flags: SA_SIGINFO | SA_RESTORER | chosen,
+        restorer: attachment.agent(AgentFunction::Restorer).0,
+        mask: blocked_in(signal, attachment.is_sandboxed()),
+    }
+}
+
+fn look_at(stopped: &mut Stopped, signals: Vec<i32>) -> Result<Known, SessionError> {
+    if signals.is_empty() {
+        return Ok(Known::new());
+    }
+    let tid = stopped.best_thread()?;
+    let mut remote = stopped.remote(tid)?;
+    let asked: Vec<_> = signals.iter().map(|signal| (*signal, None)).collect();
+    let found = remote.signal_actions(&asked)?;
+    remote.finish()?;
+    Ok(signals.into_iter().zip(found).collect())
+}
+
+/// Changes actions to what `change` makes of them, while all threads stand: in one go where they are as they are known
+/// to be, and once more for those that are not. What they were.
+fn exchange(
+    stopped: &mut Stopped,
+    signals: &[i32],
+    known: Known,
+    change: &mut dyn FnMut(i32, SignalAction) -> Result<SignalAction, SessionError>,
+) -> Result<Known, SessionError> {
+    let mut before = Known::new();
+    if signals.is_empty() {
+        return Ok(before);
+    }
+    let mut left: Vec<i32> = signals.to_vec();
+    let mut known = known;
+    let tid = stopped.best_thread()?;
+    let mut remote = stopped.remote(tid)?;
+    while !left.is_empty() {
+        let mut calls = Vec::with_capacity(left.len());
+        for signal in &left {
+            let Some(action) = known.get(signal) else {
+                calls.push((*signal, None));
+                continue;
+            };
+            let changed = change(*signal, *action)?;
+            calls.push((
+                *signal,
+                (changed != *action || before.contains_key(signal)).then_some(changed),
+            ));
+        }
+        let found = remote.signal_actions(&calls)?;
+        let mut again = Vec::new();
+        for (signal, found) in left.into_iter().zip(found) {
+            // Once we have changed an action, what is found is no longer the program's; and nobody else changes it.
+            if before.contains_key(&signal) {
+                continue;
+            }
+            before.insert(signal, found);
+            if known.insert(signal, found) != Some(found) {
+                again.push(signal);
+            }
+        }
+        left = again;
+    }
+    remote.finish()?;
+    Ok(before)
 }
 
 /// What is blocked while our handler of a signal runs: everything, since whatever interrupted it would run with our own
@@ -156,8 +269,8 @@ pub(crate) fn restore(attachment: &mut Attachment, stopped: &mut Stopped) -> Res
 
 /// Puts back the actions that a control block speaks of.
 pub(crate) fn put_back(control: &Control, stopped: &mut Stopped) -> Result<(), SessionError> {
-    let tid = stopped.best_thread()?;
-    let mut remote = stopped.remote(tid)?;
+    let mut calls = Vec::new();
+    let mut installed_by_us = Vec::new();
     for (slot, signal, _) in SIGNALS {
         if control.action_mask & 1 << slot == 0 {
             continue;
@@ -165,12 +278,22 @@ pub(crate) fn put_back(control: &Control, stopped: &mut Stopped) -> Result<(), S
         let (Some(original), Some(installed)) = (control.actions.get(slot), control.installed.get(slot)) else {
             continue;
         };
-        // All threads stand, so nobody sees a mistake before it is mended: one call, where two are rarely needed.
-        let now = remote.signal_action(signal, Some(loaded(original)))?;
-        if now.handler != installed.handler {
-            remote.signal_action(signal, Some(now))?;
-        }
+        calls.push((signal, Some(loaded(original))));
+        installed_by_us.push(installed.handler);
     }
+    if calls.is_empty() {
+        return Ok(());
+    }
+    let tid = stopped.best_thread()?;
+    let mut remote = stopped.remote(tid)?;
+    // All threads stand, so nobody sees a mistake before it is mended: one go, where two are rarely needed.
+    let found = remote.signal_actions(&calls)?;
+    let of_others = calls.iter().zip(found).zip(installed_by_us);
+    let mended: Vec<_> = of_others
+        .filter(|((_, found), handler)| found.handler != *handler)
+        .map(|(((signal, _), found), _)| (*signal, Some(found)))
+        .collect();
+    remote.signal_actions(&mended)?;
     remote.finish()?;
     Ok(())
 }
@@ -180,7 +303,7 @@ fn key_of(stopped: &Stopped, tid: i32, registers: &Registers) -> u64 {
     thread_key::of_pointer(stopped.process(), tid, registers.fs_base)
 }
 
-/// Takes the four signals out of all masks, and records what they were.
+/// Takes the four signals out of all threads' masks, and records what they were. (Those of the actions go with [`install`].)
 fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionError> {
     let threads: Vec<i32> = stopped.threads().collect();
     // A thread that is just being created may have its creator's thread pointer still (Go's do), and blocks what that one
@@ -220,27 +343,7 @@ fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionErr
             unblock_behind_handlers(stopped.process().memory(), map, rsp, SYNCHRONOUS)?;
         }
     }
-    let caught = caught_signals(stopped.process().pid());
-    let tid = stopped.best_thread()?;
-    let mut remote = stopped.remote(tid)?;
-    for signal in (1..=64_i32).filter(|signal| caught & !SYNCHRONOUS & 1 << (signal - 1) != 0) {
-        let action = remote.signal_action(signal, None)?;
-        let bits = action.mask & SYNCHRONOUS;
-        if bits != 0 {
-            remote
-                .process()
-                .memory()
-                .write(action_place(table, signal), &(bits as u16).to_le_bytes())?;
-            remote.signal_action(
-                signal,
-                Some(SignalAction {
-                    mask: action.mask & !SYNCHRONOUS,
-                    ..action
-                }),
-            )?;
-        }
-    }
-    Ok(remote.finish()?)
+    Ok(())
 }
 
 /// Makes true what the program believes of its masks, in the moment in which the shims leave its text: from then on it
@@ -250,6 +353,7 @@ fn unblock(table: TargetAddress, stopped: &mut Stopped) -> Result<(), SessionErr
 pub(crate) fn restore_masks(
     control: &Control,
     table: u64,
+    known: Known,
     stopped: &mut Stopped,
     is_ours: impl Fn(u64) -> bool,
 ) -> Result<(), SessionError> {
@@ -268,6 +372,7 @@ pub(crate) fn restore_masks(
             block_behind_handlers(stopped.process().memory(), map, registers.rsp, SYNCHRONOUS, &is_ours)?;
         }
     }
+    let (mut blocking, mut all) = (Vec::new(), true);
     for tid in threads {
         let registers = stopped.registers(tid)?;
         // Of two threads with one thread pointer one is just being created: nobody can tell whose record it is. Both set
@@ -277,6 +382,7 @@ pub(crate) fn restore_masks(
                 .get(&key_of(stopped, tid, &registers))
                 .is_some_and(|threads| *threads > 1)
         {
+            all = false;
             continue;
         }
         let Ok(Some(place)) = blocked_place(table, stopped, key_of(stopped, tid, &registers), false) else {
@@ -288,101 +394,37 @@ pub(crate) fn restore_masks(
             let mask = stopped.signal_mask(tid)?;
             stopped.set_signal_mask(tid, mask | bits)?;
             stopped.process().memory().write(place, &[0; 2])?;
+            blocking.push(Blocking { tid, bits });
         }
     }
-    let mut actions = Vec::new();
-    for signal in 1..=64_i32 {
-        let bits = recorded_bits(stopped, action_place(table, signal));
-        if bits != 0 {
-            actions.push((signal, bits));
-        }
+    give_back(table, stopped, &blocking, all)?;
+    let recorded = recorded_actions(table, stopped);
+    let signals: Vec<i32> = recorded.keys().copied().collect();
+    exchange(stopped, &signals, known, &mut |signal, action| {
+        let bits = recorded.get(&signal).copied().unwrap_or(0);
+        let mask = action.mask | if action.handler > 1 { bits } else { 0 };
+        Ok(SignalAction { mask, ..action })
+    })?;
+    for signal in signals {
+        stopped.process().memory().write(action_place(table, signal), &[0; 2])?;
     }
-    if actions.is_empty() {
-        return Ok(());
-    }
-    let tid = stopped.best_thread()?;
-    let mut remote = stopped.remote(tid)?;
-    for (signal, bits) in actions {
-        let action = remote.signal_action(signal, None)?;
-        if action.handler > 1 {
-            remote.signal_action(
-                signal,
-                Some(SignalAction {
-                    mask: action.mask | bits,
-                    ..action
-                }),
-            )?;
-        }
-        remote.process().memory().write(action_place(table, signal), &[0; 2])?;
-    }
-    Ok(remote.finish()?)
+    Ok(())
 }
 
-/// Gives a thread back what it holds instead of a mask of ours (`lent_masks` of the thread table); false: it holds none.
-pub(crate) fn take_back_mask(table: u64, memory: &Memory, registers: &mut Registers) -> bool {
-    let held = [
-        &mut registers.rdi,
-        &mut registers.r8,
-        &mut registers.r9,
-        &mut registers.r10,
-    ];
-    let mut changed = false;
-    for register in held {
-        if let Some(original) = lent_for(table, *register).and_then(|place| memory.read_u64(place).ok()) {
-            *register = original;
-            changed = true;
-        }
-    }
-    changed
-}
-
-/// Where it is told what a register held before it got this address; `None`: the address is none that is lent.
-fn lent_for(table: u64, address: u64) -> Option<TargetAddress> {
-    const FIELDS: [usize; 2] = [offset_of!(LentMask, mask), offset_of!(LentMask, pair)];
-    let start = table.checked_add(TABLE_LENT_MASKS as u64).filter(|_| table != 0)?;
-    let offset = usize::try_from(address.checked_sub(start)?).ok()?;
-    let (slot, within) = (offset / LENT_MASKS_BYTES, offset % LENT_MASKS_BYTES);
-    let is_one = slot < TABLE_SLOTS && FIELDS.contains(&(within % size_of::<LentMask>()));
-    let entry = address.checked_sub((within % size_of::<LentMask>()) as u64)?;
-    is_one.then_some(TargetAddress(entry + offset_of!(LentMask, original) as u64))
-}
-
-/// Reads a record.
-fn recorded_bits(stopped: &Stopped, place: TargetAddress) -> u64 {
-    let bits = stopped.process().memory().read_array(place).map(u16::from_le_bytes);
-    bits.map_or(0, u64::from) & SYNCHRONOUS
-}
-
-/// Where it is recorded what a thread believes to block: at the slot of its thread pointer, which is claimed for it when
-/// it has none, as `np_own_slot` in agent/threads.h does.
-fn blocked_place(
+/// Looks at the actions that [`restore_masks`] is going to change, while one thread is enough. `None`: there are none.
+pub(crate) fn look_at_recorded(
     table: TargetAddress,
-    stopped: &Stopped,
-    key: u64,
-    claims: bool,
-) -> Result<Option<TargetAddress>, MemoryError> {
-    const PROBES: u64 = 128;
-    let memory = stopped.process().memory();
-    let first = key.wrapping_mul(TABLE_FACTOR) >> (64 - TABLE_BITS);
-    for probe in 0..if key == 0 { 0 } else { PROBES } {
-        let index = (first + probe) % TABLE_SLOTS as u64;
-        let slot = TargetAddress(table.0 + index * size_of::<ThreadSlot>() as u64);
-        let found = memory.read_u64(slot)?;
-        if found == 0 && claims {
-            memory.write(slot, &key.to_le_bytes())?;
-        }
-        if found == key || (found == 0 && claims) {
-            return Ok(Some(TargetAddress(table.0 + TABLE_BLOCKED as u64 + 2 * index)));
-        }
-        if found == 0 {
-            break;
-        }
+    process: &Process,
+) -> Result<Option<(Known, Duration)>, SessionError> {
+    let mut any = [0; 2 * 64];
+    process.memory().read(action_place(table, 1), &mut any)?;
+    if any.iter().all(|byte| *byte == 0) {
+        return Ok(None);
     }
-    Ok(None)
-}
-
-fn action_place(table: TargetAddress, signal: i32) -> TargetAddress {
-    TargetAddress(table.0 + TABLE_ACTION_MASKS as u64 + 2 * (signal as u64 - 1))
+    let mut stopped = process.stop_one()?;
+    let signals = recorded_actions(table, &stopped).into_keys().collect();
+    let known = look_at(&mut stopped, signals)?;
+    Ok(Some((known, stopped.release())))
 }
 
 /// Signals for which the program has a handler; all, where the kernel does not say.

@@ -14,7 +14,7 @@
 mod arguments;
 mod operand;
 
-pub use arguments::arguments_at;
+pub use arguments::{arguments_at, has_provider};
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap, HashSet};

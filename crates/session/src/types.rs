@@ -30,7 +30,7 @@ use crate::error::SessionError;
 use crate::modules::{is_whole, modules_of};
 use crate::probes::{Line, answers_to, is_target_provider, matching_name, means_inlined, named_process};
 use crate::session::Choice;
-use crate::statics::{arguments_at, may_be_static};
+use crate::statics::{arguments_at, has_provider, may_be_static};
 
 /// The most functions whose parameters are compared for one clause.
 const FUNCTIONS_MAX: usize = 4096;
@@ -367,6 +367,17 @@ impl Target for TracedProgram {
             }
         }
         found.map(|(arguments, _)| arguments).ok_or_else(|| {
+            // Who names a provider that is not there has to know that first.
+            let is_known = |probe: &&ProbeDescription| {
+                is_target_provider(probe)
+                    || self
+                        .modules_to_come(probes, None)
+                        .any(|module| has_provider(module, probe))
+            };
+            if let Some(probe) = probes.iter().find(|probe| !is_known(probe)) {
+                let message = format!("probe description {probe} does not match any probes");
+                return Unknown::new("D_PDESC_ZERO", message);
+            }
             let message = "failed to resolve the types of args[ ]: the probes of the clause match no function yet";
             Unknown::new("D_ARGS_TYPE", message)
                 .with_help("the types of a library that dlopen brings are known once it is mapped: use -p")

@@ -38,6 +38,8 @@ enum Home {
 /// What stays from one firing to the next.
 #[derive(Default)]
 pub struct TracerState {
+    /// The processor for which a clause fires; `None`: the one that it runs on.
+    pub processor: Option<u32>,
     /// Thread-local and clause-local variables of the tracer's own thread.
     locals: HashMap<Own, Value>,
     /// What the tracer's clauses have aggregated.
@@ -58,6 +60,13 @@ pub struct TracerState {
     pub errors_in_error: u64,
     /// This process and its ancestors, once somebody has asked.
     ancestors: Vec<u32>,
+}
+
+impl TracerState {
+    /// `cpu` of a clause of the tracer's own.
+    pub fn processor(&self) -> u32 {
+        self.processor.unwrap_or_else(|| rustix::thread::sched_getcpu() as u32)
+    }
 }
 
 /// One firing.
@@ -258,7 +267,7 @@ impl World for TracerWorld<'_> {
             Builtin::StartEnvironment => number(self.start().environment as i64),
             Builtin::ExecName => text("nanoprobe"),
             Builtin::ProcessArguments => text(&identity::arguments_of(std::process::id())),
-            Builtin::Cpu => number(rustix::thread::sched_getcpu() as i64),
+            Builtin::Cpu => number(i64::from(self.state.processor())),
             Builtin::ProbeProvider => text(self.provider),
             Builtin::ProbeModule | Builtin::ProbeFunction => text(""),
             Builtin::ProbeName => text(self.name),

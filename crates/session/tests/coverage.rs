@@ -6,10 +6,11 @@ use std::path::Path;
 
 use nanoprobe_session::{Coverage, Tactic, Wanted, plan_all};
 use nanoprobe_symbols::files;
+use nanoprobe_tests::left_out::left_out;
 
 fn of(path: &str, wanted: Wanted) -> Option<Coverage> {
     if !Path::new(path).exists() {
-        eprintln!("skipped: no {path}");
+        left_out("coverage by jumps", &format!("there is no {path}"));
         return None;
     }
     Some(plan_all(files::open(Path::new(path), Path::new(path)).unwrap(), wanted))

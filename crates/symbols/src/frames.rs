@@ -12,7 +12,8 @@ use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, CommonInformationEntry, DebugFrame, EhFrame, EhFrameHdr, EndianSlice,
-    FrameDescriptionEntry, LittleEndian, Register, UnwindContext, UnwindOffset, UnwindSection, UnwindTable,
+    FrameDescriptionEntry, LittleEndian, Register, RegisterRule, UnwindContext, UnwindOffset, UnwindSection,
+    UnwindTable,
 };
 use object::elf;
 
@@ -120,6 +121,18 @@ impl Frames {
         built
     }
 
+    /// Whether the stack pointer points at the return address at an instruction, as at a function's entry: its frame is gone.
+    /// `None`: nothing is said of that address.
+    pub fn is_frameless_at(&self, elf: &Elf, address: u64) -> Option<bool> {
+        let frame = self.at(address)?;
+        let mut found = RowAt {
+            address,
+            frameless: None,
+        };
+        self.with_descriptions(elf, std::slice::from_ref(frame), &mut found);
+        found.frameless
+    }
+
     /// Hands every one of `frames` with its FDE to `visitor`.
     pub fn with_descriptions(&self, elf: &Elf, frames: &[Frame], visitor: &mut impl Visitor) {
         let Some(source) = self.source else { return };
@@ -170,6 +183,41 @@ impl Visitor for FirstRow<'_> {
             }
         );
         *self.0 = !called && !description.is_signal_trampoline();
+    }
+}
+
+struct RowAt {
+    address: u64,
+    frameless: Option<bool>,
+}
+
+impl Visitor for RowAt {
+    fn visit<'a, S: UnwindSection<Slice<'a>>>(
+        &mut self,
+        _: usize,
+        section: &S,
+        bases: &BaseAddresses,
+        description: &FrameDescriptionEntry<Slice<'a>>,
+    ) {
+        let mut context = UnwindContext::new();
+        let Ok(mut table) = UnwindTable::new(section, bases, &mut context, description) else {
+            return;
+        };
+        let return_address = description.cie().return_address_register();
+        while let Ok(Some(row)) = table.next_row() {
+            if (row.start_address()..row.end_address()).contains(&self.address) {
+                let called = matches!(
+                    row.cfa(),
+                    CfaRule::RegisterAndOffset {
+                        register: RSP,
+                        offset: 8
+                    }
+                );
+                let in_place = row.register(return_address) == Some(RegisterRule::Offset(-8));
+                self.frameless = Some(called && in_place && !description.is_signal_trampoline());
+                return;
+            }
+        }
     }
 }
 

@@ -162,6 +162,27 @@ impl Module {
         self
     }
 
+    /// The same module where only these parts of its code are mapped: what lies elsewhere is none of its functions.
+    #[must_use]
+    pub fn of_parts(mut self, parts: &[AddressRange]) -> Self {
+        let common = |range: &AddressRange, part: &AddressRange| {
+            let start = range.start.max(part.start);
+            AddressRange::new(start.0, range.end.min(part.end).0)
+        };
+        let executable = self.elf.executable.iter();
+        let mut left: Vec<AddressRange> = executable
+            .flat_map(|range| parts.iter().map(move |part| common(range, part)))
+            .filter(|range| !range.is_empty())
+            .collect();
+        left.sort_unstable();
+        let is_mapped = |range: AddressRange| left.iter().any(|part| common(&range, part) == range);
+        self.functions.list.retain(|function| is_mapped(function.extent()));
+        self.functions.orphans.retain(|fragment| is_mapped(fragment.range));
+        self.elf.executable = left;
+        self.index = Index::of(&self.elf, &self.frames, &self.functions);
+        self
+    }
+
     /// Adds the functions of a separate debug file (what `strip` took away); the caller has made sure that the two
     /// belong together (see [`crate::files::find_debug_file`]).
     ///

@@ -7,6 +7,7 @@ mod common;
 use std::sync::Arc;
 
 use nanoprobe_tests::in_time::InTime;
+use nanoprobe_tests::left_out::left_out;
 
 use common::{Build, C_SOURCE, named, only, without_ifunc};
 use nanoprobe_arena::layout::{CFA_RBP_DEREF, CFA_SIGNAL, CFA_UNKNOWN};
@@ -186,8 +187,7 @@ fn go_programs_are_recognised() {
         .output_in_time()
         .is_err()
     {
-        eprintln!("skipped: no go");
-        return;
+        return left_out("symbols of a Go program", "go is not installed");
     }
     common::run("env", &arguments, folder.path()).unwrap();
     let path = folder.path().join("program");

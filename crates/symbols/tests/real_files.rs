@@ -14,6 +14,7 @@ use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::{
     FileOffset, FunctionKind, ImageAddress, Libc, Linking, Module, ModuleKind, RelocationTarget, files,
 };
+use nanoprobe_tests::left_out::left_out;
 
 #[test]
 fn functions_are_those_that_readelf_lists() {
@@ -221,7 +222,7 @@ fn unnamed_functions_are_not_given_their_neighbours_names() {
         return;
     };
     if module.has_full_symbols() {
-        return;
+        return left_out("functions without names", "bash has all of its symbols here");
     }
     let (mut named, mut unnamed) = (0, 0);
     for function in module.functions() {
@@ -254,7 +255,7 @@ fn mapping(file: &str, flags: &str) -> Option<(TargetAddress, TargetAddress, Fil
 #[test]
 fn biases_lead_to_this_process_functions() {
     let Some((start, _, offset)) = mapping("/libc.so.6", "r-xp") else {
-        return;
+        return left_out("the bias of the C library", "this process has no /libc.so.6");
     };
     let Some(module) = system_module("/lib/x86_64-linux-gnu/libc.so.6") else {
         return;
@@ -278,7 +279,7 @@ fn biases_lead_to_this_process_functions() {
 #[test]
 fn the_vdso_is_read_from_memory() {
     let Some((start, end, _)) = mapping("[vdso]", "r-xp") else {
-        return;
+        return left_out("the vDSO", "this process has none");
     };
     let mut memory = std::fs::File::open("/proc/self/mem").unwrap();
     let mut image = vec![0; usize::try_from(end.0 - start.0).unwrap()];
@@ -299,8 +300,7 @@ fn installed_debug_files_name_what_ifuncs_choose() {
         return;
     };
     if !module.has_full_symbols() {
-        eprintln!("skipped: no debug file for libc is installed");
-        return;
+        return left_out("names of what IFUNCs choose", "no debug file for libc is installed");
     }
     let stripped = Module::parse(Arc::new(files::read(path).unwrap()), path).unwrap();
     let chosen = only(&module, "__memmove_avx_unaligned_erms");

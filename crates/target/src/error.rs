@@ -352,6 +352,17 @@ pub enum RemoteError {
         /// For how long it slept.
         slept: std::time::Duration,
     },
+    /// The tracer was held up, and the thread did not wait any longer. What it was to do is done.
+    #[error(
+        "thread {tid} of process {pid} went on by itself, since nanoprobe was held up for a third of a second while it made \
+         calls in it: was nanoprobe stopped? Try again"
+    )]
+    WentHome {
+        /// Which process.
+        pid: ProcessId,
+        /// Which thread.
+        tid: ThreadId,
+    },
     /// The thread ended (somebody killed the process).
     #[error(
         "thread {tid} of process {pid} ended in the middle of a call made in it: was it killed, perhaps by seccomp?"

@@ -14,6 +14,7 @@
 //!     return:  mov rbx, rax                     where a called function returns to; rbx is for us
 //!     leave:   mov eax, 15; syscall             rt_sigreturn, with the frame below
 //!     text:    32 bytes                         a name for a system call
+//!     list:    many system calls in one go      see `list`
 //! ```
 //!
 //! A system call changes nothing else: no flag, no SIMD register, no byte of the stack. So the road needs no memory
@@ -44,8 +45,10 @@ use crate::memory::Memory;
 use crate::raw::Registers;
 use crate::unused::{self, Unused};
 
+pub(crate) mod list;
+
 /// Bytes of a block.
-const BLOCK: usize = 192;
+const BLOCK: usize = LIST + list::LIST_BYTES;
 /// Blocks at one place at most: other tracers may have died, or be at work in another thread.
 const BLOCKS_MAX: usize = 8;
 const HOME: u64 = 2;
@@ -57,7 +60,9 @@ const LEAVE: u64 = 147;
 const LEFT: u64 = 154;
 const TEXT: usize = 160;
 /// Room for a short text.
-pub(crate) const TEXT_ROOM: usize = BLOCK - TEXT;
+pub(crate) const TEXT_ROOM: usize = LIST - TEXT;
+const LIST: usize = 192;
+const LIST_PLACE: usize = LIST + list::PLACE;
 
 /// A block in the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +89,21 @@ impl HomingCode {
         self.0.0 + LEFT
     }
 
+    /// Where a thread makes a list of system calls.
+    pub fn list(self) -> u64 {
+        self.0.0 + LIST as u64
+    }
+
+    /// Where it finds the list's cursor.
+    pub fn list_place(self) -> TargetAddress {
+        TargetAddress(self.0.0 + LIST_PLACE as u64)
+    }
+
+    /// Whether a thread with this `rip` is still in the block.
+    pub fn holds(self, rip: u64) -> bool {
+        rip.wrapping_sub(self.0.0) < BLOCK as u64
+    }
+
     /// Where a short text may be put that system calls read.
     pub fn text(self) -> TargetAddress {
         TargetAddress(self.0.0 + TEXT as u64)
@@ -94,6 +114,8 @@ impl HomingCode {
         match rip.checked_sub(self.0.0)? {
             0..RETURN_OFFSET => Some(self.home()),
             RETURN_OFFSET..=LEFT => Some(self.0.0 + LEAVE),
+            // Not the rest of the list, however late: whoever makes one records each of its calls by itself.
+            LIST_OFFSET..BLOCK_BYTES => Some(self.home()),
             _ => None,
         }
     }
@@ -146,9 +168,9 @@ impl HomingCode {
     /// Whether a word of these, from a stack pointer upwards, leads into the block: a called function's return address, or
     /// the place where the program's handler interrupted a thread on its way home. A word of the past may say so, too.
     pub fn is_returned_to(self, stack: &[u8]) -> bool {
-        let inside = self.0.0..self.0.0 + TEXT as u64;
+        let inside = |word: u64| self.holds(word) && !(TEXT..LIST).contains(&((word - self.0.0) as usize));
         let mut words = stack.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
-        words.any(|word| inside.contains(&word))
+        words.any(inside)
     }
 
     /// Takes the block away again.
@@ -159,6 +181,8 @@ impl HomingCode {
 }
 
 const RETURN_OFFSET: u64 = RETURN as u64;
+const LIST_OFFSET: u64 = LIST as u64;
+const BLOCK_BYTES: u64 = BLOCK as u64;
 
 /// Where blocks may lie, the last first.
 fn blocks(unused: &Unused) -> impl Iterator<Item = HomingCode> {
@@ -179,7 +203,7 @@ fn free_block(unused: &Unused, memory: &Memory) -> Option<HomingCode> {
 }
 
 /// The 64-bit values in a block: which bytes differ from block to block.
-const VALUES: [Range<usize>; 10] = [
+const VALUES: [Range<usize>; 11] = [
     34..42,
     44..52,
     54..62,
@@ -190,6 +214,7 @@ const VALUES: [Range<usize>; 10] = [
     104..112,
     114..122,
     PLACE..RETURN,
+    LIST_PLACE..LIST_PLACE + 8,
 ];
 
 /// What is put back, in the order of the instructions that do it.
@@ -229,6 +254,8 @@ fn block(values: [u64; 9], rip: u64, mask: u64) -> [u8; BLOCK] {
     // mov rbx, rax; mov eax, rt_sigreturn; syscall
     code.extend([0x48, 0x89, 0xc3]);
     code.extend([0xb8, libc::SYS_rt_sigreturn as u8, 0, 0, 0, 0x0f, 0x05]);
+    code.resize(LIST, 0);
+    code.extend(list::code((LIST as u64 - HOME) as i32));
     let mut bytes = [0; BLOCK];
     for (to, from) in bytes.iter_mut().zip(code) {
         *to = from;
@@ -238,8 +265,8 @@ fn block(values: [u64; 9], rip: u64, mask: u64) -> [u8; BLOCK] {
 
 fn is_block(bytes: &[u8]) -> bool {
     let example = block([0; 9], 0, 0);
-    let differs = |at: usize| VALUES.iter().any(|value| value.contains(&at));
-    let mut code = bytes.iter().zip(example).take(TEXT).enumerate();
+    let differs = |at: usize| (TEXT..LIST).contains(&at) || VALUES.iter().any(|value| value.contains(&at));
+    let mut code = bytes.iter().zip(example).enumerate();
     bytes.len() == BLOCK && code.all(|(at, (byte, expected))| *byte == expected || differs(at))
 }
 
@@ -402,5 +429,11 @@ mod tests {
         assert_eq!(code.way_on(0x1000), Some(0x1002));
         assert_eq!(code.way_on(0x1000 + LEFT), Some(0x1000 + LEAVE));
         assert_eq!((code.way_on(0xfff), code.way_on(0x1000 + TEXT as u64)), (None, None));
+        let list = 0x1000 + LIST as u64;
+        assert_eq!(
+            (code.way_on(list), code.way_on(list + 80)),
+            (Some(0x1002), Some(0x1002))
+        );
+        assert_eq!(code.way_on(0x1000 + BLOCK as u64), None);
     }
 }

@@ -40,6 +40,12 @@ impl Memory {
         Ok(Memory::new(std::process::id() as ProcessId, file))
     }
 
+    /// What a file has, each byte at the address that is its offset: no process's.
+    pub fn of_file(file: File) -> Memory {
+        const NOBODY: ProcessId = 0;
+        Memory::new(NOBODY, file)
+    }
+
     /// Fills `into` from `address` on.
     ///
     /// # Errors

@@ -63,11 +63,13 @@ struct Shared {
     unused: Mutex<Option<Unused>>,
     /// Memory of ours in it that system calls may write to; 0: none.
     scratch: AtomicU64,
+    /// How often a borrowed thread was resumed while all stood.
+    resumes: AtomicU64,
 }
 
 impl Process {
-    /// How much memory of ours system calls need to write to.
-    pub const SCRATCH_BYTES: u64 = 64;
+    /// How much memory of ours system calls need to write to, and lists of them to lie in.
+    pub const SCRATCH_BYTES: u64 = 16 << 10;
 
     /// Looks at a process, and touches nothing.
     ///
@@ -129,6 +131,7 @@ impl Process {
                 has_late_threads: AtomicBool::new(false),
                 unused: Mutex::new(None),
                 scratch: AtomicU64::new(0),
+                resumes: AtomicU64::new(0),
             }),
         })
     }
@@ -211,6 +214,15 @@ impl Process {
 
     pub(crate) fn scratch(&self) -> Option<TargetAddress> {
         Some(TargetAddress(self.shared.scratch.load(Ordering::Relaxed))).filter(|address| address.0 != 0)
+    }
+
+    /// How often a borrowed thread was resumed so far while all threads stood: each time all wait until it gets a processor.
+    pub fn resumes_in_whole_stops(&self) -> u64 {
+        self.shared.resumes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_resume_in_whole_stop(&self) {
+        self.shared.resumes.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn locks_new_memory(&self) -> &AtomicBool {
@@ -330,6 +342,12 @@ impl Process {
     /// What a thread's gettid() returns in its own pid namespace; `None` when it has ended.
     pub fn inner_tid(&self, tid: ThreadId) -> Option<ThreadId> {
         attach::read_status(tid).ok()?.namespace_ids.last().copied()
+    }
+
+    /// Whether another process, a debugger, traces it now.
+    pub fn is_debugged(&self) -> bool {
+        let tracer = attach::read_status(self.pid()).map_or(0, |status| status.tracer);
+        tracer != 0 && u32::try_from(tracer) != Ok(std::process::id())
     }
 
     /// How it ended, or `None` while it has not. May be asked again and again: a child is collected only when the last

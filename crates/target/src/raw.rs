@@ -212,7 +212,7 @@ pub(crate) fn signal_code(tid: ThreadId) -> Result<i32, Errno> {
     Ok(unsafe { information.assume_init() }.si_code)
 }
 
-/// Whether a signal of this set waits for the thread itself (not for its process) to take it.
+/// Whether a signal of this set that the kernel raised waits for the thread itself (not for its process) to take it.
 pub(crate) fn has_queued(tid: ThreadId, signals: u64) -> Result<bool, Errno> {
     const AT_ONCE: usize = 8;
     let mut arguments = libc::ptrace_peeksiginfo_args {
@@ -231,8 +231,10 @@ pub(crate) fn has_queued(tid: ThreadId, signals: u64) -> Result<bool, Errno> {
         let found = usize::try_from(found).unwrap_or(0);
         for information in queue.iter().take(found) {
             // SAFETY: zeroed plain data, filled in by the kernel.
-            let signal = unsafe { information.assume_init_ref() }.si_signo;
-            if matches!(signal, 1..=64) && signals >> (signal - 1) & 1 == 1 {
+            let information = unsafe { information.assume_init_ref() };
+            let signal = information.si_signo;
+            // What somebody has sent has a code of 0 or less.
+            if information.si_code > 0 && matches!(signal, 1..=64) && signals >> (signal - 1) & 1 == 1 {
                 return Ok(true);
             }
         }

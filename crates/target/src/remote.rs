@@ -26,11 +26,14 @@ use crate::sandbox::{Sandbox, sandbox_of};
 use crate::stop::{Patience, Progress, Stopped};
 use crate::{ThreadId, restart, threads};
 
+mod listed;
+
+pub(crate) use listed::{ListRoom, Listed};
+
 /// TF of the flags.
 const TRAP_FLAG: u64 = 0x100;
 /// How often a call that the kernel wants made again is made again.
 const ATTEMPTS: u32 = 16;
-const PAGE: u64 = 4096;
 
 /// A thread that makes calls for us. Dropping it gives the thread back as it was.
 #[derive(Debug)]
@@ -44,13 +47,15 @@ pub struct Remote<'stopped> {
     code: HomingCode,
     /// Registers that lead home.
     home: Registers,
-    /// A page that was mapped for want of other memory of ours.
+    /// Pages that were mapped for want of other memory of ours.
     page: Option<TargetAddress>,
     mask: u64,
     /// It has left the stop in which we got it.
     moved: bool,
     stop_signal: bool,
     ended: bool,
+    /// We were held up for so long that it went home by itself: nothing is to be restored.
+    is_home: bool,
 }
 
 impl Stopped {
@@ -103,6 +108,7 @@ impl Stopped {
             moved: false,
             stop_signal: false,
             ended: false,
+            is_home: false,
         };
         // In this order: from the second step on the thread is able to go home, and only then its mask is ours.
         remote.set_registers(home)?;
@@ -155,25 +161,7 @@ impl Remote<'_> {
             let returned = self.syscall_once(number, arguments, &name)?;
             match returned {
                 -516 | -514..=-512 => continue,
-                -4095..=-1 => {
-                    let errno = Errno::from_raw(i32::try_from(-returned).unwrap_or(0));
-                    let hint = match errno {
-                        Errno::EACCES => "; a security module (SELinux execmem) may forbid it",
-                        Errno::ENOMEM => "; its memory limit (ulimit -v, vm.max_map_count) may be reached",
-                        Errno::EAGAIN if number == libc::SYS_mmap => {
-                            "; its memory is locked (mlockall), and its limit (ulimit -l) is reached"
-                        }
-                        Errno::EMFILE => "; its limit of open files (ulimit -n) is reached",
-                        _ => "",
-                    };
-                    return Err(RemoteError::Call {
-                        pid,
-                        call: name(),
-                        errno,
-                        hint,
-                    });
-                }
-                _ => return Ok(returned),
+                _ => return self.check_result(returned, number, name),
             }
         }
         Err(RemoteError::Call {
@@ -181,6 +169,34 @@ impl Remote<'_> {
             call: name(),
             errno: Errno::EINTR,
             hint: "",
+        })
+    }
+
+    /// What a system call has returned, or the error that it stands for.
+    pub(crate) fn check_result(
+        &self,
+        returned: i64,
+        number: i64,
+        name: impl Fn() -> String,
+    ) -> Result<i64, RemoteError> {
+        if !(-4095..=-1).contains(&returned) {
+            return Ok(returned);
+        }
+        let errno = Errno::from_raw(i32::try_from(-returned).unwrap_or(0));
+        let hint = match errno {
+            Errno::EACCES => "; a security module (SELinux execmem) may forbid it",
+            Errno::ENOMEM => "; its memory limit (ulimit -v, vm.max_map_count) may be reached",
+            Errno::EAGAIN if number == libc::SYS_mmap => {
+                "; its memory is locked (mlockall), and its limit (ulimit -l) is reached"
+            }
+            Errno::EMFILE => "; its limit of open files (ulimit -n) is reached",
+            _ => "",
+        };
+        Err(RemoteError::Call {
+            pid: self.process().pid(),
+            call: name(),
+            errno,
+            hint,
         })
     }
 
@@ -298,7 +314,12 @@ impl Remote<'_> {
         if self.ended {
             return Ok(());
         }
-        let unmapped = self.page.take().map(|page| self.unmap(page, PAGE));
+        if self.is_home {
+            self.ended = true;
+            self.code.remove(self.stopped.process().memory());
+            return Ok(());
+        }
+        let unmapped = self.page.take().map(|page| self.unmap(page, Process::SCRATCH_BYTES));
         // Whatever comes of it, a second attempt by `drop` would not fare better.
         let outcome = self.restore_thread();
         let already_ended = std::mem::replace(&mut self.ended, true);
@@ -381,6 +402,7 @@ impl Remote<'_> {
 
     fn resume(&mut self, how: Resume, signal: i32) -> Result<(), RemoteError> {
         self.moved = true;
+        self.stopped.count_resume();
         match raw::resume(self.tid, how, signal) {
             Err(Errno::ESRCH) => Err(self.has_ended()),
             other => Ok(other.map_err(self.stopped.failed(self.tid, "PTRACE_SYSCALL"))?),

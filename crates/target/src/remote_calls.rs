@@ -8,7 +8,8 @@ use nix::errno::Errno;
 use crate::error::RemoteError;
 use crate::homing::TEXT_ROOM;
 use crate::map::MappingKind;
-use crate::remote::Remote;
+use crate::process::Process;
+use crate::remote::{ListRoom, Listed, Remote};
 
 /// What may be done with a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,16 +134,17 @@ impl Remote<'_> {
             .map(drop)
     }
 
-    /// A page that system calls may write to, anywhere.
+    /// Pages that system calls may write to, anywhere.
     pub(crate) fn map_page(&mut self) -> Result<TargetAddress, RemoteError> {
-        const BYTES: u64 = 4096;
-        let call = || "mmap of a page".to_owned();
+        const PAGE: u64 = 4096;
+        const BYTES: u64 = Process::SCRATCH_BYTES;
+        let call = || "mmap of some pages".to_owned();
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let arguments = [0, BYTES, Protection::ReadWrite.bits(), flags as u64, u64::MAX, 0];
         let returned = self.named_syscall(libc::SYS_mmap, arguments, call)?;
         let page = TargetAddress(returned as u64);
         // A sandbox may return anything. New memory is zero, and nothing of the program's is.
-        let is_page = page.0.is_multiple_of(BYTES)
+        let is_page = page.0.is_multiple_of(PAGE)
             && self.process().map().is_ok_and(|map| {
                 map.find(page)
                     .is_some_and(|found| found.kind == MappingKind::Anonymous && found.permissions.write)
@@ -276,6 +278,38 @@ impl Remote<'_> {
         Ok(SignalAction::from_bytes(
             &self.process().memory().read_array(before_at)?,
         ))
+    }
+
+    /// The same of many signals, in one go: the thread is resumed once. What was there before comes in their order.
+    ///
+    /// # Errors
+    /// [`RemoteError::Call`]: all others were made.
+    pub fn signal_actions(&mut self, wanted: &[(i32, Option<SignalAction>)]) -> Result<Vec<SignalAction>, RemoteError> {
+        const DATA: u64 = 2 * SignalAction::BYTES as u64;
+        let mut before = Vec::with_capacity(wanted.len());
+        for wanted in wanted.chunks(ListRoom::calls_max(DATA)) {
+            let room = self.list_room(wanted.len())?;
+            let data = |index: usize| room.data().0 + index as u64 * DATA;
+            let mut bytes = Vec::with_capacity(wanted.len() * DATA as usize);
+            let mut calls = Vec::with_capacity(wanted.len());
+            for (index, (signal, action)) in wanted.iter().enumerate() {
+                bytes.extend([0; SignalAction::BYTES]);
+                bytes.extend(action.unwrap_or_default().to_bytes());
+                let new = action.map_or(0, |_| data(index) + SignalAction::BYTES as u64);
+                calls.push(Listed {
+                    number: libc::SYS_rt_sigaction,
+                    arguments: [*signal as u64, new, data(index), 8, 0, 0],
+                });
+            }
+            self.process().memory().write(room.data(), &bytes)?;
+            let results = self.listed(room, &calls)?;
+            for ((index, (signal, _)), result) in wanted.iter().enumerate().zip(results) {
+                self.check_result(result, libc::SYS_rt_sigaction, || format!("rt_sigaction({signal})"))?;
+                let bytes = self.process().memory().read_array(TargetAddress(data(index)))?;
+                before.push(SignalAction::from_bytes(&bytes));
+            }
+        }
+        Ok(before)
     }
 }
 

@@ -272,6 +272,13 @@ impl Stopped {
         self.threads.insert(tid, State::Running);
     }
 
+    /// A borrowed thread is resumed.
+    pub(crate) fn count_resume(&self) {
+        if self.all {
+            self.process.count_resume_in_whole_stop();
+        }
+    }
+
     fn forget(&mut self, tid: ThreadId) {
         self.threads.insert(tid, State::Ended);
     }

@@ -6,9 +6,10 @@ mod support;
 use std::process::Command;
 
 use nanoprobe_tests::in_time::InTime;
+use nanoprobe_tests::left_out::{has_another_user, left_out};
 
 use nanoprobe_target::{AttachError, Process, Seccomp};
-use support::{Running, compile, copy_program, is_root, until};
+use support::{Running, compile, copy_program, until};
 
 fn refusal(pid: i32) -> AttachError {
     Process::open(pid).map(drop).unwrap_err()
@@ -118,9 +119,8 @@ fn opens_as_somebody_else() {
 
 #[test]
 fn an_ordinary_user_traces_own_processes_and_no_others() {
-    if !is_root() {
-        eprintln!("skipped: only root can become somebody else");
-        return;
+    if !has_another_user() {
+        return left_out("a tracer of another user", "only root can become somebody else");
     }
     let program = compile("plain");
     let mut running = Running::of(&program, &[]);

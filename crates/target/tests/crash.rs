@@ -44,9 +44,25 @@ fn tracer() {
         for _ in 0..10 {
             remote.map_anonymous(at, 4096, Protection::ReadWrite).unwrap();
             remote.unmap(at, 4096).unwrap();
+            let found = remote.signal_actions(&SIGNALS.map(|signal| (signal, None))).unwrap();
+            let same: Vec<_> = SIGNALS
+                .into_iter()
+                .zip(found)
+                .map(|(signal, action)| (signal, Some(action)))
+                .collect();
+            remote.signal_actions(&same).unwrap();
         }
     }
 }
+
+/// Asked for, and set to what they are, in one go.
+const SIGNALS: [i32; 5] = [
+    libc::SIGTRAP,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+    libc::SIGURG,
+];
 
 fn start_tracer(pid: i32, hold_at: &str) -> Running {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());

@@ -5,6 +5,7 @@ mod support;
 
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Process, Protection, RemoteError, Sandbox, Seccomp, StopError};
+use nanoprobe_tests::left_out::left_out;
 use nix::errno::Errno;
 use support::{Running, compile, is_root, state, until};
 
@@ -125,8 +126,7 @@ fn a_sandbox_refuses_and_the_process_lives_on() {
 #[test]
 fn a_sandbox_that_permits_is_passed() {
     if !is_root() {
-        println!("left out: to read a seccomp filter takes CAP_SYS_ADMIN");
-        return;
+        return left_out("a sandbox that permits", "to read a seccomp filter takes root");
     }
     let program = compile("odd");
     let mut running = Running::of(&program, &["permissive"]);
@@ -173,8 +173,7 @@ fn a_restartable_sequence_is_aborted_as_the_kernel_would() {
     let program = compile("odd");
     let mut running = Running::of(&program, &["sequence"]);
     if running.line() != "ready" {
-        eprintln!("skipped: this libc has no restartable sequences");
-        return;
+        return left_out("the abort of a restartable sequence", "this libc has none");
     }
     let process = running.open();
     let mut inside = 0;
@@ -202,8 +201,7 @@ fn a_process_with_the_same_memory_is_named_and_refused() {
     let child: i32 = line.strip_prefix("ready ").unwrap().parse().unwrap();
     let process = running.open();
     if process.sharers().is_empty() {
-        eprintln!("LEFT OUT a_process_with_the_same_memory_is_named_and_refused: kcmp(2) is not there, or forbidden");
-        return;
+        return left_out("a process with the same memory", "kcmp(2) is not there, or forbidden");
     }
     match process.check_sharing() {
         Err(error @ nanoprobe_target::AttachError::SharesMemory { .. }) => {

@@ -6,6 +6,7 @@ mod support;
 use std::io::Write;
 
 use nanoprobe_target::{Process, Sampler, SamplingError};
+use nanoprobe_tests::left_out::left_out;
 use support::{Running, compile};
 
 /// `None`: this machine has none.
@@ -13,7 +14,7 @@ fn sampler(process: &Process, period_ns: u64) -> Option<Sampler> {
     match process.sampler(period_ns, false) {
         Ok(sampler) => Some(sampler),
         Err(SamplingError::Refused { reason }) => {
-            eprintln!("skipped: no samples here: {reason}");
+            left_out("samples of threads", &reason.to_string());
             None
         }
         Err(error) => panic!("{error}"),

@@ -25,7 +25,7 @@ pub use elf::elf;
 pub use formats::formats;
 pub use notes::notes;
 pub use perf_map::perf_map;
-pub use restore::restore;
+pub use restore::{ARENA, POOL, rehearsed, restore};
 
 /// What takes bytes.
 pub type Target = fn(&[u8]);

@@ -12,9 +12,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
-use nanoprobe_arena::layout::{Context, Control, MAGIC, Region, Site, VERSION};
+use nanoprobe_arena::layout::{
+    Context, Control, MAGIC, REGION_CODE, REGION_RETURNS, RETURN_ARMED, RETURN_POOL_INSTANCES, Region, ReturnInstance,
+    Returns, SEMAPHORE_RAISED, Semaphore, Site, TACTIC_HOST, TACTIC_SHIM, TACTIC_SPRINGBOARD, VERSION,
+};
 use nanoprobe_arena::{Bytes, ContextPlan, ControlBlock, DynamicVariables, Memory as _};
-use nanoprobe_fuzz::{TARGETS, Target};
+use nanoprobe_fuzz::{ARENA, POOL, TARGETS, Target};
 
 /// The most memory that one input may take: all of them are small.
 const BYTES_MAX: usize = 64 << 20;
@@ -132,7 +135,7 @@ impl Random {
 fn arenas(name: &str) -> Vec<(&'static str, Vec<u8>)> {
     match name {
         "arena" => vec![("context", context())],
-        "restore" => vec![("control", control())],
+        "restore" => vec![("control", control(THUNKS)), ("thunks", control(u64::MAX - 8))],
         _ => Vec::new(),
     }
 }
@@ -154,12 +157,18 @@ fn context() -> Vec<u8> {
     memory.copy(0, plan.stride + 4096).unwrap()
 }
 
-/// A control block with two sites and a region.
-fn control() -> Vec<u8> {
-    let memory = Bytes::zeroed(16384);
+/// Where the thunks of replaced return addresses are.
+const THUNKS: u64 = 0x40_6000;
+
+/// A control block with sites of every kind, regions, a semaphore, and in its second half a pool of replaced return addresses.
+fn control(thunks: u64) -> Vec<u8> {
+    const BYTES: usize = 32768;
+    let memory = Bytes::zeroed(BYTES);
     let control = Control {
         magic: MAGIC,
         version: VERSION,
+        arena_address: ARENA,
+        arena_bytes: BYTES as u64,
         sites_offset: 8192,
         site_capacity: 8,
         regions_offset: 12288,
@@ -170,22 +179,65 @@ fn control() -> Vec<u8> {
     };
     memory.write_structure(0, &control).unwrap();
     let block = ControlBlock::open(&memory).unwrap();
-    for address in [0x40_1000, 0x40_2000] {
-        let site = Site {
+    for (address, tactic) in [
+        (0x40_1000, 1),
+        (0x40_1003, 1),
+        (0x40_2000, TACTIC_SPRINGBOARD),
+        (0x40_2100, TACTIC_HOST),
+        (0x40_2ffd, TACTIC_SHIM),
+    ] {
+        let mut site = Site {
             address,
-            length: 5,
-            tactic: 1,
+            length: 7,
+            tactic,
+            original: [0x90; 16],
             ..Site::default()
         };
+        // Where memory is all zeros, patches of zeros are in place. A springboard has a jump in it, and is not.
+        if tactic == TACTIC_SPRINGBOARD {
+            site.patched[2] = 0xe9;
+        }
         assert!(block.publish_site(&site).unwrap());
     }
-    let region = Region {
-        address: 0x7000,
-        bytes: 4096,
-        ..Region::default()
+    for (address, kind) in [(0x40_5000, REGION_CODE), (POOL, REGION_RETURNS)] {
+        let region = Region {
+            address,
+            bytes: 4096,
+            kind,
+            reserved: 0,
+        };
+        assert!(block.publish_region(&region).unwrap());
+    }
+    let semaphore = Semaphore {
+        address: 0x41_0010,
+        site: 0x40_1000,
+        state: SEMAPHORE_RAISED,
+        ..Semaphore::default()
     };
-    assert!(block.publish_region(&region).unwrap());
-    memory.copy(0, 16384).unwrap()
+    assert!(block.publish_semaphore(&semaphore).unwrap());
+    let pool = BYTES as u64 / 2;
+    let head = Returns {
+        magic: MAGIC,
+        version: VERSION,
+        thunks,
+        chunk_count: 1,
+        ..Returns::default()
+    };
+    memory.write_structure(pool, &head).unwrap();
+    let instance = ReturnInstance {
+        state: RETURN_ARMED,
+        slot: 0x41_0100,
+        address: THUNKS,
+        ..ReturnInstance::default()
+    };
+    for index in 0..2 {
+        let at = pool + RETURN_POOL_INSTANCES + index * size_of::<ReturnInstance>() as u64;
+        memory.write_structure(at, &instance).unwrap();
+    }
+    // Where the thread stands.
+    memory.store_u64(BYTES as u64 - 48, 0x40_5008).unwrap();
+    memory.store_u64(BYTES as u64 - 40, 0x41_f000).unwrap();
+    memory.copy(0, BYTES as u64).unwrap()
 }
 
 /// What runs now, for the thread that watches: since when, and on which input.
@@ -297,6 +349,16 @@ fuzzed! {
     any_notes_are_read_within_bounds "notes"
     any_perf_map_is_read_within_bounds "perf_map"
     arenas_that_are_damaged_are_restored_within_bounds "restore"
+}
+
+/// What is fuzzed as `restore` takes back what an arena tells of: else nothing would have been tried.
+#[test]
+fn a_made_arena_is_taken_back() {
+    let detached = nanoprobe_fuzz::rehearsed(&control(THUNKS), false).unwrap();
+    // The thread is in our code: what carries others, and springboards, stay.
+    assert_eq!((detached.restored, detached.foreign, detached.damaged), (3, 0, 0));
+    assert_eq!((detached.calls, detached.abandoned_calls), (0, 2));
+    assert!(detached.left_bytes > 0);
 }
 
 #[test]

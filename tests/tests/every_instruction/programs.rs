@@ -8,7 +8,7 @@ use nanoprobe_tests::left_out::{left_out, need_command};
 use nanoprobe_tests::results::value;
 use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost};
 
-use crate::subject::{Subject, all, file, limit, path};
+use crate::subject::{Subject, all_is_asked_for, file, limit, path};
 
 const SCRIPT: &str = r#"
 f() { local i s=""; for ((i = 0; i < $1; i++)); do s="$s$i,"; done; echo "${s%%5*} ${#s} ${s//1/x}"; }
@@ -52,7 +52,7 @@ fn bash_and_its_libc() {
     let sum: i64 = functions.values().sum();
     assert!(sum > 500_000, "{sum} hits");
     subject.sum(Form::Default, "libc.so.6");
-    if all() {
+    if all_is_asked_for("bash by traps") {
         subject.sum(Form::Trap, "bash");
         subject.sum(Form::Trap, "libc.so.6");
     }
@@ -100,7 +100,7 @@ fn sqlite() {
         subject.sum(Form::Default, "*sqlite3*"),
         "the same run has the same hits"
     );
-    if all() {
+    if all_is_asked_for("sqlite by traps, and its libc") {
         subject.sum(Form::Default, "libc.so.6");
         subject.sum(Form::Trap, "*sqlite3*");
     }
@@ -279,7 +279,7 @@ fn python() {
         functions.len()
     );
     assert!(functions.values().sum::<i64>() > 1_000_000);
-    if all() {
+    if all_is_asked_for("the libc of python") {
         subject.sum(Form::Default, "libc.so.6");
     }
 }
@@ -320,7 +320,7 @@ const SUITE: [&str; 12] = [
 /// Each test of the suite ends as it does unprobed. Distributions leave the suite out, so any python that has it will do.
 #[test]
 fn pythons_own_tests() {
-    if !all() {
+    if !all_is_asked_for("python's own tests") {
         return;
     }
     let path = std::env::var_os("PATH").unwrap_or_default();

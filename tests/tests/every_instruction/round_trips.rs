@@ -9,7 +9,7 @@ use nanoprobe_tests::command::Running;
 use nanoprobe_tests::left_out::need_command;
 use nanoprobe_tests::tracer::Form;
 
-use crate::subject::{Subject, all};
+use crate::subject::{Subject, all_is_asked_for};
 
 /// Who has a key and a certificate.
 const NAMES: [&str; 3] = ["rsa", "ec", "ed"];
@@ -121,7 +121,7 @@ fn a_signed_message_is_believed() {
 /// Everything else, with `NANOPROBE_EVERY_INSTRUCTION=all`; without, `static_libcrypto` does the same in one process.
 #[test]
 fn what_is_made_is_believed_and_what_is_wrong_is_not() {
-    if !all() {
+    if !all_is_asked_for("all round trips of openssl") {
         return;
     }
     let Some(openssl) = Openssl::new() else { return };

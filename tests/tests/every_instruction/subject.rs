@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use nanoprobe_tests::LIMIT;
 use nanoprobe_tests::command::{Finished, Running};
+use nanoprobe_tests::left_out::left_out;
 use nanoprobe_tests::results::{matched, table, value};
 use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost};
 
@@ -88,6 +89,14 @@ impl Subject {
 /// Whether what takes minutes is asked for too.
 pub fn all() -> bool {
     std::env::var("NANOPROBE_EVERY_INSTRUCTION").is_ok_and(|value| value == "all")
+}
+
+/// The same, told where it is not.
+pub fn all_is_asked_for(what: &str) -> bool {
+    if !all() {
+        left_out(what, "takes minutes; NANOPROBE_EVERY_INSTRUCTION=all asks for it");
+    }
+    all()
 }
 
 /// How long a command may take with every instruction probed.

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 
-use nanoprobe_tests::left_out::left_out;
+use nanoprobe_tests::left_out::{has_another_user, left_out};
 use nanoprobe_tests::number_from_environment;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::text::Snapshot;
@@ -12,8 +12,8 @@ use nanoprobe_tests::tracer::{Form, Tracer, start_waiting_as};
 /// While the memory that is to be shared is made, a thread puts handles of a file of root's over its descriptor.
 #[test]
 fn nothing_is_written_to_a_file_that_the_target_names() {
-    if !nix::unistd::geteuid().is_root() {
-        left_out("a hostile target of another user", "needs root to have two users");
+    if !has_another_user() {
+        left_out("a hostile target of another user", "needs root and another user");
         return;
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use nanoprobe_tests::command::{Finished, Running, run};
 use nanoprobe_tests::left_out::{left_out, need_command};
-use nanoprobe_tests::program::{copy_program, program};
+use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, value};
 use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting, wait_until_armed};
@@ -38,7 +38,7 @@ fn a_tracer_of_another_name_counts_as_alive() {
     let mut target = start_waiting(&program("threads.c"), ARGUMENTS);
     let folder = tempfile::tempdir().expect("a folder");
     let other_name = folder.path().join("quite-another");
-    copy_program(nanoprobe(), &other_name);
+    std::os::unix::fs::symlink(nanoprobe(), &other_name).expect("another name");
     let results = tempfile::NamedTempFile::new().expect("a temporary file");
     let pid = target.pid().to_string();
     let mut command = Command::new(&other_name);

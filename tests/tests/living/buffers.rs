@@ -110,7 +110,7 @@ live_tests! {
         let found = values(&traced.results);
         assert!((10..1000).contains(&found.len()), "{}", traced.results);
         assert!(found.iter().copied().eq(1..=found.len() as i64), "{found:?}");
-        assert!(traced.results.ends_with("end\n"), "{}", traced.results);
+        assert!(traced.results.ends_with("end\n\n"), "{}", traced.results);
         assert!(traced.finished.stderr.contains(" drop"), "{}", traced.finished.stderr);
         assert!(looper.is_running());
     }

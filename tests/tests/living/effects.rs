@@ -59,7 +59,7 @@ live_tests! {
                       pid$target:a.out:takes:return /self->id/ { discard(self->id); self->id = 0; }";
         let tracer = Tracer::new(form).argument("-q").argument("-x").argument("nspec=256").clause(clause);
         let traced = tracer.command(&program("strings.c"), "10").run().complete();
-        assert_eq!(traced.results, "speculated 5\n".repeat(10));
+        assert_eq!(traced.results, "speculated 5\n".repeat(10) + "\n");
     }
 
     /// 120 calls, faster than the tracer looks: most find the one speculation taken, and that is said.
@@ -79,7 +79,7 @@ live_tests! {
                       END { commit(spec); } END { printf(\"went on %d\\n\", went_on); }";
         let tracer = Tracer::new(form).argument("-q").argument("-x").argument("specsize=400").clause(clause);
         let traced = tracer.command(&program("strings.c"), "10").run().success();
-        assert_eq!(traced.results, "kept 0\n".repeat(10) + "went on 10\n");
+        assert_eq!(traced.results, "kept 0\n".repeat(10) + "went on 10\n\n");
         let stderr = &traced.finished.stderr;
         assert!(stderr.contains("110 speculative drops"), "{stderr}");
     }

@@ -1,10 +1,13 @@
 //! Programs that are unlike others: small stacks, coroutines, shared memory, sandboxes.
 
+use std::process::Command;
+
+use nanoprobe_tests::command::run;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, stacks, value, values};
 use nanoprobe_tests::text::{Snapshot, differences};
-use nanoprobe_tests::tracer::{Tracer, start_waiting, start_waiting_as};
+use nanoprobe_tests::tracer::{Tracer, nanoprobe, start_waiting, start_waiting_as};
 
 use crate::{missed, traced_when_attached};
 
@@ -38,6 +41,24 @@ live_tests! {
         assert!(all >= calls && counted <= 2 * calls, "{counted} of {calls}: {}", traced.finished.stderr);
     }
 
+    /// Such a process that is made while we trace, and works on when we go: what it may stand in stays until it has ended.
+    fn a_task_that_shares_memory_outlives_us(form) {
+        let mut target = start_waiting(&program("odd.c"), "outlived");
+        let snapshot = Snapshot::take(target.pid());
+        let tracing = Tracer::new(form).clause(WORK).attach(target.pid());
+        target.go();
+        target.wait_for("made");
+        let traced = tracing.interrupt().success();
+        assert!(value(&traced.results) > 0, "{}", traced.finished.stderr);
+        target.write("\n");
+        target.wait_for("ended");
+        run(Command::new(nanoprobe()).args(["restore", &target.pid().to_string()])).success();
+        snapshot.assert_restored(target.pid());
+        target.write("\n");
+        let finished = target.finish().success();
+        assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
+    }
+
     /// A sandbox that kills at a foreign system call: we trace without one, or refuse; never do we make it.
     fn a_sandboxed_program_survives(form) {
         let mut target = start_waiting(&program("odd.c"), "seccomp");
@@ -56,7 +77,7 @@ live_tests! {
 
     /// A filter as containers have it: root reads it, and traces. The agent makes no call of its own.
     fn a_program_in_a_container(form) {
-        if !nix::unistd::geteuid().is_root() {
+        if !nanoprobe_tests::left_out::is_root_of_the_machine() {
             nanoprobe_tests::left_out::left_out("a program in a container", "to read a seccomp filter takes root");
             return;
         }
@@ -95,7 +116,7 @@ live_tests! {
     }
 
     fn an_undumpable_program_of_an_ordinary_user_is_refused(form) {
-        if !nix::unistd::geteuid().is_root() {
+        if !nanoprobe_tests::left_out::has_another_user() {
             nanoprobe_tests::left_out::left_out("an undumpable program", "its checks need root to look at its text");
             return;
         }

@@ -89,7 +89,7 @@ live_tests! {
             .clause("pid$target:a.out:busy_recursion:entry { hits++; printf(\"hit\\n\"); } END { printf(\"%d hits\\n\", hits); }")
             .process(busy.pid())
             .run();
-        assert_eq!((traced.finished.code(), traced.results.as_str()), (2, "usage\n0 hits\n"));
+        assert_eq!((traced.finished.code(), traced.results.as_str()), (2, "usage\n0 hits\n\n"));
         busy.write("stop\n");
         busy.finish().success();
     }

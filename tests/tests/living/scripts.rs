@@ -145,7 +145,7 @@ fn a_script_need_not_be_utf_8() {
     let ran = ran.expect("the command runs");
     assert_eq!(
         ran.stdout,
-        b"caf\xe9 a\xe9b 1\n",
+        b"caf\xe9 a\xe9b 1\n\n",
         "{}",
         String::from_utf8_lossy(&ran.stderr)
     );
@@ -193,7 +193,7 @@ fn libraries_are_read_in_the_order_of_their_dependencies() {
     std::fs::write(folder.join("b.d"), "inline int two = one;\n").expect("a library");
     let wrong = traced("BEGIN { exit(0); }");
     std::fs::remove_dir_all(&folder).expect("the folder was there");
-    assert_eq!(found, "4 8");
+    assert_eq!(found, "4 8\n");
     assert!(circle.contains("depends on itself"), "{circle}");
     assert!(wrong.contains("b.d") && wrong.contains("D_IDENT_UNDEF"), "{wrong}");
 }

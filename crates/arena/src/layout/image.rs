@@ -20,7 +20,7 @@ pub const RETURN_CHUNK: u32 = 64;
 /// Bytes of a thunk.
 pub const RETURN_THUNK_BYTES: u64 = 16;
 /// How many instances may share a slot.
-pub const RETURN_CHAIN_MAX: u32 = 15;
+pub const RETURN_CHAIN_MAX: u32 = 255;
 /// Bytes of the head, the owners of chunks, and the instances.
 pub const RETURN_POOL_BYTES: u64 = RETURN_POOL_HIGHEST + RETURN_CHUNKS * 8;
 /// Chunks of it.
@@ -249,6 +249,44 @@ structure! {
     }
 }
 structure! {
+    /// A call that waits for signals, or under a mask of its own, and that a thread has begun.
+    Wait = "np_wait" {
+        /// Address of the instruction.
+        syscall: u64,
+        /// Address of the [`Registers`] in front of it.
+        registers: u64,
+        /// `WAIT_*`.
+        state: u32,
+        /// The thread's number.
+        thread: u32,
+        /// The system call's.
+        number: u32,
+        /// Of [`SYNCHRONOUS`]: what ends it.
+        takes: u16,
+        /// Of [`SYNCHRONOUS`]: what stays blocked.
+        blocked: u16,
+        /// Whether something is held since the thread has looked.
+        disturbed: u32,
+        /// Zero.
+        reserved: u32,
+    }
+}
+structure! {
+    /// A signal of [`SYNCHRONOUS`] that was sent while the program blocked it.
+    Held = "np_held" {
+        /// `HELD_*` in the low two bits.
+        state: u32,
+        /// Its number.
+        signal: u32,
+        /// The thread that it was sent to; 0: the process.
+        thread: u32,
+        /// Zero.
+        reserved: u32,
+        /// The kernel's siginfo.
+        information: [u64; 16],
+    }
+}
+structure! {
     /// What the instruction at a trap site does. Its fields are filled in by `patch::Emulation`.
     Emulation = "np_emulation" {
         /// One of `enum np_operation`.
@@ -305,7 +343,15 @@ structure! {
 pub const REDIRECT_EMULATION: u64 = 1 << 63;
 
 /// Bytes of `struct np_thread_table`.
-pub const TABLE_BYTES: usize = TABLE_LENT_MASKS + TABLE_SLOTS * LENT_MASKS_BYTES;
+pub const TABLE_BYTES: usize = TABLE_HELD + HELD * size_of::<Held>();
+/// Offset of `held` in `struct np_thread_table`: [`HELD`] times a [`Held`].
+pub const TABLE_HELD: usize = TABLE_WAITS + TABLE_SLOTS * size_of::<Wait>();
+/// Offset of `waits` in `struct np_thread_table`: a [`Wait`] for each slot.
+pub const TABLE_WAITS: usize = TABLE_LENT_MASKS + TABLE_SLOTS * LENT_MASKS_BYTES;
+/// How many signals can be held.
+pub const HELD: usize = 64;
+/// [`Held::state`]: holds a signal.
+pub const HELD_THERE: u32 = 2;
 /// Offset of `lent_masks` in `struct np_thread_table`: [`LENT_MASKS_BYTES`] for each slot, which begin with as many
 /// [`LentMask`]s as fit.
 pub const TABLE_LENT_MASKS: usize = TABLE_STEPS + TABLE_SLOTS * size_of::<Step>();
@@ -327,5 +373,7 @@ pub const SYNCHRONOUS: u64 = 0x458;
 
 /// Offset of `magic` in `struct np_thread_table`, behind the slots.
 pub const TABLE_MAGIC: usize = TABLE_SLOTS * size_of::<ThreadSlot>();
+/// Offset of `held_count` in `struct np_thread_table`.
+pub const TABLE_HELD_COUNT: usize = TABLE_MAGIC + 24;
 /// Offset of `lent` in `struct np_thread_table`.
 pub const TABLE_LENT: usize = TABLE_MAGIC + 8;

@@ -9,13 +9,16 @@ use crate::program::IntegerType;
 impl<'a, W: World + ?Sized> Evaluator<'a, W> {
     /// So many bytes more are to be taken from scratch memory.
     pub(super) fn room(&self, bytes: u64) -> Result<usize, Fault> {
-        let left = self.world.scratch_bytes().saturating_sub(self.scratch.len());
+        let taken = self.scratch.len().next_multiple_of(8);
+        let left = self.world.scratch_bytes().saturating_sub(taken);
         let fits = usize::try_from(bytes).ok().filter(|bytes| *bytes <= left);
         fits.ok_or(Fault::new(FaultKind::Scratch))
     }
 
     /// Keeps bytes in scratch memory.
     pub(super) fn in_scratch(&mut self, bytes: Vec<u8>) -> Value {
+        // It may end within a word: `store`.
+        self.scratch.resize(self.scratch.len().next_multiple_of(8), 0);
         let address = SCRATCH_ADDRESS + self.scratch.len() as u64;
         self.scratch.extend_from_slice(&bytes);
         self.scratch.resize(self.scratch.len().next_multiple_of(8), 0);
@@ -38,10 +41,13 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// A byte right behind what the clause has taken may be stored, too: a NUL behind what `copyin` gave (`s[n] = 0`).
+    /// One byte right behind what the clause has taken last may be stored, too: a NUL behind what `copyin` gave (`s[n] = 0`).
+    /// What has been taken ends within a word then, and no further byte behind it may be stored.
     pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
-        if bytes.len() == 1 && address == SCRATCH_ADDRESS + self.scratch.len() as u64 && self.room(1).is_ok() {
-            self.in_scratch(vec![0]);
+        let end = self.scratch.len();
+        let is_next = address == SCRATCH_ADDRESS + end as u64 && end.is_multiple_of(8);
+        if bytes.len() == 1 && is_next && self.room(1).is_ok() {
+            self.scratch.push(0);
         }
         let place = self.scratch_place(address, bytes.len() as u64)?;
         if let Some(room) = self.scratch.get_mut(place) {

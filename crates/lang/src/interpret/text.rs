@@ -116,8 +116,12 @@ pub fn path_part(path: &[u8], base: bool) -> &[u8] {
     }
 }
 
-/// `cleanpath`: without empty components, `.` and `..`, step for step as DTrace goes through the text.
+/// `cleanpath`: without empty components, `.` and `..`, step for step as DTrace goes through the text. A relative path with
+/// `..` is DTrace's on Linux: what leads out of where the path begins stays.
 pub fn clean_path(path: &[u8], strsize: usize) -> Vec<u8> {
+    if !path.first().is_some_and(is_slash) && path.split(is_slash).any(|component| component == b"..") {
+        return clean_relative(path);
+    }
     let mut at = 0;
     let mut next = |back: bool| {
         if back {
@@ -177,6 +181,24 @@ pub fn clean_path(path: &[u8], strsize: usize) -> Vec<u8> {
         }
     }
     clean
+}
+
+/// Component by component.
+fn clean_relative(path: &[u8]) -> Vec<u8> {
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for component in path.split(is_slash) {
+        match (component, kept.last().copied()) {
+            (b"" | b".", _) => {}
+            (b"..", Some(last)) if last != b".." => {
+                kept.pop();
+            }
+            _ => kept.push(component),
+        }
+    }
+    match kept.as_slice() {
+        [] => b".".to_vec(),
+        kept => kept.join(&b'/'),
+    }
 }
 
 /// `lltostr` in a base from 2 to 36; only decimal numbers have a sign.

@@ -3,7 +3,7 @@
 
 use super::{Parse, Parser, declaration, gnu};
 use crate::diagnostic::Diagnostic;
-use crate::lexer::TokenKind;
+use crate::lexer::{Token, TokenKind};
 use crate::program::IntegerType;
 use crate::resolve;
 use crate::source::Span;
@@ -215,7 +215,9 @@ impl Parser<'_> {
             parser.take()?;
             let (mut attributes, mut pack) = (Attributes::default(), None);
             parser.attributes(&mut attributes)?;
+            let named = parser.peek()?;
             let tag = parser.tag()?;
+            parser.refuse_scoped(&named)?;
             let mut members = None;
             if parser.accept("{")? {
                 let members = members.insert(Vec::new());
@@ -245,6 +247,18 @@ impl Parser<'_> {
                 pack,
             })
         })
+    }
+
+    /// A type of a module's is named, not defined: ``struct a.out`tag {`` is none.
+    fn refuse_scoped(&mut self, named: &Token) -> Parse<()> {
+        match &named.kind {
+            TokenKind::Identifier(name) if name.contains('`') && self.at("{")? => Err(Diagnostic::new(
+                "D_DECL_SCOPE",
+                named.span,
+                "D scoping operator may not be used in a type name",
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The tag of a structure, union or enumeration; empty where there is none.
@@ -301,7 +315,9 @@ impl Parser<'_> {
         let mut attributes = Attributes::default();
         self.attributes(&mut attributes)?;
         let included = self.lexer.is_included(self.last);
+        let named = self.peek()?;
         let tag = self.tag()?;
+        self.refuse_scoped(&named)?;
         let mut enumerators = Vec::new();
         if !tag.is_empty() && !self.at("{")? {
             return Ok(BaseType::Enumeration {

@@ -4,7 +4,7 @@ use super::names::{self, Callable};
 use super::subroutines::{check_count, incompatible_argument};
 use super::{Resolve, Resolver, constant, convert};
 use crate::diagnostic::Diagnostic;
-use crate::format::{Format, FormatError, check_joined};
+use crate::format::{Conversion, Format, FormatError, check_joined};
 use crate::layout::JSTACK_FRAMES;
 use crate::program::{
     Builtin, Expression, ExpressionKind, Foreign, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
@@ -221,6 +221,19 @@ impl Resolver {
                 format.names.push(None);
                 types.push(Type::Foreign(of.clone()));
                 resolved.push(constant::integer(0, constant::UNSIGNED_LONG, node.span));
+                continue;
+            }
+            // To DTrace NULL is a number where one is asked for.
+            if matches!(&node.kind, NodeKind::Identifier(variable) if variable == "NULL")
+                && format
+                    .conversions()
+                    .nth(resolved.len())
+                    .flatten()
+                    .is_some_and(Conversion::is_of_integers)
+            {
+                format.names.push(None);
+                types.push(Type::Integer(constant::LONG));
+                resolved.push(constant::integer(0, constant::LONG, node.span));
                 continue;
             }
             let found = self.operand(node)?;

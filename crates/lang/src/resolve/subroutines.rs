@@ -372,7 +372,10 @@ impl Resolver {
             }
             _ => None,
         };
-        converted.ok_or_else(|| incompatible_argument(name, index, wanted, &found, node.span))
+        converted.ok_or_else(|| {
+            let found = self.shown_type(node, &found);
+            incompatible_argument(name, index, wanted, &found, node.span)
+        })
     }
 
     /// An argument that is an address: an integer or a pointer.

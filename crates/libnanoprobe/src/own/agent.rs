@@ -323,8 +323,9 @@ impl Agent {
         // SAFETY: the agent's function takes `struct np_registers` (16 words) and no mask to lend; it makes a call of two
         // pointers, to memory of the caller's and NULL.
         unsafe {
-            let shim: extern "C" fn(*mut u64, u64) -> u64 = std::mem::transmute(self.address(Function::ShimSyscall).0);
-            shim(registers.as_mut_ptr(), 0);
+            let shim: extern "C" fn(*mut u64, u64, u64) -> u64 =
+                std::mem::transmute(self.address(Function::ShimSyscall).0);
+            shim(registers.as_mut_ptr(), 0, 0);
         }
     }
 

@@ -34,10 +34,12 @@ impl Trace<'_> {
     pub fn announce(&mut self, session: &Session) -> std::io::Result<()> {
         let is_told = self.arguments.json || !self.options.quiet;
         if !std::mem::replace(&mut self.announced, true) && is_told {
-            for (index, source) in self.sources.iter().enumerate() {
+            // The texts of the command line, behind the libraries: these have no probes.
+            let texts = self.sources.iter().enumerate().filter(|(_, source)| !source.is_library);
+            for (number, (index, source)) in texts.enumerate() {
                 let count = session.matches(u32::try_from(index).unwrap_or(u32::MAX));
                 let plural = if count == 1 { "" } else { "s" };
-                let what = match self.arguments.programs.get(index) {
+                let what = match self.arguments.programs.get(number) {
                     Some(ProgramText::Script(_) | ProgramText::Carried { .. }) => "script",
                     _ => "description",
                 };
@@ -93,19 +95,48 @@ impl Trace<'_> {
             }
             for refused in refused.iter().skip(self.refused_told) {
                 let site = refused.site.map_or_else(String::new, |site| format!("{site} "));
-                message(format_args!("{site}{}: refused: {}", refused.function, refused.reason));
+                let what = if refused.is_early_return() { "" } else { "refused: " };
+                message(format_args!("{site}{}: {what}{}", refused.function, refused.reason));
             }
-        } else if refused.len() > self.refused_told {
-            let count = refused.len() - self.refused_told;
+        } else {
+            let new = refused.get(self.refused_told..).unwrap_or_default();
+            let early = new.iter().filter(|refused| refused.is_early_return()).count();
+            let count = new.len() - early;
             let plural = if count == 1 { "" } else { "s" };
-            message(format_args!(
-                "{count} place{plural} could not be probed (-v says which and why)"
-            ));
+            if count != 0 {
+                message(format_args!(
+                    "{count} place{plural} could not be probed (-v says which and why)"
+                ));
+            }
+            let plural = if early == 1 { "" } else { "s" };
+            if early != 0 {
+                message(format_args!(
+                    "{early} function{plural} with tail calls: return fires when they jump, not when the callee has returned (-v says which and why)"
+                ));
+            }
         }
         self.refused_told = refused.len();
         self.patches_told = session.patches().len();
         Ok(())
     }
+}
+
+/// Why a session without a process is refused: a probe of it samples threads.
+pub fn unsampled(session: &Session) -> Option<String> {
+    if session.process().is_some() {
+        return None;
+    }
+    let clauses = session.program().clauses.iter();
+    let mut descriptions = clauses.flat_map(|clause| &clause.probes);
+    let sampled = descriptions.find(|description| {
+        description.name.starts_with("profile-") && matches!(description.provider.as_str(), "" | "profile")
+    })?;
+    let name = &sampled.name;
+    let tick = name.replacen("profile", "tick", 1);
+    Some(format!(
+        "{name} samples the threads of a process, and there is none: give one by -p PID or -c COMMAND ({tick} fires without \
+         any; the whole system cannot be sampled yet)"
+    ))
 }
 
 /// How the target ended, where that is worth a word.

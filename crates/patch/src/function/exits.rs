@@ -40,6 +40,15 @@ pub(super) fn exits(map: &FunctionMap) -> Vec<Exit> {
         .collect()
 }
 
+/// The ways out that are jumps. A far one changes more than the instruction pointer.
+pub(super) fn tail_jumps(map: &FunctionMap) -> Vec<TargetAddress> {
+    let code = map.code().iter().take_while(|found| found.offset < map.code_size());
+    code.filter(|found| !matches!(found.kind, Kind::Return | Kind::FarJump))
+        .filter(|found| leaves(map, **found).is_some())
+        .map(|found| map.address(found.offset))
+        .collect()
+}
+
 /// The returns of a function that is left in no other way.
 pub(super) fn returns(map: &FunctionMap) -> Option<Vec<TargetAddress>> {
     let is_return = |instruction: &&Instruction| instruction.kind == Kind::Return;

@@ -1,6 +1,7 @@
 //! Analysis of one function: instruction starts, direct branches, ways out.
 
 mod decode;
+mod depth;
 mod exits;
 mod fixed;
 mod follow;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use crate::TargetAddress;
 
 pub use decode::analyze;
+pub use depth::frameless_jumps;
 pub use exits::Exit;
 pub use fixed::Restartable;
 pub use follow::{Surroundings, follow};
@@ -259,6 +261,11 @@ impl FunctionMap {
     /// Every way out of the function, ascending: see [`Exit`].
     pub fn exits(&self) -> Vec<Exit> {
         exits::exits(self)
+    }
+
+    /// The jumps among them, ascending: to another function, which returns in this one's place.
+    pub fn tail_jumps(&self) -> Vec<TargetAddress> {
+        exits::tail_jumps(self)
     }
 
     /// Its return instructions, ascending, when it is left by these and by nothing else: behind each the value that it

@@ -43,7 +43,7 @@ const RBP: u32 = 5;
 const CLOBBERED: [u32; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 
 /// Larger functions are not looked at: no hand-written one is.
-const INSTRUCTIONS_MAX: usize = 1 << 20;
+pub(super) const INSTRUCTIONS_MAX: usize = 1 << 20;
 
 /// At a function's entry: rsp is a stack's, of the others nothing is known.
 fn entry() -> State {
@@ -97,12 +97,12 @@ fn is_relative(instruction: &iced_x86::Instruction) -> bool {
     }
 }
 
-struct Node {
-    code: iced_x86::Instruction,
-    kind: Kind,
-    offset: u32,
-    part: usize,
-    successors: Vec<usize>,
+pub(super) struct Node {
+    pub code: iced_x86::Instruction,
+    pub kind: Kind,
+    pub offset: u32,
+    pub part: usize,
+    pub successors: Vec<usize>,
     /// Control leaves the function here, or what becomes of it is not known.
     leaves: bool,
 }
@@ -136,7 +136,8 @@ pub(super) fn follow(parts: &mut [FunctionMap]) {
     }
 }
 
-fn nodes(parts: &[FunctionMap]) -> Vec<Node> {
+/// The instructions of a function, and which of them follow each.
+pub(super) fn nodes(parts: &[FunctionMap]) -> Vec<Node> {
     let mut nodes = Vec::new();
     for (number, part) in parts.iter().enumerate() {
         let code = part.instructions.iter().take_while(|one| one.offset < part.size);

@@ -16,9 +16,9 @@
 //!
 //! Some calls wait under a signal mask of their own, and the function hands the kernel another one than the program does: it
 //! changes the register that says where the mask is. That must be over before the program reads the register again: the
-//! function is told whether it is ([`waits`]). A thread that already sleeps in such a call, and makes it again because it was
-//! stopped, would pass by the function; so there is a place for it to stand, with a way to the function two bytes in front of
-//! it, where the kernel rewinds it to, and, for a wait that is over, the way behind the `syscall`:
+//! function is told whether it is ([`waits`]). A thread that already sleeps in such a call, or waits for signals, and makes it
+//! again because it was stopped, would pass by the function; so there is a place for it to stand, with a way to the function two
+//! bytes in front of it, where the kernel rewinds it to, and, for a wait that is over, the way behind the `syscall`:
 //!
 //! ```text
 //!             ...                         relocated instructions
@@ -42,8 +42,8 @@ use crate::detour::{jump, overwrite, redirect_boundaries};
 use crate::function::Kind;
 use crate::relocate::{Original, relocate};
 use crate::{
-    Built, FireCondition, FunctionMap, Move, PlanOptions, Point, Position, Refusal, RunPlan, Tactic, TargetAddress,
-    plan,
+    Built, FireCondition, FunctionMap, Move, Origin, PlanOptions, Point, Position, Refusal, RunPlan, Tactic,
+    TargetAddress, plan,
 };
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -52,6 +52,11 @@ const JUMP_BYTES: usize = 5;
 pub const RESTART: [u8; 2] = [0xeb, 5];
 /// Instructions in front of the `syscall` that are looked at, at most.
 const BEFORE_MAX: usize = 12;
+/// rt_sigtimedwait.
+const SIGTIMEDWAIT: u32 = 128;
+/// How many words are on the stack behind the call of the function: the red zone and `struct np_registers`. The agent's handlers
+/// know by it that a thread is about to make the call (agent/waits.c).
+const SAVED_WORDS: u8 = (RED_ZONE / 8 + 16) as u8;
 /// The red zone (System V ABI 3.2.2).
 const RED_ZONE: u32 = 128;
 
@@ -64,6 +69,8 @@ pub struct Replacement {
     syscall: TargetAddress,
     /// Whether the function may change the register that says where a mask is.
     lends: bool,
+    /// Whether a thread may sleep in the call when the patch is made, and must not pass by the function when it goes on.
+    restarts: bool,
 }
 
 /// A detour, still movable.
@@ -72,6 +79,8 @@ struct Composed {
     relocated: Vec<Label>,
     /// Where the registers are saved: the same as being in front of the `syscall`.
     entry: Label,
+    /// Behind the call of the function.
+    called: Label,
     leaving: [(Label, TargetAddress); 2],
     /// Where a thread can stand that is to make the call again.
     restart: Option<Label>,
@@ -130,6 +139,7 @@ impl Replacement {
                 .collect(),
             syscall: map.address(call.offset),
             lends,
+            restarts: lends || number.is_none_or(|number| number == SIGTIMEDWAIT),
         }
         .measured()
     }
@@ -176,7 +186,7 @@ impl Replacement {
         self.syscall
     }
 
-    /// Builds the patch and the detour. `function`: `u64 function(struct np_registers *, u64 lends)`, with the ordinary calling
+    /// Builds the patch and the detour. `function`: `u64 function(struct np_registers *, u64 lends, u64 syscall)`, with the ordinary calling
     /// convention, that leaves SIMD and x87 state alone and needs no aligned stack.
     ///
     /// # Errors
@@ -230,7 +240,14 @@ impl Replacement {
             redirects,
             moves,
             departures,
-            partial: Vec::new(),
+            // From the return of the function up to the jump to the `syscall`.
+            partial: [composed.called, composed.leaving[0].0]
+                .map(|label| Origin {
+                    relocated: at(label),
+                    original: Some(self.syscall),
+                    pushed: SAVED_WORDS,
+                })
+                .to_vec(),
         })
     }
 
@@ -268,7 +285,7 @@ impl Replacement {
                 None,
             )?;
         }
-        let restart = self.lends.then(|| {
+        let restart = self.restarts.then(|| {
             code.bytes(&RESTART);
             let restart = code.here();
             code.external(&[0xe9], behind);
@@ -284,8 +301,10 @@ impl Replacement {
         code.bytes(&[0x9f, 0x0f, 0x90, 0xc0, 0x50]); // lahf; seto al; push rax
         code.bytes(&[0x48, 0x89, 0xe7]); // mov rdi, rsp
         code.bytes(&[0xbe, u8::from(self.lends), 0, 0, 0]); // mov esi, lends
+        code.external(&[0x48, 0x8d, 0x15], self.syscall); // lea rdx, [syscall]
         code.bytes_u64(&[0x48, 0xb8], function.0); // mov rax, function
         code.bytes(&[0xff, 0xd0]); // call rax
+        let called = code.here();
         code.bytes(&[0x85, 0xc0]); // test eax, eax
         code.jump_if(5, done); // jne done
         emit_pops(&mut code);
@@ -300,6 +319,7 @@ impl Replacement {
             code: code.finish()?,
             relocated,
             entry,
+            called,
             leaving,
             restart,
         })

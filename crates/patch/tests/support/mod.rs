@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nanoprobe_patch::{
     Built, CodeView, FunctionExtent, FunctionMap, Padding, RunPlan, Tactic, TargetAddress, analyze, is_trapping_byte,
 };
+use nanoprobe_tests::left_out::left_out;
 use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
 
 /// Where the tests pretend that the file is loaded.
@@ -27,6 +28,19 @@ pub struct Text {
     pub address: u64,
     pub bytes: Vec<u8>,
     pub functions: Vec<Function>,
+}
+
+/// This program, and of the system's those that are here.
+pub fn real_files() -> Vec<PathBuf> {
+    let mut files = vec![std::env::current_exe().unwrap()];
+    for path in ["/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6"] {
+        if Path::new(path).exists() {
+            files.push(path.into());
+        } else {
+            left_out("plans for real files", &format!("there is no {path}"));
+        }
+    }
+    files
 }
 
 impl Text {

@@ -8,7 +8,7 @@ use std::io::Error;
 use nanoprobe_arena::Structure;
 use nanoprobe_arena::layout::{Control, MAGIC, REGION_ARENA, Region, Semaphore, Site};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_target::{Map, Mapping, MemoryError, Process, is_locked};
+use nanoprobe_target::{Map, Mapping, Memory, MemoryError, Process, is_locked};
 
 use super::unmapping::is_arena;
 use crate::error::SessionError;
@@ -62,6 +62,22 @@ impl Found {
     fn is_begun(&self) -> bool {
         self.head.arena_address == 0 && [0, MAGIC].contains(&self.head.magic)
     }
+
+    /// Whether it says that it is where it is, or nothing yet.
+    pub fn describes_itself(&self) -> bool {
+        self.head.arena_address == self.start || self.is_begun()
+    }
+
+    /// Of one that says nothing yet: that it is there.
+    pub fn told(mut self) -> Found {
+        if self.is_begun() {
+            self.head = Control {
+                arena_address: self.start,
+                ..Control::default()
+            };
+        }
+        self
+    }
 }
 
 /// Whether it is not the traced process, but was forked from it.
@@ -79,44 +95,39 @@ pub(super) fn find(process: &Process, map: &Map) -> Result<Vec<Found>, SessionEr
     let mappings = map.mappings();
     let starts = mappings.iter().enumerate();
     for (index, mapping) in starts.filter(|(_, mapping)| is_arena(mapping) && mapping.offset == 0) {
-        let mut bytes = vec![0; Control::BYTES];
-        if process.memory().read(mapping.start, &mut bytes).is_err() {
-            continue;
-        }
-        let Some(mut head) = Control::from_bytes(&bytes) else {
+        let Some(found) = found(process.memory(), mappings.get(index..).unwrap_or_default()) else {
             continue;
         };
-        let found = Found {
-            head,
-            start: mapping.start.0,
-            bytes: extent(mappings.get(index..).unwrap_or_default()),
-        };
-        let is_begun = found.is_begun();
-        let describes_itself = head.arena_address == found.start || is_begun;
-        match (is_held(pid, mapping)?, describes_itself) {
+        match (is_held(pid, mapping)?, found.describes_itself()) {
             // A live tracer has the arenas of its targets mapped, elsewhere.
             (true, false) => continue,
             (true, true) => {
                 return Err(SessionError::TracerLives {
                     pid,
-                    tracer: head.tracer_pid,
+                    tracer: found.head.tracer_pid,
                 });
             }
             (false, false) => return Err(SessionError::Overwritten { pid }),
             (false, true) => {}
         }
-        if is_begun {
-            head = Control {
-                arena_address: found.start,
-                ..Control::default()
-            };
-        }
-        all.push(Found { head, ..found });
+        all.push(found.told());
         if all.len() == ARENAS_MAX {
             break;
         }
     }
     Ok(all)
+}
+
+/// The head of the arena that the first of these mappings begins.
+pub(super) fn found(memory: &Memory, mappings: &[Mapping]) -> Option<Found> {
+    let start = mappings.first()?.start;
+    let mut bytes = vec![0; Control::BYTES];
+    memory.read(start, &mut bytes).ok()?;
+    Some(Found {
+        head: Control::from_bytes(&bytes)?,
+        start: start.0,
+        bytes: extent(mappings),
+    })
 }
 
 /// Whether a tracer that lives holds the file.
@@ -145,11 +156,11 @@ fn extent(mappings: &[Mapping]) -> u64 {
     end - first.start.0
 }
 
-/// Reads the tables of an arena.
+/// Reads the tables of an arena; `is_child`: in a child of the traced process.
 ///
 /// # Errors
 /// The process has ended.
-pub(super) fn read(process: &Process, found: &Found) -> Result<Remains, SessionError> {
+pub(super) fn read(memory: &Memory, found: &Found, is_child: bool) -> Result<Remains, SessionError> {
     let head = found.head;
     let mut damaged = 0;
     let mut table = |offset: u64, count: u32, most: u32, bytes: usize| Table {
@@ -157,7 +168,7 @@ pub(super) fn read(process: &Process, found: &Found) -> Result<Remains, SessionE
         bytes: room(found.bytes, offset, count, most, bytes, &mut damaged),
     };
     let sites = table(head.sites_offset, head.site_count, SITES_MAX, Site::BYTES);
-    let region_count = if is_child(process, &head) {
+    let region_count = if is_child {
         head.region_capacity.min(REGIONS_MAX)
     } else {
         head.region_count
@@ -170,11 +181,11 @@ pub(super) fn read(process: &Process, found: &Found) -> Result<Remains, SessionE
         Semaphore::BYTES,
     );
     let is_site = |site: &Site| (1..=16).contains(&site.length);
-    let sites = sites.read(process, is_site, &mut damaged)?;
+    let sites = sites.read(memory, is_site, &mut damaged)?;
     // A child's table tells of what was ever there, and has no count.
     let mut ended = 0;
-    let mut regions = regions.read(process, |region: &Region| region.address != 0, &mut ended)?;
-    let semaphores = semaphores.read(process, |_: &Semaphore| true, &mut damaged)?;
+    let mut regions = regions.read(memory, |region: &Region| region.address != 0, &mut ended)?;
+    let semaphores = semaphores.read(memory, |_: &Semaphore| true, &mut damaged)?;
     // The table's first, unless the tracer was killed before it had told.
     regions.retain(|region| region.kind != REGION_ARENA);
     regions.insert(
@@ -212,7 +223,7 @@ impl Table {
     /// The entries that are any; those that are none are counted. It ends where nothing is any more.
     fn read<S: Structure>(
         &self,
-        process: &Process,
+        memory: &Memory,
         is_any: impl Fn(&S) -> bool,
         damaged: &mut usize,
     ) -> Result<Vec<S>, MemoryError> {
@@ -225,7 +236,7 @@ impl Table {
                 .unwrap_or(usize::MAX)
                 .min(bytes.len());
             let Some(part) = bytes.get_mut(..length) else { break };
-            let read = process.memory().read_some(TargetAddress(self.start + done), part)?;
+            let read = memory.read_some(TargetAddress(self.start + done), part)?;
             let before = all.len();
             let entries = part.chunks_exact(S::BYTES).take(read / S::BYTES);
             all.extend(entries.filter_map(S::from_bytes).filter(|entry| is_any(entry)));

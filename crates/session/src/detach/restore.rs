@@ -42,7 +42,7 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
     // A program whose tracer lives is not even stopped.
     let mut known = Vec::new();
     for found in remains::find(process, &process.map()?)? {
-        known.push(remains::read(process, &found)?);
+        known.push(remains::read(process.memory(), &found, is_child(process, &found.head))?);
     }
     let mut detached = Detached::default();
     let (mut stopped, way_home) = settled(process, &mut detached)?;
@@ -54,7 +54,7 @@ pub fn restore(process: &Process) -> Result<Detached, SessionError> {
         let read_before = known.iter().position(|remains| found.is_like(&remains.head));
         let mut remains = match read_before {
             Some(index) => known.swap_remove(index),
-            None => remains::read(process, &found)?,
+            None => remains::read(process.memory(), &found, is_child(process, &found.head))?,
         };
         // What the program has changed in it meanwhile, its signal actions for one.
         remains.head = found.head;
@@ -99,46 +99,44 @@ fn take_back(
 ) -> Result<(), SessionError> {
     let Remains {
         head,
-        mut sites,
+        sites,
         semaphores,
         regions,
         ..
     } = remains;
     let (head, semaphores, regions) = (&head, semaphores.as_slice(), regions.as_slice());
-    let springboards: Vec<Site> = sites.extract_if(.., |site| is_springboard(site)).collect();
-    let hosts: Vec<Site> = sites.extract_if(.., |site| is_host(site)).collect();
     let map = process.map()?;
-    say_restored(process, head);
-    lower_semaphores(process, &map, head, semaphores)?;
-    let shimmed = sites
-        .iter()
-        .filter(|site| site.tactic == TACTIC_SHIM)
-        .all(|site| is_in_place(process.memory(), site));
-    restore_sites(process.memory(), &sites, detached)?;
-    let whole = |region: &&Region| {
-        let parts = mapped_parts(&map, region);
-        region.bytes >= TABLE_BYTES as u64 && parts == [(region.address, region.address.saturating_add(region.bytes))]
+    let child = is_child(process, head);
+    say_restored(process.memory(), child, head);
+    // A library that went while nobody looked may have left its place to another.
+    let semaphores = match semaphores {
+        [] => Vec::new(),
+        some => semaphores::described(process, &map, some),
     };
-    let table = regions.iter().find(|region| region.kind == REGION_TABLE);
-    let lent = table.map_or(0, |table| table.address.saturating_add(TABLE_LENT as u64));
-    // It goes after all code, when nothing is recorded in it any more.
-    let table = table.filter(whole).map_or(0, |table| table.address);
+    lower_semaphores(process.memory(), &map, child, head, &semaphores)?;
+    let Taken {
+        springboards,
+        hosts,
+        shimmed,
+        lent,
+        table,
+    } = take_back_sites(process.memory(), &map, sites, regions, detached)?;
     // Without the shims the program has been changing its masks itself.
     if shimmed {
-        signals::restore_masks(head, table, &mut stopped, |rip| is_code(regions, rip))?;
+        signals::restore_masks(head, table, signals::Known::new(), &mut stopped, |rip| {
+            is_code(regions, rip)
+        })?;
     }
     let put_back = |stopped: &mut Stopped| signals::put_back(head, stopped);
-    // Without the tracer's tables nobody can be moved out of a detour; everybody gets out by running on.
-    let installed = head.installed.iter().map(|action| action.restorer);
-    let restorer = installed.max().unwrap_or(0);
     let presence = Presence {
         // A child has the arena in common with the traced process, of whose mappings the table goes on telling.
-        arena: Some(TargetAddress(head.arena_address)).filter(|_| !is_child(process, head)),
+        arena: Some(TargetAddress(head.arena_address)).filter(|_| !child),
         regions,
-        code: our_code(regions, &springboards, &hosts, restorer),
+        code: our_code(regions, &springboards, &hosts, restorer_of(head)),
         springboards: &springboards,
         hosts: &hosts,
         map: &map,
+        // Without the tracer's tables nobody can be moved out of a detour; everybody gets out by running on.
         departures: &BTreeMap::new(),
         lent,
         table,
@@ -147,23 +145,72 @@ fn take_back(
     leave(process, stopped, &presence, put_back, detached)
 }
 
+/// What was found when sites were taken back.
+pub(super) struct Taken {
+    pub springboards: Vec<Site>,
+    pub hosts: Vec<Site>,
+    /// The shims were in place.
+    pub shimmed: bool,
+    /// The lent thread pointer; 0: none.
+    pub lent: u64,
+    /// The thread table, where all of it is mapped; 0: it is not.
+    pub table: u64,
+}
+
+/// Takes back what needs no thread to be looked at.
+///
+/// # Errors
+/// The text cannot be written.
+pub(super) fn take_back_sites(
+    memory: &Memory,
+    map: &Map,
+    mut sites: Vec<Site>,
+    regions: &[Region],
+    detached: &mut Detached,
+) -> Result<Taken, SessionError> {
+    let springboards: Vec<Site> = sites.extract_if(.., |site| is_springboard(site)).collect();
+    let hosts: Vec<Site> = sites.extract_if(.., |site| is_host(site)).collect();
+    let shimmed = sites
+        .iter()
+        .filter(|site| site.tactic == TACTIC_SHIM)
+        .all(|site| is_in_place(memory, site));
+    restore_sites(memory, &sites, detached)?;
+    let whole = |region: &&Region| {
+        let parts = mapped_parts(map, region);
+        region.bytes >= TABLE_BYTES as u64 && parts == [(region.address, region.address.saturating_add(region.bytes))]
+    };
+    let table = regions.iter().find(|region| region.kind == REGION_TABLE);
+    Ok(Taken {
+        springboards,
+        hosts,
+        shimmed,
+        lent: table.map_or(0, |table| table.address.saturating_add(TABLE_LENT as u64)),
+        // It goes after all code, when nothing is recorded in it any more.
+        table: table.filter(whole).map_or(0, |table| table.address),
+    })
+}
+
+/// What our signal handlers return to; 0: none were installed.
+pub(super) fn restorer_of(head: &Control) -> u64 {
+    head.installed.iter().map(|action| action.restorer).max().unwrap_or(0)
+}
+
 /// Tells it in the arena: should a tracer live nevertheless, that one is not to go on as if it counted. A child's arena is its
 /// parent's.
-fn say_restored(process: &Process, head: &Control) {
-    if is_child(process, head) || head.magic == 0 {
+pub(super) fn say_restored(memory: &Memory, is_child: bool, head: &Control) {
+    if is_child || head.magic == 0 {
         return;
     }
     let state = head.arena_address.saturating_add(offset_of!(Control, state) as u64);
     // An error: the process has unmapped it meanwhile, and nobody needs to be told.
-    let _ = process
-        .memory()
-        .write(TargetAddress(state), &STATE_RESTORED.to_le_bytes());
+    let _ = memory.write(TargetAddress(state), &STATE_RESTORED.to_le_bytes());
 }
 
 /// Lowers what the dead tracer had raised. Of an entry that cannot be written the word is lowered nevertheless.
-fn lower_semaphores(
-    process: &Process,
+pub(super) fn lower_semaphores(
+    memory: &Memory,
     map: &Map,
+    is_child: bool,
     head: &Control,
     semaphores: &[Semaphore],
 ) -> Result<(), SessionError> {
@@ -173,18 +220,9 @@ fn lower_semaphores(
             .saturating_add(u64::from(index) * Semaphore::BYTES as u64);
         TargetAddress(head.arena_address.saturating_add(inside))
     };
-    if semaphores.is_empty() {
-        return Ok(());
-    }
-    // A library that went while nobody looked may have left its place to another.
-    let semaphores = semaphores::described(process, map, semaphores);
-    semaphores::lower(
-        process.memory(),
-        map,
-        &semaphores,
-        is_child(process, head),
-        &mut |index, semaphore| Ok(process.memory().write(entry(index), &semaphore.to_bytes())?),
-    )
+    semaphores::lower(memory, map, semaphores, is_child, &mut |index, semaphore| {
+        Ok(memory.write(entry(index), &semaphore.to_bytes())?)
+    })
 }
 
 /// Closes what a tracer opened in the target, was killed, and could not close; whether there was any. What the process holds

@@ -1,5 +1,6 @@
 //! One function: its parts, what fires where in them, and the runs that [`nanoprobe_patch::plan`] makes of it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::points::point;
 use super::{Function, Part, Planned, Planner, Refused, RefusedBecause};
 use crate::interrupt;
 use crate::probes::Spot;
-use crate::returns;
+use crate::returns::{self, ReturnRefusal};
 
 impl Planner<'_> {
     pub(super) fn plan_group(
@@ -66,7 +67,12 @@ impl Planner<'_> {
             }
         };
         let mut returns = Vec::new();
+        // What comes behind these are ways out.
+        let mut others: Option<Vec<usize>> = None;
         for (enabling, spot) in group.members.iter().filter_map(member) {
+            if spot == Spot::Exits && !by_address {
+                others.get_or_insert_with(|| points.iter().map(Vec::len).collect());
+            }
             let added = if spot == Spot::Exits && by_address {
                 self.point_of(enabling, entry, OFFSET_RETURNED, FireCondition::Always, Position::Entry)
                     .map(|point| returns.push(point))
@@ -77,9 +83,14 @@ impl Planner<'_> {
                 refused.push(refuse(Some(entry), reason));
             }
         }
+        if let Some(others) = others
+            && let Err(reason) = self.follow_tail_calls(group, &parts, &others, &mut points)
+        {
+            refused.push(refuse(Some(entry), reason));
+        }
         if !returns.is_empty() {
             // Behind all that fires at the entry.
-            match self.take_return(entry, returns) {
+            match self.take_return(entry, self.returns.take, returns) {
                 Ok(taken) => points.iter_mut().take(1).for_each(|points| points.push(taken.clone())),
                 Err(reason) => refused.push(refuse(Some(entry), reason)),
             }
@@ -124,26 +135,79 @@ impl Planner<'_> {
             ReturnForm::Exits => return Ok(false),
             ReturnForm::Auto => false,
             ReturnForm::Address => true,
-            ReturnForm::Value => parts.iter().any(|part| part.returns_only().is_none()),
+            ReturnForm::Value => !self.sees_all_returns(group, parts),
         };
         if undecodable.is_none() && (!by_choice || parts.iter().all(|part| part.exits().is_empty())) {
             return Ok(false);
         }
         let may_be_exits = self.returns.form == ReturnForm::Value && undecodable.is_none();
-        let names = self.modules.get(group.module).into_iter().flat_map(|module| {
-            let at = module.bias().to_image(TargetAddress(group.extent.start));
-            let here = move |function: &&nanoprobe_symbols::Function| function.extent().start == at;
-            module
-                .functions()
-                .iter()
-                .filter(here)
-                .flat_map(|function| function.names())
-        });
-        match (returns::check_function(&self.returns, names, parts), undecodable) {
+        let check = returns::check_function(&self.returns, self.names_of(group), parts);
+        match (check, undecodable) {
             (Ok(()), _) => Ok(true),
             (Err(_), _) if may_be_exits => Ok(false),
             (Err(refusal), Some(at)) if !by_choice => Err(RefusedBecause::NoReturnForm(refusal, at)),
             (Err(refusal), _) => Err(RefusedBecause::ReturnAddress(refusal)),
+        }
+    }
+
+    /// The names of a function's code.
+    fn names_of(&self, group: &Group) -> impl Iterator<Item = &str> {
+        self.modules.get(group.module).into_iter().flat_map(|module| {
+            let at = module.bias().to_image(TargetAddress(group.extent.start));
+            // They are sorted by where they begin.
+            let functions = module.functions();
+            let first = functions.partition_point(|function| function.extent().start < at);
+            let here = functions.iter().skip(first);
+            here.take_while(move |function| function.extent().start == at)
+                .flat_map(|function| function.names())
+        })
+    }
+
+    /// Whether each way out is a return, or a jump at which the return address can be replaced.
+    fn sees_all_returns(&self, group: &Group, parts: &[FunctionMap]) -> bool {
+        let jumps: Vec<TargetAddress> = parts.iter().flat_map(FunctionMap::tail_jumps).collect();
+        let are_known = parts.iter().all(FunctionMap::has_all_exits);
+        let module = self.modules.get(group.module);
+        are_known
+            && (jumps.is_empty()
+                || module.is_some_and(|module| returns::frameless_jumps(module, parts).len() == jumps.len()))
+    }
+
+    /// Has the returns of a function that jumps to another one fire when that has returned: the return address is replaced at
+    /// the jump. `others` is how many points of each part are no way out.
+    fn follow_tail_calls(
+        &mut self,
+        group: &Group,
+        parts: &[FunctionMap],
+        others: &[usize],
+        points: &mut [Vec<Point>],
+    ) -> Result<(), RefusedBecause> {
+        let jumps: Vec<TargetAddress> = parts.iter().flat_map(FunctionMap::tail_jumps).collect();
+        let Some(module) = self.modules.get(group.module).filter(|_| !jumps.is_empty()) else {
+            return Ok(());
+        };
+        if self.returns.form == ReturnForm::Exits {
+            return Ok(());
+        }
+        returns::check_names(&self.returns, self.names_of(group)).map_err(RefusedBecause::TailCall)?;
+        let frameless = returns::frameless_jumps(module, parts);
+        for (points, others) in points.iter_mut().zip(others) {
+            let mut at_jumps: BTreeMap<TargetAddress, Vec<Point>> = BTreeMap::new();
+            for exit in points.split_off(*others) {
+                if frameless.contains(&exit.site) {
+                    at_jumps.entry(exit.site).or_default().push(exit);
+                } else {
+                    points.push(exit);
+                }
+            }
+            for (site, returns) in at_jumps {
+                let taken = self.take_return(site, self.returns.take_at_jump, returns)?;
+                points.push(taken);
+            }
+        }
+        match jumps.into_iter().find(|jump| !frameless.contains(jump)) {
+            Some(site) => Err(RefusedBecause::TailCall(ReturnRefusal::Frame { site })),
+            None => Ok(()),
         }
     }
 

@@ -1,12 +1,12 @@
 //! Which functions something fires in: enablings, grouped by the code that their probes stand in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use nanoprobe_patch::{Fire, TargetAddress};
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
-use super::{Hook, Planner, Refused, RefusedBecause};
+use super::{Choices, Hook, Planner, Refused, RefusedBecause};
 use crate::code::extent_around;
 use crate::interrupt;
 use crate::probes::{Place, Spot};
@@ -59,6 +59,9 @@ impl Planner<'_> {
                 group.members.push((number, spot));
             }
         }
+        for group in groups.values_mut() {
+            self.keep_one_name(&mut group.members);
+        }
         for hook in hooks {
             let Some(module) = self.modules.get(hook.module) else {
                 continue;
@@ -80,29 +83,42 @@ impl Planner<'_> {
         groups
     }
 
-    /// The code that a function's probes stand in: the function itself, or what its IFUNC chose.
-    fn locate(&self, module: usize, function: usize) -> Result<(usize, Range<u64>), RefusedBecause> {
-        let home = self.modules.get(module).ok_or(RefusedBecause::NoCode)?;
-        let function = home.functions().get(function).ok_or(RefusedBecause::NoCode)?;
-        let FunctionKind::Ifunc { resolver } = function.kind else {
-            let extent = function.extent();
-            return Ok((
-                module,
-                home.bias().to_target(extent.start).0..home.bias().to_target(extent.end).0,
-            ));
+    /// Of the probes that one description has at one place under several names, as an IFUNC and what it chose, keeps one: the
+    /// one of the function itself, else the first.
+    fn keep_one_name(&self, members: &mut Vec<(usize, Spot)>) {
+        let list = self.enablings.list();
+        let is_itself = |number: usize| {
+            let probe = list.get(number).and_then(|enabling| self.probes.get(enabling.probe));
+            let Some(Place::Function { module, function, .. }) = probe.map(|probe| &probe.place) else {
+                return None;
+            };
+            let function = self.modules.get(*module)?.functions().get(*function)?;
+            Some(function.kind == FunctionKind::Code)
         };
-        let choice = self
-            .choices
-            .get(&home.bias().to_target(resolver))
-            .ok_or(RefusedBecause::Unresolved)?;
-        extent_of_choice(self.modules, *choice).ok_or(RefusedBecause::Unresolved)
+        let mut kept: HashMap<(usize, usize, Spot), usize> = HashMap::new();
+        for (number, spot) in members.iter() {
+            let (Some(enabling), Some(itself)) = (list.get(*number), is_itself(*number)) else {
+                continue;
+            };
+            let one = kept
+                .entry((enabling.clause, enabling.description, *spot))
+                .or_insert(*number);
+            if itself {
+                *one = *number;
+            }
+        }
+        members.retain(|(number, spot)| {
+            let enabling = list.get(*number).filter(|_| is_itself(*number).is_some());
+            let one = enabling.and_then(|enabling| kept.get(&(enabling.clause, enabling.description, *spot)));
+            one.is_none_or(|one| one == number)
+        });
     }
 
     /// Where a probe fires; nowhere: in the tracer.
     fn located(&self, place: &Place) -> Vec<Result<Located, RefusedBecause>> {
         match *place {
             Place::Function { module, function, spot } => {
-                let located = self.locate(module, function);
+                let located = locate(self.modules, self.choices, module, function);
                 vec![located.map(|(module, extent)| (module, extent, true, spot))]
             }
             Place::Address { module, address } => vec![self.locate_address(module, address)],
@@ -122,6 +138,31 @@ impl Planner<'_> {
         let offset = home.bias().to_target(address).0.wrapping_sub(extent.start);
         Ok((module, extent, is_function, Spot::Offset(offset)))
     }
+}
+
+/// The code that a function's probes stand in: the function itself, or what its IFUNC chose.
+///
+/// # Errors
+/// The file does not have it, or the choice is not known.
+pub fn locate(
+    modules: &[Module],
+    choices: &Choices,
+    module: usize,
+    function: usize,
+) -> Result<(usize, Range<u64>), RefusedBecause> {
+    let home = modules.get(module).ok_or(RefusedBecause::NoCode)?;
+    let function = home.functions().get(function).ok_or(RefusedBecause::NoCode)?;
+    let FunctionKind::Ifunc { resolver } = function.kind else {
+        let extent = function.extent();
+        return Ok((
+            module,
+            home.bias().to_target(extent.start).0..home.bias().to_target(extent.end).0,
+        ));
+    };
+    let choice = choices
+        .get(&home.bias().to_target(resolver))
+        .ok_or(RefusedBecause::Unresolved)?;
+    extent_of_choice(modules, *choice).ok_or(RefusedBecause::Unresolved)
 }
 
 /// The module that an IFUNC's choice lies in, and the code from there to its end.

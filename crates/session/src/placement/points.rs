@@ -30,15 +30,25 @@ impl Planner<'_> {
         })
     }
 
-    /// The point that replaces the return address, with the stub in which the points of the return fire.
-    pub(super) fn take_return(&mut self, entry: TargetAddress, returns: Vec<Point>) -> Result<Point, RefusedBecause> {
+    /// The point that replaces the return address, with the stub in which the points of the return fire. It fires where and when
+    /// these would.
+    pub(super) fn take_return(
+        &mut self,
+        site: TargetAddress,
+        take: TargetAddress,
+        returns: Vec<Point>,
+    ) -> Result<Point, RefusedBecause> {
+        let (condition, position) = returns
+            .first()
+            .map_or((FireCondition::Always, Position::Entry), |first| {
+                (first.condition, first.position)
+            });
         let full_frame = returns.iter().any(|point| point.full_frame);
         let fires: Vec<Fire> = returns.into_iter().flat_map(|point| point.fires).collect();
         let stub = build_return_stub(&fires, full_frame, &self.runtime, self.returns.exits)?;
         let stub = self.code.put(stub, 16)?;
-        let take = self.returns.take;
         let fires = vec![Fire::TakeReturn { take, stub }];
-        Ok(point(entry, FireCondition::Always, Position::Entry, false, fires))
+        Ok(point(site, condition, position, false, fires))
     }
 
     pub(super) fn point_of(

@@ -16,6 +16,13 @@ pub struct Refused {
     pub reason: RefusedBecause,
 }
 
+impl Refused {
+    /// Whether it fires nevertheless, at a jump to another function, when neither the value nor the time is known yet.
+    pub fn is_early_return(&self) -> bool {
+        matches!(self.reason, RefusedBecause::TailCall(_))
+    }
+}
+
 /// Why there is no place.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RefusedBecause {
@@ -58,6 +65,9 @@ pub enum RefusedBecause {
     /// The return address was to be replaced, and may not be.
     #[error("its return address cannot be replaced: {0}")]
     ReturnAddress(ReturnRefusal),
+    /// It jumps to other functions, and its return fires there: its return address is not replaced at these jumps.
+    #[error("where it jumps to another function its return fires before that has returned: {0}")]
+    TailCall(ReturnRefusal),
     /// Neither form of a return probe.
     #[error("not all of its exits can be found ({at} is no known instruction), nor can its return address be replaced: {0}", at = .1)]
     NoReturnForm(ReturnRefusal, TargetAddress),

@@ -6,6 +6,28 @@ use nanoprobe_lang::program::ProbeDescription;
 
 use super::{DescriptionError, Place, ProbeIndex, ProbeList, describe, is_target_provider};
 
+/// The rates of the provider `profile` that a description need not name: DTrace's.
+const USUAL_RATES: [&str; 13] = [
+    "profile-97",
+    "profile-199",
+    "profile-499",
+    "profile-997",
+    "profile-1999",
+    "profile-4001",
+    "profile-4999",
+    "tick-1",
+    "tick-10",
+    "tick-100",
+    "tick-500",
+    "tick-1000",
+    "tick-5000",
+];
+
+/// Whether a name is none but stands for many.
+fn is_pattern(name: &str) -> bool {
+    name.is_empty() || name.contains(['*', '?', '['])
+}
+
 impl ProbeList {
     /// Finds what a description matches among the tracer's own probes.
     ///
@@ -41,6 +63,15 @@ impl ProbeList {
             if bare && glob::matches(&description.provider, "dtrace") && glob::matches(&description.name, name) {
                 found.push(self.add_other("dtrace", name, Some(id), place));
             }
+        }
+        if bare && description.provider == "profile" && is_pattern(&description.name) {
+            let usual = USUAL_RATES.into_iter();
+            for name in usual.filter(|name| description.name.is_empty() || glob::matches(&description.name, name)) {
+                if let Some(interval) = parse_interval(name) {
+                    found.push(self.add_other("profile", name, None, Place::Interval(interval)));
+                }
+            }
+            return Ok(found);
         }
         let is_interval = description.name.starts_with("tick-") || description.name.starts_with("profile-");
         if bare && is_interval && glob::matches(&description.provider, "profile") {

@@ -110,7 +110,8 @@ pub fn put_back(memory: &Memory, pool: TargetAddress) -> Result<PutBack, Session
         if instance.state & 3 != RETURN_ARMED {
             continue;
         }
-        let thunk = head.thunks + index as u64 * RETURN_THUNK_BYTES;
+        // The pool is the target's, and says what it likes.
+        let thunk = head.thunks.wrapping_add(index as u64 * RETURN_THUNK_BYTES);
         let slot = TargetAddress(instance.slot);
         match memory.read_u64(slot) {
             Ok(word) if word == thunk => {

@@ -32,10 +32,39 @@ impl Session {
                 Ok(begun)
             }
             Err(error) => {
-                // Whatever was mapped or patched goes again; the first error is the one that counts.
-                let _ = self.detach();
-                Err(self.or_ended(error))
+                // Whatever was mapped or patched goes again.
+                let clean_up = self.detach().err();
+                Err(self.or_left(self.or_ended(error), clean_up))
             }
+        }
+    }
+
+    /// Where taking back failed, too, the error says what is left in the process. Nothing is in one that has ended.
+    fn or_left(&self, error: SessionError, clean_up: Option<SessionError>) -> SessionError {
+        let gone = |error: &SessionError| {
+            matches!(
+                error,
+                SessionError::Executed { .. } | SessionError::Stop(StopError::Gone { .. })
+            )
+        };
+        let (Some(clean_up), Some(process)) = (clean_up, &self.process) else {
+            return error;
+        };
+        if gone(&error) || gone(&clean_up) || self.target_is_gone() || process.has_executed() {
+            return error;
+        }
+        let is_armed = self.attachment.as_ref().is_some_and(crate::signals::are_installed);
+        SessionError::NotCleanedUp {
+            pid: process.pid(),
+            error: Box::new(error),
+            clean_up: Box::new(clean_up),
+            left: if is_armed {
+                "runs on with nanoprobe's probes in it, which count for nobody: the next attach, or `nanoprobe restore`, takes \
+                 them back"
+            } else {
+                "runs on, its text untouched, with memory of nanoprobe's mapped that it does not use: the next attach, or \
+                 `nanoprobe restore`, takes that back"
+            },
         }
     }
 
@@ -145,7 +174,7 @@ impl Session {
         let mut hooks = self.hooks();
         self.hooked = !hooks.is_empty();
         let first = if self.listing { self.enablings.list().len() } else { 0 };
-        if stopped.is_none() && self.takes_all_returns() {
+        if stopped.is_none() && self.takes_returns() {
             pauses.add(&self.prepare_returns(std::mem::take(&mut hooks))?);
         }
         let armed = self.place(first, 0, &hooks, stopped)?;
@@ -171,7 +200,7 @@ impl Session {
         hooks: &[Hook],
         stopped: Option<Stopped>,
     ) -> Result<Armed, SessionError> {
-        let knows_all = stopped.is_some() && self.takes_all_returns() && self.is_static();
+        let knows_all = stopped.is_some() && self.is_static() && self.takes_returns();
         let unwinders = if knows_all {
             self.missing_return_hooks()
         } else {

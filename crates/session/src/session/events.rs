@@ -180,10 +180,7 @@ impl Session {
                     bytes.extend_from_slice(&payload);
                     let output = Output::Record {
                         epid,
-                        cpu: thread.map_or_else(
-                            || rustix::thread::sched_getcpu() as u32,
-                            |thread| thread.sample.processor,
-                        ),
+                        cpu: thread.map_or_else(|| self.tracer.processor(), |thread| thread.sample.processor),
                         thread: thread.map_or_else(std::process::id, |thread| thread.tid),
                         bytes,
                     };

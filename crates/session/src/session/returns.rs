@@ -5,8 +5,12 @@ use nanoprobe_lang::options::ReturnForm;
 use nanoprobe_patch::ReturnExits;
 
 use super::*;
+use crate::placement::locate;
 use crate::probes::Spot;
-use crate::returns::{ReturnPolicy, ReturnRefusal, check_module, has_shadow_stack, unwinders};
+use crate::returns::{ReturnPolicy, ReturnRefusal, check_module, has_shadow_stack, readers, unwinders};
+
+/// Of so many functions without a jump to another one it is likely that some function has one.
+const FUNCTIONS_MAX: usize = 1024;
 
 /// How often libraries may come while the unwinders of others are being hooked.
 const ROUNDS_MAX: usize = 16;
@@ -45,11 +49,39 @@ impl Session {
     }
 
     /// Whether it is certain or likely, before anything is planned, that return addresses are to be replaced.
-    pub(super) fn takes_all_returns(&self) -> bool {
-        matches!(self.options.return_form, ReturnForm::Address | ReturnForm::Value)
-            && !self.listing
+    pub(super) fn takes_returns(&self) -> bool {
+        !self.listing
             && self.wants_exits()
             && self.return_refusal().is_none()
+            && match self.options.return_form {
+                ReturnForm::Exits => false,
+                ReturnForm::Address => true,
+                ReturnForm::Auto | ReturnForm::Value => self.has_tail_calls(),
+            }
+    }
+
+    /// Whether a function whose return is probed may be left by a jump to another one; as far as can be seen at once.
+    fn has_tail_calls(&self) -> bool {
+        let returns = |enabling: &Enabling| match self.probes.get(enabling.probe)?.place {
+            Place::Function {
+                module,
+                function,
+                spot: Spot::Exits,
+            } => Some((module, function)),
+            _ => None,
+        };
+        let mut last = None;
+        let functions = self.enablings.list().iter().filter_map(returns);
+        // Of one function there are often several clauses.
+        let mut functions = functions.filter(|function| last.replace(*function) != Some(*function));
+        let looked_at = functions.by_ref().take(FUNCTIONS_MAX);
+        let jumps = |(module, function): (usize, usize)| {
+            let (module, extent) = locate(self.modules.list(), &self.choices, module, function).ok()?;
+            let parts = crate::code::parts(self.modules.list().get(module)?, &extent)?;
+            let mut parts = parts.iter();
+            Some(parts.any(|part| !part.tail_jumps().is_empty() || part.undecodable().is_some()))
+        };
+        looked_at.filter_map(jumps).any(|jumps| jumps) || functions.next().is_some()
     }
 
     /// Hooks all that could meet a replaced address, with `hooks`, and lets them be replaced, before the first probe is in
@@ -81,6 +113,7 @@ impl Session {
             form: self.options.return_form,
             refusal,
             take: attachment.agent(AgentFunction::ReturnTakeAt),
+            take_at_jump: attachment.agent(AgentFunction::ReturnTakeAtJump),
             exits: ReturnExits {
                 with_context: attachment.agent(AgentFunction::ReturnLeave),
                 without_context: attachment.agent(AgentFunction::ReturnLeaveBare),
@@ -140,14 +173,18 @@ impl Session {
         let linker = self.hooks().into_iter().map(|hook| Hook { fire: suspend, ..hook });
         let modules = self.modules.list().iter().enumerate();
         let modules = modules.filter(|(index, _)| self.modules.is_loaded(*index));
-        let unwinders = modules.flat_map(|(module, image)| {
-            unwinders(image).into_iter().map(move |address| Hook {
-                module,
-                address,
-                fire: fire(AgentFunction::ReturnPutBack),
-            })
+        let entries = modules.flat_map(|(module, image)| {
+            let hook = move |function| {
+                move |address| Hook {
+                    module,
+                    address,
+                    fire: fire(function),
+                }
+            };
+            let unwinders = unwinders(image).into_iter().map(hook(AgentFunction::ReturnPutBack));
+            unwinders.chain(readers(image).into_iter().map(hook(AgentFunction::ReturnGiveBack)))
         });
-        linker.chain(unwinders).collect()
+        linker.chain(entries).collect()
     }
 
     pub(super) fn missing_return_hooks(&self) -> Vec<Hook> {

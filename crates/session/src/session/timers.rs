@@ -63,6 +63,28 @@ fn due(next: Instant, period: Duration, now: Instant) -> Due {
 /// How often it is looked for code that samples have shown and no module has.
 const CODE_PERIOD: Duration = Duration::from_millis(100);
 
+/// The processors that we may run on.
+fn processors() -> Vec<u32> {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else {
+        return vec![0];
+    };
+    let numbers = (0..rustix::thread::CpuSet::MAX_CPU).filter(|number| allowed.is_set(*number));
+    numbers.filter_map(|number| u32::try_from(number).ok()).collect()
+}
+
+/// For which processors a profile probe is still to fire, of so many firings, when these were sampled: as in DTrace once for
+/// each, so `cpu` is not ours.
+fn idle(sampled: &[u32], firings: usize) -> Vec<Option<u32>> {
+    let mut idle: Vec<u32> = processors().into_iter().cycle().take(firings).collect();
+    for processor in sampled {
+        match idle.iter().position(|number| number == processor) {
+            Some(at) => drop(idle.remove(at)),
+            None => drop(idle.pop()),
+        }
+    }
+    idle.into_iter().map(Some).collect()
+}
+
 impl Session {
     /// When the next timer is due.
     pub(super) fn next_timer(&self) -> Option<Instant> {
@@ -71,7 +93,7 @@ impl Session {
 
     pub(super) fn start_timers(&mut self) {
         let now = Instant::now();
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let processors = processors().len();
         let mut timers: Vec<(ProbeIndex, Timer)> = Vec::new();
         for (index, enabling) in self.enablings.list().iter().enumerate() {
             let Some(Place::Interval(interval)) = self.probes.get(enabling.probe).map(|probe| &probe.place) else {
@@ -208,11 +230,19 @@ impl Session {
                 .timers
                 .get(index)
                 .map_or_else(Vec::new, |timer| timer.enablings.clone());
-            for _ in sampled..firings {
+            let is_profile = self.timers.get(index).is_some_and(|timer| self.is_profile(timer));
+            let idle = if is_profile {
+                idle(&sampled, firings)
+            } else {
+                vec![None; firings]
+            };
+            for processor in idle {
+                self.tracer.processor = processor;
                 for enabling in &enablings {
                     self.fire(*enabling, [0; 10], None)?;
                 }
             }
+            self.tracer.processor = None;
         }
         Ok(())
     }
@@ -226,10 +256,10 @@ impl Session {
         Ok(())
     }
 
-    /// Fires a probe for each sample that has come; yields how many there were.
-    fn fire_samples(&mut self, index: usize) -> Result<usize, SessionError> {
+    /// Fires a probe for each sample that has come; yields the processors that they are of.
+    fn fire_samples(&mut self, index: usize) -> Result<Vec<u32>, SessionError> {
         let Some(sampler) = self.timers.get_mut(index).and_then(|timer| timer.sampler.as_mut()) else {
-            return Ok(0);
+            return Ok(Vec::new());
         };
         let (samples, lost) = sampler.take();
         self.lost_samples += lost;
@@ -260,7 +290,7 @@ impl Session {
                 self.fire(*enabling, sampled::arguments(sample), Some(thread))?;
             }
         }
-        Ok(samples.len())
+        Ok(samples.iter().map(|sample| sample.processor).collect())
     }
 
     fn frames_of(&mut self, sample: &Sample) -> Vec<u64> {

@@ -5,10 +5,25 @@ use nanoprobe_lang::program::{IntegerType, ProbeDescription, Type};
 use nanoprobe_lang::target::{Argument, ArgumentPlace};
 use nanoprobe_symbols::Module;
 
-use super::Statics;
+use super::{Statics, names_provider};
 
 /// `arg0` to `arg9`.
 const ARGUMENTS: u8 = 10;
+
+/// The process may not be there yet: its number is the one that the description has.
+fn pid_of(probe: &ProbeDescription) -> i32 {
+    let name = probe.provider.trim_end_matches(|last: char| last.is_ascii_digit());
+    let digits = probe.provider.get(name.len()..).unwrap_or_default();
+    digits.parse().unwrap_or(0)
+}
+
+/// Whether a module has static probes of a provider that a description means.
+pub fn has_provider(module: &Module, probe: &ProbeDescription) -> bool {
+    let mut statics = Statics::default();
+    statics.read(std::slice::from_ref(module));
+    let mut providers = statics.providers().into_iter();
+    providers.any(|provider| names_provider(&probe.provider, provider, pid_of(probe)))
+}
 
 /// `args[]` at the sites of a module's static probes that a description means, by their notes: integers of the size and sign
 /// that the note tells.
@@ -16,10 +31,7 @@ pub fn arguments_at(module: &Module, probe: &ProbeDescription) -> Vec<(Vec<Argum
     let modules = std::slice::from_ref(module);
     let mut statics = Statics::default();
     statics.read(modules);
-    // The process may not be there yet: its number is the one that the description has.
-    let name = probe.provider.trim_end_matches(|last: char| last.is_ascii_digit());
-    let digits = probe.provider.get(name.len()..).unwrap_or_default();
-    let pid = digits.parse().unwrap_or(0);
+    let pid = pid_of(probe);
     let argument = |(word, found): (u8, &Result<Operand, String>)| match found {
         Ok(operand) => Argument {
             name: String::new(),

@@ -149,6 +149,12 @@ impl Module {
         named.or_else(frame).or_else(|| self.index.span_at(address))
     }
 
+    /// Whether the stack pointer points at the return address in front of the instruction at `address`, as call frame information
+    /// has it. `None`: there is none for it.
+    pub fn is_frameless_at(&self, address: ImageAddress) -> Option<bool> {
+        self.frames.is_frameless_at(&self.elf, address.0)
+    }
+
     /// What lies between `end`, the end of some function, and the next thing that anything is known about: a function,
     /// fragment, FDE, data symbol, or the section's end. Usually the alignment's padding; in a stripped module it may
     /// also hold assembly code without an FDE, so the caller checks the bytes.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nanoprobe_tests::in_time::InTime;
+use nanoprobe_tests::left_out::left_out;
 
 use nanoprobe_symbols::{Function, ImageAddress, Module, files};
 use tempfile::TempDir;
@@ -21,16 +22,20 @@ pub fn system_files() -> Vec<PathBuf> {
         "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
         "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
     ];
-    all.iter().map(PathBuf::from).filter(|path| path.exists()).collect()
+    all.iter().filter(|path| is_here(path)).map(PathBuf::from).collect()
+}
+
+fn is_here(path: &str) -> bool {
+    let found = Path::new(path).exists();
+    if !found {
+        left_out("symbols of real files", &format!("there is no {path}"));
+    }
+    found
 }
 
 /// The module of a file of this machine; `None`, with a word about it, when there is no such file.
 pub fn system_module(path: &str) -> Option<Module> {
-    if !Path::new(path).exists() {
-        eprintln!("skipped: no {path}");
-        return None;
-    }
-    Some(files::open(Path::new(path), Path::new(path)).unwrap())
+    is_here(path).then(|| files::open(Path::new(path), Path::new(path)).unwrap())
 }
 
 /// Runs a tool; `None`, with a word about it, when it is not installed. It must succeed.
@@ -48,7 +53,7 @@ pub fn output_of(tool: &str, arguments: &[&str], directory: &Path) -> Option<(St
         .output_in_time()
     {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("skipped: no {tool}");
+            left_out("what other tools say of a file", &format!("there is no {tool}"));
             return None;
         }
         other => other.unwrap(),

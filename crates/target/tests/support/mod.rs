@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
+use nanoprobe_tests::left_out::left_out;
 
 use nanoprobe_target::Process;
 
@@ -33,7 +34,7 @@ pub fn compile_with(compiler: &str, name: &str, flags: &[&str]) -> Option<Progra
         .output_in_time();
     match output {
         Err(error) => {
-            eprintln!("skipped: cannot run {compiler}: {error}");
+            left_out(&format!("{name} by {compiler}"), &format!("it cannot be run: {error}"));
             None
         }
         Ok(output) => {
@@ -128,7 +129,7 @@ pub fn words(words: &[&str]) -> Vec<OsString> {
 }
 
 pub fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
+    nanoprobe_tests::left_out::is_root_of_the_machine()
 }
 
 /// The letter of a thread's state.

@@ -1,0 +1,26 @@
+/* Signals that were sent while the program blocked them: see held.c. `bits` are of NP_SYNCHRONOUS, `thread` is a number. */
+#ifndef NANOPROBE_HELD_H
+#define NANOPROBE_HELD_H
+
+#include "chain.h"
+
+enum { NP_SIGINFO_WORDS = 16 };
+
+/* Keeps one for a thread; 0: for the process. Yields its entry, and the state in which it was `left`; 0: one like it is there,
+ * or there is no room. */
+struct np_held *np_held_put(struct np_thread_table *table, u32 thread, i32 signal, const struct np_siginfo *information,
+                            u32 *left);
+/* Takes an entry away that is in the state in which it was seen; yields whether nobody else has. */
+int np_held_withdraw(struct np_thread_table *table, struct np_held *held, u32 seen);
+/* Takes one of these for a thread, as the kernel would: its own first, and by number. Yields the signal; 0: there is none. */
+i32 np_held_take(struct np_thread_table *table, u32 thread, u64 bits, u64 information[NP_SIGINFO_WORDS]);
+/* Which of them are there for a thread. */
+u64 np_held_for(struct np_thread_table *table, u32 thread);
+/* Throws all of them away, as the kernel does when a signal is to be ignored. */
+void np_held_drop(struct np_thread_table *table, u64 bits);
+/* Sends the calling thread what it no longer blocks; it arrives before this returns. */
+void np_held_let_go(struct np_thread_table *table, u32 thread, u64 bits);
+/* Sends one to a thread of this process. Yields whether it is on its way. */
+int np_send(u32 thread, i32 signal, u64 information[NP_SIGINFO_WORDS]);
+
+#endif

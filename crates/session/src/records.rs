@@ -1,0 +1,90 @@
+//! What the thread table tells of signal masks: what each thread, and each action, of the program believes to block, and the
+//! masks that are lent to calls that wait (`agent/contract/image.h`).
+
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+
+use nanoprobe_arena::layout::{
+    LENT_MASKS_BYTES, LentMask, SYNCHRONOUS, TABLE_ACTION_MASKS, TABLE_BITS, TABLE_BLOCKED, TABLE_FACTOR,
+    TABLE_LENT_MASKS, TABLE_SLOTS, ThreadSlot,
+};
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Memory, MemoryError, Registers, Stopped};
+
+/// Reads a record.
+pub(crate) fn recorded_bits(stopped: &Stopped, place: TargetAddress) -> u64 {
+    let bits = stopped.process().memory().read_array(place).map(u16::from_le_bytes);
+    bits.map_or(0, u64::from) & SYNCHRONOUS
+}
+
+/// Where it is recorded what a thread believes to block: at the slot of its thread pointer, which is claimed for it when
+/// it has none, as `np_own_slot` in agent/threads.h does.
+pub(crate) fn blocked_place(
+    table: TargetAddress,
+    stopped: &Stopped,
+    key: u64,
+    claims: bool,
+) -> Result<Option<TargetAddress>, MemoryError> {
+    const PROBES: u64 = 128;
+    let memory = stopped.process().memory();
+    let first = key.wrapping_mul(TABLE_FACTOR) >> (64 - TABLE_BITS);
+    for probe in 0..if key == 0 { 0 } else { PROBES } {
+        let index = (first + probe) % TABLE_SLOTS as u64;
+        let slot = TargetAddress(table.0 + index * size_of::<ThreadSlot>() as u64);
+        let found = memory.read_u64(slot)?;
+        if found == 0 && claims {
+            memory.write(slot, &key.to_le_bytes())?;
+        }
+        if found == key || (found == 0 && claims) {
+            return Ok(Some(TargetAddress(table.0 + TABLE_BLOCKED as u64 + 2 * index)));
+        }
+        if found == 0 {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+pub(crate) fn action_place(table: TargetAddress, signal: i32) -> TargetAddress {
+    TargetAddress(table.0 + TABLE_ACTION_MASKS as u64 + 2 * (signal as u64 - 1))
+}
+
+/// What is recorded of the masks of the program's actions.
+pub(crate) fn recorded_actions(table: TargetAddress, stopped: &Stopped) -> BTreeMap<i32, u64> {
+    let bits = (1..=64_i32).map(|signal| (signal, recorded_bits(stopped, action_place(table, signal))));
+    bits.filter(|(_, bits)| *bits != 0).collect()
+}
+
+/// Gives a thread back what it holds instead of a mask of ours (`lent_masks` of the thread table); false: it holds none.
+pub(crate) fn take_back_mask(table: u64, memory: &Memory, registers: &mut Registers) -> bool {
+    let held = [
+        &mut registers.rdi,
+        &mut registers.r8,
+        &mut registers.r9,
+        &mut registers.r10,
+    ];
+    take_back_held(table, memory, held)
+}
+
+/// The same of the registers in which masks and their lengths are given.
+pub(crate) fn take_back_held(table: u64, memory: &Memory, held: [&mut u64; 4]) -> bool {
+    let mut changed = false;
+    for register in held {
+        if let Some(original) = lent_for(table, *register).and_then(|place| memory.read_u64(place).ok()) {
+            *register = original;
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Where it is told what a register held before it got this address; `None`: the address is none that is lent.
+fn lent_for(table: u64, address: u64) -> Option<TargetAddress> {
+    const FIELDS: [usize; 2] = [offset_of!(LentMask, mask), offset_of!(LentMask, pair)];
+    let start = table.checked_add(TABLE_LENT_MASKS as u64).filter(|_| table != 0)?;
+    let offset = usize::try_from(address.checked_sub(start)?).ok()?;
+    let (slot, within) = (offset / LENT_MASKS_BYTES, offset % LENT_MASKS_BYTES);
+    let is_one = slot < TABLE_SLOTS && FIELDS.contains(&(within % size_of::<LentMask>()));
+    let entry = address.checked_sub((within % size_of::<LentMask>()) as u64)?;
+    is_one.then_some(TargetAddress(entry + offset_of!(LentMask, original) as u64))
+}

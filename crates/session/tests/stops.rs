@@ -1,0 +1,72 @@
+//! What is done while all threads stand: told by a counter, not by a clock.
+
+#![allow(clippy::unwrap_used, reason = "test code")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nanoprobe_lang::options::Options;
+use nanoprobe_lang::{MacroValues, Source, compile};
+use nanoprobe_session::{Choice, Session};
+use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
+
+/// Some sixty handlers, whose masks all change: at attach the borrowed thread is resumed once while all stand, at detach
+/// twice, and each is one more where the program has changed an action in the last moment (this one does not).
+#[test]
+fn a_borrowed_thread_is_resumed_a_fixed_small_number_of_times() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("handlers");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/handlers.c");
+    let status = Command::new("cc")
+        .args(["-O1", "-pthread", "-o"])
+        .args([&program, &source])
+        .status_in_time()
+        .unwrap();
+    assert!(status.success());
+    for tactic in [None, Some("trap")] {
+        let mut child = Command::new(&program)
+            .arg("8")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn_in_group()
+            .unwrap();
+        let pid = child.id().cast_signed();
+        let _limit = TimeLimit::new(pid, "its lines are waited for");
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+
+        let text = "pid$target:a.out:probed:entry { @ = count(); }";
+        let macros = MacroValues {
+            target: Some(i64::from(pid)),
+            ..MacroValues::default()
+        };
+        let sources = [Source::new("test", text)];
+        let again = |_: &_| Ok(compile(&sources, &macros).unwrap());
+        let options = Options {
+            tactic: tactic.map(str::to_owned),
+            ..Options::default()
+        };
+        let compiled = compile(&sources, &macros).unwrap();
+        let mut session = Session::open(compiled, options, Choice::Process(pid), &again).unwrap();
+        session.begin().unwrap();
+        let process = session.process().unwrap().clone();
+        assert_eq!(process.resumes_in_whole_stops(), 1, "{tactic:?}");
+        session.step().unwrap();
+        let detached = session.end().unwrap();
+        assert_eq!((detached.left_bytes, detached.foreign), (0, 0));
+        assert_eq!(process.resumes_in_whole_stops(), 3, "{tactic:?}");
+
+        child.stdin.take().unwrap().write_all(b"x").unwrap();
+        let said: Vec<String> = output.lines().map(Result::unwrap).collect();
+        assert!(child.wait_in_time().unwrap().success());
+        let value = |name: &str| {
+            let line = said.iter().find_map(|line| line.strip_prefix(name)).unwrap();
+            line.trim().parse::<u32>().unwrap()
+        };
+        assert!(value("caught") > 50 && value("total") > 0);
+        assert_eq!(value("same"), value("caught"), "{tactic:?}");
+    }
+}

@@ -1,0 +1,54 @@
+/* A child that traces its parent as soon as it sees a tracer's memory there: attaching fails, and so does taking back.
+ * One byte of input: the child goes. Another: the end. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int shows_a_tracer(pid_t pid)
+{
+	char name[64], line[4096];
+	int found = 0;
+	snprintf(name, sizeof(name), "/proc/%d/maps", pid);
+	FILE *maps = fopen(name, "r");
+	while (maps && fgets(line, sizeof(line), maps))
+		found |= strstr(line, "memfd:nanoprobe") != NULL;
+	if (maps)
+		fclose(maps);
+	return found;
+}
+
+int main(void)
+{
+	char byte;
+	pid_t parent = getpid();
+	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+	pid_t child = fork();
+	if (!child) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		while (!shows_a_tracer(parent))
+			;
+		while (ptrace(PTRACE_SEIZE, parent, NULL, NULL))
+			;
+		puts("grabbed");
+		fflush(stdout);
+		for (;;)
+			pause();
+	}
+	puts("ready");
+	fflush(stdout);
+	if (read(0, &byte, 1) != 1)
+		return 1;
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	puts("released");
+	fflush(stdout);
+	if (read(0, &byte, 1) != 1)
+		return 1;
+	puts("fine");
+	return 0;
+}

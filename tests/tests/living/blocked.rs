@@ -1,0 +1,55 @@
+//! Signals that are sent to a program that blocks them, of those that we need: they stay blocked for senders.
+
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::results::{said, value};
+use nanoprobe_tests::text::Snapshot;
+use nanoprobe_tests::tracer::{Form, Tracer, start_waiting};
+
+use crate::traced_when_attached;
+
+/// The guarded load has our handlers in place by every tactic.
+const HANDLED: &str = "pid$target:a.out:handled:entry { copyin(uregs[R_RSP], 8); @ = count(); }";
+
+/// What comes while it is traced is told right, and every call is counted.
+#[track_caller]
+fn traced(form: Form, arguments: &str) {
+    let (target, traced) = traced_when_attached(form, HANDLED, &program("blocked.c"), arguments);
+    assert_eq!(
+        value(&traced.results),
+        said(&target.stdout, "calls"),
+        "{}",
+        traced.finished.stderr
+    );
+}
+
+live_tests! {
+    /// The textbook's thread for signals: sigfillset, sigwait.
+    fn a_thread_that_waits_for_all_signals(form) {
+        traced(form, "waiter 400");
+    }
+
+    fn pending_ones_are_told_taken_and_let_go(form) {
+        traced(form, "pending 960");
+    }
+
+    fn they_end_waits_under_other_masks(form) {
+        traced(form, "masks 400");
+    }
+
+    /// What was pending when we came, and what came meanwhile, is pending when we have gone.
+    fn they_are_kept_when_we_go(form) {
+        let mut target = start_waiting(&program("blocked.c"), "kept");
+        let snapshot = Snapshot::take(target.pid());
+        let tracing = Tracer::new(form).clause(HANDLED).attach(target.pid());
+        target.go();
+        target.wait_for("traced");
+        let traced = tracing.interrupt().success();
+        target.wait_until("the number", |target| target.stdout().ends_with('\n'));
+        assert_eq!(value(&traced.results), said(&target.stdout(), "traced"), "{}", traced.finished.stderr);
+        snapshot.assert_restored(target.pid());
+        target.write("\n");
+        let finished = target.finish().success();
+        assert!(finished.stdout.ends_with("OK\n"), "{}", finished.stdout);
+    }
+}
