@@ -6,7 +6,7 @@ enum np_state {
 	NP_STATE_BUILDING = 0, /* nothing in the text is changed yet */
 	NP_STATE_ARMED = 1,    /* the site table is published; any of its sites may be patched */
 	NP_STATE_RESTORED = 2, /* every site but springboards and hosts holds its original bytes again */
-	NP_STATE_COMPLETE = 3, /* as ARMED, and all that was placed so far is in the text */
+	NP_STATE_COMPLETE = 3, /* as ARMED, and all that attaching places is in the text */
 };
 
 /* A kernel sigaction (not libc's): what rt_sigaction takes on x86-64. */

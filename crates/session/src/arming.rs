@@ -60,7 +60,7 @@ mod text;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::mem::offset_of;
 
-use nanoprobe_arena::layout::{Control, STATE_ARMED, STATE_COMPLETE, Site};
+use nanoprobe_arena::layout::{Control, STATE_ARMED, STATE_BUILDING, STATE_COMPLETE, Site};
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
 use nanoprobe_patch::{TargetAddress, TextRange, transition};
@@ -178,6 +178,14 @@ impl Attachment {
         Ok(armed)
     }
 
+    /// Declares that attaching is over: all that it places is in the text.
+    ///
+    /// # Errors
+    /// The control block cannot be written.
+    pub fn complete(&self) -> Result<(), SessionError> {
+        Ok(ControlBlock::open(self.memory()?)?.set_state(STATE_COMPLETE)?)
+    }
+
     /// Writes the patches from index `first` on in place of `old`.
     fn arm_published(
         &mut self,
@@ -248,7 +256,6 @@ impl Attachment {
                 self.patches.extend(shims);
             }
         }
-        ControlBlock::open(self.memory()?)?.set_state(STATE_COMPLETE)?;
         Ok(groups)
     }
 
@@ -403,7 +410,7 @@ impl Attachment {
         })
     }
 
-    /// Publishes the patches from index `first` on: entries first, then their number, then the state.
+    /// Publishes the patches from index `first` on: entries first, then their number, then the state, if these are the first.
     fn publish_sites(&mut self, first: usize) -> Result<(), SessionError> {
         let memory = self.memory()?;
         let before = self.sites_published;
@@ -423,7 +430,9 @@ impl Attachment {
         }
         let count = before + sites.len() as u64;
         memory.store_u32(offset_of!(Control, site_count) as u64, count as u32)?;
-        ControlBlock::open(memory)?.set_state(STATE_ARMED)?;
+        if memory.load_u32(offset_of!(Control, state) as u64)? == STATE_BUILDING {
+            ControlBlock::open(memory)?.set_state(STATE_ARMED)?;
+        }
         self.sites_published = count;
         Ok(())
     }

@@ -26,7 +26,7 @@ pub const STATE_BUILDING: u32 = 0;
 pub const STATE_ARMED: u32 = 1;
 /// [`Control::state`]: every site holds its original bytes again.
 pub const STATE_RESTORED: u32 = 2;
-/// As [`STATE_ARMED`], and all that was placed so far is in the text.
+/// As [`STATE_ARMED`], and all that attaching places is in the text.
 pub const STATE_COMPLETE: u32 = 3;
 
 /// Index into [`Control::actions`]: SIGTRAP.

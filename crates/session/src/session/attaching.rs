@@ -185,6 +185,7 @@ impl Session {
             }
             other => other?,
         }
+        self.attachment_mut()?.complete()?;
         Ok(Begun {
             pauses,
             patches: armed.patches,
