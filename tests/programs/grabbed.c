@@ -1,4 +1,5 @@
 /* A child that traces its parent as soon as it sees a tracer's memory there: attaching fails, and so does taking back.
+ * With the argument `armed`: as soon as the parent has a handler for SIGTRAP, which comes with the first probes.
  * One byte of input: the child goes. Another: the end. */
 #include <signal.h>
 #include <stdio.h>
@@ -22,15 +23,29 @@ static int shows_a_tracer(pid_t pid)
 	return found;
 }
 
-int main(void)
+static int has_handler(pid_t pid)
+{
+	char name[64], line[4096];
+	unsigned long long caught = 0;
+	snprintf(name, sizeof(name), "/proc/%d/status", pid);
+	FILE *status = fopen(name, "r");
+	while (status && fgets(line, sizeof(line), status))
+		sscanf(line, "SigCgt: %llx", &caught);
+	if (status)
+		fclose(status);
+	return caught >> (SIGTRAP - 1) & 1;
+}
+
+int main(int argc, char **argv)
 {
 	char byte;
+	int (*is_time)(pid_t) = argc > 1 && !strcmp(argv[1], "armed") ? has_handler : shows_a_tracer;
 	pid_t parent = getpid();
 	prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
 	pid_t child = fork();
 	if (!child) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		while (!shows_a_tracer(parent))
+		while (!is_time(parent))
 			;
 		while (ptrace(PTRACE_SEIZE, parent, NULL, NULL))
 			;
