@@ -16,8 +16,16 @@ use nix::unistd::Pid;
 
 use crate::in_time::TimeLimit;
 
-/// What the program wrote, and how often the instruction at each address was executed.
-pub type Steps = (String, HashMap<u64, i64>);
+/// A run, instruction by instruction.
+#[derive(Debug)]
+pub struct Steps {
+    /// What the program wrote.
+    pub output: String,
+    /// How often the instruction at each address was executed.
+    pub counts: HashMap<u64, i64>,
+    /// The same, until the program's own entry point was reached: what the linker does.
+    pub at_start: HashMap<u64, i64>,
+}
 
 /// What the calling thread starts from now on lies where it lay the last time.
 ///
@@ -43,8 +51,9 @@ pub fn step(program: &Path, argument: &str) -> Steps {
     let child = command.spawn().expect("starting the program");
     let pid = Pid::from_raw(child.id() as i32);
     let _limit = TimeLimit::new(pid.as_raw(), "it is stepped to its end");
-    let mut counts = HashMap::new();
+    let (mut counts, mut at_start) = (HashMap::new(), None);
     let mut last = 0;
+    let mut start = None;
     loop {
         match waitpid(pid, None).expect("waiting for the program") {
             WaitStatus::Stopped(_, Signal::SIGTRAP) => {}
@@ -52,13 +61,32 @@ pub fn step(program: &Path, argument: &str) -> Steps {
             other => panic!("the program stepped by ptrace: {other:?}"),
         }
         let instruction = ptrace::getregs(pid).expect("its registers").rip;
+        if *start.get_or_insert_with(|| entry_point(pid)) == instruction && at_start.is_none() {
+            at_start = Some(counts.clone());
+        }
         if instruction != last || !is_repeated(pid, instruction) {
             *counts.entry(instruction).or_default() += 1;
         }
         last = instruction;
         ptrace::step(pid, None).expect("a step");
     }
-    (std::fs::read_to_string(output.path()).expect("its output"), counts)
+    Steps {
+        output: std::fs::read_to_string(output.path()).expect("its output"),
+        counts,
+        at_start: at_start.expect("its entry point"),
+    }
+}
+
+/// Where a program's own code begins (AT_ENTRY).
+fn entry_point(pid: Pid) -> u64 {
+    const AT_ENTRY: u64 = 9;
+    let vector = std::fs::read(format!("/proc/{pid}/auxv")).expect("its auxiliary vector");
+    let words: Vec<u64> = vector
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")))
+        .collect();
+    let entry = words.chunks_exact(2).find(|pair| pair[0] == AT_ENTRY);
+    entry.expect("its entry point")[1]
 }
 
 /// Whether the instruction is one that stops after each round of its own: `rep movs` and the like.

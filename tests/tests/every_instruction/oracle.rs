@@ -1,10 +1,10 @@
 //! Counts, address for address, against a program that was single-stepped.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use nanoprobe_tests::command::Running;
+use nanoprobe_tests::command::{Running, run};
 use nanoprobe_tests::left_out::need_command;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program};
@@ -20,16 +20,17 @@ const BY_ADDRESS: &str = r#"/probename != "entry" && probename != "return"/ { @[
 const BY_NAME: &str = "{ @[probefunc, probename] = count(); }";
 
 /// A symbol of code, by nm.
+#[derive(Debug)]
 struct Symbol {
     name: String,
     address: u64,
     bytes: u64,
 }
 
-fn symbols(path: &Path) -> Option<Vec<Symbol>> {
+fn symbols(path: &Path, options: &[&str]) -> Option<Vec<Symbol>> {
     let nm = need_command("the oracle's symbols", "nm")?;
     let mut command = std::process::Command::new(nm);
-    command.arg("-S").arg(path);
+    command.args(options).arg(path);
     let listed = Running::start(&mut command).finish().success().stdout;
     let symbol = |line: &str| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -37,9 +38,10 @@ fn symbols(path: &Path) -> Option<Vec<Symbol>> {
             return None;
         };
         let number = |text| u64::from_str_radix(text, 16).ok();
-        let is_code = matches!(kind, "t" | "T" | "w" | "W");
+        let is_code = matches!(kind, "t" | "T" | "w" | "W" | "i");
         let symbol = Symbol {
-            name: name.to_owned(),
+            // Without the version.
+            name: name.split('@').next().unwrap_or(name).to_owned(),
             address: number(address)?,
             bytes: number(bytes)?,
         };
@@ -55,10 +57,10 @@ fn stepped_static(path: &Path) -> &'static Steps {
 }
 
 /// Runs nanoprobe as the stepper runs the program: same addresses, same output.
-fn traced(form: Form, path: &Path, clause: &str, (output, _): &Steps) -> BTreeMap<String, i64> {
+fn traced(form: Form, path: &Path, clause: &str, steps: &Steps) -> BTreeMap<String, i64> {
     let tracer = Tracer::new(form).argument("-x").argument("aggsize=16m").clause(clause);
     let traced = tracer.command(path, ARGUMENT).run().complete();
-    assert_eq!(traced.finished.stdout, *output);
+    assert_eq!(traced.finished.stdout, steps.output);
     table(&traced.results)
 }
 
@@ -110,7 +112,7 @@ fn some_instructions_are_counted_by_all_jumps_at_once() {
     let Some(path) = need_program("instructions.c", Build::Static) else {
         return;
     };
-    let Some(symbols) = symbols(&path) else { return };
+    let Some(symbols) = symbols(&path, &["-S"]) else { return };
     let stepped = stepped_static(&path);
     let tracer = Tracer::new(Form::Default)
         .argument("-v")
@@ -118,7 +120,7 @@ fn some_instructions_are_counted_by_all_jumps_at_once() {
         .argument("aggsize=16m");
     let tracer = tracer.clause(&format!("pid$target:a.out::*[{SOME}] {BY_ADDRESS}"));
     let traced = tracer.command(&path, ARGUMENT).run().complete();
-    assert_eq!(traced.finished.stdout, stepped.0);
+    assert_eq!(traced.finished.stdout, stepped.output);
     for tactic in TACTICS {
         let is_there = traced.finished.stderr.lines().any(|line| line.contains(tactic));
         assert!(is_there, "no patch is a {tactic}");
@@ -137,7 +139,7 @@ fn some_instructions_are_counted_by_all_jumps_at_once() {
         let mut offsets = around.map(|symbol| format!("{:x}", address.wrapping_sub(entry(symbol))));
         offsets.any(|offset| offset.ends_with(|digit| SOME.contains(digit)))
     };
-    let differing = differences(&stepped.1, &probed, has_probe);
+    let differing = differences(&stepped.counts, &probed, has_probe);
     assert!(
         differing.is_empty(),
         "{} differ:\n{}",
@@ -152,12 +154,12 @@ live_tests! {
     fn every_instruction_of_a_static_program_is_counted(form) {
         without_randomisation();
         let Some(path) = need_program("instructions.c", Build::Static) else { return };
-        let Some(symbols) = symbols(&path) else { return };
+        let Some(symbols) = symbols(&path, &["-S"]) else { return };
         let stepped = stepped_static(&path);
         let probed = by_address(traced(form, &path, &format!("pid$target:a.out:: {BY_ADDRESS}"), stepped));
         // Code without a symbol (the stubs of the procedure linkage table) is nobody's, and has no probes.
         let known = |address: u64| symbols.iter().any(|symbol| address.wrapping_sub(symbol.address) < symbol.bytes);
-        let differing = differences(&stepped.1, &probed, known);
+        let differing = differences(&stepped.counts, &probed, known);
         assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
         assert!(probed.len() > 4000, "{} addresses", probed.len());
 
@@ -174,7 +176,7 @@ live_tests! {
                 continue;
             };
             let address = entry.wrapping_add(offset);
-            assert_eq!(stepped.1.get(&address), Some(count), "{key}");
+            assert_eq!(stepped.counts.get(&address), Some(count), "{key}");
             compared += 1;
         }
         assert!(compared > 3000, "{compared} of {}", rows.len());
@@ -189,9 +191,53 @@ live_tests! {
         let mut descriptions = functions.map(|function| format!("pid$target:libc.so.6:{function}:")).to_vec();
         descriptions.push("pid$target:a.out::".to_owned());
         let probed = by_address(traced(form, &path, &format!("{} {BY_ADDRESS}", descriptions.join(",")), &stepped));
-        let differing = differences(&stepped.1, &probed, |address| probed.contains_key(&address));
+        let differing = differences(&stepped.counts, &probed, |address| probed.contains_key(&address));
         assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
         let of_libc = probed.keys().filter(|address| **address > 0x7000_0000_0000).count();
         assert!(of_libc > 80 && probed.len() - of_libc > 300, "{of_libc} of {}", probed.len());
     }
+
+    /// Every function of libc, whether it has a probe by this name or another one, or should have.
+    fn every_entry_of_libc_is_counted(form) {
+        without_randomisation();
+        let Some(path) = need_program("instructions.c", Build::Usual) else { return };
+        let stepped = step(&path, ARGUMENT);
+        let clause = "pid$target:libc.so.6::entry { @[probefunc, uregs[R_RIP]] = count(); }";
+        let rows = traced(form, &path, clause, &stepped);
+        let address_of = |name: &str| {
+            let key = rows.keys().find_map(|key| key.strip_prefix(name)?.strip_prefix(' '));
+            key.and_then(|address| address.parse::<i64>().ok()).expect("a hit") as u64
+        };
+        let probed = by_address(rows.clone());
+        assert!(probed.len() > 60, "{} functions", probed.len());
+        // One name for each place: nothing is counted twice.
+        assert!(probed.values().all(|counts| counts.len() == 1), "{probed:?}");
+
+        // What libc exports and the program has called, by the file's own table.
+        let Some(exported) = exported_by_libc(&path) else { return };
+        let malloc = exported.iter().find(|symbol| symbol.name == "malloc").expect("malloc");
+        let base = address_of("malloc") - malloc.address;
+        // What the linker calls before probes are there (`evaltime`), resolvers among it, may be missed.
+        let unseen = |address: u64| stepped.at_start.get(&address).copied().unwrap_or(0);
+        let called = exported.iter().map(|symbol| base + symbol.address);
+        let all: HashSet<u64> = called.chain(probed.keys().copied()).collect();
+        let mut differing = Vec::new();
+        for address in all {
+            let steps = stepped.counts.get(&address).copied().unwrap_or(0);
+            let counted = probed.get(&address).map_or(0, |counts| counts[0]);
+            if !(steps - unseen(address)..=steps).contains(&counted) {
+                differing.push(format!("{address:#x}: stepped {steps}, probed {counted}"));
+            }
+        }
+        assert!(differing.is_empty(), "{} differ:\n{}", differing.len(), differing.join("\n"));
+    }
+}
+
+/// The functions that the libc of a program exports.
+fn exported_by_libc(program: &Path) -> Option<Vec<Symbol>> {
+    let ldd = need_command("the oracle's libc", "ldd")?;
+    let libraries = run(std::process::Command::new(ldd).arg(program)).success().stdout;
+    let line = libraries.lines().find(|line| line.contains("libc.so.6"))?;
+    let libc = line.split_whitespace().find(|word| word.starts_with('/'))?;
+    symbols(Path::new(libc), &["-D", "-S"])
 }
