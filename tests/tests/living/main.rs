@@ -14,6 +14,7 @@ mod forks;
 mod forms;
 mod goroutines;
 mod ifuncs;
+mod latencies;
 mod left;
 mod loading;
 mod machine;

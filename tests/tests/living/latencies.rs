@@ -1,0 +1,199 @@
+//! Latencies by entry and return, call by call, against clock reads that are compiled into the program; and the kernel's
+//! return probes, which are held against the same. What takes 0.4 ms and more is right within a twentieth by traps, too.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nanoprobe_tests::command::Running;
+use nanoprobe_tests::left_out::left_out;
+use nanoprobe_tests::live_tests;
+use nanoprobe_tests::program::program;
+use nanoprobe_tests::tracer::{Tracer, start_waiting};
+
+const CALLS: usize = 40;
+const FUNCTIONS: [&str; 4] = ["spins", "sleeps", "hands_over", "sometimes"];
+/// A right latency is within this, or within a twentieth.
+const TOLERANCE_NS: i64 = 1000;
+/// Of so many calls in a hundred: between its clock read and the probe a thread may lose the processor.
+const RIGHT_PERCENT: usize = 90;
+
+/// What each call took, by function, in the order of the calls.
+type Latencies = HashMap<String, Vec<i64>>;
+
+/// The lines `KEYWORD NAME NUMBER`, or `NAME NUMBER` without a keyword.
+fn latencies(text: &str, keyword: &str) -> Latencies {
+    let mut all = Latencies::new();
+    for line in text.lines() {
+        let Some(rest) = line.strip_prefix(keyword) else {
+            continue;
+        };
+        let Some((name, number)) = rest.trim().split_once(' ') else {
+            continue;
+        };
+        if let (true, Ok(number)) = (FUNCTIONS.contains(&name), number.parse()) {
+            all.entry(name.to_owned()).or_default().push(number);
+        }
+    }
+    all
+}
+
+#[track_caller]
+fn assert_right(tracer: &str, measured: &Latencies, by_the_program: &Latencies) {
+    for name in FUNCTIONS {
+        let (measured, truth) = (&measured[name], &by_the_program[name]);
+        assert_eq!((measured.len(), truth.len()), (CALLS, CALLS), "{tracer}: {name}");
+        let pairs: Vec<(i64, i64)> = measured.iter().copied().zip(truth.iter().copied()).collect();
+        let is_right = |(measured, truth): &&(i64, i64)| (measured - truth).abs() <= TOLERANCE_NS.max(truth / 20);
+        let right = pairs.iter().filter(is_right).count();
+        let mut errors: Vec<i64> = pairs.iter().map(|(measured, truth)| measured - truth).collect();
+        errors.sort_unstable();
+        eprintln!(
+            "{tracer}: {name}: {right} of {CALLS} right, median error {} ns",
+            errors[CALLS / 2]
+        );
+        assert!(right * 100 >= CALLS * RIGHT_PERCENT, "{tracer}: {name}: {pairs:?}");
+    }
+}
+
+live_tests! {
+    fn a_latency_is_what_the_programs_own_clock_says(form) {
+        let mut clauses = String::new();
+        for name in FUNCTIONS {
+            clauses += &format!("pid$target:a.out:{name}:entry {{ self->{name} = timestamp; }}
+                pid$target:a.out:{name}:return /self->{name}/ {{
+                    printf(\"{name} %d\\n\", timestamp - self->{name}); self->{name} = 0; }}\n");
+        }
+        let mut target = start_waiting(&program("latencies.c"), &CALLS.to_string());
+        let tracing = Tracer::new(form).argument("-q").clause(&clauses).trace(target.pid());
+        target.go();
+        let finished = target.finish().success();
+        let traced = tracing.finish().success();
+        assert_right("nanoprobe", &latencies(&traced.results, ""), &latencies(&finished.stdout, "took"));
+    }
+}
+
+/// The kernel's uprobes and uretprobes on the functions of a program; they go with the value.
+struct KernelProbes {
+    tracing: PathBuf,
+    mounted: bool,
+    group: String,
+}
+
+impl KernelProbes {
+    /// # Errors
+    /// What is not permitted here, or not there.
+    fn on(target: &Running, path: &Path) -> std::io::Result<KernelProbes> {
+        let usual = Path::new("/sys/kernel/tracing");
+        let is_mounted = usual.join("uprobe_events").exists();
+        let tracing = if is_mounted {
+            usual.to_path_buf()
+        } else {
+            tempfile::tempdir()?.keep()
+        };
+        let group = format!("nanoprobe{}", std::process::id());
+        let probes = KernelProbes {
+            tracing,
+            mounted: !is_mounted,
+            group,
+        };
+        if !is_mounted {
+            let mut mount = Command::new("mount");
+            let mounted = mount.args(["-t", "tracefs", "nodev"]).arg(&probes.tracing).output()?;
+            if !mounted.status.success() {
+                return Err(std::io::Error::other(
+                    String::from_utf8_lossy(&mounted.stderr).trim().to_owned(),
+                ));
+            }
+        }
+        fs::create_dir(probes.instance())?;
+        fs::write(probes.instance().join("trace_clock"), "mono")?;
+        for line in target.stdout().lines() {
+            if let ["offset", name, offset] = line.split(' ').collect::<Vec<_>>()[..] {
+                for (kind, event) in [('p', "entry"), ('r', "return")] {
+                    let definition = format!("{kind}:{}/{name}_{event} {}:0x{offset}\n", probes.group, path.display());
+                    probes.define(&definition)?;
+                }
+            }
+        }
+        let enable = probes.instance().join("events").join(&probes.group).join("enable");
+        fs::write(enable, "1")?;
+        Ok(probes)
+    }
+
+    fn instance(&self) -> PathBuf {
+        self.tracing.join("instances").join(&self.group)
+    }
+
+    fn define(&self, line: &str) -> std::io::Result<()> {
+        let mut file = fs::OpenOptions::new()
+            .append(true)
+            .open(self.tracing.join("uprobe_events"))?;
+        file.write_all(line.as_bytes())
+    }
+
+    /// Nanoseconds from each entry to the return after it.
+    fn latencies(&self) -> std::io::Result<Latencies> {
+        let mut all = Latencies::new();
+        let mut entered: HashMap<String, f64> = HashMap::new();
+        // `latencies-123  [000] .....  12.345678: spins_entry: (0x...)`
+        for line in fs::read_to_string(self.instance().join("trace"))?.lines() {
+            let mut words = line.split_whitespace().filter_map(|word| word.strip_suffix(':'));
+            let time = words.find_map(|word| word.parse::<f64>().ok());
+            let (Some(seconds), Some(event)) = (time, words.next()) else {
+                continue;
+            };
+            if let Some(name) = event.strip_suffix("_entry") {
+                entered.insert(name.to_owned(), seconds);
+            } else if let Some(name) = event.strip_suffix("_return")
+                && let Some(start) = entered.remove(name)
+            {
+                let ns = ((seconds - start) * 1e9).round() as i64;
+                all.entry(name.to_owned()).or_default().push(ns);
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl Drop for KernelProbes {
+    fn drop(&mut self) {
+        let _ = fs::write(self.instance().join("events").join(&self.group).join("enable"), "0");
+        let _ = fs::remove_dir(self.instance());
+        for name in FUNCTIONS {
+            for event in ["entry", "return"] {
+                let _ = self.define(&format!("-:{}/{name}_{event}\n", self.group));
+            }
+        }
+        if self.mounted {
+            let _ = Command::new("umount").arg(&self.tracing).output();
+            let _ = fs::remove_dir(&self.tracing);
+        }
+    }
+}
+
+/// The measure of the test above: what the kernel's own return probes make of the same program.
+#[test]
+fn the_kernels_return_probes_say_the_same() {
+    // Such probes are of a file: everybody who runs it meets them.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("latencies");
+    fs::copy(program("latencies.c"), &path).expect("a copy");
+    let mut target = start_waiting(&path, &CALLS.to_string());
+    let probes = match KernelProbes::on(&target, &path) {
+        Ok(probes) => probes,
+        Err(error) => {
+            left_out("latencies by the kernel's return probes", &error.to_string());
+            target.go();
+            target.finish().success();
+            return;
+        }
+    };
+    target.go();
+    let finished = target.finish().success();
+    let measured = probes.latencies().expect("what was traced");
+    drop(probes);
+    assert_right("uretprobe", &measured, &latencies(&finished.stdout, "took"));
+}
