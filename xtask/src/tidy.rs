@@ -1,0 +1,174 @@
+//! The rules of the house that no compiler knows, one file for each.
+//!
+//! A rule looks at all files at once and returns what it found. What is known and not mended yet is in
+//! `xtask/allowed.txt`, a line for each rule and place: such a finding passes, and a line without a finding fails, so that
+//! the list only becomes shorter.
+
+mod circles;
+mod columns;
+mod functions;
+mod imports;
+mod invariants;
+mod lengths;
+mod links;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+/// A text that git knows.
+#[derive(Debug)]
+pub struct File {
+    /// From the root, with `/`.
+    pub path: String,
+    /// What it holds.
+    pub text: String,
+}
+
+impl File {
+    fn is_rust(&self) -> bool {
+        has_ending(&self.path, &["rs"])
+    }
+
+    /// Rust or C, written by hand.
+    fn is_source(&self) -> bool {
+        has_ending(&self.path, &["rs", "c", "h", "cpp", "hpp"]) && !self.path.contains("/golden/")
+    }
+
+    /// Of tests, whose layout is their own.
+    fn is_of_tests(&self) -> bool {
+        let folders = ["tests/", "fuzz/"];
+        folders.iter().any(|folder| self.path.starts_with(folder))
+            || self.path.contains("/tests/")
+            || self.path.ends_with("tests.rs")
+    }
+}
+
+/// Whether a path ends by one of these, after a dot.
+pub fn has_ending(path: &str, endings: &[&str]) -> bool {
+    path.rsplit_once('.')
+        .is_some_and(|(_, ending)| endings.contains(&ending))
+}
+
+/// What breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Finding {
+    /// The rule, as in `xtask/allowed.txt`.
+    pub rule: &'static str,
+    /// What stays the same while lines move: a file, and a function or another file.
+    pub place: String,
+    /// For the reader.
+    pub message: String,
+}
+
+/// What is done with `xtask/allowed.txt`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Allowances {
+    /// What it names passes.
+    Obey,
+    /// It is written anew.
+    Rewrite,
+}
+
+const ALLOWED: &str = "xtask/allowed.txt";
+
+/// Holds all rules against the tree.
+///
+/// # Errors
+/// What was found, a line each; or why nothing could be read.
+pub fn run(root: &Path, allowances: Allowances) -> Result<(), String> {
+    let files = files(root)?;
+    let mut findings = Vec::new();
+    for rule in [
+        circles::findings,
+        columns::findings,
+        functions::findings,
+        imports::findings,
+        invariants::findings,
+        lengths::findings,
+        links::findings,
+    ] {
+        findings.extend(rule(&files));
+    }
+    findings.sort();
+    if allowances == Allowances::Rewrite {
+        let mut text = String::new();
+        for line in findings.iter().map(line_of).collect::<BTreeSet<_>>() {
+            let _ = writeln!(text, "{line}");
+        }
+        return std::fs::write(root.join(ALLOWED), text).map_err(|error| format!("{ALLOWED}: {error}"));
+    }
+    let allowed = std::fs::read_to_string(root.join(ALLOWED)).map_err(|error| format!("{ALLOWED}: {error}"))?;
+    let report = report(&findings, &allowed);
+    if report.is_empty() { Ok(()) } else { Err(report) }
+}
+
+fn line_of(finding: &Finding) -> String {
+    format!("{} {}", finding.rule, finding.place)
+}
+
+/// What is not allowed, and what is allowed without need.
+fn report(findings: &[Finding], allowed: &str) -> String {
+    let allowed: BTreeSet<&str> = allowed.lines().collect();
+    let found: BTreeSet<String> = findings.iter().map(line_of).collect();
+    let mut text = String::new();
+    for finding in findings {
+        if !allowed.contains(line_of(finding).as_str()) {
+            let _ = writeln!(text, "{}: {}: {}", finding.rule, finding.place, finding.message);
+        }
+    }
+    for line in allowed {
+        if !found.contains(line) {
+            let _ = writeln!(text, "{ALLOWED}: `{line}` is mended: take the line away");
+        }
+    }
+    text
+}
+
+/// The texts of the tree.
+fn files(root: &Path) -> Result<Vec<File>, String> {
+    let mut command = Command::new("git");
+    command.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]);
+    let listed = command
+        .current_dir(root)
+        .output()
+        .map_err(|error| format!("git: {error}"))?;
+    if !listed.status.success() {
+        return Err(format!("git ls-files: {}", listed.status));
+    }
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let paths: BTreeSet<&str> = listed.split('\0').filter(|path| !path.is_empty()).collect();
+    let mut files = Vec::new();
+    for path in paths {
+        // What is no text is no matter of these rules; what was removed a moment ago is not there.
+        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
+            files.push(File {
+                path: path.to_owned(),
+                text,
+            });
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Finding, report};
+
+    fn finding(place: &str) -> Finding {
+        Finding {
+            rule: "columns",
+            place: place.to_owned(),
+            message: "too wide".to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_passes_and_what_is_mended_is_asked_for() {
+        assert_eq!(report(&[finding("a.rs")], "columns a.rs\n"), "");
+        assert_eq!(report(&[finding("a.rs")], ""), "columns: a.rs: too wide\n");
+        let mended = "xtask/allowed.txt: `columns b.rs` is mended: take the line away\n";
+        assert_eq!(report(&[finding("a.rs")], "columns a.rs\ncolumns b.rs\n"), mended);
+    }
+}

@@ -1,0 +1,19 @@
+//! A file says what it uses: no `use super::*` outside of tests.
+
+use super::{File, Finding};
+
+/// Files that take all of their parent's names.
+pub fn findings(files: &[File]) -> Vec<Finding> {
+    let sources = files.iter().filter(|file| file.is_rust() && !file.is_of_tests());
+    let takes_all = sources.filter(|file| before_tests(&file.text).any(|line| line.trim() == "use super::*;"));
+    let finding = |file: &File| Finding {
+        rule: "import",
+        place: file.path.clone(),
+        message: "`use super::*` hides what the file uses".to_owned(),
+    };
+    takes_all.map(finding).collect()
+}
+
+fn before_tests(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().take_while(|line| line.trim() != "#[cfg(test)]")
+}
