@@ -128,33 +128,67 @@ fn report(findings: &[Finding], allowed: &str) -> String {
 
 /// The texts of the tree.
 fn files(root: &Path) -> Result<Vec<File>, String> {
+    let mut paths = match listed_by_git(root) {
+        Some(paths) => paths,
+        None => walked(root, "").map_err(|error| format!("{}: {error}", root.display()))?,
+    };
+    paths.sort();
+    paths.dedup();
+    // What is no text is no matter of these rules; what was removed a moment ago is not there.
+    let read = |path: String| {
+        let text = std::fs::read_to_string(root.join(&path)).ok()?;
+        Some(File { path, text })
+    };
+    Ok(paths.into_iter().filter_map(read).collect())
+}
+
+/// What git knows, and what it would take; `None` without git, or without its folder.
+fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     let mut command = Command::new("git");
-    command.args(["ls-files", "--cached", "--others", "--exclude-standard", "-z"]);
+    // A tree may belong to another user.
+    command.args([
+        "-c",
+        "safe.directory=*",
+        "ls-files",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "-z",
+    ]);
     let listed = command
         .current_dir(root)
         .output()
-        .map_err(|error| format!("git: {error}"))?;
-    if !listed.status.success() {
-        return Err(format!("git ls-files: {}", listed.status));
-    }
-    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
-    let paths: BTreeSet<&str> = listed.split('\0').filter(|path| !path.is_empty()).collect();
-    let mut files = Vec::new();
-    for path in paths {
-        // What is no text is no matter of these rules; what was removed a moment ago is not there.
-        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
-            files.push(File {
-                path: path.to_owned(),
-                text,
-            });
+        .ok()
+        .filter(|listed| listed.status.success())?;
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let paths = text.split('\0').filter(|path| !path.is_empty());
+    Some(paths.map(str::to_owned).collect())
+}
+
+/// All files, without hidden folders of tools and what is built.
+fn walked(root: &Path, folder: &str) -> std::io::Result<Vec<String>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(root.join(folder))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let path = if folder.is_empty() {
+            name.clone()
+        } else {
+            format!("{folder}/{name}")
+        };
+        let kind = entry.file_type()?;
+        if kind.is_file() {
+            paths.push(path);
+        } else if kind.is_dir() && name != "target" && name != ".git" {
+            paths.extend(walked(root, &path)?);
         }
     }
-    Ok(files)
+    Ok(paths)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Finding, report};
+    use super::{Finding, files, listed_by_git, report, walked};
 
     fn finding(place: &str) -> Finding {
         Finding {
@@ -170,5 +204,21 @@ mod tests {
         assert_eq!(report(&[finding("a.rs")], ""), "columns: a.rs: too wide\n");
         let mended = "xtask/allowed.txt: `columns b.rs` is mended: take the line away\n";
         assert_eq!(report(&[finding("a.rs")], "columns a.rs\ncolumns b.rs\n"), mended);
+    }
+
+    #[test]
+    fn a_tree_without_git_is_walked() {
+        let root = crate::root();
+        let walked = walked(&root, "").expect("the tree");
+        assert!(walked.iter().any(|path| path == "xtask/src/tidy.rs"));
+        assert!(
+            files(&root)
+                .expect("the tree")
+                .iter()
+                .any(|file| file.path == "Cargo.toml")
+        );
+        for path in listed_by_git(&root).unwrap_or_default() {
+            assert!(walked.contains(&path) || !root.join(&path).is_file(), "{path}");
+        }
     }
 }
