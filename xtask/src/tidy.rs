@@ -179,7 +179,7 @@ fn walked(root: &Path, folder: &str) -> std::io::Result<Vec<String>> {
         let kind = entry.file_type()?;
         if kind.is_file() {
             paths.push(path);
-        } else if kind.is_dir() && name != "target" && name != ".git" {
+        } else if kind.is_dir() && name != ".git" && !root.join(&path).join("CACHEDIR.TAG").exists() {
             paths.extend(walked(root, &path)?);
         }
     }
