@@ -24,7 +24,7 @@ fn every_class_is_counted_exactly() {
         })
         .collect();
     let golden = folder.join("small.txt");
-    if std::env::var_os("NANOPROBE_BLESS").is_some() {
+    if std::env::var_os("BLESS").is_some() {
         std::fs::write(&golden, &text).unwrap();
     }
     assert_eq!(text, std::fs::read_to_string(&golden).unwrap());

@@ -40,7 +40,7 @@ pub fn named(name: &str) -> Option<&'static Tier> {
             commands: &[
                 "test --locked -p nanoprobe-patch -p nanoprobe-export -p nanoprobe-bench -p nanoprobe-lang -p nanoprobe-codegen",
             ],
-            environment: &[("BLESS", "1"), ("NANOPROBE_BLESS", "1")],
+            environment: &[("BLESS", "1")],
         }),
         _ => None,
     }

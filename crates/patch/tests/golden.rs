@@ -22,7 +22,7 @@
 //!   key fsbase
 //! ```
 //!
-//! `NANOPROBE_BLESS=1 cargo test -p nanoprobe-patch --test golden` rewrites the outputs.
+//! `BLESS=1 cargo test -p nanoprobe-patch --test golden` rewrites the outputs.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::fmt::Write;
@@ -364,7 +364,7 @@ fn run(input: &str) -> String {
 #[test]
 fn golden_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let bless = std::env::var_os("NANOPROBE_BLESS").is_some();
+    let bless = std::env::var_os("BLESS").is_some();
     let mut failures = Vec::new();
     let mut count = 0;
     for entry in std::fs::read_dir(folder).unwrap() {

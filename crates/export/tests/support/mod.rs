@@ -22,21 +22,16 @@ pub const INTEGER_KEY: KeyType = KeyType::Integer(IntegerType { bytes: 8, signed
 pub const STACK_KEY: KeyType = KeyType::UserStack { frames: 0 };
 pub const INT_KEY: KeyType = KeyType::Integer(IntegerType { bytes: 4, signed: true });
 
-/// Compares with `tests/golden/NAME.txt`; writes it when `NANOPROBE_BLESS` is set.
+/// Compares with `tests/golden/NAME.txt`; writes it when `BLESS` is set.
 pub fn golden(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/golden")
         .join(format!("{name}.txt"));
-    if std::env::var_os("NANOPROBE_BLESS").is_some() {
+    if std::env::var_os("BLESS").is_some() {
         std::fs::write(&path, found).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        found,
-        expected,
-        "{} differs; set NANOPROBE_BLESS to accept",
-        path.display()
-    );
+    assert_eq!(found, expected, "{} differs; set BLESS to accept", path.display());
 }
 
 pub fn integer(value: i64) -> Value {
