@@ -220,7 +220,7 @@ instructions, with all patches of a kind together. No process is involved: the a
 the kernel makes (`crates/session/src/coverage.rs`), and programs with more than 262,144 points are planned in pieces of
 that many: all of node's instructions at once would need more near memory than there is. A *point* is one site; functions
 that share text may name it more than once.
-The columns are the tactics of `ARCHITECTURE.md`; *by jump* is all but traps and refusals.
+The columns are the tactics of `docs/design/patching.md`; *by jump* is all but traps and refusals.
 ";
 
 const TRAPS: &str = "
