@@ -339,7 +339,7 @@ fn a_tick_fires_as_often_as_asked() {
 fn the_version_and_help() {
     let version = command(&["-V"]).success();
     assert!(version.stdout.starts_with("nanoprobe"), "{}", version.stdout);
-    let help = command(&["-h"]);
+    let help = command(&["--help"]);
     let text = format!("{}{}", help.stdout, help.stderr);
     for flag in ["-n", "-s", "-c", "-p", "-l", "-q", "-o", "-x"] {
         assert!(text.contains(flag), "{flag} is not in the help:\n{text}");

@@ -31,7 +31,10 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
         "N_PROBE_ID",
         "naming a probe by its number, other than those of BEGIN, END and ERROR",
     ),
-    ("N_PROVIDER", "provider definitions"),
+    (
+        "N_PROVIDER",
+        "provider definitions in a program that traces: they are for `-h` and `-G`",
+    ),
     ("N_SOURCE_LENGTH", "a limit: a text that is too long"),
     ("N_SIZE", "a limit: structures and arrays that are too large"),
     (

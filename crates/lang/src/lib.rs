@@ -24,6 +24,7 @@ pub mod parser;
 pub mod probes;
 pub mod program;
 pub mod resolve;
+pub mod providers;
 pub mod source;
 pub mod syntax;
 pub mod target;
@@ -33,6 +34,7 @@ pub use diagnostic::Diagnostic;
 pub use macros::MacroValues;
 pub use program::{ProbeDescription, Program};
 pub use source::{Source, Span};
+pub use providers::providers;
 pub use target::{NoTarget, Target};
 
 use lexer::MacroState;
@@ -70,14 +72,8 @@ pub fn compile_for(
     let mut diagnostics = Vec::new();
     let mut loaded = Vec::new();
     for (index, source) in (0_u32..).zip(sources) {
-        if source.text.len() > MAXIMUM_SOURCE_BYTES {
-            let span = Span {
-                source: index,
-                start: 0,
-                end: 0,
-            };
-            let message = format!("the text is longer than {} MiB", MAXIMUM_SOURCE_BYTES >> 20);
-            diagnostics.push(Diagnostic::new("N_SOURCE_LENGTH", span, message));
+        if let Some(diagnostic) = too_long(source, index) {
+            diagnostics.push(diagnostic);
             continue;
         }
         let mut parsed = parser::parse(&source.text, index, &mut state, &mut types, &**target);
@@ -119,6 +115,17 @@ pub fn compile_for(
 
 /// The probe descriptions of a text, as `-l -n` takes it: a program's, or descriptions without any clause.
 ///
+/// What is wrong with a text that is longer than any program.
+fn too_long(source: &Source, index: u32) -> Option<Diagnostic> {
+    let span = Span {
+        source: index,
+        start: 0,
+        end: 0,
+    };
+    let message = format!("the text is longer than {} MiB", MAXIMUM_SOURCE_BYTES >> 20);
+    (source.text.len() > MAXIMUM_SOURCE_BYTES).then(|| Diagnostic::new("N_SOURCE_LENGTH", span, message))
+}
+
 /// # Errors
 ///
 /// As [`compile`].

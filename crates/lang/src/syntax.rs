@@ -20,13 +20,30 @@ pub enum Item {
     Translator(Translator),
     /// What a header declares and D has no use for.
     PassedOver,
-    /// `provider`: parsed, and refused.
-    Unsupported {
-        /// The keyword.
-        keyword: &'static str,
-        /// Where.
-        span: Span,
-    },
+    /// `provider name { probes };`: of no program that traces.
+    Provider(ProviderDefinition),
+}
+
+/// `provider name { probe ...; };`
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProviderDefinition {
+    /// The provider.
+    pub name: String,
+    /// Its probes, in order.
+    pub probes: Vec<DeclaredProbe>,
+    /// All of it.
+    pub span: Span,
+}
+
+/// `probe name(parameters);`
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeclaredProbe {
+    /// As written, with `__`.
+    pub name: String,
+    /// Where each parameter is written.
+    pub arguments: Vec<Span>,
+    /// The name.
+    pub span: Span,
 }
 
 /// A clause as written.

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
 
+use crate::provide::Product;
 use crate::tools;
 
 /// What the command was asked to do.
@@ -63,6 +64,13 @@ pub enum ProgramText {
     },
 }
 
+impl ProgramText {
+    /// Whether `-f PIC` was a flag of the compiler's.
+    fn is_position_independence(&self) -> bool {
+        matches!(self, ProgramText::Short { text, .. } if text.eq_ignore_ascii_case("pic"))
+    }
+}
+
 /// The flags as they stand.
 #[derive(Parser, Debug)]
 #[command(
@@ -70,7 +78,7 @@ pub enum ProgramText {
     disable_version_flag = true,
     disable_help_flag = true,
     about = "Dynamic tracing of running programs, in D, at nanoseconds a probe.",
-    override_usage = "nanoprobe [-CeFHlqSvVwZh] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-L folder] [-U name] [-p pid | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe restore pid\n       nanoprobe tools\n       nanoprobe tool name [-h] [-p pid | -c command] [argument...]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
+    override_usage = "nanoprobe [-CeFHlqSvVwZ] [-b size] [-o file] [-x opt[=val]] [-D name[=value]] [-I folder] [-L folder] [-U name] [-p pid | -c command] [-n program | -s script | -P provider | -m module | -f function]... [argument...]\n       nanoprobe -h | -G [-C] -s provider.d [-o file]\n       nanoprobe restore pid\n       nanoprobe tools\n       nanoprobe tool name [-h] [-p pid | -c command] [argument...]\n       nanoprobe bench [--only experiment] [--out dir]\n       nanoprobe cost [-x maxcost=5%] -p pid -n program",
     after_help = "Examples:\n  nanoprobe -n 'pid$target::malloc:entry { @[ustack()] = count(); }' -p 1234\n  nanoprobe -n 'pid$target:a.out:main:entry { trace(timestamp); }' -c ./program\n  nanoprobe -l -n 'pid$target:libc:str*:entry' -p 1234"
 )]
 pub struct LowArguments {
@@ -133,8 +141,11 @@ pub struct LowArguments {
     /// Enable the probe of this number; only those of BEGIN, END and ERROR last
     #[arg(short = 'i', value_name = "id", hide = true, allow_hyphen_values = true, action = ArgAction::Append)]
     id: Vec<String>,
-    /// Refused: no object file is made
-    #[arg(short = 'G', hide = true)]
+    /// Make the header of provider definitions (-s), whose macros are a program's probes
+    #[arg(short = 'h', conflicts_with_all = ["list", "version"], overrides_with = "header")]
+    header: bool,
+    /// Make the object of provider definitions (-s) that is linked with what uses their header
+    #[arg(short = 'G', conflicts_with_all = ["list", "version", "header"], overrides_with = "object")]
     object: bool,
     /// Refused: there is no anonymous tracing
     #[arg(short = 'A', hide = true)]
@@ -198,7 +209,7 @@ pub struct LowArguments {
     #[arg(short = 'Z', overrides_with = "zero")]
     zero: bool,
     /// Print this help
-    #[arg(short = 'h', action = ArgAction::Help)]
+    #[arg(long = "help", action = ArgAction::Help)]
     help: Option<bool>,
     /// Macro arguments: $1, $2, ...
     #[arg(value_name = "argument")]
@@ -210,6 +221,8 @@ pub struct LowArguments {
 pub enum Request {
     Trace(Box<Arguments>),
     Cost(Box<Arguments>),
+    /// `-h`, `-G`
+    Provide(Product, Box<Arguments>),
     Restore {
         pid: i32,
     },
@@ -249,10 +262,21 @@ pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     let is_cost = words.get(1).is_some_and(|word| word == "cost");
     let words = words.iter().enumerate().filter(|(index, _)| !(is_cost && *index == 1));
     let words: Vec<String> = words.map(|(_, word)| word.clone()).collect();
-    if LowArguments::try_parse_from(&words)?.version {
+    let low = LowArguments::try_parse_from(&words)?;
+    if low.version {
         return Ok(Request::Version);
     }
-    let arguments = Box::new(parse_trace(&words)?);
+    let mut arguments = Box::new(parse_trace(&words)?);
+    let product = match (low.header, low.object) {
+        (true, _) => Some(Product::Header),
+        (_, true) => Some(Product::Object),
+        _ => None,
+    };
+    if let Some(product) = product {
+        // Builds hand over what the compiler is told: -fPIC.
+        arguments.programs.retain(|program| !program.is_position_independence());
+        return Ok(Request::Provide(product, arguments));
+    }
     Ok(if is_cost {
         Request::Cost(arguments)
     } else {
@@ -330,10 +354,6 @@ fn options(low: &LowArguments) -> Vec<String> {
 /// dtrace's flags that cannot be had here, and why.
 fn refusal(low: &LowArguments) -> Option<&'static str> {
     let refusals = [
-        (
-            low.object,
-            "-G: static probes are found by their notes in the program's file; nothing is linked into it",
-        ),
         (
             low.anonymous || low.claim,
             "-A, -a: anonymous tracing is of the kernel's start; there is nothing to claim",

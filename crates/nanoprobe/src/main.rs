@@ -16,6 +16,7 @@ mod memory;
 mod output;
 mod own_probes;
 mod preprocess;
+mod provide;
 mod tools;
 mod trace;
 mod words;
@@ -87,6 +88,7 @@ fn run() -> ExitCode {
         Request::Restore { pid } => restore(pid),
         Request::Bench(arguments) => bench::run(&arguments),
         Request::Cost(arguments) => cost::run(&arguments),
+        Request::Provide(product, arguments) => provide::run(product, &arguments),
         Request::Trace(arguments) => trace::run(*arguments),
     }
 }

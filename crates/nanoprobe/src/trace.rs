@@ -62,7 +62,7 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
         return Ok(0);
     }
     if sources.is_empty() {
-        message("no probes specified: give a program by -n or -s (nanoprobe -h tells more)");
+        message("no probes specified: give a program by -n or -s (nanoprobe --help tells more)");
         return Ok(if std::env::args_os().len() == 1 { 2 } else { 1 });
     }
     interrupt::install();

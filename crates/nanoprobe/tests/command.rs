@@ -209,7 +209,7 @@ fn listings_of_the_tracers_probes() {
 fn a_wrong_command_line_is_told_from_a_failure() {
     assert_eq!(nanoprobe(&["-K"]).status.code(), Some(2));
     assert_eq!(nanoprobe(&[]).status.code(), Some(2));
-    assert_eq!(nanoprobe(&["-h"]).status.code(), Some(0));
+    assert_eq!(nanoprobe(&["--help"]).status.code(), Some(0));
     assert_eq!(
         nanoprobe(&["-p", "1", "-c", "true", "-n", "BEGIN"]).status.code(),
         Some(2)

@@ -3,6 +3,7 @@
 
 mod errors;
 mod outputs;
+mod provider;
 mod signs;
 
 use std::os::unix::process::CommandExt as _;

@@ -182,6 +182,9 @@ impl Parser<'_> {
                 TokenKind::Identifier(name) if !found.has_type() && self.is_type(&name) => {
                     found.base = Some(BaseType::Named(unscoped(&name).to_owned()));
                 }
+                TokenKind::Identifier(name) if self.in_provider && !found.has_type() => {
+                    found.base = Some(BaseType::Named(name));
+                }
                 // `struct a { ... }` without a semicolon in front of the next declaration, say.
                 TokenKind::Keyword("struct" | "union" | "enum") => return Err(combination(token.span)),
                 _ if found.has_type() => break,

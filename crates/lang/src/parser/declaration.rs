@@ -25,7 +25,7 @@ impl Parser<'_> {
         match token.kind {
             TokenKind::Keyword("inline") if !self.at_function_of_header(token.span)? => self.inline(token.span),
             TokenKind::Keyword("translator") => self.translator(token.span),
-            TokenKind::Keyword(keyword @ "provider") => self.unsupported(keyword),
+            TokenKind::Keyword("provider") => self.provider(),
             TokenKind::Keyword(word @ ("counter" | "import")) => Err(Diagnostic::new(
                 "D_SYNTAX",
                 token.span,
@@ -33,36 +33,6 @@ impl Parser<'_> {
             )),
             _ => self.declaration(token.span),
         }
-    }
-
-    /// `keyword ... { ... } ;`: passed over as a whole, brackets matched.
-    fn unsupported(&mut self, keyword: &'static str) -> Parse<Item> {
-        let start = self.take()?.span;
-        while !self.at("{")? {
-            let token = self.take()?;
-            if matches!(token.kind, TokenKind::End | TokenKind::Punctuator(";" | "}")) {
-                return Err(Diagnostic::new(
-                    "D_SYNTAX",
-                    token.span,
-                    format!("expected `{{` in the {keyword}, found {}", token.kind.describe()),
-                ));
-            }
-        }
-        self.take()?;
-        while self.braces > 0 {
-            if self.take()?.kind == TokenKind::End {
-                return Err(Diagnostic::new(
-                    "D_SYNTAX",
-                    self.last,
-                    format!("the {keyword} is not closed"),
-                ));
-            }
-        }
-        let end = self.expect(";", &format!("after the {keyword}"))?;
-        Ok(Item::Unsupported {
-            keyword,
-            span: start.to(end),
-        })
     }
 
     fn translator(&mut self, start: Span) -> Parse<Item> {

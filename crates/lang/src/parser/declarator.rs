@@ -204,7 +204,7 @@ impl Parser<'_> {
 
     /// Whether a parameter's declarator has a name: `char *const argv[]`, `void (*done)(int)`. The name of a type behind
     /// a parenthesis is none: `int (size_t)` is a function, as in C.
-    fn parameter_has_name(&mut self) -> Parse<bool> {
+    pub(super) fn parameter_has_name(&mut self) -> Parse<bool> {
         let start = self.peek()?.span;
         let mut behind_parenthesis = false;
         loop {

@@ -18,6 +18,7 @@ mod declaration;
 mod declarator;
 mod expression;
 mod gnu;
+mod provider;
 mod statement;
 
 use crate::diagnostic::Diagnostic;
@@ -74,6 +75,7 @@ pub fn parse(
         braces: 0,
         depth: 0,
         in_parameters: false,
+        in_provider: false,
     };
     let mut parsed = Parsed::default();
     loop {
@@ -109,6 +111,8 @@ struct Parser<'a> {
     depth: u16,
     /// Among the parameters of a function.
     in_parameters: bool,
+    /// In a provider's definition, where the names of types are the program's.
+    in_provider: bool,
 }
 
 impl Parser<'_> {
@@ -117,6 +121,7 @@ impl Parser<'_> {
         self.braces = 0;
         self.depth = 0;
         self.in_parameters = false;
+        self.in_provider = false;
         let token = self.peek_in(Mode::Outer)?;
         let included = self.lexer.is_included(token.span);
         match &token.kind {

@@ -20,7 +20,7 @@ impl Later {
                 Item::Clause(clause) => later.statements(&clause.body),
                 Item::Declaration(declaration) => later.definition(&declaration.base),
                 Item::Inline(inline) => later.definition(&inline.base),
-                Item::Translator(_) | Item::PassedOver | Item::Unsupported { .. } => {}
+                Item::Translator(_) | Item::PassedOver | Item::Provider(_) => {}
             }
         }
         later

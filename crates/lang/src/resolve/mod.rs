@@ -126,9 +126,11 @@ pub fn resolve(
                 resolver.note(result);
             }
             Item::PassedOver => {}
-            Item::Unsupported { keyword, span } => {
-                let message = format!("{keyword}s are not supported yet");
-                resolver.diagnostics.push(Diagnostic::new("N_PROVIDER", *span, message));
+            Item::Provider(provider) => {
+                let message = "a provider definition is for -h and -G, and not for a program that traces";
+                resolver
+                    .diagnostics
+                    .push(Diagnostic::new("N_PROVIDER", provider.span, message));
             }
         }
     }

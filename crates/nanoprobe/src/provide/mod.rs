@@ -1,0 +1,144 @@
+//! `-h` and `-G`: of provider definitions the header whose macros are a program's probes, and the object that goes with it.
+//!
+//! ```text
+//! provider.d --h--> provider.h    PROVIDER_PROBE(...), PROVIDER_PROBE_ENABLED(): notes of .note.stapsdt, as sys/sdt.h's
+//!            \-G--> provider.o    the semaphores that PROVIDER_PROBE_ENABLED() reads, and who traces raises
+//! ```
+//!
+//! The flags are dtrace(1)'s, so that software is built with nanoprobe in its place. The objects that dtrace is given by `-G` are
+//! of no account: nothing in them has to be changed.
+
+mod header;
+mod object;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use nanoprobe_lang::bytes::bytes_of;
+use nanoprobe_lang::{Program, Source};
+
+use crate::arguments::{Arguments, ProgramText};
+use crate::compile;
+use crate::macros::macro_values;
+use crate::output::message;
+
+/// What is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// `-h`
+    Header,
+    /// `-G`
+    Object,
+}
+
+impl Product {
+    fn flag(self) -> &'static str {
+        match self {
+            Product::Header => "-h",
+            Product::Object => "-G",
+        }
+    }
+
+    fn extension(self) -> &'static str {
+        match self {
+            Product::Header => "h",
+            Product::Object => "o",
+        }
+    }
+}
+
+/// The exit status of a wrong command line.
+const USAGE: u8 = 2;
+
+/// Makes it.
+pub fn run(product: Product, arguments: &Arguments) -> ExitCode {
+    let flag = product.flag();
+    if arguments.programs.is_empty() {
+        message(format_args!(
+            "{flag} requires one or more scripts with provider definitions: nanoprobe {flag} -s provider.d (--help tells of all flags)"
+        ));
+        return ExitCode::from(USAGE);
+    }
+    match try_run(product, arguments) {
+        Ok(status) => status,
+        Err(error) => {
+            message(error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_run(product: Product, arguments: &Arguments) -> Result<ExitCode, String> {
+    // As dtrace: an option that there is not is an error; one that there is has no meaning here.
+    compile::options(arguments, &Program::default())?;
+    let path = match (&arguments.output, arguments.programs.as_slice()) {
+        (Some(path), _) => path.clone(),
+        (None, [ProgramText::Script(script)]) => beside(script, product).ok_or_else(|| {
+            format!(
+                "{} requires an output file (-o) unless the script is called *.d",
+                product.flag()
+            )
+        })?,
+        (None, _) => {
+            let flag = product.flag();
+            message(format_args!(
+                "{flag} requires an output file (-o) unless there is one script"
+            ));
+            return Ok(ExitCode::from(USAGE));
+        }
+    };
+    let sources: Vec<Source> = compile::sources(arguments)?;
+    let providers = match nanoprobe_lang::providers(&sources, &macro_values(arguments)) {
+        Ok(providers) => providers,
+        Err(diagnostics) => {
+            for diagnostic in &diagnostics {
+                compile::show(&sources, diagnostic);
+            }
+            return Ok(ExitCode::FAILURE);
+        }
+    };
+    let bytes = match product {
+        Product::Header => header::header(&providers.list, &path).into_bytes(),
+        Product::Object => object::object(&providers.list),
+    };
+    let what = match product {
+        Product::Header => "header",
+        Product::Object => "object",
+    };
+    std::fs::write(OsStr::from_bytes(&bytes_of(&path)), bytes)
+        .map_err(|error| format!("failed to create {what} file {path}: {error}"))?;
+    if providers.has_clauses {
+        message(format_args!(
+            "{}: clauses are passed over: {path} is of provider definitions only",
+            product.flag()
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `probes.h` of `src/probes.d`, in the folder where we are.
+fn beside(script: &str, product: Product) -> Option<String> {
+    let name = Path::new(script).file_name()?.to_str()?;
+    let stem = name.strip_suffix(".d")?;
+    Some(format!("{stem}.{}", product.extension()))
+}
+
+/// The symbol that the header reads and the object has.
+fn semaphore(provider: &str, probe: &str) -> String {
+    format!("{provider}_{probe}_semaphore")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_is_called_as_its_script() {
+        assert_eq!(beside("src/probes.d", Product::Header).as_deref(), Some("probes.h"));
+        assert_eq!(beside("probes.d", Product::Object).as_deref(), Some("probes.o"));
+        assert_eq!(beside("probes", Product::Object), None);
+        assert_eq!(beside("-", Product::Header), None);
+    }
+}
