@@ -43,28 +43,35 @@ NP_ENTRY void np_llquantize(struct np_context *context, u64 words, u64 value, u6
 	/* What the language refuses anyway; below 64 orders of magnitude every loop is short. */
 	if (!words || factor < 2 || steps < factor || low > 63 || high > 63)
 		return;
+	/* Word 0 is of all around zero, top of all above the last order, top + n of what word n is, negated. */
 	i64 this = 1, last, wanted = (i64)value;
-	u64 order, bucket = 0;
-	int overflow = 0;
+	int overflow = 0, negative = wanted < 0;
+	if (negative)
+		wanted = value == 1ul << 63 ? 0x7fffffffffffffff : -wanted;
+	u64 order, top = 1, word = 0;
 	for (order = 0; order < low && !overflow; order++)
 		overflow = __builtin_mul_overflow(this, factor, &this);
 	last = this;
 	if (!overflow && wanted >= last) {
-		bucket = 1;
 		overflow = __builtin_mul_overflow(this, factor, &this);
 		for (; order <= high && !overflow; order++) {
 			i64 next, count = this > steps ? steps : this;
 			overflow = __builtin_mul_overflow(this, factor, &next);
-			if (wanted < this) {
-				bucket += (u64)((wanted - last) / (this / count));
-				break;
+			if (!word && wanted < this) {
+				word = top + (u64)((wanted - last) / (this / count));
+				if (!negative)
+					break;
 			}
-			bucket += (u64)(count - count / factor);
+			top += (u64)(count - count / factor);
 			last = this;
 			this = next;
 		}
+		if (!word)
+			word = top;
+		if (negative)
+			word += top;
 	}
-	((u64 *)words)[bucket] += weight;
+	((u64 *)words)[word] += weight;
 }
 
 NP_ENTRY void np_stddev(struct np_context *context, u64 words, u64 value)

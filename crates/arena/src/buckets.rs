@@ -1,6 +1,6 @@
 //! The buckets of `quantize`, `lquantize` and `llquantize`: which bucket a value goes to, and what a bucket holds.
 //!
-//! The arithmetic is DTrace's (`dtrace_aggregate_quantize` and its sisters), with one difference: `lquantize` there
+//! The arithmetic is DTrace's (`dtrace_aggregate_quantize` and its sisters; `llquantize` as in DTrace for Linux), with one difference: `lquantize` there
 //! looks at the low 32 bits of a value only; here a value beyond them lies in the first or the last bucket. The agent's
 //! `buckets.c` does the same in C, and a test compares the two.
 
@@ -85,12 +85,21 @@ pub fn lquantize_bucket(packed: u64, value: i64) -> Option<usize> {
 pub struct LogLinear {
     /// Base of the orders of magnitude.
     pub factor: u16,
-    /// Least order: values below `factor^low` are in bucket 0.
+    /// Least order: values of a magnitude below `factor^low` are in bucket 0.
     pub low: u16,
-    /// Greatest order: values from `factor^(high + 1)` are in the last bucket.
+    /// Greatest order: magnitudes from `factor^(high + 1)` are in the last bucket of their sign.
     pub high: u16,
     /// Buckets that each order is divided into (fewer where an order has fewer values).
     pub steps: u16,
+}
+
+/// A bucket of an `llquantize`, by what is in it: as DTrace for Linux has them, negative values in buckets of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Magnitudes {
+    /// All of a magnitude below this.
+    Below(i64),
+    /// From the first up to the second, exclusive; negated where it says so. Without the second: all from the first.
+    From(i64, Option<i64>, bool),
 }
 
 /// One order of magnitude, as the agent walks them.
@@ -148,9 +157,9 @@ impl LogLinear {
         (orders, bucket)
     }
 
-    /// Value words.
+    /// Value words: bucket 0, those of positive values, as many of negative ones.
     pub fn buckets(&self) -> usize {
-        if self.is_sound() { self.orders().1 + 1 } else { 0 }
+        if self.is_sound() { 2 * self.orders().1 + 1 } else { 0 }
     }
 
     /// The bucket of `value`; `None` for parameters that no program can have.
@@ -158,21 +167,48 @@ impl LogLinear {
         if !self.is_sound() {
             return None;
         }
-        if self.first().is_none_or(|first| value < first) {
+        let magnitude = value.checked_abs().unwrap_or(i64::MAX);
+        if self.first().is_none_or(|first| magnitude < first) {
             return Some(0);
         }
         let (orders, top) = self.orders();
-        let order = orders.iter().find(|order| value < order.end);
-        Some(order.map_or(top, |order| {
-            order.bucket + ((value - order.start) / order.width) as usize
-        }))
+        let order = orders.iter().find(|order| magnitude < order.end);
+        let bucket = order.map_or(top, |order| {
+            order.bucket + ((magnitude - order.start) / order.width) as usize
+        });
+        Some(if value < 0 { top + bucket } else { bucket })
     }
 
-    /// The least value in `bucket`; `None` for bucket 0, which holds all below `factor^low`, and beyond the last.
-    pub fn lower(&self, bucket: usize) -> Option<i64> {
+    /// All buckets in the order of what is in them, from the least values to the greatest.
+    pub fn in_order(&self) -> Vec<usize> {
         if !self.is_sound() {
+            return Vec::new();
+        }
+        let top = self.orders().1;
+        (top + 1..=2 * top).rev().chain(0..=top).collect()
+    }
+
+    /// What is in a bucket; `None` for one that is not there.
+    pub fn magnitudes(&self, bucket: usize) -> Option<Magnitudes> {
+        if !self.is_sound() || bucket > 2 * self.orders().1 {
             return None;
         }
+        let top = self.orders().1;
+        let (is_negative, bucket) = match bucket.checked_sub(top) {
+            Some(negative @ 1..) => (true, negative),
+            _ => (false, bucket),
+        };
+        match bucket {
+            0 => Some(Magnitudes::Below(self.first().unwrap_or(i64::MAX))),
+            _ => {
+                let below = (bucket < top).then(|| self.least(bucket + 1)).flatten();
+                Some(Magnitudes::From(self.least(bucket)?, below, is_negative))
+            }
+        }
+    }
+
+    /// The least value in a bucket of positive ones.
+    fn least(&self, bucket: usize) -> Option<i64> {
         let (orders, top) = self.orders();
         if bucket == top {
             return orders.last().map_or(self.first(), |order| Some(order.end));

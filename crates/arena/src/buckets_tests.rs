@@ -70,7 +70,11 @@ fn llquantize_edges() {
         steps: 10,
     };
     let expected = [
-        (i64::MIN, 0),
+        (i64::MIN, 56),
+        (-1000, 56),
+        (-999, 55),
+        (-10, 38),
+        (-1, 29),
         (0, 0),
         (1, 1),
         (9, 9),
@@ -87,14 +91,27 @@ fn llquantize_edges() {
     for (value, bucket) in expected {
         assert_eq!(decades.bucket(value), Some(bucket), "{value}");
     }
-    assert_eq!(decades.buckets(), 29);
-    let lower: Vec<_> = (0..30).map(|bucket| decades.lower(bucket)).collect();
-    assert_eq!(lower.first(), Some(&None));
-    assert_eq!(lower.get(10..13), Some([Some(10), Some(20), Some(30)].as_slice()));
-    assert_eq!(lower.get(28..), Some([Some(1000), None].as_slice()));
+    assert_eq!(decades.buckets(), 57);
+    use Magnitudes::{Below, From};
+    for (bucket, magnitudes) in [
+        (0, Some(Below(1))),
+        (10, Some(From(10, Some(20), false))),
+        (28, Some(From(1000, None, false))),
+        (29, Some(From(1, Some(2), true))),
+        (38, Some(From(10, Some(20), true))),
+        (56, Some(From(1000, None, true))),
+        (57, None),
+    ] {
+        assert_eq!(decades.magnitudes(bucket), magnitudes, "{bucket}");
+    }
+    let order = decades.in_order();
+    assert_eq!(
+        (order.len(), order[0], order[27], order[28], order[56]),
+        (57, 56, 29, 0, 28)
+    );
 }
 
-/// `dtrace_aggregate_llquantize_bucket`, word for word but for names.
+/// `dtrace_aggregate_llquantize_bucket`, word for word but for names, of a value that is not negative.
 fn reference(parameters: LogLinear, value: i64) -> i64 {
     let (factor, steps) = (i64::from(parameters.factor), i64::from(parameters.steps));
     let mut this = 1_i64;
@@ -128,7 +145,10 @@ proptest! {
     ) {
         let parameters = LogLinear { factor, low, high: high.max(low), steps: factor * multiple };
         let value = value >> shift;
-        prop_assert_eq!(parameters.bucket(value), Some(reference(parameters, value) as usize));
+        let top = (parameters.buckets() - 1) / 2;
+        let magnitude = reference(parameters, value.checked_abs().unwrap_or(i64::MAX)) as usize;
+        let expected = if value < 0 && magnitude > 0 { top + magnitude } else { magnitude };
+        prop_assert_eq!(parameters.bucket(value), Some(expected));
     }
 
     #[test]
@@ -152,7 +172,7 @@ proptest! {
             Some(bucket) => prop_assert!(bucket < parameters.buckets()),
             None => prop_assert_eq!(parameters.buckets(), 0),
         }
-        let _ = parameters.lower(packed as usize % 1000);
+        let _ = parameters.magnitudes(packed as usize % 1000);
         if let Some(bucket) = lquantize_bucket(packed, value) {
             prop_assert!(bucket < Linear::unpack(packed).buckets());
         }

@@ -61,7 +61,7 @@ fn value_words_are_the_contracts() {
         }),
         12
     );
-    // Below; 1-9 by 1 (9), 10-99 by 5 (18), 100-999 by 50 (18); above.
+    // Around zero; 1-9 by 1 (9), 10-99 by 5 (18), 100-999 by 50 (18), above; and as many negative ones.
     assert_eq!(
         value_words(LogLinearQuantize {
             factor: 10,
@@ -69,7 +69,7 @@ fn value_words_are_the_contracts() {
             high: 2,
             steps: 20
         }),
-        1 + 9 + 18 + 18 + 1
+        1 + 2 * (9 + 18 + 18 + 1)
     );
 }
 

@@ -11,7 +11,8 @@
 //! All arithmetic wraps: the words may come from a target that scribbled over them.
 
 use nanoprobe_arena::buckets::{
-    self, LogLinear, QUANTIZE_BUCKETS, QUANTIZE_WORDS, llquantize_bucket, llquantize_buckets, lquantize_bucket,
+    self, LogLinear, Magnitudes, QUANTIZE_BUCKETS, QUANTIZE_WORDS, llquantize_bucket, llquantize_buckets,
+    lquantize_bucket,
 };
 use nanoprobe_lang::program::AggregatingFunction;
 
@@ -215,11 +216,9 @@ fn label(function: AggregatingFunction, bucket: usize) -> Option<i64> {
             }
         }
         AggregatingFunction::LogLinearQuantize { .. } => {
-            let parameters = LogLinear::unpack(function.packed_parameters());
-            if bucket == 0 {
-                parameters.lower(1)?.checked_sub(1)
-            } else {
-                parameters.lower(bucket)
+            match LogLinear::unpack(function.packed_parameters()).magnitudes(bucket)? {
+                Magnitudes::Below(_) => Some(0),
+                Magnitudes::From(least, _, is_negative) => Some(if is_negative { -least } else { least }),
             }
         }
         _ => (bucket < QUANTIZE_BUCKETS).then(|| buckets::quantize_value(bucket)),

@@ -71,7 +71,7 @@ pub fn folded(program: &Program, table: &AggregateTable, symbolizer: &mut dyn Sy
                 continue;
             };
             let mut frames = Vec::new();
-            for (element, key) in row.key.iter().zip(&aggregation.keys) {
+            for (element, key) in row.key.iter().zip(aggregation.shown_keys()) {
                 match (element, key) {
                     (Value::Stack(addresses), _) => {
                         let names =

@@ -13,7 +13,7 @@
 
 use std::io::{Result, Write};
 
-use nanoprobe_arena::buckets::{LogLinear, QUANTIZE_BUCKETS, QUANTIZE_ZERO, quantize_value};
+use nanoprobe_arena::buckets::{LogLinear, Magnitudes, QUANTIZE_BUCKETS, QUANTIZE_ZERO, quantize_value};
 use nanoprobe_lang::options::{Encoding, Options};
 use nanoprobe_lang::program::AggregatingFunction;
 
@@ -34,7 +34,7 @@ pub(crate) fn distribution(
     };
     match function {
         AggregatingFunction::Quantize => {
-            let label = |bucket| quantize_value(bucket).to_string();
+            let label = |bucket, _| quantize_value(bucket).to_string();
             print(
                 out,
                 &weights(QUANTIZE_BUCKETS),
@@ -46,7 +46,7 @@ pub(crate) fn distribution(
         AggregatingFunction::LinearQuantize { base, step, .. } => {
             let levels = usize::from(function.levels());
             let value = |level: usize| i64::from(base) + level as i64 * i64::from(step);
-            let label = |bucket: usize| match bucket {
+            let label = |bucket: usize, _| match bucket {
                 0 => format!("< {base}"),
                 _ if bucket == levels + 1 => format!(">= {}", value(levels)),
                 _ => value(bucket - 1).to_string(),
@@ -55,14 +55,25 @@ pub(crate) fn distribution(
         }
         AggregatingFunction::LogLinearQuantize { .. } => {
             let parameters = LogLinear::unpack(function.packed_parameters());
-            let buckets = parameters.buckets();
-            let bound = |bucket: usize| parameters.lower(bucket).unwrap_or(i64::MAX);
-            let label = |bucket: usize| match bucket {
-                0 => format!("< {}", bound(1)),
-                _ if bucket + 1 == buckets => format!(">= {}", bound(bucket)),
-                _ => bound(bucket).to_string(),
+            let order = parameters.in_order();
+            let zero = order.len() / 2;
+            let all = weights(order.len());
+            let weights: Vec<i64> = order.iter().filter_map(|bucket| all.get(*bucket).copied()).collect();
+            let label = |place: usize, first: usize| {
+                let bucket = order.get(place).copied().unwrap_or_default();
+                match parameters.magnitudes(bucket) {
+                    Some(Magnitudes::Below(1)) => "0".to_owned(),
+                    // Where no negative value is shown, nobody has to be told of them.
+                    Some(Magnitudes::Below(end)) if first >= zero => format!("< {end}"),
+                    Some(Magnitudes::Below(end)) => format!("abs() < {end}"),
+                    Some(Magnitudes::From(least, Some(_), false)) => least.to_string(),
+                    Some(Magnitudes::From(least, Some(_), true)) => format!("-{least}"),
+                    Some(Magnitudes::From(least, None, false)) => format!(">= {least}"),
+                    Some(Magnitudes::From(least, None, true)) => format!("<= -{least}"),
+                    None => String::new(),
+                }
             };
-            print(out, &weights(buckets), (0, 1), &label, scale)
+            print(out, &weights, (zero, zero + 2), &label, scale)
         }
         _ => Ok(()),
     }
@@ -110,12 +121,12 @@ pub(crate) fn heading(out: &mut dyn Write, what: &str, width: usize) -> Result<(
     )
 }
 
-/// `empty`: the buckets printed where all are empty.
+/// `empty`: the buckets printed where all are empty. A label is that of a bucket, and knows the first that is printed.
 fn print(
     out: &mut dyn Write,
     weights: &[i64],
     empty: (usize, usize),
-    label: &dyn Fn(usize) -> String,
+    label: &dyn Fn(usize, usize) -> String,
     scale: Scale,
 ) -> Result<()> {
     let is_filled = |weight: &i64| *weight != 0;
@@ -136,7 +147,7 @@ fn print(
         writeln!(
             out,
             "{:>16} {} {:<9}",
-            label(first + bucket),
+            label(first + bucket, first),
             bar(*weight, whole, has, scale.blocks),
             normalised
         )?;

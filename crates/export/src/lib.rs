@@ -44,6 +44,7 @@ mod message;
 mod number;
 mod order;
 mod packed;
+mod pointed;
 mod printa;
 mod printer;
 mod printf;

@@ -8,7 +8,7 @@
 
 use std::io::Result;
 
-use nanoprobe_arena::buckets::{LogLinear, QUANTIZE_BUCKETS, quantize_value};
+use nanoprobe_arena::buckets::{LogLinear, Magnitudes, QUANTIZE_BUCKETS, quantize_value};
 use nanoprobe_lang::format::Conversion;
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::layout::{FieldKind, RecordField};
@@ -20,6 +20,7 @@ use crate::bytes;
 use crate::floating;
 use crate::json::{self, Json};
 use crate::order::{Order, sort};
+use crate::pointed;
 use crate::printa;
 use crate::printer::{Event, ProbeName, formatted, integer_type};
 use crate::printf::Context;
@@ -122,6 +123,20 @@ pub(crate) fn datum(
             let shown = nanoprobe_lang::types::shown_name(shown);
             vec![action("print", vec![("of", shown.into()), ("text", json::text(&text))])]
         }
+        RecordKind::PrintAt { shown, .. } => {
+            let [(_, address), (_, value)] = *recorded else {
+                return Ok(None);
+            };
+            let (mut text, address) = (Vec::new(), address.as_integer() as u64);
+            pointed::print(&mut text, shown, address, value, context.options.print_bytes)?;
+            let of = nanoprobe_lang::types::shown_name(shown);
+            let members = vec![
+                ("address", address.into()),
+                ("of", of.into()),
+                ("text", json::text(&text)),
+            ];
+            vec![action("print", members)]
+        }
         RecordKind::Printa { format, aggregations } => {
             let mut members = Vec::new();
             if format.is_some() {
@@ -167,7 +182,7 @@ fn row(symbolizer: &mut dyn Symbolizer, program: &Program, row: &Row) -> Option<
     let key = row
         .key
         .iter()
-        .zip(&found.keys)
+        .zip(found.shown_keys())
         .map(|(element, key_type)| match key_type {
             KeyType::Symbol(kind) => name_of(symbolizer, element.as_integer() as u64, *kind).into(),
             KeyType::Integer(integer) => value(element, integer.signed, symbolizer),
@@ -218,16 +233,17 @@ fn value(value: &Value, signed: bool, symbolizer: &mut dyn Symbolizer) -> Json {
 /// A number, or the buckets that hold something.
 fn aggregated(function: AggregatingFunction, words: &[u64], normal: u64) -> Json {
     let divided = |value: i64| value.wrapping_div((normal as i64).max(1));
+    let filled = |(bucket, (from, below)): (usize, (Option<i128>, Option<i128>))| {
+        let weight = word(words, bucket) as i64;
+        let mut members = Vec::new();
+        members.extend(from.map(|from| ("from", Json::Number(from))));
+        members.extend(below.map(|below| ("below", Json::Number(below))));
+        members.push(("count", divided(weight).into()));
+        (weight != 0).then_some(Json::Object(members))
+    };
     let buckets = |bounds: Vec<(Option<i128>, Option<i128>)>| {
-        let filled = bounds.into_iter().enumerate().filter_map(|(bucket, (from, below))| {
-            let weight = word(words, bucket) as i64;
-            let mut members = Vec::new();
-            members.extend(from.map(|from| ("from", Json::Number(from))));
-            members.extend(below.map(|below| ("below", Json::Number(below))));
-            members.push(("count", divided(weight).into()));
-            (weight != 0).then_some(Json::Object(members))
-        });
-        Json::List(filled.collect())
+        let bounds = bounds.into_iter().enumerate();
+        Json::List(bounds.filter_map(filled).collect())
     };
     match function {
         AggregatingFunction::Average => average(words, normal).into(),
@@ -247,14 +263,16 @@ fn aggregated(function: AggregatingFunction, words: &[u64], normal: u64) -> Json
         }
         AggregatingFunction::LogLinearQuantize { .. } => {
             let parameters = LogLinear::unpack(function.packed_parameters());
-            let bound = |bucket: usize| parameters.lower(bucket).map(i128::from);
-            let last = parameters.buckets().saturating_sub(1);
-            let of = |bucket: usize| match bucket {
-                0 => (None, bound(1)),
-                _ if bucket == last => (bound(bucket), None),
-                _ => (bound(bucket), bound(bucket + 1)),
+            let of = |bucket: usize| match parameters.magnitudes(bucket) {
+                None => (None, None),
+                Some(Magnitudes::Below(end)) => (Some(1 - i128::from(end)), Some(i128::from(end))),
+                Some(Magnitudes::From(least, below, false)) => (Some(i128::from(least)), below.map(i128::from)),
+                Some(Magnitudes::From(least, below, true)) => {
+                    (below.map(|below| 1 - i128::from(below)), Some(1 - i128::from(least)))
+                }
             };
-            buckets((0..=last).map(of).collect())
+            let bounds = parameters.in_order().into_iter().map(|bucket| (bucket, of(bucket)));
+            Json::List(bounds.filter_map(filled).collect())
         }
         _ => divided(word(words, 0) as i64).into(),
     }

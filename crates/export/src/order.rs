@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::options::Options;
-use nanoprobe_lang::program::{AggregatingFunction, AggregationId, KeyType, Program};
+use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program};
 
 use crate::aggregate::rank;
 use crate::table::Row;
@@ -73,7 +73,7 @@ pub(crate) fn function(program: &Program, id: AggregationId) -> AggregatingFunct
 /// The types of an aggregation's key.
 pub(crate) fn key_types(program: &Program, id: AggregationId) -> &[KeyType] {
     let found = program.aggregations.get(id.0 as usize);
-    found.map(|found| found.keys.as_slice()).unwrap_or_default()
+    found.map(Aggregation::shown_keys).unwrap_or_default()
 }
 
 /// The order of two keys of these types, beginning with the element at `position` and coming round to it.

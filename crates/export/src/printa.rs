@@ -4,6 +4,7 @@
 //! of its own. Several aggregations with the same keys are joined by key, one column each; a key that one of them does
 //! not have is 0 there. With a format each key makes one run of it.
 
+use std::collections::BTreeMap;
 use std::io::{Result, Write};
 
 use nanoprobe_lang::format::Format;
@@ -90,14 +91,14 @@ fn lines_of_one(out: &mut dyn Write, context: &mut Context<'_>, program: &Progra
     };
     let chart = Chart::of(context.options, found.function, rows);
     if let Some(chart) = &chart {
-        chart.heading(out, found.function, &found.keys)?;
+        chart.heading(out, found.function, found.shown_keys())?;
     }
     for row in rows {
-        key(out, context, &found.keys, &row.key, chart.is_some())?;
+        key(out, context, found.shown_keys(), &row.key, chart.is_some())?;
         match &chart {
             Some(chart) => chart.line(out, context.options, found.function, row)?,
             None => {
-                value(out, context, program, row)?;
+                value_and_parts(out, context, program, row)?;
                 writeln!(out)?;
             }
         }
@@ -130,6 +131,7 @@ fn joined(program: &Program, ids: &[AggregationId], mut found: Vec<Vec<Row>>, or
             aggregation: id,
             key: key.clone(),
             words: zeros(function(program, id)),
+            parts: BTreeMap::new(),
             normal: 1,
         };
         at.ok().and_then(|at| rows.get(at)).cloned().unwrap_or_else(missing)
@@ -209,7 +211,7 @@ fn plain(
 ) -> Result<()> {
     key(out, context, types, &line.key, false)?;
     for row in &line.values {
-        value(out, context, program, row)?;
+        value_and_parts(out, context, program, row)?;
     }
     writeln!(out)
 }
@@ -244,6 +246,39 @@ fn key(
         }
     }
     Ok(())
+}
+
+/// A value, and behind it that of each processor where these are wanted.
+fn value_and_parts(out: &mut dyn Write, context: &Context<'_>, program: &Program, row: &Row) -> Result<()> {
+    value(out, context, program, row)?;
+    let found = program.aggregations.get(row.aggregation.0 as usize);
+    if !found.is_some_and(|found| found.by_processor) {
+        return Ok(());
+    }
+    let last = row.parts.last_key_value().map_or(0, |(last, _)| last + 1);
+    let unused = unused(function(program, row.aggregation));
+    for processor in 0..context.options.processors.max(last) {
+        write!(out, "\n    [CPU {processor}]")?;
+        let part = Row {
+            words: row.parts.get(&processor).unwrap_or(&unused).clone(),
+            ..row.clone()
+        };
+        value(out, context, program, &part)?;
+    }
+    Ok(())
+}
+
+/// The words of a value that a processor has never had, as DTrace shows it.
+fn unused(function: AggregatingFunction) -> Vec<u64> {
+    let mut words = zeros(function);
+    if let Some(first) = words.first_mut() {
+        match function {
+            AggregatingFunction::Minimum => *first = i64::MAX as u64,
+            AggregatingFunction::Maximum => *first = i64::MIN as u64,
+            _ => {}
+        }
+    }
+    words
 }
 
 /// A value in its column; a distribution in lines of its own.

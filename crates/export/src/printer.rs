@@ -22,6 +22,7 @@ use crate::console::{Console, Effect};
 use crate::date::{LocalTime, utc};
 use crate::flow::Flow;
 use crate::lines;
+use crate::pointed;
 use crate::printa;
 use crate::printf::{self, Context, Item};
 use crate::stack::Symbolizer;
@@ -203,6 +204,12 @@ impl<'a> Printer<'a> {
                         typed::print(out, shown, value)?;
                     }
                 }
+                RecordKind::PrintAt { shown, .. } => {
+                    if let [(_, address), (_, value)] = *recorded.by_ref().collect::<Vec<_>>().as_slice() {
+                        let limit = self.options.print_bytes;
+                        pointed::print(out, shown, address.as_integer() as u64, value, limit)?;
+                    }
+                }
                 RecordKind::Stop => out.act(Effect::Signal(SIGSTOP))?,
                 RecordKind::Raise(_) => {
                     if let Some(signal) = integer() {
@@ -319,7 +326,7 @@ pub(crate) fn formatted<'v>(
 
 /// `setopt(name[, value])`, of the options that can change while tracing.
 fn set_option(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), String> {
-    const CHANGEABLE: [&str; 15] = [
+    const CHANGEABLE: [&str; 16] = [
         "agghist",
         "aggpack",
         "aggrate",
@@ -330,6 +337,7 @@ fn set_option(options: &mut Options, name: &str, value: Option<&str>) -> Result<
         "aggzoom",
         "encoding",
         "flowindent",
+        "printsize",
         "quiet",
         "rawbytes",
         "stackindent",

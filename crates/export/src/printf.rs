@@ -43,6 +43,7 @@ impl Context<'_> {
             self.options.stack_indent as usize,
             Shape::default(),
             self.symbolizer,
+            !self.options.no_names,
         )
     }
 
@@ -159,7 +160,8 @@ fn convert(
             } else {
                 (0, shape)
             };
-            stack::stack(out, frames, indent, shape, context.symbolizer)
+            let named = !context.options.no_names;
+            stack::stack(out, frames, indent, shape, context.symbolizer, named)
         }
         Item::Aggregated {
             function,

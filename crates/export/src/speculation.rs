@@ -55,8 +55,8 @@ pub fn is_speculative(clause: &Clause) -> bool {
 pub struct Taken<T> {
     /// To be printed now, in this order.
     pub print: Vec<T>,
-    /// The speculation that is free again.
-    pub freed: Option<i64>,
+    /// The speculations that are free again.
+    pub freed: Vec<i64>,
 }
 
 impl<T> Speculations<T> {
@@ -85,7 +85,7 @@ impl<T> Speculations<T> {
         };
         let mut taken = Taken {
             print: Vec::new(),
-            freed: None,
+            freed: Vec::new(),
         };
         let mut view = Some(view);
         for (index, statement) in clause.statements.iter().enumerate() {
@@ -101,13 +101,13 @@ impl<T> Speculations<T> {
                         let mut records = self.waiting.remove(&id).map(|found| found.records).unwrap_or_default();
                         records.sort_by_key(|(time, _)| *time);
                         taken.print.extend(records.into_iter().map(|(_, view)| view));
-                        taken.freed = Some(id);
+                        taken.freed.push(id);
                     }
                 }
                 RecordKind::DiscardSpeculation(_) => {
                     if let Some(id) = number(index).filter(|id| self.close(*id, time, false)) {
                         self.waiting.remove(&id);
-                        taken.freed = Some(id);
+                        taken.freed.push(id);
                     }
                 }
                 _ => {}
@@ -205,7 +205,7 @@ mod tests {
         let mut speculations = Speculations::new(70);
         for id in [0, -1, i64::MIN] {
             let (clause, layout, bytes) = record("commit", id);
-            assert_eq!(speculations.take(&clause, &layout, &bytes, 1, 5).freed, None);
+            assert_eq!(speculations.take(&clause, &layout, &bytes, 1, 5).freed, []);
         }
     }
 }

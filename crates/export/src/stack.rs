@@ -18,6 +18,11 @@ pub trait Symbolizer {
         self.symbolize(address)
     }
 
+    /// The address without any name, as `noresolve` has it: `module:0x1f`, the place in the mapping, or the address itself.
+    fn unresolved(&mut self, address: u64) -> String {
+        format!("{address:#x}")
+    }
+
     /// The address that stands for all those of which the same name is printed: the start of the function, or of the
     /// module; the address itself where none is known.
     fn start_of(&mut self, address: u64, kind: SymbolKind) -> u64;
@@ -45,16 +50,24 @@ pub(crate) fn frame_names<'a>(
     })
 }
 
-/// Prints a new line, then each frame indented, up to the first zero.
+/// Prints a new line, then each frame indented, up to the first zero. `named`: with the names of functions.
 pub(crate) fn stack(
     out: &mut dyn Write,
     frames: &[u64],
     indent: usize,
     shape: Shape,
     symbolizer: &mut dyn Symbolizer,
+    named: bool,
 ) -> Result<()> {
     writeln!(out)?;
-    for (_, name) in frame_names(frames, symbolizer) {
+    let names: Vec<String> = match named {
+        true => frame_names(frames, symbolizer).map(|(_, name)| name).collect(),
+        false => {
+            let frames = frames.iter().take_while(|address| **address != 0);
+            frames.map(|address| symbolizer.unresolved(*address)).collect()
+        }
+    };
+    for name in names {
         write!(out, "{:indent$}", "")?;
         out.write_all(&number::text(name.as_bytes(), shape))?;
         writeln!(out)?;

@@ -19,6 +19,9 @@ use crate::stack::Symbolizer;
 
 type Identity = (u32, Vec<u8>);
 
+/// An integer of a key.
+const PROCESSOR_BYTES: usize = 8;
+
 /// What all threads and enablings have aggregated since the beginning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
@@ -86,6 +89,26 @@ impl Snapshot {
         merged
     }
 
+    /// Without the processors that are the last element of some keys, and what each of these has.
+    fn apart(self, program: &Program) -> (Snapshot, Vec<((Identity, u32), Vec<u64>)>) {
+        let is_apart = |id: u32| program.aggregations.get(id as usize).filter(|found| found.by_processor);
+        let mut whole = Snapshot::new();
+        let mut parts = Vec::new();
+        for ((aggregation, bytes), words) in self.words {
+            match (is_apart(aggregation), bytes.split_last_chunk::<PROCESSOR_BYTES>()) {
+                (Some(found), Some((shown, processor))) => {
+                    merge(found.function, whole.words_of(found, aggregation, shown), &words);
+                    let processor = u64::from_le_bytes(*processor) as u32;
+                    parts.push((((aggregation, shown.to_vec()), processor), words));
+                }
+                _ => {
+                    whole.words.insert((aggregation, bytes), words);
+                }
+            }
+        }
+        (whole, parts)
+    }
+
     /// Extremes of the tracer's own clauses begin anew, as the target's do (`agent/contract.h`, "Value words").
     pub fn begin(&mut self, epoch: &Epoch) {
         for ((aggregation, key), words) in &mut self.words {
@@ -130,8 +153,27 @@ fn symbols_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, SymbolKind)> {
 struct Entry {
     words: Vec<u64>,
     base: Vec<u64>,
+    /// By processor, where that is the key's last element (`aggpercpu`).
+    parts: BTreeMap<u32, Part>,
     normal: u64,
     hidden: bool,
+}
+
+/// What a processor has of a value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Part {
+    words: Vec<u64>,
+    base: Vec<u64>,
+}
+
+impl Entry {
+    /// From here on the value is nothing.
+    fn begin(&mut self) {
+        self.base.clone_from(&self.words);
+        for part in self.parts.values_mut() {
+            part.base.clone_from(&part.words);
+        }
+    }
 }
 
 /// One line of an aggregation.
@@ -143,6 +185,8 @@ pub struct Row {
     pub key: Vec<Value>,
     /// The value words since the last `clear()`.
     pub words: Vec<u64>,
+    /// Those of each processor that has any (`aggpercpu`).
+    pub parts: BTreeMap<u32, Vec<u64>>,
     /// What values are divided by; 1 when `normalize()` has not said otherwise.
     pub normal: u64,
 }
@@ -160,12 +204,20 @@ pub struct Epoch {
     aggregation: AggregationId,
     /// The keys that a `trunc()` has left.
     kept: BTreeSet<Vec<u8>>,
+    /// Behind them is the processor, of which they do not tell.
+    by_processor: bool,
 }
 
 impl Epoch {
     /// Whether it begins for this key.
     #[must_use]
     pub fn is_of(&self, aggregation: u32, key: &[u8]) -> bool {
+        let key = match self.by_processor {
+            true => key
+                .split_last_chunk::<PROCESSOR_BYTES>()
+                .map_or(key, |(shown, _)| shown),
+            false => key,
+        };
         self.aggregation.0 == aggregation && !self.kept.contains(key)
     }
 }
@@ -178,11 +230,22 @@ impl AggregateTable {
 
     /// Takes over a newer snapshot of everything since the beginning.
     pub fn load(&mut self, program: &Program, snapshot: Snapshot) {
+        let (snapshot, parts) = snapshot.apart(program);
+        self.load_whole(program, snapshot);
+        for ((identity, processor), words) in parts {
+            if let Some(entry) = self.entries.get_mut(&identity) {
+                entry.parts.entry(processor).or_default().words = words;
+            }
+        }
+    }
+
+    fn load_whole(&mut self, program: &Program, snapshot: Snapshot) {
         for (identity, words) in snapshot.words {
             let extreme = is_extreme(program, AggregationId(identity.0));
             let new = || Entry {
                 words: Vec::new(),
                 base: Vec::new(),
+                parts: BTreeMap::new(),
                 normal: 1,
                 hidden: false,
             };
@@ -210,10 +273,19 @@ impl AggregateTable {
         shown
             .filter_map(|((_, bytes), entry)| {
                 let words = since(found.function, &entry.words, &entry.base);
+                let part = |(processor, part): (&u32, &Part)| {
+                    let words = since(found.function, &part.words, &part.base);
+                    let is_used = match is_extreme(program, id) {
+                        true => words.get(1).is_some_and(|updates| *updates != 0),
+                        false => words.iter().any(|word| *word != 0),
+                    };
+                    is_used.then_some((*processor, words))
+                };
                 Some(Row {
                     aggregation: id,
-                    key: key::read_key(&found.keys, bytes)?,
+                    key: key::read_key(found.shown_keys(), bytes)?,
                     words,
+                    parts: entry.parts.iter().filter_map(part).collect(),
                     normal: entry.normal,
                 })
             })
@@ -229,10 +301,9 @@ impl AggregateTable {
     /// `clear(@a)`: values become 0, keys stay.
     pub fn clear(&mut self, program: &Program, id: AggregationId) {
         if is_extreme(program, id) {
-            let kept = BTreeSet::new();
-            self.begun.push(Epoch { aggregation: id, kept });
+            self.begin_epoch(program, id, BTreeSet::new());
         }
-        self.of_mut(id).for_each(|entry| entry.base.clone_from(&entry.words));
+        self.of_mut(id).for_each(Entry::begin);
     }
 
     /// `trunc(@a[, count])`: keys and values go, but for the `count` greatest (or, negative, the `-count` least).
@@ -246,7 +317,7 @@ impl AggregateTable {
                 let words = since(found.function, &entry.words, &entry.base);
                 Some((
                     rank(found.function, &words),
-                    key::read_key(&found.keys, &identity.1)?,
+                    key::read_key(found.shown_keys(), &identity.1)?,
                     identity.clone(),
                 ))
             })
@@ -254,7 +325,7 @@ impl AggregateTable {
         order.sort_by(|(left_rank, left, _), (right_rank, right, _)| {
             let order = left_rank
                 .cmp(right_rank)
-                .then_with(|| compare_keys(&found.keys, left, right, 0));
+                .then_with(|| compare_keys(found.shown_keys(), left, right, 0));
             if count < 0 { order } else { order.reverse() }
         });
         let kept = usize::try_from(count.unsigned_abs()).unwrap_or(usize::MAX);
@@ -262,14 +333,23 @@ impl AggregateTable {
         let has_symbols = found.keys.iter().any(|key| matches!(key, KeyType::Symbol(_)));
         if is_extreme(program, id) && (kept == 0 || !has_symbols) {
             let kept = order.iter().take(kept).map(|(_, _, (_, key))| key.clone()).collect();
-            self.begun.push(Epoch { aggregation: id, kept });
+            self.begin_epoch(program, id, kept);
         }
         for (_, _, identity) in order.iter().skip(kept) {
             if let Some(entry) = self.entries.get_mut(identity) {
-                entry.base.clone_from(&entry.words);
+                entry.begin();
                 entry.hidden = true;
             }
         }
+    }
+
+    fn begin_epoch(&mut self, program: &Program, id: AggregationId, kept: BTreeSet<Vec<u8>>) {
+        let found = program.aggregations.get(id.0 as usize);
+        self.begun.push(Epoch {
+            aggregation: id,
+            kept,
+            by_processor: found.is_some_and(|found| found.by_processor),
+        });
     }
 
     /// `normalize(@a, factor)`: the values there are now are printed divided by it. 0 is taken for 1.

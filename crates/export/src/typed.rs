@@ -59,7 +59,7 @@ pub(crate) fn print(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<
 }
 
 /// A type without the names that typedefs give it.
-fn unnamed(of: &Type) -> &Type {
+pub(crate) fn unnamed(of: &Type) -> &Type {
     let mut of = of;
     while let Type::Foreign(foreign) = of
         && let ForeignKind::Named(inner) = foreign.kind()
@@ -98,7 +98,7 @@ fn print_whole(out: &mut dyn Write, shown: &Type, value: &Value) -> Result<()> {
 }
 
 /// A declaration of a type and a name, as DTrace writes it: the name behind all of the type.
-fn name(of: &Type, member: &str) -> String {
+pub(crate) fn name(of: &Type, member: &str) -> String {
     let of = types::shown_name(of);
     // What has no name of its own any more was most likely C's.
     let of = match (of.strip_prefix("int8_t"), of.strip_prefix("int16_t")) {
@@ -154,7 +154,7 @@ fn number(out: &mut dyn Write, value: u64, of: IntegerType) -> Result<()> {
     }
 }
 
-fn word(bytes: &[u8]) -> u64 {
+pub(crate) fn word(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .take(8)
@@ -194,7 +194,7 @@ fn enumeration(out: &mut dyn Write, of: &Foreign, value: i64) -> Result<()> {
 }
 
 /// As C's `%+.7e`.
-fn floating(out: &mut dyn Write, value: f64) -> Result<()> {
+pub(crate) fn floating(out: &mut dyn Write, value: f64) -> Result<()> {
     let text = format!("{value:+.7e}");
     match text.split_once('e') {
         Some((mantissa, exponent)) => {

@@ -47,10 +47,6 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
         "a subroutine of D that is not there: mutex_owned, msgsize, ddi_pathname, ...",
     ),
     (
-        "N_TRACER",
-        "uregs, ucaller or ustack in a clause that only runs in the tracer: BEGIN, END, ERROR, tick-...",
-    ),
-    (
         "N_VARIABLE",
         "a built-in variable of D that is not there: curthread, caller, stackdepth, ...",
     ),

@@ -144,6 +144,10 @@ impl Dump<'_> {
                 format!("normalize {}, {}", self.aggregation(*aggregation), self.typed(factor))
             }
             RecordKind::Denormalize(id) => format!("denormalize {}", self.aggregation(*id)),
+            RecordKind::PrintAt { values, shown } => {
+                let values: Vec<String> = values.iter().map(|value| self.typed(value)).collect();
+                format!("print {} as {}", values.join(" to "), types::name(shown))
+            }
             RecordKind::Print { value, shown } => format!("print {} as {}", self.typed(value), types::name(shown)),
             RecordKind::System { format, arguments } => self.formatted("system", format, arguments),
             RecordKind::Reopen { format, arguments } => self.formatted("freopen", format, arguments),

@@ -244,6 +244,7 @@ pub fn recorded_values(kind: &RecordKind) -> &[Expression] {
         | RecordKind::Printf { arguments, .. }
         | RecordKind::System { arguments, .. }
         | RecordKind::Reopen { arguments, .. }
+        | RecordKind::PrintAt { values: arguments, .. }
         | RecordKind::SetOption(arguments) => arguments,
         RecordKind::Truncate { count: None, .. }
         | RecordKind::Printa { .. }

@@ -9,6 +9,7 @@
 //! it asks for ([`target`]).
 #![forbid(unsafe_code)]
 
+mod by_processor;
 pub mod bytes;
 pub mod diagnostic;
 pub mod dump;
@@ -23,8 +24,8 @@ pub mod options;
 pub mod parser;
 pub mod probes;
 pub mod program;
-pub mod resolve;
 pub mod providers;
+pub mod resolve;
 pub mod source;
 pub mod syntax;
 pub mod target;
@@ -33,8 +34,8 @@ pub mod types;
 pub use diagnostic::Diagnostic;
 pub use macros::MacroValues;
 pub use program::{ProbeDescription, Program};
-pub use source::{Source, Span};
 pub use providers::providers;
+pub use source::{Source, Span};
 pub use target::{NoTarget, Target};
 
 use lexer::MacroState;
@@ -85,7 +86,6 @@ pub fn compile_for(
         }
         if source.is_library {
             loaded.push(source);
-            parsed.items.retain(|item| !matches!(item, syntax::Item::Clause(_)));
         }
         let may_be_empty =
             source.is_library || macros.empty || parsed.pragmas.iter().any(|pragma| pragma.name == "empty");
@@ -105,7 +105,9 @@ pub fn compile_for(
     if !diagnostics.is_empty() {
         return Err(diagnostics);
     }
-    let program = resolve::resolve(&items, pragmas, macros.string_bytes, macros.scratch_bytes, target)?;
+    let is_library = |number: u32| sources.get(number as usize).is_some_and(|source| source.is_library);
+    let mut program = resolve::resolve(&items, pragmas, macros, &is_library, target)?;
+    by_processor::apply(&mut program, macros);
     if let Some((number, text)) = state.first_unused() {
         let message = format!("extraneous argument '{text}' (${number} is not used)");
         return Err(vec![Diagnostic::new("D_MACRO_UNUSED", Span::default(), message)]);
@@ -113,8 +115,6 @@ pub fn compile_for(
     Ok(program)
 }
 
-/// The probe descriptions of a text, as `-l -n` takes it: a program's, or descriptions without any clause.
-///
 /// What is wrong with a text that is longer than any program.
 fn too_long(source: &Source, index: u32) -> Option<Diagnostic> {
     let span = Span {
@@ -126,6 +126,8 @@ fn too_long(source: &Source, index: u32) -> Option<Diagnostic> {
     (source.text.len() > MAXIMUM_SOURCE_BYTES).then(|| Diagnostic::new("N_SOURCE_LENGTH", span, message))
 }
 
+/// The probe descriptions of a text, as `-l -n` takes it: a program's, or descriptions without any clause.
+///
 /// # Errors
 ///
 /// As [`compile`].

@@ -214,6 +214,35 @@ mod tests {
         assert_eq!((refused[0].tag, refused[0].span.source), ("D_IDENT_UNDEF", 0));
     }
 
+    /// Wherever it stands in a library: as in DTrace, which compiles all of it.
+    #[test]
+    fn functions_that_there_are_not_are_refused_in_libraries() {
+        for text in [
+            "inline int x = nosuch(5);",
+            "inline int x[int a] = nosuch(a);",
+            "inline int x[int a] = a + sizeof (nosuch(a));",
+            "inline string x = strjoin(nosuch(), \"a\");",
+            "int nosuch(int); inline int x = nosuch(5);",
+            "struct o { int a; }; translator struct o < int i > { a = nosuch(i); };",
+            "BEGIN { nosuch(); }",
+            "BEGIN { x = 1 + nosuch(1); }",
+            "BEGIN /nosuch()/ { }",
+            "BEGIN { @ = sum(nosuch()); }",
+            "BEGIN { if (1) { nosuch(); } }",
+            "pid1:::entry { printf(\"%d\", nosuch(arg0)); }",
+        ] {
+            let sources = [library("wrong", text), Source::new("script", "BEGIN { exit(0); }")];
+            let refused = compile(&sources, &MacroValues::default()).map_err(|all| (all[0].tag, all[0].span.source));
+            assert_eq!(refused.map(|_| ()), Err(("D_FUNC_UNDEF", 0)), "{text}");
+        }
+        // What depends on the program that is traced is not wrong for that.
+        let sources = [
+            library("right", "pid1:a.out:f:entry { trace(args[0]); }"),
+            Source::new("script", "BEGIN { exit(0); }"),
+        ];
+        assert_eq!(compile(&sources, &MacroValues::default()).unwrap().clauses.len(), 1);
+    }
+
     #[test]
     fn a_program_depends_on_providers_only() {
         let tag = |text: &str| {

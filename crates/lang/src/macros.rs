@@ -40,6 +40,10 @@ pub struct MacroValues {
     pub string_bytes: Option<u32>,
     /// `-x scratchsize`, which bounds what `alloca` and its kin may take. `None`: the pragma's, or all there is.
     pub scratch_bytes: Option<u64>,
+    /// `-x cpu`: the processor that is traced. The pragma does the same.
+    pub processor: Option<u32>,
+    /// `-x aggpercpu`: aggregations are also those of each processor. The pragma does the same.
+    pub by_processor: bool,
     /// `-x empty`: a text may hold nothing. The pragma does the same.
     pub empty: bool,
 }

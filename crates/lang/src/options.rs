@@ -169,6 +169,16 @@ pub struct Options {
     pub bar_lines: bool,
     /// `aggpack`: distributions in one line for each key.
     pub packed_lines: bool,
+    /// `aggpercpu`: aggregations are printed for each processor, too.
+    pub by_processor: bool,
+    /// Of so many processors there is a line then; not an option, but the machine's.
+    pub processors: u32,
+    /// `cpu`: what is traced happens on this processor.
+    pub processor: Option<u32>,
+    /// `noresolve`: stacks are addresses.
+    pub no_names: bool,
+    /// `printsize`: bytes of what a pointer given to `print()` points to.
+    pub print_bytes: u64,
     /// The characters of bars.
     pub encoding: Encoding,
     /// Messages about drops carry their tags.
@@ -228,6 +238,11 @@ impl Default for Options {
             bar_lines: false,
             drop_tags: false,
             packed_lines: false,
+            by_processor: false,
+            processors: 0,
+            processor: None,
+            no_names: false,
+            print_bytes: set::PRINT_BYTES,
             encoding: Encoding::Auto,
             evaluation_time: EvaluationTime::PreInitialization,
             tactic: None,

@@ -99,10 +99,24 @@ pub fn options(arguments: &Arguments, program: &Program) -> Result<Options, Stri
     if options.encoding == Encoding::Auto && std::env::var("TERM").is_ok_and(is_plain) {
         options.encoding = Encoding::Ascii;
     }
+    options.processors = processors();
+    if let Some(number) = options.processor.filter(|number| *number >= options.processors) {
+        let last = options.processors - 1;
+        return Err(format!(
+            "failed to set -x cpu: there is no processor {number}, but 0 to {last}"
+        ));
+    }
     options.quiet |= arguments.quiet;
     options.destructive |= arguments.destructive;
     options.allow_unmatched |= arguments.allow_zero_matches;
     Ok(options)
+}
+
+/// How many processors the machine has, whichever we may run on.
+fn processors() -> u32 {
+    // SAFETY: asks for a number.
+    let found = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    u32::try_from(found).unwrap_or(1).max(1)
 }
 
 /// What is wrong: on a terminal that can show it with the line, drawn; else in one line, in DTrace's words.

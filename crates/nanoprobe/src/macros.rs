@@ -42,6 +42,8 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         unused_arguments: is_on("argref"),
         string_bytes: last("strsize=").map(|options| options.string_bytes),
         scratch_bytes: last("scratchsize=").and_then(|options| options.scratch_bytes),
+        processor: last("cpu=").and_then(|options| options.processor),
+        by_processor: last("aggpercpu").is_some_and(|options| options.by_processor),
         empty: is_on("empty"),
     }
 }

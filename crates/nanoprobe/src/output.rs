@@ -9,6 +9,7 @@ use nanoprobe_lang::bytes::readable;
 use nanoprobe_lang::program::SymbolKind;
 use nanoprobe_session::{Detached, Losses, Probe, Session};
 
+
 /// `nanoprobe: text` on stderr, by one write: lines of others come before it or behind it.
 pub fn message(text: impl Display) {
     tell(&format!("nanoprobe: {}\n", readable(&text.to_string())));
@@ -76,7 +77,7 @@ impl Sink {
     }
 
     fn writer(&mut self) -> &mut dyn Write {
-        match (&mut self.reopened, &mut self.first) {
+            match (&mut self.reopened, &mut self.first) {
             (Some(file), _) | (None, Writer::File(file)) => file,
             (None, Writer::Terminal(terminal)) => terminal,
         }
@@ -156,6 +157,10 @@ impl Symbolizer for Names<'_> {
 
     fn symbolize_return(&mut self, address: u64) -> String {
         self.0.symbolize_return(address)
+    }
+
+    fn unresolved(&mut self, address: u64) -> String {
+        self.0.place_in_mapping(address)
     }
 
     fn start_of(&mut self, address: u64, kind: SymbolKind) -> u64 {
@@ -320,8 +325,8 @@ pub fn printer<'a>(program: &'a nanoprobe_lang::Program, options: &'a nanoprobe_
 
 /// Seconds east of UTC and the zone's name at a time, by libc.
 fn local_time(seconds: i64) -> (i32, &'static str) {
-    // SAFETY: all fields of tm may be zero (the zone a null pointer), and localtime_r writes only into it; we have one
-    // thread, so nobody changes TZ meanwhile.
+    // SAFETY: all fields of tm may be zero (the zone a null pointer), and localtime_r writes only into it; none of our
+    // threads changes TZ meanwhile.
     let (offset, zone) = unsafe {
         let mut time: libc::tm = std::mem::zeroed();
         if libc::localtime_r(&seconds, &mut time).is_null() {

@@ -37,6 +37,8 @@ struct Extent {
     path: PathBuf,
     /// Device and inode, as the map has them.
     file: Option<((u32, u32), u64)>,
+    /// Its code's mappings.
+    code: Vec<(TargetAddress, TargetAddress)>,
     loaded: bool,
 }
 
@@ -146,6 +148,7 @@ impl Modules {
                         start: image.mappings.first().map_or(image.base, |first| first.start),
                         end: image.end(),
                         file: file_of(image),
+                        code: image.executable().map(|mapping| (mapping.start, mapping.end)).collect(),
                         path,
                         loaded: true,
                     });
@@ -203,6 +206,20 @@ impl Modules {
             resolved = of_call.map(|(name, offset)| (name, offset + 1)).or(resolved);
         }
         named(module, image, resolved, demangle)
+    }
+}
+
+impl Modules {
+    /// `module:0x1234`, the place in the mapping that holds the address; or the bare address.
+    pub fn place_in_mapping(&self, address: TargetAddress) -> String {
+        let Some((index, module)) = self.find(address) else {
+            return address.to_string();
+        };
+        let extent = self.extents.get(index);
+        let mut code = extent.into_iter().flat_map(|extent| &extent.code);
+        let mapping = code.find(|(start, end)| *start <= address && address < *end);
+        let start = mapping.map_or(0, |(start, _)| start.0);
+        format!("{}:{:#x}", module.name(), address.0 - start)
     }
 }
 

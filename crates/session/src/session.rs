@@ -270,13 +270,11 @@ impl Session {
             PerfMap::of(process.pid(), facts.inner_pid, facts.uid, !facts.in_other_pid_namespace)
         });
         let globals_offset = u32::try_from(layout.globals_offset).unwrap_or(u32::MAX);
-        let layouts = program
-            .clauses
-            .iter()
-            .map(|clause| record_layout(clause, limits))
-            .collect();
+        let clauses = program.clauses.iter();
+        let layouts = clauses.map(|clause| record_layout(clause, limits)).collect();
         let allow_unmatched = options.allow_unmatched;
         let slot_bytes = layout.context.slots_bytes;
+        let tracer = TracerState::on(options.processor);
         let speculations = Speculations::new(options.speculation_bytes);
         let mut session = Session {
             codegen: nanoprobe_codegen::ArenaLayout {
@@ -309,7 +307,7 @@ impl Session {
             attachment: None,
             private: None,
             consumer: Consumer::default(),
-            tracer: TracerState::default(),
+            tracer,
             speculations,
             timers: Vec::new(),
             executed_another: false,

@@ -40,6 +40,8 @@ enum Home {
 pub struct TracerState {
     /// The processor for which a clause fires; `None`: the one that it runs on.
     pub processor: Option<u32>,
+    /// The one on which all is traced (`cpu`): then clauses of the tracer's say that they are there, too.
+    pub only: Option<u32>,
     /// Thread-local and clause-local variables of the tracer's own thread.
     locals: HashMap<Own, Value>,
     /// What the tracer's clauses have aggregated.
@@ -63,9 +65,18 @@ pub struct TracerState {
 }
 
 impl TracerState {
+    /// Of a tracer that traces one processor only, if it does.
+    pub fn on(only: Option<u32>) -> TracerState {
+        TracerState {
+            only,
+            ..TracerState::default()
+        }
+    }
+
     /// `cpu` of a clause of the tracer's own.
     pub fn processor(&self) -> u32 {
-        self.processor.unwrap_or_else(|| rustix::thread::sched_getcpu() as u32)
+        let told = self.processor.or(self.only);
+        told.unwrap_or_else(|| rustix::thread::sched_getcpu() as u32)
     }
 }
 
@@ -282,7 +293,8 @@ impl World for TracerWorld<'_> {
     }
 
     fn register(&mut self, index: i64) -> Result<i64, Fault> {
-        let register = self.thread.and_then(|thread| thread.register(index));
+        // The tracer's own mean nothing.
+        let register = self.thread.map_or(Some(0), |thread| thread.register(index));
         register.ok_or(Fault::new(FaultKind::Illegal))
     }
 

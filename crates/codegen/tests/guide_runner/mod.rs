@@ -175,7 +175,7 @@ impl<'a> Run<'a> {
         self.time += 1;
         let view = (self.world.epid, event.to_owned(), record.clone());
         let taken = self.speculations.take(clause, &layout, &record, self.time, view);
-        if let Some(id) = taken.freed {
+        for id in taken.freed {
             if let Some(taken) = self.world.speculations.get_mut(id as usize - 1) {
                 *taken = Speculation::Free;
             }

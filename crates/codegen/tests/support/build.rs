@@ -280,6 +280,7 @@ impl Declare for Program {
             name: "@".to_owned(),
             function,
             keys: Vec::new(),
+            by_processor: false,
         });
         self
     }

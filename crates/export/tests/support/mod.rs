@@ -200,6 +200,7 @@ impl Session {
             name: format!("@{id}"),
             function,
             keys: keys.to_vec(),
+            by_processor: false,
         });
         id
     }

@@ -203,6 +203,7 @@ fn printa_takes_keys_and_values() {
         name: name.to_owned(),
         function: AggregatingFunction::Count,
         keys: keys.to_vec(),
+        by_processor: false,
     };
     let integer = KeyType::Integer(IntegerType { bytes: 4, signed: true });
     let stack = KeyType::UserStack { frames: 0 };

@@ -196,6 +196,7 @@ fn program() -> Program {
             name: "@".to_owned(),
             function: AggregatingFunction::Quantize,
             keys: vec![KeyType::String, KeyType::UserStack { frames: 0 }],
+            by_processor: false,
         }],
         ..Program::default()
     }

@@ -8,6 +8,7 @@ use crate::layout::Limits;
 pub const NAMES: &[&str] = &[
     "agghist",
     "aggpack",
+    "aggpercpu",
     "aggrate",
     "aggsize",
     "aggsortkey",
@@ -20,6 +21,7 @@ pub const NAMES: &[&str] = &[
     "bufresize",
     "bufsize",
     "cleanrate",
+    "cpu",
     "defaultargs",
     "demangle",
     "destructive",
@@ -33,7 +35,9 @@ pub const NAMES: &[&str] = &[
     "maxactive",
     "maxcost",
     "maxframes",
+    "noresolve",
     "nspec",
+    "printsize",
     "quiet",
     "rawbytes",
     "return",
@@ -53,6 +57,10 @@ pub const NAMES: &[&str] = &[
 ];
 
 const MEBIBYTE: u64 = 1 << 20;
+/// More processors than any machine has.
+const PROCESSORS_MAX: u64 = 65_535;
+/// `printsize` when nobody says otherwise.
+pub(super) const PRINT_BYTES: u64 = 8192;
 /// The scratch memory of a clause.
 const SCRATCH_MAX: u64 = 64 << 10;
 
@@ -74,6 +82,16 @@ impl Options {
             "aggzoom" => self.zoom_distributions = given.switch()?,
             "agghist" => self.bar_lines = given.switch()?,
             "aggpack" => self.packed_lines = given.switch()?,
+            "aggpercpu" => self.by_processor = given.switch()?,
+            "cpu" => self.processor = Some(given.number(0, PROCESSORS_MAX)? as u32),
+            "noresolve" => self.no_names = given.switch()?,
+            // As in DTrace for Linux, what makes no sense is the default; eight bytes are the least step.
+            "printsize" => {
+                self.print_bytes = match given.size(0, u64::MAX)? {
+                    0 | 65_537.. => PRINT_BYTES,
+                    bytes => bytes.next_multiple_of(8),
+                };
+            }
             "encoding" => {
                 self.encoding = given.word("ascii or utf8", &[("ascii", Encoding::Ascii), ("utf8", Encoding::Utf8)])?;
             }
@@ -238,7 +256,6 @@ impl Options {
 /// Why an option of DTrace's is refused.
 fn not_here(name: &str) -> Option<&'static str> {
     Some(match name {
-        "cpu" => "buffers are of threads, not of CPUs",
         "grabanon" | "audit" | "anon" => "there is no anonymous tracing",
         "cpp" | "cpphdrs" | "cpppath" | "cppargs" | "define" | "incdir" | "undef" => {
             "the preprocessor runs before options are read: -C, -D, -I, -U, -H"
@@ -248,10 +265,9 @@ fn not_here(name: &str) -> Option<&'static str> {
         "ctypes" | "dtypes" | "ctfpath" | "kdefs" | "knodefs" | "udefs" => {
             "types are those of the text and of the traced program"
         }
-        "aggpercpu" => "aggregations are of threads, not of CPUs",
         "debug" | "debugassert" => "-v tells what is done, and -S what the program was compiled to",
         "modpath" | "procfspath" | "sysslice" | "useruid" => "there is no kernel's side to tell it to",
-        "noresolve" | "printsize" | "pcapsize" => "what is printed does not depend on it",
+        "pcapsize" => "what is printed does not depend on it",
         "core" | "setenv" | "unsetenv" | "amin" | "pspec" | "strip" | "tree" | "oformat" => {
             "it has no meaning for this compiler"
         }

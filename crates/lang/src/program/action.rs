@@ -114,6 +114,13 @@ pub enum RecordKind {
         /// The type that is shown.
         shown: Type,
     },
+    /// `print(pointer)`: where it points to, and what lies there.
+    PrintAt {
+        /// The pointer, then the value behind it.
+        values: Vec<Expression>,
+        /// The type of that.
+        shown: Type,
+    },
     /// `system(format, ...)`: a command for the shell.
     System {
         /// Parsed and checked.

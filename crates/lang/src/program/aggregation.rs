@@ -12,6 +12,19 @@ pub struct Aggregation {
     /// The kinds of its key's elements. Integers have the narrowest type that prints the keys of all assignments; the
     /// keys themselves are 64 bits wide and extended by their own types.
     pub keys: Vec<KeyType>,
+    /// The last element is the processor, of which the text knows nothing (`aggpercpu`).
+    pub by_processor: bool,
+}
+
+impl Aggregation {
+    /// The elements of the key that the text names.
+    #[must_use]
+    pub fn shown_keys(&self) -> &[KeyType] {
+        match self.keys.split_last() {
+            Some((_, shown)) if self.by_processor => shown,
+            _ => &self.keys,
+        }
+    }
 }
 
 /// An aggregating function with its constant parameters.

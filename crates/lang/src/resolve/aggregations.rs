@@ -152,6 +152,7 @@ impl Resolver {
                 name: name.to_owned(),
                 function,
                 keys,
+                by_processor: false,
             });
             self.aggregations
                 .insert(name.to_owned(), KnownAggregation { id, span: name_span });

@@ -4,7 +4,7 @@ use super::names::Callable;
 use super::variables::designator;
 use super::{Resolve, Resolver, constant, convert, internet, names};
 use crate::diagnostic::Diagnostic;
-use crate::program::{BinaryOperator, Builtin, Expression, ExpressionKind, IntegerType, Scope, Type};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, IntegerType, Scope, Type};
 use crate::source::Span;
 use crate::syntax::{IntegerLiteral, Node, NodeKind};
 use crate::types;
@@ -160,9 +160,6 @@ impl Resolver {
             return Ok(constant::integer(value, constant::INT, span));
         }
         if let Some((builtin, value_type)) = names::builtin(name) {
-            if matches!(builtin, Builtin::UserCaller | Builtin::UserStackDepth) {
-                self.needs_thread(name, span)?;
-            }
             return Ok(Expression {
                 kind: ExpressionKind::Builtin(builtin),
                 value_type,
@@ -339,7 +336,6 @@ impl Resolver {
                     .with_help("from 0 (R_R15) to 27 (R_GSBASE)"),
             );
         }
-        self.needs_thread("uregs[ ]", span)?;
         let index = Box::new(convert::to_integer(index, constant::LONG));
         Ok(Expression {
             kind: ExpressionKind::Register(index),

@@ -49,11 +49,13 @@ impl Resolver {
             return Err(Diagnostic::new("D_ARGS_NONE", span, message));
         }
         // As in DTrace: the probes of these providers have no arguments with types.
-        self.needs_target("args[ ]", span).map_err(|error| Diagnostic {
-            tag: "D_ARGS_IDX",
-            message: format!("index {number} is out of range for args[ ]: {}", error.message),
-            ..error
-        })?;
+        if self.in_tracer {
+            let message = format!(
+                "index {number} is out of range for args[ ]: this clause runs in the tracer, not in a thread of the target"
+            );
+            let refused = Diagnostic::new("D_ARGS_IDX", span, message);
+            return Err(refused.with_help("use it in a clause on a pid probe"));
+        }
         let arguments = match &self.arguments {
             Some(known) => known.clone(),
             None => {

@@ -71,6 +71,7 @@ mod ways;
 mod wide;
 
 use crate::diagnostic::Diagnostic;
+use crate::macros::MacroValues;
 use crate::options::Options;
 use crate::program::{
     AggregationId, Expression, Foreign, IntegerType, Pragma, ProbeDescription, Program, Scope, Structure, Type,
@@ -98,8 +99,8 @@ type Resolve<T> = Result<T, Diagnostic>;
 pub fn resolve(
     items: &[Item],
     pragmas: Vec<Pragma>,
-    string_bytes: Option<u32>,
-    scratch_bytes: Option<u64>,
+    macros: &MacroValues,
+    is_library: &dyn Fn(u32) -> bool,
     target: &Rc<dyn Target>,
 ) -> Result<Program, Vec<Diagnostic>> {
     let mut resolver = Resolver {
@@ -108,10 +109,11 @@ pub fn resolve(
         ..Resolver::default()
     };
     resolver.pragmas(pragmas);
-    resolver.string_bytes = string_bytes.unwrap_or(resolver.string_bytes);
-    resolver.scratch_bytes = scratch_bytes.or(resolver.scratch_bytes);
+    resolver.string_bytes = macros.string_bytes.unwrap_or(resolver.string_bytes);
+    resolver.scratch_bytes = macros.scratch_bytes.or(resolver.scratch_bytes);
     for item in items {
         match item {
+            Item::Clause(clause) if is_library(clause.span.source) => resolver.clause_of_library(clause),
             Item::Clause(clause) => resolver.clause(clause),
             Item::Declaration(declaration) => {
                 let result = resolver.declaration(declaration);
@@ -203,8 +205,6 @@ struct Resolver {
     later: Later,
     /// The clause at hand is carried out by the tracer, at every one of its probes.
     in_tracer: bool,
-    /// At one of them it is about a thread of the target: `profile-...` samples these.
-    samples: bool,
     /// The probes of the clause at hand; none outside of clauses.
     probes: Vec<ProbeDescription>,
     /// Its `args[]`, once they were asked for.

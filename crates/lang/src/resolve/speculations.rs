@@ -54,9 +54,6 @@ pub(super) fn check_order(clause: &Clause) -> Resolve<()> {
                 let span = action.span;
                 match &action.kind {
                     RecordKind::CommitSpeculation(_) => {
-                        if seen.commit {
-                            return refuse("D_COMM_COMM", span, "commit( ) may not follow commit( )");
-                        }
                         if seen.records {
                             return refuse("D_COMM_DREC", span, "commit( ) may not follow data-recording action(s)");
                         }

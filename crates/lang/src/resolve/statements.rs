@@ -9,13 +9,24 @@ use crate::syntax::{self, Node, NodeKind};
 use crate::types;
 
 impl Resolver {
+    /// A library's clause is never enabled, but what is wrong with it is told, as in DTrace; of what depends on the traced
+    /// program nobody can say that it is wrong.
+    pub(super) fn clause_of_library(&mut self, clause: &syntax::Clause) {
+        let (clauses, diagnostics) = (self.program.clauses.len(), self.diagnostics.len());
+        self.clause(clause);
+        self.program.clauses.truncate(clauses);
+        let found = self.diagnostics.split_off(diagnostics);
+        let is_certain =
+            |found: &Diagnostic| !matches!(found.tag, "D_ARGS_IDX" | "D_ARGS_MULTI" | "D_ARGS_NONE" | "D_ARGS_TYPE");
+        self.diagnostics.extend(found.into_iter().filter(is_certain));
+    }
+
     pub(super) fn clause(&mut self, clause: &syntax::Clause) {
         for probe in &clause.probes {
             let result = check_probe(probe);
             self.note(result);
         }
         self.in_tracer = clause.probes.iter().all(fires_in_tracer);
-        self.samples = clause.probes.iter().any(|probe| probe.name.starts_with("profile-"));
         self.probes.clone_from(&clause.probes);
         self.arguments = None;
         if clause
@@ -141,27 +152,6 @@ impl Resolver {
             }
         }
         Ok(Statement::Expression(super::convert::uncut(self.bytes(node)?)))
-    }
-}
-
-impl Resolver {
-    /// Refuses what only a thread of the target has where no such thread is: the interpreter would have nothing to give.
-    /// `profile-...` has what a sample of a thread says.
-    pub(super) fn needs_thread(&self, what: &str, span: Span) -> Resolve<()> {
-        if self.samples {
-            return Ok(());
-        }
-        self.needs_target(what, span)
-    }
-
-    /// Refuses what only a clause in the target has.
-    pub(super) fn needs_target(&self, what: &str, span: Span) -> Resolve<()> {
-        if !self.in_tracer {
-            return Ok(());
-        }
-        let message =
-            format!("{what} has no meaning here: this clause runs in the tracer, not in a thread of the target");
-        Err(Diagnostic::new("N_TRACER", span, message).with_help("use it in a clause on a pid probe"))
     }
 }
 

@@ -104,6 +104,10 @@ fn record(program: &Program, of: &RecordKind) {
                 expression(program, argument);
             }
         }
+        RecordKind::PrintAt { values, .. } => {
+            assert!(matches!(values[0].value_type, Type::Pointer(_)));
+            values.iter().for_each(|value| expression(program, value));
+        }
         RecordKind::Print { value, .. } => {
             assert!(!matches!(value.value_type, Type::Void | Type::Bytes { size: None }));
             expression(program, value);

@@ -68,9 +68,13 @@ impl Session {
         let record = bytes.clone();
         let taken = self.speculations.take(clause, layout, &record, time, output);
         self.outputs.extend(taken.print);
-        let index = taken.freed.and_then(|id| u64::try_from(id - 1).ok());
-        if let (Some(index), Some(memory)) = (index.filter(|index| *index < self.layout.speculations), self.memory()) {
-            memory.store_u64(SPECULATIONS_OFFSET + 8 * index, 0)?;
+        for id in taken.freed {
+            let index = u64::try_from(id - 1)
+                .ok()
+                .filter(|index| *index < self.layout.speculations);
+            if let (Some(index), Some(memory)) = (index, self.memory()) {
+                memory.store_u64(SPECULATIONS_OFFSET + 8 * index, 0)?;
+            }
         }
         Ok(())
     }

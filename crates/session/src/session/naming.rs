@@ -26,6 +26,11 @@ impl Session {
         }
     }
 
+    /// An address of the target by its place in what is mapped there: what the option `noresolve` shows of a frame.
+    pub fn place_in_mapping(&self, address: u64) -> String {
+        self.modules.place_in_mapping(TargetAddress(address))
+    }
+
     /// The start of the function or module around an address of the target; the address itself where none is known.
     pub fn start_of(&self, address: u64, kind: SymbolKind) -> u64 {
         let address = TargetAddress(address);

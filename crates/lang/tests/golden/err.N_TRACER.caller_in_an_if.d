@@ -1,1 +1,0 @@
-ERROR { if (arg1) { trace(ucaller); } }

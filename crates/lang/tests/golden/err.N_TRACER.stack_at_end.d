@@ -1,1 +1,0 @@
-dtrace:::END { ustack(); }

@@ -1,1 +1,0 @@
-BEGIN { printf("%k", ustack(3)); }
