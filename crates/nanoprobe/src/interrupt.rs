@@ -1,6 +1,7 @@
 //! Ctrl-C, and the other ways of being asked to end: noted, and looked at between two steps, and within those that take long.
 
 use nanoprobe_session::interrupt::{self, End};
+use nanoprobe_session::progress::{Work, doing};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 extern "C" fn note(_signal: i32) {
@@ -8,6 +9,7 @@ extern "C" fn note(_signal: i32) {
     let End::AtOnce(command) = interrupt::end() else {
         return;
     };
+    crate::progress::erase_at_end();
     // SAFETY: both calls may be made by a handler of signals. Nobody else has the number of a child that was not
     // collected.
     unsafe {
@@ -21,6 +23,7 @@ extern "C" fn note(_signal: i32) {
 /// Does what may take long (it reads debug information) while there is nothing to be taken back: who asks to end then ends
 /// at once. `command`: what was started, and is killed.
 pub fn at_once<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
+    let _reading = doing(Work::Reading, 0);
     interrupt::harmless(command, || {
         // One that came before this waited for nothing else.
         if requested() {

@@ -16,6 +16,7 @@ mod memory;
 mod output;
 mod own_probes;
 mod preprocess;
+mod progress;
 mod provide;
 mod tools;
 mod trace;
@@ -89,7 +90,10 @@ fn run() -> ExitCode {
         Request::Bench(arguments) => bench::run(&arguments),
         Request::Cost(arguments) => cost::run(&arguments),
         Request::Provide(product, arguments) => provide::run(product, &arguments),
-        Request::Trace(arguments) => trace::run(*arguments),
+        Request::Trace(arguments) => {
+            let _shown = progress::Shown::start(arguments.quiet || arguments.json);
+            trace::run(*arguments)
+        }
     }
 }
 

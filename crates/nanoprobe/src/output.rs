@@ -9,6 +9,7 @@ use nanoprobe_lang::bytes::readable;
 use nanoprobe_lang::program::SymbolKind;
 use nanoprobe_session::{Detached, Losses, Probe, Session};
 
+use crate::progress;
 
 /// `nanoprobe: text` on stderr, by one write: lines of others come before it or behind it.
 pub fn message(text: impl Display) {
@@ -17,6 +18,7 @@ pub fn message(text: impl Display) {
 
 /// A text on stderr, by one write.
 pub fn tell(text: &str) {
+    progress::erase();
     // Nobody is left to tell when stderr is gone.
     let _ = io::stderr().write_all(text.as_bytes());
 }
@@ -77,7 +79,8 @@ impl Sink {
     }
 
     fn writer(&mut self) -> &mut dyn Write {
-            match (&mut self.reopened, &mut self.first) {
+        progress::erase();
+        match (&mut self.reopened, &mut self.first) {
             (Some(file), _) | (None, Writer::File(file)) => file,
             (None, Writer::Terminal(terminal)) => terminal,
         }

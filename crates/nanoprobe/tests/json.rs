@@ -131,7 +131,8 @@ fn aggregations_of_all_kinds() {
     assert_eq!(value("@q"), right);
     let right = json!([{"below": 0, "count": 1}, {"from": 5, "below": 10, "count": 1}, {"from": 10, "count": 1}]);
     assert_eq!(value("@l"), right);
-    let right = json!([{"from": 0, "below": 1, "count": 1}, {"from": 3, "below": 4, "count": 1}, {"from": 100, "count": 1}]);
+    let right =
+        json!([{"from": 0, "below": 1, "count": 1}, {"from": 3, "below": 4, "count": 1}, {"from": 100, "count": 1}]);
     assert_eq!(value("@ll"), right);
     let normalised = found.iter().find(|row| row["name"] == "@n").unwrap();
     assert_eq!((&normalised["value"], &normalised["normal"]), (&json!(10), &json!(10)));

@@ -74,6 +74,7 @@ use crate::error::SessionError;
 use crate::interrupt;
 use crate::layout::SITES_MAX;
 use crate::placement::{Patch, Placement, Refused, RefusedBecause};
+use crate::progress::{self, Work};
 use crate::signals;
 use crate::together::Links;
 
@@ -118,6 +119,7 @@ impl Attachment {
     /// # Errors
     /// The target cannot be stopped or written. What was written by then is known, and taken back by detaching.
     pub fn arm(&mut self, stopped: Option<Stopped>, placement: Placement) -> Result<Armed, SessionError> {
+        let _writing = progress::doing(Work::Writing, 0);
         let mut armed = Armed {
             refused: placement.refused,
             ..Armed::default()

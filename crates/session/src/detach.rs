@@ -31,6 +31,7 @@ use nanoprobe_target::{Map, Pauses, Process, Registers, RemoteError, Sandbox, St
 use crate::arming::{sites, springboard_sites};
 use crate::attachment::Attachment;
 use crate::error::SessionError;
+use crate::progress::{self, Work};
 use crate::returns::{PutBack, put_back as put_back_returns};
 use crate::{records, semaphores, signals};
 
@@ -95,6 +96,7 @@ fn stop(process: &Process) -> Result<Stopped, StopError> {
 /// # Errors
 /// The target cannot be stopped or written. It may have ended: the caller asks first.
 pub fn detach(attachment: &mut Attachment) -> Result<Detached, SessionError> {
+    let _restoring = progress::doing(Work::Restoring, 0);
     let mut detached = Detached::default();
     // A damaged table of semaphores keeps nobody from taking back the rest.
     let _ = semaphores::lower_all(attachment);

@@ -43,6 +43,7 @@ mod names;
 pub mod perf_map;
 mod placement;
 mod probes;
+pub mod progress;
 mod pulse;
 mod ranges;
 mod records;

@@ -28,6 +28,7 @@ use crate::code::Neighbours;
 use crate::enable::Enablings;
 use crate::interrupt;
 use crate::probes::{ProbeList, Spot};
+use crate::progress::{self, Work};
 use crate::returns::ReturnPolicy;
 use crate::small_stack::SmallStack;
 use crate::space::Space;
@@ -194,10 +195,13 @@ impl Planner<'_> {
         let known = self.near.regions();
         let free = self.near.free();
         let mut planned = Planned::default();
-        for (start, mut group) in self.groups(first, hooks, &mut placement.refused) {
+        let groups = self.groups(first, hooks, &mut placement.refused);
+        let planning = progress::doing(Work::Planning, groups.len());
+        for (start, mut group) in groups {
             if interrupt::requested() {
                 break;
             }
+            progress::done(1);
             // A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that
             // fires in it.
             if let Some((members, hooks)) = self.placed.get(&start) {
@@ -246,10 +250,13 @@ impl Planner<'_> {
             Some(self.shown(map, &free))
         });
         let placed = self.near.place_with_fallbacks(settled.runs, &options);
+        drop(planning);
+        let _building = progress::doing(Work::Building, placed.runs.len());
         for (run, detour) in placed.runs {
             if interrupt::requested() {
                 break;
             }
+            progress::done(1);
             self.build_run(&run, detour, function_of(run.start), &mut placement);
         }
         for (site, reason) in settled.refusals.into_iter().chain(placed.refusals) {

@@ -344,6 +344,7 @@ impl Session {
 
     /// What is there to be probed.
     fn look_at_target(&mut self) -> Result<(), SessionError> {
+        let _reading = crate::progress::doing(crate::progress::Work::Reading, 0);
         self.match_tracer()?;
         self.update_modules()?;
         self.match_target(0)?;

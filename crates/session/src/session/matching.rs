@@ -9,6 +9,7 @@ use nanoprobe_symbols::Function;
 use super::*;
 use crate::enable::By;
 use crate::probes::{Line, hint_for_elsewhere, hint_for_fields, matching_name};
+use crate::progress::{self, Work};
 use crate::statics::names_provider;
 
 impl Session {
@@ -28,6 +29,7 @@ impl Session {
 
     /// Matches the descriptions against the modules from index `first` on.
     pub(super) fn match_target(&mut self, first: usize) -> Result<(), SessionError> {
+        let _matching = progress::doing(Work::Matching, 0);
         for clause in 0..self.program.clauses.len() {
             if interrupt::requested() {
                 return Ok(());
@@ -183,6 +185,7 @@ impl Session {
                 statics: &self.statics,
             };
             self.enablings.enable((clause, by), index, probe, &context)?;
+            progress::done(1);
         }
         Ok(())
     }

@@ -1,0 +1,181 @@
+//! One line on a terminal's standard error that says what takes so long, from a third of a second on; it is gone when that is
+//! over, or something else is to be said.
+//!
+//! ```text
+//! nanoprobe: planning 12345 of 79000 functions ... (Ctrl-C ends it)
+//! ```
+//!
+//! [`line`] makes it, and knows no terminal. A thread looks ten times a second what is done ([`nanoprobe_session::progress`]).
+
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nanoprobe_session::progress::{self, State, Work};
+
+/// Who waits for less need not be told why.
+const SILENT: Duration = Duration::from_millis(300);
+const PERIOD: Duration = Duration::from_millis(100);
+/// To the line's begin, and all of it away.
+const ERASE: &[u8] = b"\r\x1b[K";
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
+
+/// Whether the line stands on the terminal. Who holds this writes.
+static LINE: Mutex<bool> = Mutex::new(false);
+/// The same, for a handler of signals.
+static STANDS: AtomicBool = AtomicBool::new(false);
+
+/// What is shown of a state, in so many columns; one stays free, where the cursor is.
+pub fn line(state: State, columns: usize) -> String {
+    let (verb, things) = match state.work {
+        Work::Reading => ("reading symbols and debug information", ""),
+        Work::Matching => ("matching", " probes"),
+        Work::Planning => ("planning", " functions"),
+        Work::Building => ("making code for", " jumps"),
+        Work::Writing => ("writing", " probes"),
+        Work::Restoring => ("taking back", " probes"),
+    };
+    let counted = match (things, state.done, state.of) {
+        ("", ..) => String::new(),
+        (_, 0, None) => things.to_owned(),
+        (_, done, None) => format!(" {done}{things}"),
+        (_, done, Some(of)) => format!(" {} of {of}{things}", done.min(of)),
+    };
+    let text = format!("nanoprobe: {verb}{counted} ...");
+    text.chars().take(columns.saturating_sub(1)).collect()
+}
+
+/// Shows the line while it lives.
+#[must_use]
+pub struct Shown {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Shown {
+    /// On a terminal that understands more than text, unless nobody wants to be told anything.
+    pub fn start(quiet: bool) -> Option<Shown> {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        if quiet || is_dumb || !std::io::stderr().is_terminal() {
+            return None;
+        }
+        let over = Arc::new(AtomicBool::new(false));
+        let until = over.clone();
+        let thread = std::thread::Builder::new().name("progress".to_owned());
+        let thread = thread.spawn(move || show(&until)).ok()?;
+        Some(Shown {
+            over,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It cannot have panicked, and there would be nothing to do about it.
+            let _ = thread.join();
+        }
+        erase();
+    }
+}
+
+fn show(over: &AtomicBool) {
+    let mut since: Option<Instant> = None;
+    while !over.load(Ordering::Acquire) {
+        std::thread::park_timeout(PERIOD);
+        let Some(state) = progress::now().filter(|_| !over.load(Ordering::Acquire)) else {
+            since = None;
+            erase();
+            continue;
+        };
+        if since.get_or_insert_with(Instant::now).elapsed() + PERIOD >= SILENT {
+            let mut stands = held();
+            let text = [ERASE, line(state, columns()).as_bytes()].concat();
+            // Nobody is left to be told when stderr is gone.
+            *stands = std::io::stderr().write_all(&text).is_ok();
+            STANDS.store(*stands, Ordering::Release);
+        }
+    }
+}
+
+/// Takes the line away, if it stands: something else is to be written.
+pub fn erase() {
+    if !STANDS.load(Ordering::Acquire) {
+        return;
+    }
+    let mut stands = held();
+    if std::mem::take(&mut *stands) {
+        let _ = std::io::stderr().write_all(ERASE);
+    }
+    STANDS.store(false, Ordering::Relaxed);
+}
+
+/// Likewise, in a handler of signals that ends this process.
+pub fn erase_at_end() {
+    if STANDS.load(Ordering::Relaxed) {
+        // SAFETY: writes bytes of a constant; a handler may do that.
+        unsafe { libc::write(libc::STDERR_FILENO, ERASE.as_ptr().cast(), ERASE.len()) };
+    }
+}
+
+fn held() -> MutexGuard<'static, bool> {
+    LINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn columns() -> usize {
+    // SAFETY: all fields may be zero.
+    let mut size: libc::winsize = unsafe { std::mem::zeroed() };
+    // SAFETY: fills in one winsize of ours.
+    let known = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) } == 0;
+    match usize::from(size.ws_col) {
+        columns @ 1.. if known => columns,
+        _ => COLUMNS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(work: Work, done: usize, of: Option<usize>, columns: usize) -> String {
+        line(State { work, done, of }, columns)
+    }
+
+    #[test]
+    fn a_line_says_what_is_done_and_how_much_of_it() {
+        for (work, done, of, expected) in [
+            (
+                Work::Reading,
+                0,
+                None,
+                "nanoprobe: reading symbols and debug information ...",
+            ),
+            (Work::Matching, 0, None, "nanoprobe: matching probes ..."),
+            (Work::Matching, 79_000, None, "nanoprobe: matching 79000 probes ..."),
+            (
+                Work::Planning,
+                5,
+                Some(79_000),
+                "nanoprobe: planning 5 of 79000 functions ...",
+            ),
+            (Work::Writing, 9, Some(8), "nanoprobe: writing 8 of 8 probes ..."),
+            (Work::Restoring, 0, None, "nanoprobe: taking back probes ..."),
+        ] {
+            assert_eq!(shown(work, done, of, 100), expected);
+        }
+    }
+
+    #[test]
+    fn a_line_never_fills_the_terminal_s() {
+        assert_eq!(shown(Work::Matching, 1, None, 12), "nanoprobe: ");
+        assert_eq!(shown(Work::Matching, 1, None, 1), "");
+        assert_eq!(shown(Work::Matching, 1, None, 0), "");
+    }
+}

@@ -1,0 +1,106 @@
+//! A terminal is told what takes long before there is anything to print, in one line, which is gone then.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::process::{Command, Stdio};
+
+use nanoprobe_tests::in_time::InTime;
+
+/// Both ends of a pseudo-terminal: ours, and that of who is run.
+fn terminal() -> (File, OwnedFd) {
+    let (mut ours, mut theirs) = (-1, -1);
+    let none = std::ptr::null_mut();
+    // SAFETY: writes two numbers of ours; names, modes and sizes are not given.
+    let result = unsafe { libc::openpty(&raw mut ours, &raw mut theirs, none, none.cast(), none.cast()) };
+    assert_eq!(result, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: both are open, and nobody else's.
+    unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
+}
+
+/// What is written to standard error, which is a terminal of this kind, while every function of a large program is probed.
+fn told(term: &str, arguments: &[&str]) -> String {
+    let (mut ours, theirs) = terminal();
+    let program = env!("CARGO_BIN_EXE_nanoprobe");
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .args([
+            "-n",
+            "pid$target:a.out::entry { @ = count(); }",
+            "-o",
+            "/dev/null",
+            "-c",
+        ])
+        .arg(format!("{program} -V"))
+        .env("TERM", term)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(theirs);
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let mut bytes = [0; 4096];
+        // It is an error when nobody has the other end any more.
+        while let Ok(count @ 1..) = ours.read(&mut bytes) {
+            text.extend_from_slice(&bytes[..count]);
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let status = command.status_in_time().expect("running nanoprobe");
+    // Its end of the terminal.
+    drop(command);
+    let text = reader.join().expect("reading the terminal");
+    assert!(status.success(), "{text}");
+    text
+}
+
+const ERASE: &str = "\r\u{1b}[K";
+
+#[test]
+fn a_terminal_sees_how_far_it_has_come() {
+    let text = told("xterm", &[]);
+    let lines: Vec<&str> = text.split(ERASE).collect();
+    let counted = |line: &&&str| {
+        let rest = line
+            .strip_prefix("nanoprobe: planning ")
+            .and_then(|rest| rest.strip_suffix(" functions ..."));
+        let numbers = rest.and_then(|rest| rest.split_once(" of "));
+        numbers.is_some_and(|(done, of)| done.parse::<u64>().is_ok_and(|done| done <= of.parse().unwrap_or(0)))
+    };
+    assert!(lines.iter().any(|line| counted(&line)), "{text:?}");
+    // Each is taken away before anything else is written, and nothing is left of the last.
+    let is_work = |line: &str| line.starts_with("nanoprobe: ") && line.ends_with(" ...");
+    for line in &lines {
+        assert!(is_work(line) || !line.contains(" ..."), "{line:?} in {text:?}");
+    }
+    assert!(!is_work(lines.last().expect("a part")), "{text:?}");
+    assert!(
+        text.contains("nanoprobe: description 'pid$target:a.out::entry ' matched "),
+        "{text:?}"
+    );
+}
+
+#[test]
+fn nobody_else_is_told() {
+    for (term, arguments) in [
+        ("dumb", &[][..]),
+        ("", &[]),
+        ("xterm", &["-q"]),
+        ("xterm", &["--format", "json"]),
+    ] {
+        let text = told(term, arguments);
+        assert!(
+            !text.contains('\u{1b}') && !text.contains(" ..."),
+            "{term} {arguments:?}: {text:?}"
+        );
+    }
+    let program = env!("CARGO_BIN_EXE_nanoprobe");
+    let output = Command::new(program)
+        .args(["-n", "pid$target:a.out::entry { @ = count(); }", "-c"])
+        .arg(format!("{program} -V"))
+        .env("TERM", "xterm")
+        .output_in_time()
+        .expect("running nanoprobe");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !text.contains('\u{1b}'), "{text}");
+}
