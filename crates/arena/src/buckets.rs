@@ -1,8 +1,8 @@
 //! The buckets of `quantize`, `lquantize` and `llquantize`: which bucket a value goes to, and what a bucket holds.
 //!
-//! The arithmetic is DTrace's (`dtrace_aggregate_quantize` and its sisters; `llquantize` as in DTrace for Linux), with one difference: `lquantize` there
-//! looks at the low 32 bits of a value only; here a value beyond them lies in the first or the last bucket. The agent's
-//! `buckets.c` does the same in C, and a test compares the two.
+//! The arithmetic is DTrace's (`dtrace_aggregate_quantize` and its sisters; `llquantize` as in DTrace for Linux), with
+//! one difference: `lquantize` there looks at the low 32 bits of a value only; here a value beyond them lies in the
+//! first or the last bucket. The agent's `buckets.c` does the same in C, and a test compares the two.
 
 /// Buckets of `quantize`, [`QUANTIZE_ZERO`] in the middle.
 pub const QUANTIZE_BUCKETS: usize = 127;
@@ -93,7 +93,8 @@ pub struct LogLinear {
     pub steps: u16,
 }
 
-/// A bucket of an `llquantize`, by what is in it: as DTrace for Linux has them, negative values in buckets of their own.
+/// A bucket of an `llquantize`, by what is in it: as DTrace for Linux has them, negative values in buckets of their
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Magnitudes {
     /// All of a magnitude below this.

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! What is zero is left out, of an array of characters all from its first NUL on. Of what lies behind the bytes that
-//! `printsize` allows, and deeper than ten levels, there is `...`. Its dt_print_visit() is the model; but elements of an array that
-//! are structures are shown with their members, and floating-point numbers at all.
+//! `printsize` allows, and deeper than ten levels, there is `...`. Its dt_print_visit() is the model; but elements of
+//! an array that are structures are shown with their members, and floating-point numbers at all.
 
 use std::io::{Result, Write};
 

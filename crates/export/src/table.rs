@@ -19,6 +19,9 @@ use crate::stack::Symbolizer;
 
 type Identity = (u32, Vec<u8>);
 
+/// Whose value, of which processor, and its words.
+type OfProcessor = ((Identity, u32), Vec<u64>);
+
 /// An integer of a key.
 const PROCESSOR_BYTES: usize = 8;
 
@@ -90,7 +93,7 @@ impl Snapshot {
     }
 
     /// Without the processors that are the last element of some keys, and what each of these has.
-    fn apart(self, program: &Program) -> (Snapshot, Vec<((Identity, u32), Vec<u64>)>) {
+    fn apart(self, program: &Program) -> (Snapshot, Vec<OfProcessor>) {
         let is_apart = |id: u32| program.aggregations.get(id as usize).filter(|found| found.by_processor);
         let mut whole = Snapshot::new();
         let mut parts = Vec::new();

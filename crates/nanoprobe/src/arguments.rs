@@ -7,7 +7,6 @@ use std::borrow::Cow;
 
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
 
-use crate::provide::Product;
 use crate::tools;
 
 /// What the command was asked to do.
@@ -214,6 +213,15 @@ pub struct LowArguments {
     /// Macro arguments: $1, $2, ...
     #[arg(value_name = "argument")]
     arguments: Vec<String>,
+}
+
+/// What is made of provider definitions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// `-h`
+    Header,
+    /// `-G`
+    Object,
 }
 
 /// What to do: trace, or something smaller.

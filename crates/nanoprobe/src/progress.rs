@@ -1,11 +1,12 @@
-//! One line on a terminal's standard error that says what takes so long, from a third of a second on; it is gone when that is
-//! over, or something else is to be said.
+//! One line on a terminal's standard error that says what takes so long, from a third of a second on; it is gone when
+//! that is over, or something else is to be said.
 //!
 //! ```text
-//! nanoprobe: planning 12345 of 79000 functions ... (Ctrl-C ends it)
+//! nanoprobe: planning 12345 of 79000 functions ...
 //! ```
 //!
-//! [`line`] makes it, and knows no terminal. A thread looks ten times a second what is done ([`nanoprobe_session::progress`]).
+//! [`line`] makes it, and knows no terminal. A thread looks ten times a second what is done
+//! ([`nanoprobe_session::progress`]).
 
 use std::io::{IsTerminal as _, Write as _};
 use std::sync::Arc;

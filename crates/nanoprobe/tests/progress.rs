@@ -18,7 +18,7 @@ fn terminal() -> (File, OwnedFd) {
     unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
 }
 
-/// What is written to standard error, which is a terminal of this kind, while every function of a large program is probed.
+/// What is written to standard error, a terminal of this kind, while every function of a large program is probed.
 fn told(term: &str, arguments: &[&str]) -> String {
     let (mut ours, theirs) = terminal();
     let program = env!("CARGO_BIN_EXE_nanoprobe");

@@ -259,20 +259,14 @@ impl Planner<'_> {
             progress::done(1);
             self.build_run(&run, detour, function_of(run.start), &mut placement);
         }
-        for (site, reason) in settled.refusals.into_iter().chain(placed.refusals) {
-            let reason = RefusedBecause::Patch(reason);
-            placement.refused.push(Refused {
-                site: Some(site),
-                function: name_of(site),
-                reason,
-            });
-        }
-        placement.regions = self
-            .near
-            .regions()
-            .into_iter()
-            .flat_map(|region| without(region, &known))
-            .collect();
+        let refusals = settled.refusals.into_iter().chain(placed.refusals);
+        placement.refused.extend(refusals.map(|(site, reason)| Refused {
+            site: Some(site),
+            function: name_of(site),
+            reason: RefusedBecause::Patch(reason),
+        }));
+        let regions = self.near.regions().into_iter();
+        placement.regions = regions.flat_map(|region| without(region, &known)).collect();
         placement
     }
 

@@ -1,7 +1,8 @@
 //! What takes long before there is anything to print, and how far it has come.
 //!
-//! Whoever does such work says so here, and counts; who shows it ([`now`]) may be another thread. Nothing is asked of the one
-//! that works but a store now and then. Work within work is that of the inner one, and the outer one's again behind it.
+//! Whoever does such work says so here, and counts; who shows it ([`now`]) may be another thread. Nothing is asked of
+//! the one that works but a store now and then. Work within work is that of the inner one, and the outer one's again
+//! behind it.
 
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 

@@ -2,6 +2,7 @@
 //! own library for Linux define, against ours. No blank is of no account here.
 
 mod errors;
+mod linux;
 mod outputs;
 mod provider;
 mod signs;

@@ -5,8 +5,8 @@
 //! probe        = "probe" name "(" [ parameters ] ")" [ ":" "(" [ parameters ] ")" ] ";"
 //! ```
 //!
-//! The types are the program's: a name that is not known here is taken for one of them. Manual: "Statically Defined Tracing
-//! for User Applications".
+//! The types are the program's: a name that is not known here is taken for one of them. Manual: "Statically Defined
+//! Tracing for User Applications".
 
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;

@@ -1,9 +1,11 @@
 //! The header: macros for a program's probes, in C and C++, for gcc and clang, which need no other header.
 //!
-//! A probe is a `nop` and a note that tells where it is and where the compiler has the arguments: what `DTRACE_PROBE` of
-//! sys/sdt.h makes, so all that read such notes find it. Three things are other than there. The `nop` has five bytes, room
-//! for a jump. An argument is evaluated into a variable of its own, so arrays are pointers and bit-fields integers. And memory
-//! is up to date at a probe, as at a call: who traces may read what an argument points to.
+//! A probe is a `nop` and a note that tells where it is and where the compiler has the arguments: what `DTRACE_PROBE`
+//! of sys/sdt.h makes, so all that read such notes find it.
+//!
+//! Three things are other than there. The `nop` has five bytes, room for a jump. An argument is evaluated into a
+//! variable of its own, so arrays are pointers and bit-fields are integers. And memory is up to date at a probe, as at
+//! a call: who traces may read what an argument points to.
 
 use std::fmt::Write as _;
 

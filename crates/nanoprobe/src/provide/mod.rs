@@ -1,12 +1,13 @@
-//! `-h` and `-G`: of provider definitions the header whose macros are a program's probes, and the object that goes with it.
+//! `-h` and `-G`: of provider definitions the header whose macros are a program's probes, and the object that goes with
+//! it.
 //!
 //! ```text
-//! provider.d --h--> provider.h    PROVIDER_PROBE(...), PROVIDER_PROBE_ENABLED(): notes of .note.stapsdt, as sys/sdt.h's
+//! provider.d --h--> provider.h    PROVIDER_PROBE(...), PROVIDER_PROBE_ENABLED(): notes of .note.stapsdt
 //!            \-G--> provider.o    the semaphores that PROVIDER_PROBE_ENABLED() reads, and who traces raises
 //! ```
 //!
-//! The flags are dtrace(1)'s, so that software is built with nanoprobe in its place. The objects that dtrace is given by `-G` are
-//! of no account: nothing in them has to be changed.
+//! The flags are dtrace(1)'s, so that software is built with nanoprobe in its place. The objects that dtrace is given
+//! by `-G` are of no account: nothing in them has to be changed.
 
 mod header;
 mod object;
@@ -19,19 +20,10 @@ use std::process::ExitCode;
 use nanoprobe_lang::bytes::bytes_of;
 use nanoprobe_lang::{Program, Source};
 
-use crate::arguments::{Arguments, ProgramText};
+use crate::arguments::{Arguments, Product, ProgramText};
 use crate::compile;
 use crate::macros::macro_values;
 use crate::output::message;
-
-/// What is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Product {
-    /// `-h`
-    Header,
-    /// `-G`
-    Object,
-}
 
 impl Product {
     fn flag(self) -> &'static str {
@@ -57,7 +49,8 @@ pub fn run(product: Product, arguments: &Arguments) -> ExitCode {
     let flag = product.flag();
     if arguments.programs.is_empty() {
         message(format_args!(
-            "{flag} requires one or more scripts with provider definitions: nanoprobe {flag} -s provider.d (--help tells of all flags)"
+            "{flag} requires one or more scripts with provider definitions: nanoprobe {flag} -s provider.d \
+             (--help tells of all flags)"
         ));
         return ExitCode::from(USAGE);
     }
