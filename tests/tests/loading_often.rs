@@ -24,6 +24,7 @@ fn the_room_of_libraries_that_are_gone_is_used_again() {
     let tracing = tracer.command(&program("dlopen.c"), &arguments).start();
     let traced = tracing.finish_within(LIMIT).complete();
     let rows = table(&traced.results);
-    assert_eq!(rows["plugin_function"], LOADS * CALLS);
-    assert_eq!(rows["plugin_constructed"], LOADS);
+    let told = &traced.finished.stderr;
+    assert_eq!(rows["plugin_function"], LOADS * CALLS, "{told}");
+    assert_eq!(rows["plugin_constructed"], LOADS, "{told}");
 }

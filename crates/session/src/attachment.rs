@@ -41,6 +41,7 @@ use crate::detach;
 use crate::error::SessionError;
 use crate::layout::{ArenaLayout, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, SPECULATIONS_OFFSET, round_up};
 use crate::placement::{Patch, origins};
+use crate::pulse::Pulse;
 use crate::returns::Returns;
 use crate::semaphores::{self, SEMAPHORES_MAX};
 use crate::signals;
@@ -51,7 +52,7 @@ use crate::threads::Reuse;
 const MADV_DONTDUMP: i32 = 16;
 const MADV_WIPEONFORK: i32 = 18;
 /// After this long without a sign of life the target counts the tracer as gone.
-const HEARTBEAT_LIMIT: Duration = Duration::from_secs(1);
+const HEARTBEAT_LIMIT: Duration = Duration::from_secs(5);
 /// Where the thread pointer points that a thread is lent which has none yet: a word of the thread table that holds its own
 /// address.
 const LENT_THREAD_POINTER: u64 = TABLE_LENT as u64;
@@ -366,6 +367,11 @@ impl Attachment {
     /// The arena is damaged.
     pub fn beat(&self) -> Result<(), SessionError> {
         Ok(ControlBlock::open(self.memory()?)?.beat(tsc())?)
+    }
+
+    /// Signs of life for as long as the value lives.
+    pub(crate) fn pulse(&self) -> Option<Pulse> {
+        Some(Pulse::start(self.arena.clone()?))
     }
 
     /// The lent thread pointer, see [`LENT_THREAD_POINTER`].

@@ -82,6 +82,15 @@ pub(crate) enum Extent {
     Everywhere,
 }
 
+/// Patches of which the text is no longer what was written.
+#[derive(Debug, Default)]
+struct Affected {
+    /// With the addresses of others' breakpoints in them.
+    by_others: HashMap<TargetAddress, Vec<u64>>,
+    /// Those whose text is new.
+    new: Vec<TargetAddress>,
+}
+
 /// What a look has changed: patches by address.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
@@ -97,6 +106,9 @@ enum Found {
     Ours,
     /// Bytes of the original text, or breakpoints, whose addresses these are.
     Others(Vec<u64>),
+    /// The original text and nothing else, where a patch was of several bytes: a library was loaded anew at its old place, and the
+    /// program did not wait for us. A uprobe that goes leaves the patch's other bytes.
+    New,
     /// Something else: nothing that we know how to share a place with.
     Unknown,
 }
@@ -118,18 +130,27 @@ impl Attachment {
         let was_debugged = self.process.is_debugged();
         let affected = self.affected(pages);
         let mut changed = Changed::default();
-        if !affected.is_empty() && !was_debugged && !self.process.is_debugged() {
-            changed.suspended = self.suspend(affected)?;
+        let has_others = !affected.by_others.is_empty() && !was_debugged && !self.process.is_debugged();
+        let is_due = !all && !(self.beside.suspended.is_empty() && affected.new.is_empty());
+        if has_others {
+            changed.suspended = self.suspend(affected.by_others)?;
         }
-        if !self.beside.suspended.is_empty() && !all {
+        if is_due {
+            // Nothing of these is in the text, and nobody else's breakpoint: they are written at once.
+            let since = now.checked_sub(QUIET);
+            self.disarmed.extend(&affected.new);
+            self.beside
+                .suspended
+                .extend(affected.new.iter().map(|address| (*address, since)));
             changed.resumed = self.resume(now)?;
+            changed.resumed.retain(|address| !affected.new.contains(address));
         }
         Ok(changed)
     }
 
-    /// Patches in which others have changed bytes, with the addresses of their breakpoints. From the cursor on.
-    fn affected(&mut self, pages_max: usize) -> HashMap<TargetAddress, Vec<u64>> {
-        let mut affected = HashMap::new();
+    /// Patches in which others have changed bytes. From the cursor on.
+    fn affected(&mut self, pages_max: usize) -> Affected {
+        let mut affected = Affected::default();
         let mut pages = 0;
         let mut page = Page::default();
         let first = self.beside.cursor.min(self.patches.len());
@@ -149,8 +170,12 @@ impl Attachment {
                 pages += usize::from(std::mem::take(&mut page.is_new));
                 byte
             });
-            if let Found::Others(breakpoints) = found {
-                affected.insert(patch.built.address, breakpoints);
+            match found {
+                Found::Others(breakpoints) => {
+                    affected.by_others.insert(patch.built.address, breakpoints);
+                }
+                Found::New => affected.new.push(patch.built.address),
+                Found::Ours | Found::Unknown => {}
             }
         }
         self.beside.cursor = cursor % self.patches.len().max(1);
@@ -168,6 +193,8 @@ impl Attachment {
         let chosen: Vec<Patch> = self.patches.iter().filter(goes).cloned().collect();
         let kept: HashSet<u64> = affected.into_values().flatten().collect();
         let old: Vec<_> = chosen.iter().flat_map(ranges).collect();
+        // A program that loads libraries meanwhile waits for us.
+        let _pulse = self.pulse();
         self.beside.begin();
         self.take_back_but(&old, &kept, &mut Pauses::default())?;
         self.beside.complete();
@@ -198,6 +225,7 @@ impl Attachment {
             return Ok(Vec::new());
         }
         let addresses: Vec<TargetAddress> = chosen.iter().map(|patch| patch.built.address).collect();
+        let _pulse = self.pulse();
         self.beside.begin();
         for address in &addresses {
             self.disarmed.remove(address);
@@ -218,11 +246,14 @@ impl Attachment {
 /// Compares a patch with what is there.
 fn found(patch: &Patch, byte_at: &mut dyn FnMut(u64) -> Option<u8>) -> Found {
     let mut breakpoints = Vec::new();
-    let mut differs = false;
+    let (mut differs, mut is_new, mut count) = (false, true, 0);
     for range in ranges(patch) {
         let bytes = range.original.iter().zip(&range.patched);
         for (address, (original, patched)) in (range.address.0..).zip(bytes) {
-            match byte_at(address) {
+            let byte = byte_at(address);
+            count += 1;
+            is_new &= byte == Some(*original);
+            match byte {
                 Some(byte) if byte == *patched => {}
                 Some(BREAKPOINT) => breakpoints.push(address),
                 Some(byte) if byte == *original => differs = true,
@@ -231,6 +262,7 @@ fn found(patch: &Patch, byte_at: &mut dyn FnMut(u64) -> Option<u8>) -> Found {
         }
     }
     match differs || !breakpoints.is_empty() {
+        true if is_new && count > 1 => Found::New,
         true => Found::Others(breakpoints),
         false => Found::Ours,
     }

@@ -64,6 +64,8 @@ impl Attachment {
             return Ok(());
         };
         self.tabled.tried = Some(Instant::now());
+        // On a busy machine a stop takes long, and a program that finds no sign of life afterwards does not wait for us.
+        let _pulse = self.pulse();
         // Where stacks end: asked for while the program still runs.
         let map = self.process.map()?;
         let patches = self.patches.iter().chain(&self.retired);

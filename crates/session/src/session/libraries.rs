@@ -145,8 +145,7 @@ impl Session {
 
     /// Signs of life for as long as the value lives.
     pub(super) fn pulse(&self) -> Option<Pulse> {
-        let arena = self.attachment.as_ref()?.arena.clone()?;
-        Some(Pulse::start(arena))
+        self.attachment.as_ref()?.pulse()
     }
 
     /// Whoever executes another program has a new address space: our patches went with the old one, and there is nothing
