@@ -20,6 +20,7 @@ const SOURCES: &[&str] = &[
     "emulate",
     "enter",
     "errno",
+    "goroutine",
     "held",
     "image",
     "json",

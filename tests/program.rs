@@ -39,6 +39,10 @@ pub enum Build {
     Go,
     /// A Go program, position-independent.
     GoPie,
+    /// A Go program without symbol table and debug information.
+    GoStripped,
+    /// The same, position-independent.
+    GoPieStripped,
     /// A Rust program, optimised, with debug information.
     Rust,
 }
@@ -47,17 +51,26 @@ impl Build {
     fn compiler(self, source: &Path) -> &'static str {
         match (self, source.extension().and_then(|extension| extension.to_str())) {
             (Build::Musl | Build::MuslStatic, _) => "musl-gcc",
-            (Build::Go | Build::GoPie, _) => "go",
+            (build, _) if build.is_go() => "go",
             (Build::Rust, _) => "rustc",
             (_, Some("cpp")) => "g++",
             _ => "cc",
         }
     }
 
+    fn is_go(self) -> bool {
+        matches!(
+            self,
+            Build::Go | Build::GoPie | Build::GoStripped | Build::GoPieStripped
+        )
+    }
+
     fn flags(self) -> &'static [&'static str] {
         match self {
             Build::Usual | Build::Musl | Build::Go => &[],
             Build::GoPie => &["-buildmode=pie"],
+            Build::GoStripped => &["-ldflags=-s -w"],
+            Build::GoPieStripped => &["-buildmode=pie", "-ldflags=-s -w"],
             Build::Bare => &[
                 "-nostdlib",
                 "-nostartfiles",
@@ -123,6 +136,17 @@ pub fn copy_program(from: &Path, to: &Path) {
     assert!(status.success(), "copying {} failed", from.display());
 }
 
+/// The files of a program: one, or those of a folder (Go's, with assembly).
+fn files_of(source: &Path) -> Vec<PathBuf> {
+    if !source.is_dir() {
+        return vec![source.to_owned()];
+    }
+    let files = std::fs::read_dir(source).expect("the program's folder");
+    let mut files: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+    files.sort();
+    files
+}
+
 /// What the programs may include, in an order that is always the same.
 fn headers() -> Vec<PathBuf> {
     let files = std::fs::read_dir(sources()).expect("the programs' folder");
@@ -148,7 +172,10 @@ pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
         return Err(format!("{compiler} is not installed"));
     };
     let mut hasher = DefaultHasher::new();
-    (std::fs::read(&source).expect("the program's source"), build, FLAGS).hash(&mut hasher);
+    (build, FLAGS).hash(&mut hasher);
+    for file in files_of(&source) {
+        std::fs::read(file).expect("the program's source").hash(&mut hasher);
+    }
     for header in headers() {
         std::fs::read(header).expect("a header").hash(&mut hasher);
     }
@@ -167,14 +194,13 @@ pub fn try_program(name: &str, build: Build) -> Result<PathBuf, String> {
     std::fs::create_dir_all(&folder).expect("the folder of test programs");
     let unfinished = folder.join(format!(".{stem}.{}", std::process::id()));
     let mut command = Command::new(&compiler);
-    if matches!(build, Build::Go | Build::GoPie) {
+    if build.is_go() {
         command.env("GO111MODULE", "off").env("GOCACHE", folder.join("cache"));
-        command
-            .arg("build")
-            .args(build.flags())
-            .arg("-o")
-            .arg(&unfinished)
-            .arg(&source);
+        command.arg("build").args(build.flags()).arg("-o").arg(&unfinished);
+        match source.is_dir() {
+            true => command.current_dir(&source).arg("."),
+            false => command.arg(&source),
+        };
     } else if build == Build::Rust {
         command.args(build.flags()).arg("--crate-name").arg(&stem);
         command.arg("-o").arg(&unfinished).arg(&source);

@@ -88,6 +88,11 @@ void np_ustack(struct np_context *context, u64 destination, u64 frames);
 void np_ucaller(struct np_context *context);
 /* result = the thread's errno, 0 where nobody knows where it is. */
 void np_errno(struct np_context *context);
+/* result = the number of the goroutine that the thread executes: the word at `slot` from the thread pointer leads to its `g`, and
+ * `offsets` has 16 bits for where a g has its m, 16 for where that has the g that it executes, 16 for where this has its number.
+ * Where there is none: 0; with `task`, what stands for the thread, and is no goroutine's number. */
+#define NP_TASK_OF_THREAD (1UL << 63)
+void np_goroutine(struct np_context *context, u64 slot, u64 offsets, u64 task);
 /* result = the path of an open file, of the current folder (AT_FDCWD) or of the root; a string, in scratch memory. */
 enum { NP_PATH_OF_FOLDER = -100, NP_PATH_OF_ROOT = -101, NP_PATH_ROOM = 64 };
 void np_path(struct np_context *context, u64 descriptor);

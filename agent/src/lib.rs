@@ -147,6 +147,8 @@ functions! {
     UserCaller = np_ucaller,
     /// `np_errno(context)`
     Errno = np_errno,
+    /// `np_goroutine(context, slot, offsets, task)`
+    Goroutine = np_goroutine,
     /// `np_timestamp(context, tsc)`
     Timestamp = np_timestamp,
     /// `np_vtimestamp(context)`

@@ -82,6 +82,25 @@ pub enum ProbeKind {
     /// A static probe: `arg0` to `arg9` are where its note says, and those that it does not have are 0. The number is an
     /// index into [`ArenaLayout::static_arguments`].
     Static(u32),
+    /// An instruction of a function of Go's that takes registers, its first as a rule: `arg0`-`arg8` are rax, rbx, rcx,
+    /// rdi, rsi, r8 to r11, `arg9` is the first word on the stack.
+    Go,
+    /// A way out of such a function: `arg0` as for [`ProbeKind::Return`], `arg1`-`arg9` are its results, in the same
+    /// registers.
+    GoReturn,
+    /// An instruction of assembly of Go's: `arg0`-`arg9` are the words on the stack, above the return address.
+    GoStack,
+    /// A way out of such: its results lie on the stack behind its arguments, and nothing tells how many these are.
+    GoStackReturn,
+    /// A function of Go's of which nothing tells how it takes its arguments.
+    GoUnknown,
+}
+
+impl ProbeKind {
+    /// Whether its arguments are operands: those of a note, or Go's.
+    fn has_operands(self) -> bool {
+        !matches!(self, ProbeKind::Entry | ProbeKind::Return | ProbeKind::Offset)
+    }
 }
 
 /// What stays the same for a session's whole life, so that handlers carry it as constants.
@@ -136,14 +155,15 @@ pub struct ArenaLayout {
 }
 
 impl ArenaLayout {
-    /// Argument number `index` at a static probe; `None` when it has no so many, and at any other probe.
+    /// Argument number `index` where the kind of probe says by itself where that is; `None` when it has no so many, and at
+    /// any other probe.
     ///
     /// # Errors
     ///
     /// [`Error::StaticArgument`] for one that cannot be read.
     fn static_argument(&self, kind: ProbeKind, index: u8) -> Result<Option<Operand>, Error> {
         let ProbeKind::Static(number) = kind else {
-            return Ok(None);
+            return operand::go_argument(kind, index);
         };
         let arguments = self.static_arguments.get(number as usize);
         match arguments.and_then(|arguments| arguments.list.get(usize::from(index))) {

@@ -3,9 +3,25 @@
 //! They hold at the probe's site, for the registers as they are there, so a static probe's handler is compiled for its
 //! operands. Sites that have the same operands share it.
 
+use crate::ProbeKind;
+use crate::error::Error;
+
 /// A general register, by its number in machine code: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 ... r15.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Register(pub u8);
+
+/// In which Go passes integers and pointers, and returns them (ABIInternal).
+const GO: [Register; 9] = [
+    Register(0),
+    Register(3),
+    Register(1),
+    Register(7),
+    Register(6),
+    Register(8),
+    Register(9),
+    Register(10),
+    Register(11),
+];
 
 /// The stack pointer.
 pub const RSP: Register = Register(4);
@@ -52,6 +68,51 @@ pub type Argument = Result<Operand, String>;
 pub struct StaticArguments {
     /// In order. Those behind the last are 0, as in DTrace.
     pub list: Vec<Argument>,
+}
+
+/// Argument number `index` of a function of Go's; `None` for one that is in no register and not in memory.
+pub(crate) fn go_argument(kind: ProbeKind, index: u8) -> Result<Option<Operand>, Error> {
+    let whole = |location| {
+        Some(Operand {
+            location,
+            bytes: 8,
+            signed: true,
+        })
+    };
+    let register = |number: usize| {
+        let register = GO.get(number).copied();
+        register.and_then(|register| whole(Location::Register { register, shift: 0 }))
+    };
+    // Behind the return address.
+    let on_stack = |number: usize| {
+        whole(Location::Memory {
+            base: Some(RSP),
+            index: None,
+            displacement: 8 + 8 * number as i64,
+        })
+    };
+    let number = usize::from(index);
+    let unreadable = |reason: &str| {
+        Err(Error::StaticArgument {
+            index,
+            reason: reason.to_owned(),
+        })
+    };
+    match (kind, number) {
+        (ProbeKind::Go, _) => Ok(match number.checked_sub(GO.len()) {
+            None => register(number),
+            Some(behind) => on_stack(behind),
+        }),
+        (ProbeKind::GoStack, _) => Ok(on_stack(number)),
+        (ProbeKind::GoReturn, 1..) => Ok(register(number - 1)),
+        (ProbeKind::GoStackReturn, 1..) => unreadable(
+            "assembly of Go's leaves its results on the stack, behind its arguments: copyin them from uregs[R_SP] + 8 and on",
+        ),
+        (ProbeKind::GoUnknown, _) => unreadable(
+            "nothing in the program tells how this function of Go's runtime takes its arguments: see uregs[ ] and the stack",
+        ),
+        _ => Ok(None),
+    }
 }
 
 impl Operand {

@@ -134,12 +134,14 @@ impl Needs {
 
     fn node(&mut self, expression: &Expression, probe: &Probe<'_>) -> Result<(), Error> {
         match &expression.kind {
-            ExpressionKind::Builtin(Builtin::Argument(index)) if matches!(probe.kind, ProbeKind::Static(_)) => {
+            ExpressionKind::Builtin(Builtin::Argument(index)) if probe.kind.has_operands() => {
                 if let Some(operand) = probe.arena.static_argument(probe.kind, *index)? {
                     self.full_frame |= operand.needs_full_frame();
                     self.fault |= operand.may_fault();
                 }
             }
+            // Its number stands for it.
+            ExpressionKind::Builtin(Builtin::Goroutine) => {}
             ExpressionKind::Builtin(Builtin::Tid) => self.tid_in_body = true,
             ExpressionKind::Builtin(Builtin::UserCaller | Builtin::UserStack(_)) => self.full_frame = true,
             ExpressionKind::Builtin(Builtin::UserStackDepth) => {
@@ -157,7 +159,13 @@ impl Needs {
             | ExpressionKind::Assign { place, .. }
             | ExpressionKind::AssignOperator { place, .. }
             | ExpressionKind::Increment { place, .. } => match place {
-                Place::Scalar { scope, .. } => self.tid_in_body |= *scope == Scope::ThreadLocal,
+                Place::Scalar { scope, .. } => {
+                    let is_own = *scope == Scope::ThreadLocal;
+                    let is_element = is_own && probe.program.self_is_task;
+                    self.tid_in_body |= is_own;
+                    self.fault |= is_element;
+                    self.scratch |= is_element && expression.value_type == Type::String;
+                }
                 Place::Field { scope, .. } => {
                     self.tid_in_body |= *scope == Scope::ThreadLocal;
                     self.fault = true;

@@ -22,6 +22,10 @@ pub const OWN_TAGS: &[(&str, &str)] = &[
         "N_FLOAT",
         "computing with float and double; variables of them, other than global ones",
     ),
+    (
+        "N_GOROUTINE",
+        "goid, or self-> of goroutines, where the goroutine is not known",
+    ),
     ("N_FUNCTION_TYPE", "a function where a value's type must stand"),
     (
         "N_NESTING",

@@ -366,6 +366,7 @@ fn builtin_name(of: Builtin) -> String {
         Builtin::UserStackDepth => "ustackdepth",
         Builtin::UserStack(frames) => return format!("ustack({frames})"),
         Builtin::Errno => "errno",
+        Builtin::Goroutine => "goid",
         Builtin::EnabledProbeId => "epid",
         Builtin::ProbeId => "id",
         Builtin::TargetPid => "$target",

@@ -3,6 +3,8 @@
 //! The values are the caller's; the front end only replaces. A script argument `$1` is replaced by what its text is (an
 //! integer, or an identifier in a probe description); `$$1` is always its text as a string.
 
+use crate::options::SelfScope;
+
 /// What the macro arguments stand for. `None`: not known, and a program that uses it is refused (`D_MACRO_UNDEF`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MacroValues {
@@ -44,6 +46,8 @@ pub struct MacroValues {
     pub processor: Option<u32>,
     /// `-x aggpercpu`: aggregations are also those of each processor. The pragma does the same.
     pub by_processor: bool,
+    /// `-x self`: whose `self->` variables are. `None`: the pragma's, or the default.
+    pub self_scope: Option<SelfScope>,
     /// `-x empty`: a text may hold nothing. The pragma does the same.
     pub empty: bool,
 }

@@ -102,6 +102,16 @@ pub enum ReturnForm {
     Value,
 }
 
+/// Whose `self->` variables are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SelfScope {
+    /// In programs of Go the goroutine's, elsewhere the thread's.
+    #[default]
+    Task,
+    /// The thread's.
+    Thread,
+}
+
 /// The options of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -191,6 +201,8 @@ pub struct Options {
     pub stop: StopPolicy,
     /// How return probes see that a function returns.
     pub return_form: ReturnForm,
+    /// Whose `self->` variables are.
+    pub self_scope: SelfScope,
     /// Whether names are shown as the sources have them.
     pub demangle: Demangle,
     /// Calls of one thread whose return addresses may be replaced at the same time.
@@ -248,6 +260,7 @@ impl Default for Options {
             tactic: None,
             stop: StopPolicy::Auto,
             return_form: ReturnForm::Auto,
+            self_scope: SelfScope::Task,
             demangle: Demangle::Auto,
             active_calls: 4096,
             trap: None,

@@ -65,6 +65,23 @@ pub struct Program {
     pub aggregations: Vec<Aggregation>,
     /// `#pragma D option name[=value]`, in order of appearance.
     pub pragmas: Vec<Pragma>,
+    /// Where the program's goroutines are found, once the text has asked for them.
+    pub goroutines: Option<Goroutines>,
+    /// `self->` is a goroutine's, and a thread's that executes none.
+    pub self_is_task: bool,
+}
+
+/// Where Go's runtime keeps the goroutine that a thread executes: offsets in bytes, each from what the one before has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Goroutines {
+    /// From the thread pointer: the `g` of the stack that is in use.
+    pub slot: i64,
+    /// In a `g`: its `m`.
+    pub m: u16,
+    /// In an `m`: the `g` of the goroutine that it executes, also while it is on a stack of the runtime's or of C's.
+    pub current: u16,
+    /// In a `g`: its number.
+    pub number: u16,
 }
 
 /// `#pragma D option name[=value]`.

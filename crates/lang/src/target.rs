@@ -11,7 +11,7 @@
 //!
 //! It asks no earlier: a text without such names never makes anybody open a file. Manual: "Structs and Unions", "pid Provider".
 
-use crate::program::{ProbeDescription, Type};
+use crate::program::{Goroutines, ProbeDescription, Type};
 
 /// The program that is traced, as far as its types are known.
 pub trait Target {
@@ -41,6 +41,15 @@ pub trait Target {
     /// # Errors
     /// Why it is not known.
     fn variable(&self, name: &str) -> Result<Variable, Unknown>;
+
+    /// Where goroutines are found in the program that these probes are of; `None`: it is none of Go's.
+    ///
+    /// # Errors
+    /// Why it is not known of one of Go's.
+    fn goroutines(&self, probes: &[ProbeDescription]) -> Result<Option<Goroutines>, Unknown> {
+        let _ = probes;
+        Ok(None)
+    }
 }
 
 /// One of `args[]`.

@@ -44,6 +44,7 @@ pub fn macro_values(arguments: &Arguments) -> MacroValues {
         scratch_bytes: last("scratchsize=").and_then(|options| options.scratch_bytes),
         processor: last("cpu=").and_then(|options| options.processor),
         by_processor: last("aggpercpu").is_some_and(|options| options.by_processor),
+        self_scope: last("self=").map(|options| options.self_scope),
         empty: is_on("empty"),
     }
 }

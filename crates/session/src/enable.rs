@@ -20,6 +20,7 @@ use nanoprobe_codegen::{
 };
 use nanoprobe_lang::Program;
 use nanoprobe_lang::layout::{Limits, Storage};
+use nanoprobe_symbols::{GoCall, Module};
 
 use crate::probes::{Place, Probe, ProbeIndex, Spot};
 use crate::statics::Statics;
@@ -118,6 +119,8 @@ pub struct Context<'a> {
     pub arena: &'a nanoprobe_codegen::ArenaLayout,
     /// The static probes.
     pub statics: &'a Statics,
+    /// The modules, in the order of loading.
+    pub modules: &'a [Module],
 }
 
 /// A clause cannot be enabled at a probe.
@@ -242,7 +245,7 @@ impl Enablings {
         }
         let mut slot_base = 0;
         let mut counters = None;
-        let kinds = probe_kinds(probe, context.statics);
+        let kinds = probe_kinds(probe, context.statics, context.modules);
         if !kinds.is_empty() {
             let slots = self.slots_of(clause, index, probe, context)?;
             if let Some(slots) = self.slots.get(slots) {
@@ -342,25 +345,38 @@ impl Enablings {
 }
 
 /// What arguments mean at the sites of a probe; nothing: it fires in the tracer.
-fn probe_kinds(probe: &Probe, statics: &Statics) -> Vec<ProbeKind> {
+fn probe_kinds(probe: &Probe, statics: &Statics, modules: &[Module]) -> Vec<ProbeKind> {
     match probe.place {
         Place::Static { number, .. } => {
             let sites = statics.get(number).map_or(&[][..], |known| &known.sites);
             sites.iter().map(|site| site.kind).collect()
         }
-        _ => probe_kind(probe).into_iter().collect(),
+        _ => probe_kind(probe, modules).into_iter().collect(),
     }
 }
 
 /// What arguments mean at a probe that is no static one; `None`: it fires in the tracer.
-pub fn probe_kind(probe: &Probe) -> Option<ProbeKind> {
-    match probe.place {
-        Place::Function { spot: Spot::Entry, .. } => Some(ProbeKind::Entry),
-        Place::Function { spot: Spot::Exits, .. } => Some(ProbeKind::Return),
-        Place::Function {
-            spot: Spot::Offset(_), ..
+pub fn probe_kind(probe: &Probe, modules: &[Module]) -> Option<ProbeKind> {
+    let (module, address, kind) = match probe.place {
+        Place::Function { module, function, spot } => {
+            let address = modules.get(module)?.functions().get(function)?.address;
+            let kind = match spot {
+                Spot::Entry => ProbeKind::Entry,
+                Spot::Exits => ProbeKind::Return,
+                Spot::Offset(_) => ProbeKind::Offset,
+            };
+            (module, address, kind)
         }
-        | Place::Address { .. } => Some(ProbeKind::Offset),
-        _ => None,
-    }
+        Place::Address { module, address } => (module, address, ProbeKind::Offset),
+        _ => return None,
+    };
+    let call = modules.get(module).and_then(|module| module.go_call(address));
+    Some(match (call, kind) {
+        (None, kind) => kind,
+        (Some(GoCall::Registers), ProbeKind::Return) => ProbeKind::GoReturn,
+        (Some(GoCall::Registers), _) => ProbeKind::Go,
+        (Some(GoCall::Stack), ProbeKind::Return) => ProbeKind::GoStackReturn,
+        (Some(GoCall::Stack), _) => ProbeKind::GoStack,
+        (Some(GoCall::Unknown), _) => ProbeKind::GoUnknown,
+    })
 }

@@ -166,7 +166,8 @@ fn has_arrays(program: &Program) -> bool {
         .iter()
         .chain(&program.thread_locals)
         .chain(&program.clause_locals);
-    variables.any(|variable| variable.keys.is_some())
+    let has_tasks = program.self_is_task && !program.thread_locals.is_empty();
+    has_tasks || variables.any(|variable| variable.keys.is_some())
 }
 
 fn context_plan(program: &Program, storage: &Storage, options: &Options) -> Result<ContextPlan, PlanError> {

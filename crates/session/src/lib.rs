@@ -30,6 +30,8 @@ mod debug;
 mod detach;
 mod enable;
 mod error;
+mod function_arguments;
+mod goroutines;
 mod held;
 mod identity;
 mod image;

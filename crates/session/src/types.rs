@@ -18,15 +18,17 @@ use std::rc::Rc;
 
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::Demangle;
-use nanoprobe_lang::program::{ProbeDescription, Type};
+use nanoprobe_lang::program::{Goroutines, ProbeDescription, Type};
 use nanoprobe_lang::target::{Argument, ArgumentPlace, Target, Unknown, Variable};
 use nanoprobe_symbols::loader::{self, Needed};
-use nanoprobe_symbols::{Function, FunctionKind, ImageAddress, Module, ModuleKind, SymbolKind, files};
+use nanoprobe_symbols::{ImageAddress, Module, ModuleKind, SymbolKind, files};
 use nanoprobe_target::Process;
-use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry, at_return};
+use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry};
 
 use crate::debug::debug_info;
 use crate::error::SessionError;
+use crate::function_arguments::{arguments_of, unknown};
+use crate::goroutines;
 use crate::modules::{is_whole, modules_of};
 use crate::probes::{Line, answers_to, is_target_provider, matching_name, means_inlined, named_process};
 use crate::session::Choice;
@@ -237,31 +239,6 @@ impl TracedProgram {
         let found = debug_info(module).and_then(|info| info.inlined(&wanted, answers));
         found.unwrap_or_default()
     }
-
-    /// `args[]` of one function.
-    fn arguments_of(&self, module: &Module, function: &Function, name: &str) -> Result<Vec<Argument>, Unknown> {
-        let what = format!("args[ ] of {}`{}", module.name(), function.name);
-        let refuse = |why: &str| Err(Unknown::new("D_ARGS_TYPE", format!("failed to resolve {what}: {why}")));
-        if let FunctionKind::Ifunc { .. } = function.kind {
-            return refuse("which function it is, is chosen when the program runs");
-        }
-        let is_changed = |name: &str| {
-            [".isra.", ".constprop.", ".part."]
-                .iter()
-                .any(|mark| name.contains(mark))
-        };
-        if function.names().any(is_changed) {
-            return refuse("it is a copy of a function whose parameters the compiler has changed");
-        }
-        let signature = debug_info(module)
-            .and_then(|info| info.function(function.address.0))
-            .map_err(|problem| unknown("D_ARGS_TYPE", &format!("failed to resolve {what}"), &problem))?;
-        match name {
-            "entry" => Ok(at_entry(&signature)),
-            "return" => Ok(at_return(&signature)),
-            _ => refuse("parameters are known at entry, and the value at return"),
-        }
-    }
 }
 
 impl TracedProgram {
@@ -291,6 +268,10 @@ impl TracedProgram {
 }
 
 impl Target for TracedProgram {
+    fn goroutines(&self, probes: &[ProbeDescription]) -> Result<Option<Goroutines>, Unknown> {
+        goroutines::of(self.modules(probes))
+    }
+
     fn tagged(&self, keyword: &str, tag: &str) -> Result<Type, Unknown> {
         let (scope, name) = divided(self.of_this_process(tag)?);
         let kind = match keyword {
@@ -352,7 +333,7 @@ impl Target for TracedProgram {
                     let Some(name) = matching_name(function, &probe.function, Demangle::Auto) else {
                         continue;
                     };
-                    take(self.arguments_of(module, function, &probe.name)?, &name)?;
+                    take(arguments_of(module, function, &probe.name)?, &name)?;
                 }
                 for inlined in self.inlined(module, probe) {
                     let mut arguments = at_entry(&inlined.signature);
@@ -454,14 +435,6 @@ fn agree(common: &mut [Argument], other: &[Argument], first: &str, second: &str)
         if !same {
             argument.place = ArgumentPlace::Unreadable(format!("it is not the same in {first} and in {second}"));
         }
-    }
-}
-
-fn unknown(tag: &'static str, what: &str, problem: &Problem) -> Unknown {
-    let unknown = Unknown::new(tag, format!("{what}: {problem}"));
-    match problem.help() {
-        Some(help) => unknown.with_help(help),
-        None => unknown,
     }
 }
 

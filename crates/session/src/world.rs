@@ -258,7 +258,7 @@ impl World for TracerWorld<'_> {
                     return number(thread.frames.len().min(self.limits.maxframes as usize) as i64);
                 }
                 // A sample has no thread pointer by which it could be found.
-                Builtin::Errno => return Err(Fault::new(FaultKind::Illegal)),
+                Builtin::Errno | Builtin::Goroutine => return Err(Fault::new(FaultKind::Illegal)),
                 _ => {}
             }
         }
@@ -285,7 +285,8 @@ impl World for TracerWorld<'_> {
             Builtin::Timestamp => number(self.timestamp as i64),
             Builtin::VirtualTimestamp => number(clock::thread_ns() as i64),
             Builtin::WallTimestamp => number(clock::wall_ns() as i64),
-            Builtin::UserCaller | Builtin::UserStackDepth | Builtin::UserStack(_) | Builtin::Errno => number(0),
+            Builtin::UserCaller | Builtin::UserStackDepth | Builtin::UserStack(_) => number(0),
+            Builtin::Errno | Builtin::Goroutine => number(0),
             Builtin::EnabledProbeId => number(i64::from(self.epid)),
             Builtin::ProbeId => number(i64::from(self.probe_id)),
             Builtin::TargetPid => number(self.target_pid),

@@ -13,10 +13,11 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use crate::address::AddressRange;
+use crate::address::{AddressRange, ImageAddress};
 use crate::elf::Elf;
 use crate::frames::Frames;
 use crate::function::{Fragment, Function, FunctionKind};
+use crate::go::Go;
 use crate::name::{cold_parent, preference};
 use crate::symbol_table::{self, Symbol, SymbolKind};
 
@@ -38,8 +39,9 @@ pub(crate) struct Functions {
     pub data: Vec<u64>,
 }
 
-/// The functions of `elf`, by its own symbols and by those of its separate debug file.
-pub(crate) fn find(elf: &Elf, frames: &Frames, debug: Option<&Elf>) -> Functions {
+/// The functions of `elf`, by its own symbols and by those of its separate debug file; where neither has all, by Go's
+/// tables.
+pub(crate) fn find(elf: &Elf, frames: &Frames, debug: Option<&Elf>, go: Option<&Go>) -> Functions {
     let mut candidates = Vec::new();
     let mut data = Vec::new();
     for table in std::iter::once(elf).chain(debug) {
@@ -54,6 +56,17 @@ pub(crate) fn find(elf: &Elf, frames: &Frames, debug: Option<&Elf>) -> Functions
             }
             true
         });
+    }
+    let is_stripped = !std::iter::once(elf).chain(debug).any(symbol_table::has_full_table);
+    if let Some(go) = go.filter(|_| is_stripped) {
+        candidates.extend(go.named(elf).map(|(name, address, size)| Symbol {
+            name: name.into(),
+            address: ImageAddress(address),
+            size,
+            kind: SymbolKind::Function,
+            global: true,
+            default_version: true,
+        }));
     }
     data.sort_unstable();
     data.dedup();

@@ -10,6 +10,7 @@
 //!   PT_DYNAMIC, notes -> linkage(): interpreter, needed libraries, DT_DEBUG, build-id, TLS, Go, libc
 //!   .note.stapsdt     -> static_probes(): what sys/sdt.h left
 //!   __rseq_cs         -> restartable_in(): sequences that the kernel restarts
+//!   .gopclntab        -> functions of Go, and how each takes its arguments
 //!   relocations       -> which slot holds the address of which import, or of which IFUNC's choice
 //! ```
 //!
@@ -27,6 +28,7 @@ mod frames;
 mod function;
 mod functions;
 mod gap;
+mod go;
 mod image;
 mod landing;
 mod linkage;
@@ -39,6 +41,7 @@ mod pointers;
 mod relocations;
 mod resolve;
 mod restartable;
+mod stack_check;
 mod static_probes;
 mod symbol_table;
 mod unwind;
@@ -47,6 +50,7 @@ pub use address::{AddressRange, Bias, FileOffset, ImageAddress};
 pub use error::Error;
 pub use files::FileIdentity;
 pub use function::{Fragment, Function, FunctionKind};
+pub use go::GoCall;
 pub use image::{Image, ImageBytes};
 pub use linkage::{Libc, Linkage, Linking, ThreadLocalImage};
 pub use module::{Module, ModuleKind};

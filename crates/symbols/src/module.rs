@@ -15,12 +15,14 @@ use crate::files::FileIdentity;
 use crate::frames::Frames;
 use crate::function::Function;
 use crate::functions::{self, Functions};
+use crate::go::{Go, GoCall};
 use crate::image::{Image, ImageBytes};
 use crate::linkage::{Linkage, Linking};
 use crate::module_name;
 use crate::relocations::{self, Relocation};
 use crate::resolve::Index;
 use crate::restartable::Sequences;
+use crate::stack_check;
 use crate::static_probes::{self, StaticProbe};
 use crate::symbol_table::{self, Symbol, SymbolKind};
 
@@ -51,6 +53,8 @@ pub struct Module {
     bias: Bias,
     pub(crate) elf: Elf,
     linkage: Linkage,
+    /// Of what Go's tool chain has linked.
+    go: Option<Box<Go>>,
     pub(crate) frames: Frames,
     functions: Functions,
     index: Index,
@@ -82,7 +86,8 @@ impl Module {
         let elf = Elf::parse(image, &path)?;
         let linkage = Linkage::of(&elf);
         let frames = Frames::of(&elf);
-        let functions = functions::find(&elf, &frames, None);
+        let go = linkage.go.then(|| Box::new(Go::of(&elf)));
+        let functions = functions::find(&elf, &frames, None, go.as_deref());
         let index = Index::of(&elf, &frames, &functions);
         let name = path
             .file_name()
@@ -100,6 +105,7 @@ impl Module {
             bias: Bias(0),
             elf,
             linkage,
+            go,
             frames,
             functions,
             index,
@@ -191,7 +197,7 @@ impl Module {
     /// When `debug` is no ELF file for this machine; the module stays as it is.
     pub fn add_debug_file(&mut self, debug: Image, path: &Path) -> Result<(), Error> {
         let debug = Elf::parse_headers(debug, path)?;
-        self.functions = functions::find(&self.elf, &self.frames, Some(&debug));
+        self.functions = functions::find(&self.elf, &self.frames, Some(&debug), self.go.as_deref());
         self.index = Index::of(&self.elf, &self.frames, &self.functions);
         self.full_symbols |= symbol_table::has_full_table(&debug);
         Ok(())
@@ -361,6 +367,39 @@ impl Module {
     /// How it is linked: interpreter, libraries, entry, build-id and more.
     pub fn linkage(&self) -> &Linkage {
         &self.linkage
+    }
+
+    /// How the function around an address takes its arguments, where it is one of Go's; not C's in the same module. `None`:
+    /// it takes them as C does.
+    pub fn go_call(&self, address: ImageAddress) -> Option<GoCall> {
+        let go = self.go.as_ref()?;
+        let function = self.function_at(address);
+        let is_abi0 = function.is_some_and(|function| function.names().any(|name| name.ends_with(".abi0")));
+        go.call(&self.elf, address.0, !self.full_symbols, is_abi0)
+    }
+
+    /// How many bytes behind its entry a function of Go's is entered once a call: behind its look at how much stack is left,
+    /// from which it begins anew when it has got more. 0: at the entry.
+    pub fn stack_check_bytes(&self, entry: ImageAddress) -> u64 {
+        const BYTES_MAX: u64 = 48;
+        let bytes = self.elf.rest_at(entry.0).filter(|_| self.go_call(entry).is_some());
+        let code = bytes.map(|bytes| bytes.get(..BYTES_MAX as usize).unwrap_or(bytes));
+        code.map_or(0, |code| stack_check::bytes_of(code) as u64)
+    }
+
+    /// Whether it has the tables of Go's runtime; what only bears Go's note has none, and no goroutines.
+    pub fn has_go_runtime(&self) -> bool {
+        self.go.as_ref().is_some_and(|go| go.has_tables)
+    }
+
+    /// Where Go's runtime keeps the goroutine that a thread executes, from its thread pointer on.
+    pub fn goroutine_slot(&self) -> Option<i64> {
+        self.go.as_ref()?.goroutine
+    }
+
+    /// Which Go it was compiled with: (1, 26).
+    pub fn go_version(&self) -> Option<(u32, u32)> {
+        self.go.as_ref()?.version
     }
 
     /// What the rows of [`crate::unwind_rows`] count their `pc` from.

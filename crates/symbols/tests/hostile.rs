@@ -47,6 +47,33 @@ fn sample() -> &'static [u8] {
     })
 }
 
+struct GoSample {
+    bytes: Vec<u8>,
+    /// Of what tells of functions: the tables' heads, the last of them, the versions, the module's data.
+    offsets: Vec<usize>,
+}
+
+/// A program of Go's without symbols.
+fn go_sample() -> Option<&'static GoSample> {
+    static SAMPLE: OnceLock<Option<GoSample>> = OnceLock::new();
+    let make = || {
+        let path = nanoprobe_tests::program::need_program("goargs", nanoprobe_tests::program::Build::GoStripped)?;
+        let bytes = std::fs::read(path).unwrap();
+        let find = |wanted: &[u8]| bytes.windows(wanted.len()).position(|found| found == wanted);
+        let table = find(&[0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8])?;
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+        let entries = table + word(table + 64);
+        let information = find(b"\xff Go buildinf:")?;
+        let mut offsets: Vec<usize> = (table..table + 72).step_by(4).collect();
+        offsets.extend((entries..entries + 512).step_by(4));
+        let described = entries + 8 * word(table + 8);
+        offsets.extend((described..described + 512).step_by(4));
+        offsets.extend((information..information + 0x400).step_by(4));
+        Some(GoSample { bytes, offsets })
+    };
+    SAMPLE.get_or_init(make).as_ref()
+}
+
 /// Asks everything, and checks that the answers fit together.
 fn interrogate(bytes: Vec<u8>) -> Result<(), TestCaseError> {
     let length = bytes.len() as u64;
@@ -189,6 +216,28 @@ proptest! {
             }
         }
         interrogate(bytes)?;
+    }
+
+    #[test]
+    fn damage_in_tables_of_go_is_survived(
+        hits in proptest::collection::vec(
+            (any::<prop::sample::Index>(), prop::sample::select(vec![0, 1, 0xff, 0x7fff_ffff, u64::MAX, 1 << 63, u64::MAX - 8])),
+            1..4,
+        ),
+    ) {
+        let Some(sample) = go_sample() else { return Ok(()) };
+        let mut bytes = sample.bytes.clone();
+        for (index, value) in hits {
+            let at = sample.offsets[index.index(sample.offsets.len())];
+            bytes[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
+        }
+        if let Ok(module) = Module::parse(Arc::new(bytes), "sample") {
+            for function in module.functions().iter().step_by(97) {
+                prop_assert!(!function.extent().is_empty());
+                let _ = module.go_call(function.address);
+            }
+            let _ = (module.goroutine_slot(), module.go_version());
+        }
     }
 
     #[test]

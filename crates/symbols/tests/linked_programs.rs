@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use nanoprobe_tests::in_time::InTime;
 use nanoprobe_tests::left_out::left_out;
+use nanoprobe_tests::program::{Build as GoBuild, need_program};
 
 use common::{Build, C_SOURCE, named, only, without_ifunc};
 use nanoprobe_arena::layout::{CFA_RBP_DEREF, CFA_SIGNAL, CFA_UNKNOWN};
-use nanoprobe_symbols::{ImageAddress, Libc, Linking, Module, ModuleKind, RBP_AT_RBP, files, unwind_rows};
+use nanoprobe_symbols::{GoCall, ImageAddress, Libc, Linking, Module, ModuleKind, RBP_AT_RBP, files, unwind_rows};
 
 #[test]
 fn debug_files_bring_the_names_back() {
@@ -235,5 +236,38 @@ fn a_file_without_sections_is_read_by_its_segments() {
         assert_eq!(with.linkage().soname, without.linkage().soname);
         assert_eq!(with.relocations(), without.relocations());
         assert_eq!(unwind_rows(&with), unwind_rows(&without));
+    }
+}
+
+/// What a program of Go's tells without symbols, and how its functions are called.
+#[test]
+fn stripped_programs_of_go_name_their_functions() {
+    for (build, slot) in [
+        (GoBuild::Go, None),
+        (GoBuild::GoStripped, Some(-8)),
+        (GoBuild::GoPieStripped, Some(-8)),
+    ] {
+        let Some(path) = need_program("goargs", build) else {
+            return;
+        };
+        let module = files::open(&path, &path).unwrap();
+        let call = |name: &str| module.go_call(only(&module, name).address);
+        assert_eq!(call("main.integers"), Some(GoCall::Registers), "{build:?}");
+        assert_eq!(call("main.thing.shown"), Some(GoCall::Registers));
+        assert_eq!(call("main.add.abi0"), Some(GoCall::Stack), "{build:?}");
+        assert_eq!(call("runtime.memmove"), Some(GoCall::Registers));
+        let is_stripped = build != GoBuild::Go;
+        assert_eq!(module.has_full_symbols(), !is_stripped);
+        assert_eq!(module.goroutine_slot(), slot.or(Some(-8)));
+        assert!(module.go_version().is_some_and(|version| version >= (1, 18)));
+    }
+    // Of a program of C and Go, C's functions are C's.
+    if let Some(path) = need_program("cgo.go", GoBuild::Go) {
+        let module = files::open(&path, &path).unwrap();
+        assert_eq!(module.go_call(only(&module, "c_leaf").address), None);
+        assert_eq!(
+            module.go_call(only(&module, "main.turn").address),
+            Some(GoCall::Registers)
+        );
     }
 }

@@ -9,6 +9,7 @@ use nanoprobe_lang::program::{Foreign, ForeignKind, Type};
 
 use crate::entered::Entered;
 use crate::entry::{Entry, EntryId, Reader};
+use crate::generic::dictionary;
 use crate::names::{Kind, Variable};
 use crate::units::UnitIndex;
 use crate::{DebugInfo, Problem};
@@ -36,6 +37,12 @@ pub struct Signature {
     pub result: Option<Parameter>,
     /// Compiled from Rust, whose calls differ from C's.
     pub rust: bool,
+    /// Compiled from Go: `results` are what it returns.
+    pub go: bool,
+    /// Of a function of Go's.
+    pub results: Vec<Parameter>,
+    /// Of a function of Go's: in front of which parameter the compiler passes a word of its own.
+    pub dictionary: Option<usize>,
     /// The compiler says that the function is called in another way than its type has it.
     pub changed: bool,
     /// Where it says that the parameters are when the function is entered; empty: nothing is known of that.
@@ -169,30 +176,32 @@ impl<'a> Reader<'a> {
 
     pub(crate) fn signature(&self, entry: &Entry<'a>) -> Result<Signature, Problem> {
         let convention = entry.die.attr_value(dw::DW_AT_calling_convention);
-        if self.language(entry.id.unit) == Some(dw::DW_LANG_Go) {
-            return Err(Problem::Go {
-                module: self.info.module.clone(),
-            });
-        }
+        let go = self.language(entry.id.unit) == Some(dw::DW_LANG_Go);
         let abstract_entry = match self.reference(entry, dw::DW_AT_abstract_origin)? {
             Some(id) => Some(self.entry(id)?),
             None => None,
         };
         let described = abstract_entry.as_ref().unwrap_or(entry);
         let mut ids = Vec::new();
+        let mut returned = Vec::new();
         self.children(described.id, |child| {
             if child.die.tag() == dw::DW_TAG_formal_parameter {
-                ids.push(child);
+                match go && child.is(dw::DW_AT_variable_parameter) {
+                    true => returned.push(child),
+                    false => ids.push(child),
+                }
             }
-            ids.len() < PARAMETERS_MAX
+            ids.len() + returned.len() < PARAMETERS_MAX
         })?;
-        let parameters = ids
-            .iter()
-            .map(|child| {
-                let of = self.inherited(child, dw::DW_AT_type)?;
-                Ok(self.parameter(self.name(child).unwrap_or_default(), of))
-            })
-            .collect::<Result<Vec<_>, Problem>>()?;
+        let read = |list: &[Entry<'a>]| {
+            list.iter()
+                .map(|child| {
+                    let of = self.inherited(child, dw::DW_AT_type)?;
+                    Ok(self.parameter(self.name(child).unwrap_or_default(), of))
+                })
+                .collect::<Result<Vec<_>, Problem>>()
+        };
+        let (parameters, results) = (read(&ids)?, read(&returned)?);
         let result = self.inherited(described, dw::DW_AT_type)?;
         let result = result.map(|of| self.parameter(String::new(), Some(of)));
         if parameters.is_empty() && result.is_none() && self.is_lines_only(entry.id.unit) {
@@ -205,6 +214,11 @@ impl<'a> Reader<'a> {
             // Rust says that a function returns (), which is no bytes.
             result: result.filter(|result| result.value_type != Type::Void),
             rust: self.language(entry.id.unit) == Some(dw::DW_LANG_Rust),
+            go,
+            results,
+            dictionary: go
+                .then(|| dictionary(&self.name(described).unwrap_or_default()))
+                .flatten(),
             changed: convention == Some(gimli::AttributeValue::CallingConvention(dw::DW_CC_nocall)),
             entered: Vec::new(),
         })

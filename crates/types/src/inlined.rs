@@ -97,7 +97,7 @@ impl DebugInfo {
                     let function = reader.entry(origin).ok()?;
                     let name = answers(&reader.linkage_name(&function)?)?;
                     order.push(origin);
-                    let signature = reader.signature(&function).ok()?;
+                    let signature = reader.signature(&function).ok().filter(|found| !found.go)?;
                     let numbers = reader.numbers(origin, signature.parameters.len());
                     let copies = Vec::new();
                     Some((

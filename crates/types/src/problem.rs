@@ -46,8 +46,8 @@ pub enum Problem {
         /// The module's name.
         module: String,
     },
-    /// A function of Go's.
-    #[error("functions of Go (in {module}) take their arguments in other registers than C's")]
+    /// A function of Go's that Go's own tool chain has not compiled, or has not linked.
+    #[error("functions of Go in {module} take their arguments as nobody tells")]
     Go {
         /// The module's name.
         module: String,
@@ -76,8 +76,7 @@ impl Problem {
             Problem::None { .. } => "compile it with -g, or install its separate debug file below /usr/lib/debug",
             Problem::Split { .. } => "compile it without -gsplit-dwarf",
             Problem::Go { .. } => {
-                "integers and pointers come in uregs[R_RAX], R_RBX, R_RCX, R_RDI, R_RSI, R_R8 to R_R11, in this order; a string \
-                 or an interface takes two of them, a slice three"
+                "integers and pointers may be in arg0, arg1, ..., or in uregs[R_RAX], R_RBX, R_RCX, ..."
             }
             Problem::LinesOnly { .. } => "compile it with -g; arg0, arg1, ... need no debug information",
             Problem::Supplementary { .. } => "use a debug file that was not shared by dwz -m",

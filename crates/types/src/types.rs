@@ -106,6 +106,10 @@ impl<'a> Reader<'a> {
             }
             dw::DW_TAG_enumeration_type => self.enumeration(entry, bytes, alias, left),
             dw::DW_TAG_array_type => self.array(entry, left),
+            // A value of such a type is a pointer to what Go calls.
+            dw::DW_TAG_subroutine_type if self.language(entry.id.unit) == Some(dw::DW_LANG_Go) => {
+                Ok(Type::Pointer(None))
+            }
             dw::DW_TAG_subroutine_type => Ok(Type::Void),
             dw::DW_TAG_unspecified_type => Ok(Type::Void),
             dw::DW_TAG_ptr_to_member_type => {

@@ -12,6 +12,8 @@ mod execs;
 mod files;
 mod forks;
 mod forms;
+mod go_arguments;
+mod go_tasks;
 mod goroutines;
 mod ifuncs;
 mod latencies;

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::{AgentFunction, ProbeKind};
 
 /// How many builtins are read at most once in a clause (see [`Cached`]).
-pub(super) const CACHED_COUNT: usize = 4;
+pub(super) const CACHED_COUNT: usize = 6;
 
 /// A builtin that has one value throughout a clause (DTrace: "timestamp" does not advance within it) and is expensive:
 /// it is read where it is first used.
@@ -78,12 +78,29 @@ impl Emitter<'_, '_> {
             Builtin::UserStackDepth => self.user_stack_depth(),
             // It is recorded, as a field of its own, and is no value.
             Builtin::UserStack(_) => self.constant(0),
+            Builtin::Goroutine => self.goroutine(4, false),
             Builtin::Errno => self.call_for_result(AgentFunction::Errno, &[]),
             Builtin::EnabledProbeId => self.epid(),
             Builtin::ProbeId => {
                 let address = self.context_load(context::ENABLING);
                 self.load_u32(address, enabling::PROBE_ID)
             }
+        })
+    }
+
+    /// What `self->` variables are kept under: the number of the goroutine, or what stands for the thread.
+    pub(super) fn task(&mut self) -> Value {
+        self.goroutine(5, true)
+    }
+
+    fn goroutine(&mut self, index: usize, task: bool) -> Value {
+        let Some(known) = self.source.program.goroutines else {
+            return self.constant(0);
+        };
+        let offsets = u64::from(known.m) | u64::from(known.current) << 16 | u64::from(known.number) << 32;
+        self.read_once(index, |emitter| {
+            let arguments = [known.slot, offsets as i64, i64::from(task)].map(|value| emitter.constant(value));
+            emitter.call_for_result(AgentFunction::Goroutine, &arguments)
         })
     }
 
@@ -116,15 +133,17 @@ impl Emitter<'_, '_> {
     fn argument(&mut self, index: u8) -> Result<Value, Error> {
         let [_, _, rdx, ..] = self.parameters;
         Ok(match (self.source.kind, index) {
-            (ProbeKind::Static(_), _) => self.static_argument(index)?,
-            (ProbeKind::Return, 0) => self.enabling_load(enabling::OFFSET),
+            (ProbeKind::Return | ProbeKind::GoReturn | ProbeKind::GoStackReturn, 0) => {
+                self.enabling_load(enabling::OFFSET)
+            }
             (ProbeKind::Return, 1) => {
                 let address = self.context_load(context::FRAME);
                 self.load(address, frame::RAX)
             }
             (ProbeKind::Return, 2) => rdx,
             (ProbeKind::Return, _) => self.constant(0),
-            (ProbeKind::Entry | ProbeKind::Offset, _) => match self.parameters.get(usize::from(index)) {
+            (kind, _) if kind.has_operands() => self.static_argument(index)?,
+            (_, _) => match self.parameters.get(usize::from(index)) {
                 Some(value) => *value,
                 // The return address is at rsp, the seventh argument above it.
                 None => {

@@ -47,6 +47,10 @@ impl<'a> Emitter<'a, '_> {
         'a: 'p,
     {
         match place {
+            Place::Scalar {
+                scope: Scope::ThreadLocal,
+                variable,
+            } if self.source.program.self_is_task => self.element(Scope::ThreadLocal, *variable, &[], span),
             Place::Scalar { scope, variable } => {
                 let found = self.variable(*scope, *variable, span)?;
                 let address = self.variable_address(*scope, *variable, span)?;
@@ -56,36 +60,7 @@ impl<'a> Emitter<'a, '_> {
                     span,
                 })
             }
-            Place::Element { scope, variable, keys } => {
-                let found = self.variable(*scope, *variable, span)?;
-                let mut values = Vec::new();
-                let mut id = variable.0;
-                if *scope == Scope::ThreadLocal {
-                    // The thread's id in front of the key makes one table do for all threads.
-                    id |= THREAD_LOCAL_VARIABLE;
-                    let tid = self.load_u32(self.context, context::TID);
-                    values.push(KeyValue {
-                        value: tid,
-                        is_string: false,
-                    });
-                }
-                for key in keys {
-                    let value = self.present(key)?;
-                    values.push(KeyValue {
-                        value,
-                        is_string: key.value_type == Type::String,
-                    });
-                }
-                let location = Location::Element {
-                    variable: id,
-                    keys: values,
-                };
-                Ok(Slot {
-                    value_type: &found.value_type,
-                    location,
-                    span,
-                })
-            }
+            Place::Element { scope, variable, keys } => self.element(*scope, *variable, keys, span),
             Place::Field {
                 scope,
                 variable,
@@ -123,6 +98,49 @@ impl<'a> Emitter<'a, '_> {
         }
     }
 
+    /// An element of the table of dynamic variables, by its evaluated keys.
+    fn element<'p>(
+        &mut self,
+        scope: Scope,
+        variable: VariableId,
+        keys: &'p [Expression],
+        span: Span,
+    ) -> Result<Slot<'p>, Error>
+    where
+        'a: 'p,
+    {
+        let found = self.variable(scope, variable, span)?;
+        let mut values = Vec::new();
+        let mut id = variable.0;
+        if scope == Scope::ThreadLocal {
+            // The number of the thread, or of the task, in front of the key makes one table do for all.
+            id |= THREAD_LOCAL_VARIABLE;
+            let value = match self.source.program.self_is_task {
+                true => self.task(),
+                false => self.load_u32(self.context, context::TID),
+            };
+            values.push(KeyValue {
+                value,
+                is_string: false,
+            });
+        }
+        for key in keys {
+            let value = self.present(key)?;
+            values.push(KeyValue {
+                value,
+                is_string: key.value_type == Type::String,
+            });
+        }
+        Ok(Slot {
+            value_type: &found.value_type,
+            location: Location::Element {
+                variable: id,
+                keys: values,
+            },
+            span,
+        })
+    }
+
     fn variable(&self, scope: Scope, variable: VariableId, span: Span) -> Result<&'a Variable, Error> {
         let program = self.source.program;
         let list = match scope {
@@ -137,6 +155,12 @@ impl<'a> Emitter<'a, '_> {
     }
 
     pub(super) fn variable_address(&mut self, scope: Scope, variable: VariableId, span: Span) -> Result<Value, Error> {
+        if scope == Scope::ThreadLocal && self.source.program.self_is_task {
+            return Err(Error::Unsupported {
+                what: "an array or structure in self-> of goroutines: -x self=thread keeps it with the thread",
+                span,
+            });
+        }
         let storage = self.source.storage;
         let (base, base_offset, offsets) = match scope {
             Scope::Global => (context::CONTROL, self.source.arena.globals_offset, &storage.globals),
@@ -285,6 +309,9 @@ impl<'a> Emitter<'a, '_> {
             (Scope::ThreadLocal, &program.thread_locals),
             (Scope::ClauseLocal, &program.clause_locals),
         ] {
+            if scope == Scope::ThreadLocal && program.self_is_task {
+                continue;
+            }
             for (variable, id) in list.iter().zip(0..) {
                 let (Type::Bytes { size: Some(size) }, None) = (&variable.value_type, &variable.keys) else {
                     continue;

@@ -153,3 +153,34 @@ fn a_full_frame_is_asked_for_where_it_is_needed() {
         displacement: 0,
     }));
 }
+
+fn try_compile_go(kind: ProbeKind, index: u8) -> Result<Handler, Error> {
+    let statements = vec![assign(scalar(Scope::ClauseLocal, 0), arg(index))];
+    let program = program(None, statements).clause_local(LONG);
+    let storage = Storage::new(&program, LIMITS);
+    Compiler::new()?.compile(&program, 0, kind, &storage, LIMITS, &arena_layout())
+}
+
+#[test]
+fn arguments_of_go_are_where_go_has_them() {
+    let value = |kind, index| {
+        let mut machine = Machine::new(&try_compile_go(kind, index).unwrap());
+        machine.run([10, 20, 30, 40, 50, 60]);
+        machine.clause_locals[0]
+    };
+    let frame = |index: u64| 0xf000 + index;
+    // rax rbx rcx rdi rsi r8 r9 r10 r11
+    let registers = [frame(15), frame(12), 40, 10, 20, 50, 60, frame(4), frame(3)];
+    for (index, expected) in (0..).zip(registers) {
+        assert_eq!(value(ProbeKind::Go, index), expected, "arg{index}");
+        assert_eq!(value(ProbeKind::GoReturn, index + 1), expected, "result {index}");
+    }
+    // The machine's stack holds 0x5000, 0x5001, ...
+    assert_eq!(value(ProbeKind::Go, 9), 0x5001);
+    assert_eq!(value(ProbeKind::GoStack, 0), 0x5001);
+    assert_eq!(value(ProbeKind::GoStack, 9), 0x500a);
+    for (kind, index) in [(ProbeKind::GoStackReturn, 1), (ProbeKind::GoUnknown, 0)] {
+        assert!(matches!(try_compile_go(kind, index), Err(Error::StaticArgument { .. })));
+    }
+    assert_eq!(value(ProbeKind::GoReturn, 0), value(ProbeKind::Return, 0));
+}

@@ -136,7 +136,7 @@ impl World for GuideWorld<'_> {
             Builtin::VirtualTimestamp => number(1000),
             Builtin::WallTimestamp => number(1_000_000_000_000_000_000),
             // What runs there has no C library.
-            Builtin::Cpu | Builtin::UserCaller | Builtin::Errno => number(0),
+            Builtin::Cpu | Builtin::UserCaller | Builtin::Errno | Builtin::Goroutine => number(0),
             // What made the stack of the machine has no unwinding table.
             Builtin::UserStackDepth => number(1),
             Builtin::UserStack(_) => number(0),

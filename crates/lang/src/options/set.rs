@@ -1,7 +1,9 @@
 //! The table of options: each name, the kind of its value, its bounds, and what it sets.
 
 use super::value::Given;
-use super::{BufferPolicy, Demangle, Encoding, EvaluationTime, OptionError, Options, ReturnForm, StopPolicy};
+use super::{
+    BufferPolicy, Demangle, Encoding, EvaluationTime, OptionError, Options, ReturnForm, SelfScope, StopPolicy,
+};
 use crate::layout::Limits;
 
 /// The names of all options, for messages and completions.
@@ -42,6 +44,7 @@ pub const NAMES: &[&str] = &[
     "rawbytes",
     "return",
     "scratchsize",
+    "self",
     "specsize",
     "stackindent",
     "statusrate",
@@ -158,6 +161,10 @@ impl Options {
                         ("auto", ReturnForm::Auto),
                     ],
                 )?;
+            }
+            "self" => {
+                let words = [("task", SelfScope::Task), ("thread", SelfScope::Thread)];
+                self.self_scope = given.word("task or thread", &words)?;
             }
             "stop" => {
                 self.stop = given.word(

@@ -221,6 +221,8 @@ pub enum Builtin {
     UserCaller,
     /// `errno`: the thread's, as its C library has it at that moment.
     Errno,
+    /// `goid`: the number of the goroutine that the thread executes; 0: none.
+    Goroutine,
     /// `ustackdepth`: how many frames the thread's stack has.
     UserStackDepth,
     /// `ustack(frames)` as an argument of `printf`: the one expression without a value that is recorded, as a stack. No frames

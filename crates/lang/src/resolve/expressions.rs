@@ -160,6 +160,9 @@ impl Resolver {
             return Ok(constant::integer(value, constant::INT, span));
         }
         if let Some((builtin, value_type)) = names::builtin(name) {
+            if builtin == crate::program::Builtin::Goroutine {
+                self.needs_goroutines(span)?;
+            }
             return Ok(Expression {
                 kind: ExpressionKind::Builtin(builtin),
                 value_type,

@@ -47,6 +47,7 @@ mod elsewhere;
 mod expressions;
 mod files;
 mod foreign;
+mod goroutines;
 mod inlines;
 mod internet;
 mod kept;
@@ -72,7 +73,7 @@ mod wide;
 
 use crate::diagnostic::Diagnostic;
 use crate::macros::MacroValues;
-use crate::options::Options;
+use crate::options::{Options, SelfScope};
 use crate::program::{
     AggregationId, Expression, Foreign, IntegerType, Pragma, ProbeDescription, Program, Scope, Structure, Type,
     VariableId,
@@ -92,7 +93,7 @@ type Resolve<T> = Result<T, Diagnostic>;
 
 /// Resolves the items of all sources, in order.
 ///
-/// `string_bytes`, `scratch_bytes`: the options `strsize` and `scratchsize`, where they were given outside of the text.
+/// `macros`: with the options that were given outside of the text, and count for more than those in it.
 ///
 /// # Errors
 /// Everything found wrong.
@@ -111,6 +112,7 @@ pub fn resolve(
     resolver.pragmas(pragmas);
     resolver.string_bytes = macros.string_bytes.unwrap_or(resolver.string_bytes);
     resolver.scratch_bytes = macros.scratch_bytes.or(resolver.scratch_bytes);
+    resolver.self_scope = macros.self_scope.unwrap_or(resolver.self_scope);
     for item in items {
         match item {
             Item::Clause(clause) if is_library(clause.span.source) => resolver.clause_of_library(clause),
@@ -136,6 +138,7 @@ pub fn resolve(
             }
         }
     }
+    resolver.choose_task();
     // The parts that an `if` was taken apart into write their records each for itself.
     for clause in &resolver.program.clauses {
         if let Err(diagnostic) = speculations::check_order(clause) {
@@ -219,6 +222,8 @@ struct Resolver {
     floats: HashMap<String, Foreign>,
     /// The option `scratchsize`.
     scratch_bytes: Option<u64>,
+    /// The option `self`.
+    self_scope: SelfScope,
     /// What `extern` declares: the program's variables, by their names alone.
     externals: HashMap<String, Type>,
     /// Why structures that were only named are not known.
@@ -261,6 +266,7 @@ impl Resolver {
         });
         self.string_bytes = options.string_bytes;
         self.scratch_bytes = options.scratch_bytes;
+        self.self_scope = options.self_scope;
         self.program.pragmas = pragmas;
     }
 }

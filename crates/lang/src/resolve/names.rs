@@ -33,6 +33,7 @@ pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
         "walltimestamp" => integer(Builtin::WallTimestamp, LONG),
         "ucaller" => integer(Builtin::UserCaller, UNSIGNED_LONG),
         "errno" => integer(Builtin::Errno, INT),
+        "goid" => integer(Builtin::Goroutine, LONG),
         "ustackdepth" => integer(Builtin::UserStackDepth, UNSIGNED),
         "epid" => integer(Builtin::EnabledProbeId, UNSIGNED),
         "id" => integer(Builtin::ProbeId, UNSIGNED),

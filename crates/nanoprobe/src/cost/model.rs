@@ -133,7 +133,9 @@ impl Work {
             ExpressionKind::Integer(_) | ExpressionKind::String(_) => 0.0,
             ExpressionKind::Builtin(Builtin::Timestamp | Builtin::WallTimestamp) => self.clock_ns,
             ExpressionKind::Builtin(Builtin::VirtualTimestamp) => KERNEL_NS,
-            ExpressionKind::Builtin(Builtin::Cpu | Builtin::UserCaller | Builtin::Errno) => MEMORY_NS,
+            ExpressionKind::Builtin(Builtin::Cpu | Builtin::UserCaller | Builtin::Errno | Builtin::Goroutine) => {
+                MEMORY_NS
+            }
             ExpressionKind::Builtin(Builtin::UserStackDepth | Builtin::UserStack(_)) => STACK_NS,
             ExpressionKind::Builtin(_) => OPERATION_NS,
             ExpressionKind::Variable(place) => self.place_ns(place),

@@ -20,10 +20,20 @@ impl Planner<'_> {
         points: &mut [Vec<Point>],
     ) -> Result<(), RefusedBecause> {
         let entry = TargetAddress(group.extent.start);
-        spread(spot, entry, parts, points, |site, offset, condition, position| {
+        // Go's functions come to their first instruction again when their stack has grown.
+        let check = match self.modules.get(group.module).filter(|_| spot == Spot::Entry) {
+            Some(module) => module.stack_check_bytes(module.bias().to_image(entry)),
+            None => 0,
+        };
+        let place = if check == 0 { spot } else { Spot::Offset(check) };
+        spread(place, entry, parts, points, |site, offset, condition, position| {
             // Where nobody enters, something may be live below the stack pointer.
             let is_entry = spot == Spot::Entry || group.is_function;
-            let position = if is_entry { position } else { Position::Inside };
+            let (offset, position) = match is_entry {
+                true if spot == Spot::Entry => (0, Position::Entry),
+                true => (offset, position),
+                false => (offset, Position::Inside),
+            };
             let small = self.small_stacks.get(group.module).copied().unwrap_or(SmallStack::No);
             let position = small.position(position);
             self.point_of(enabling, site, offset, condition, position)
@@ -112,7 +122,7 @@ impl Planner<'_> {
     /// What arguments mean at a site of a probe.
     fn kind_at(&self, probe: &Probe, site: TargetAddress) -> Option<nanoprobe_codegen::ProbeKind> {
         let Place::Static { module, number } = probe.place else {
-            return probe_kind(probe);
+            return probe_kind(probe, self.modules);
         };
         let address = self.modules.get(module)?.bias().to_image(site);
         let sites = &self.statics.get(number)?.sites;

@@ -183,6 +183,7 @@ impl Session {
                 limits: self.limits,
                 arena: &self.codegen,
                 statics: &self.statics,
+                modules: self.modules.list(),
             };
             self.enablings.enable((clause, by), index, probe, &context)?;
             progress::done(1);

@@ -12,8 +12,10 @@ impl Session {
             let Some((_, spot)) = members.iter().find(|(number, _)| of(number) == Some(probe)) else {
                 continue;
             };
-            let named: Vec<u64> = members.iter().filter_map(|(_, spot)| site_of(*start, *spot)).collect();
-            let fires = |patch: &&Patch| match site_of(*start, *spot) {
+            let entered = *start + self.stack_check(probe, *start);
+            let site_of = |spot: Spot| site_of(*start, entered, spot);
+            let named: Vec<u64> = members.iter().filter_map(|(_, spot)| site_of(*spot)).collect();
+            let fires = |patch: &&Patch| match site_of(*spot) {
                 Some(site) => patch.sites.contains(&TargetAddress(site)),
                 // A way out is a site that nobody has named; a function of a lone `ret` is left where it is entered, and
                 // a replaced return address is replaced there.
@@ -29,7 +31,7 @@ impl Session {
                 .filter(fires)
                 .collect();
             if patches.is_empty() {
-                let entry = |patch: &&Patch| patch.sites.contains(&TargetAddress(*start));
+                let entry = |patch: &&Patch| patch.sites.contains(&TargetAddress(entered));
                 patches = self
                     .patches()
                     .iter()
@@ -40,6 +42,17 @@ impl Session {
             found.extend(patches);
         }
         found
+    }
+
+    /// How far behind its first instruction the function of a probe is entered.
+    fn stack_check(&self, probe: ProbeIndex, start: u64) -> u64 {
+        let module = match self.probes.get(probe).map(|probe| &probe.place) {
+            Some(Place::Function { module, .. }) => self.modules.list().get(*module),
+            _ => None,
+        };
+        module.map_or(0, |module| {
+            module.stack_check_bytes(module.bias().to_image(TargetAddress(start)))
+        })
     }
 
     /// Whether any probe of the target has a place.
@@ -62,10 +75,10 @@ impl Session {
     }
 }
 
-/// The one address of a spot; `None` for the ways out.
-fn site_of(start: u64, spot: Spot) -> Option<u64> {
+/// The one address of a spot of a function that is entered at `entered`; `None` for the ways out.
+fn site_of(start: u64, entered: u64, spot: Spot) -> Option<u64> {
     match spot {
-        Spot::Entry => Some(start),
+        Spot::Entry => Some(entered),
         Spot::Offset(offset) => Some(start.wrapping_add(offset)),
         Spot::Exits => None,
     }

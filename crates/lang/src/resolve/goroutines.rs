@@ -1,0 +1,112 @@
+//! `goid`, and `self->` of goroutines.
+//!
+//! A goroutine goes from thread to thread, so what it keeps for itself is found by its number. Which program it is,
+//! is asked when a text has `goid` or `self->` in it, and at no other time.
+
+use super::{Resolve, Resolver};
+use crate::diagnostic::Diagnostic;
+use crate::layout::recorded_values;
+use crate::options::SelfScope;
+use crate::program::{
+    Clause, Expression, ExpressionKind, Goroutines, KeyExpression, Place, ProbeDescription, Scope, Statement,
+};
+use crate::source::Span;
+use crate::target::Unknown;
+
+impl Resolver {
+    fn goroutines(&self, probes: &[ProbeDescription]) -> Result<Option<Goroutines>, Unknown> {
+        match self.program.goroutines {
+            Some(known) => Ok(Some(known)),
+            None => self.target().and_then(|target| target.goroutines(probes)),
+        }
+    }
+
+    /// Makes sure that `goid` has a meaning where it stands.
+    pub(super) fn needs_goroutines(&mut self, span: Span) -> Resolve<()> {
+        let is_sampled = |probe: &ProbeDescription| probe.name.starts_with("profile-");
+        if self.in_tracer && self.probes.iter().any(is_sampled) {
+            let message = "goid: a sample does not tell which goroutine its thread executes";
+            return Err(Diagnostic::new("N_GOROUTINE", span, message));
+        }
+        let found = self.goroutines(&self.probes);
+        self.program.goroutines = found.map_err(|unknown| Diagnostic::from((unknown, span)))?;
+        match self.program.goroutines {
+            Some(_) => Ok(()),
+            None => {
+                let message = "goid: no program of Go is traced";
+                let help = "name it by -p, or start it by -c; tid is the number of the thread";
+                Err(Diagnostic::new("N_GOROUTINE", span, message).with_help(help))
+            }
+        }
+    }
+
+    /// Decides whose `self->` variables are, once all of the text is known.
+    pub(super) fn choose_task(&mut self) {
+        let first = self.thread_locals.values().map(|known| known.span);
+        let first = first.min_by_key(|span| (span.source, span.start));
+        let Some(span) = first.filter(|_| self.self_scope == SelfScope::Task) else {
+            return;
+        };
+        let clauses = self.program.clauses.iter();
+        let probes: Vec<ProbeDescription> = clauses.flat_map(|clause| clause.probes.iter().cloned()).collect();
+        const HELP: &str = "-x self=thread keeps them with the thread";
+        match self.goroutines(&probes) {
+            Ok(None) => {}
+            Ok(found) => {
+                self.program.goroutines = found;
+                self.program.self_is_task = true;
+                if let Some(span) = self.program.clauses.iter().find_map(sampled_self) {
+                    let message =
+                        "self-> is the goroutine's, and a sample does not tell which goroutine its thread executes";
+                    self.diagnostics
+                        .push(Diagnostic::new("N_GOROUTINE", span, message).with_help(HELP));
+                }
+            }
+            Err(unknown) => {
+                let help = match &unknown.help {
+                    Some(help) => format!("{help}; {HELP}"),
+                    None => HELP.to_owned(),
+                };
+                let message = format!("self-> of goroutines: {}", unknown.message);
+                self.diagnostics
+                    .push(Diagnostic::new(unknown.tag, span, message).with_help(help));
+            }
+        }
+    }
+}
+
+/// Where a clause about threads that are sampled names a `self->` variable.
+fn sampled_self(clause: &Clause) -> Option<Span> {
+    if !clause.probes.iter().any(|probe| probe.name.starts_with("profile-")) {
+        return None;
+    }
+    let mut pending: Vec<&Expression> = clause.predicate.iter().collect();
+    for statement in &clause.statements {
+        match statement {
+            Statement::Expression(expression) => pending.push(expression),
+            Statement::Aggregate {
+                keys, value, weight, ..
+            } => {
+                pending.extend(keys.iter().filter_map(|key| match key {
+                    KeyExpression::Value(expression) => Some(expression),
+                    KeyExpression::UserStack { .. } => None,
+                }));
+                pending.extend(value.iter().chain(weight));
+            }
+            Statement::Record(action) => pending.extend(recorded_values(&action.kind)),
+        }
+    }
+    while let Some(expression) = pending.pop() {
+        if let ExpressionKind::Variable(place)
+        | ExpressionKind::Assign { place, .. }
+        | ExpressionKind::AssignOperator { place, .. }
+        | ExpressionKind::Increment { place, .. } = &expression.kind
+            && let Place::Scalar { scope, .. } | Place::Element { scope, .. } | Place::Field { scope, .. } = place
+            && *scope == Scope::ThreadLocal
+        {
+            return Some(expression.span);
+        }
+        pending.extend(expression.operands());
+    }
+    None
+}

@@ -1,0 +1,77 @@
+//! Where Go's runtime keeps the goroutine that a thread executes: by the program's debug information, else by its
+//! version.
+
+use nanoprobe_lang::program::{Goroutines, Type};
+use nanoprobe_lang::target::Unknown;
+use nanoprobe_symbols::{Module, ModuleKind};
+use nanoprobe_types::Kind;
+
+use crate::debug::debug_info;
+
+/// Where a `g` has its `m`: compiled into the tool chain's C parts, so it stays.
+const M: u16 = 48;
+
+/// Of the first of the modules that is one of Go's; `None`: none is.
+///
+/// # Errors
+/// Why it is not known there.
+pub fn of(modules: &[Module]) -> Result<Option<Goroutines>, Unknown> {
+    let Some(module) = modules.iter().find(|module| module.has_go_runtime()) else {
+        return Ok(None);
+    };
+    let unknown = |why: &str| {
+        let message = format!("where {} keeps its goroutines is not known: {why}", module.name());
+        Unknown::new("N_GOROUTINE", message)
+    };
+    // A library's thread-local variables have no place that its file tells.
+    if module.kind() != ModuleKind::Executable {
+        return Err(unknown("it is a library"));
+    }
+    let slot = module
+        .goroutine_slot()
+        .ok_or_else(|| unknown("none of its functions says where a thread has them"))?;
+    let found = described(module).or_else(|| {
+        let (number, current) = by_version(module.go_version()?)?;
+        Some((M, current, number))
+    });
+    match found {
+        Some((m, current, number)) => Ok(Some(Goroutines {
+            slot,
+            m,
+            current,
+            number,
+        })),
+        None => Err(
+            unknown("it has no debug information, and this version of Go is not known here")
+                .with_help("build it without -ldflags=-w and -s"),
+        ),
+    }
+}
+
+/// As the debug information has it: m in g, curg in m, goid in g.
+fn described(module: &Module) -> Option<(u16, u16, u16)> {
+    let info = debug_info(module).ok()?;
+    let offset = |of: &str, member: &str| {
+        let Ok(Type::Structure(structure)) = info.type_named(Kind::Structure, of) else {
+            return None;
+        };
+        u16::try_from(structure.member(member)?.offset).ok()
+    };
+    Some((
+        offset("runtime.g", "m")?,
+        offset("runtime.m", "curg")?,
+        offset("runtime.g", "goid")?,
+    ))
+}
+
+/// Where a `g` has its number, and an `m` the `g` that it executes.
+fn by_version((major, minor): (u32, u32)) -> Option<(u16, u16)> {
+    Some(match (major, minor) {
+        (1, 18..=22) => (152, 192),
+        // g.syscallbp has come.
+        (1, 23..=24) => (160, 192),
+        // gobuf.ret has gone, which both have in front.
+        (1, 25..=26) => (152, 184),
+        _ => return None,
+    })
+}

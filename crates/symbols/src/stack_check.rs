@@ -1,0 +1,109 @@
+//! What Go's functions begin with: a look at how much stack is left.
+//!
+//! ```text
+//!   entry:   [lea r12, [rsp - frame]]         of larger frames
+//!            cmp rsp, [r14 + 16]              assembly: mov rcx, fs:slot; cmp rsp, [rcx + 16]
+//!            jbe grow
+//!   behind:  push rbp ...
+//!   grow:    call runtime.morestack; jmp entry
+//! ```
+//!
+//! Where there is too little, or where the goroutine is to give way to another, the function is entered again when
+//! that is done. One call then comes to the first instruction twice, and to the one behind the check once, with the
+//! same stack pointer and the same arguments.
+
+/// Takes bytes off the front where they are of this form: `None` stands for any byte.
+fn take<'c>(code: &'c [u8], form: &[Option<u8>]) -> Option<&'c [u8]> {
+    let (front, rest) = code.split_at_checked(form.len())?;
+    let fits = front
+        .iter()
+        .zip(form)
+        .all(|(byte, form)| form.is_none_or(|form| form == *byte));
+    fits.then_some(rest)
+}
+
+/// The same with one of several forms.
+fn take_one<'c>(code: &'c [u8], forms: &[&[Option<u8>]]) -> Option<&'c [u8]> {
+    forms.iter().find_map(|form| take(code, form))
+}
+
+/// `bytes![0x76, _]`.
+macro_rules! bytes {
+    (@ _) => { None };
+    (@ $byte:literal) => { Some($byte) };
+    ($($byte:tt),*) => { &[$(bytes!(@ $byte)),*] };
+}
+
+/// How many bytes of a function of Go's the check takes; 0: it has none.
+pub(crate) fn bytes_of(code: &[u8]) -> usize {
+    behind(code).map_or(0, |rest| code.len() - rest.len())
+}
+
+fn behind(code: &[u8]) -> Option<&[u8]> {
+    // Where assembly has g: mov rcx, fs:d; mov rcx, d and mov rcx, fs:[rcx].
+    let slots: [&[Option<u8>]; 2] = [
+        bytes![0x64, 0x48, 0x8b, 0x0c, 0x25, _, _, _, _],
+        bytes![0x48, 0xc7, 0xc1, _, _, _, _, 0x64, 0x48, 0x8b, 0x09],
+    ];
+    let code = take_one(code, &slots).unwrap_or(code);
+    // lea r12, [rsp - d].
+    let frames: [&[Option<u8>]; 2] = [
+        bytes![0x4c, 0x8d, 0x64, 0x24, _],
+        bytes![0x4c, 0x8d, 0xa4, 0x24, _, _, _, _],
+    ];
+    let code = take_one(code, &frames).or_else(|| huge(code)).unwrap_or(code);
+    // cmp rsp or r12, [r14 or rcx + 16].
+    let limits: [&[Option<u8>]; 4] = [
+        bytes![0x49, 0x3b, 0x66, 0x10],
+        bytes![0x4d, 0x3b, 0x66, 0x10],
+        bytes![0x48, 0x3b, 0x61, 0x10],
+        bytes![0x4c, 0x3b, 0x61, 0x10],
+    ];
+    let code = take_one(code, &limits)?;
+    // jbe.
+    let jumps: [&[Option<u8>]; 2] = [bytes![0x76, _], bytes![0x0f, 0x86, _, _, _, _]];
+    take_one(code, &jumps)
+}
+
+/// Of a huge frame: mov r12, rsp; sub r12, frame; jb grow.
+fn huge(code: &[u8]) -> Option<&[u8]> {
+    let code = take(code, bytes![0x49, 0x89, 0xe4])?;
+    let code = take(code, bytes![0x49, 0x81, 0xec, _, _, _, _])?;
+    let jumps: [&[Option<u8>]; 2] = [bytes![0x72, _], bytes![0x0f, 0x82, _, _, _, _]];
+    take_one(code, &jumps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_form_of_the_check_is_known() {
+        let forms: [(&[u8], usize); 6] = [
+            // cmp rsp, [r14+16]; jbe; push rbp
+            (&[0x49, 0x3b, 0x66, 0x10, 0x76, 0x20, 0x55], 6),
+            (&[0x49, 0x3b, 0x66, 0x10, 0x0f, 0x86, 1, 2, 0, 0, 0x55], 10),
+            // lea r12, [rsp-0x28]; cmp r12, [r14+16]; jbe
+            (
+                &[0x4c, 0x8d, 0x64, 0x24, 0xd8, 0x4d, 0x3b, 0x66, 0x10, 0x76, 3, 0x55],
+                11,
+            ),
+            // mov rcx, fs:-8; cmp rsp, [rcx+16]; jbe
+            (
+                &[
+                    0x64, 0x48, 0x8b, 0x0c, 0x25, 0xf8, 255, 255, 255, 0x48, 0x3b, 0x61, 0x10, 0x76, 3,
+                ],
+                15,
+            ),
+            // No check: push rbp; another comparison.
+            (&[0x55, 0x48, 0x89, 0xe5], 0),
+            (&[0x49, 0x3b, 0x66, 0x18, 0x76, 0x20, 0x55], 0),
+        ];
+        for (code, expected) in forms {
+            assert_eq!(bytes_of(code), expected, "{code:x?}");
+            for cut in 0..expected {
+                assert_eq!(bytes_of(&code[..cut]), 0, "cut");
+            }
+        }
+    }
+}
