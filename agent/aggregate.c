@@ -1,5 +1,9 @@
 /* The hash aggregation of a thread: see struct np_aggregate_table. Only its thread writes, so there is no lock; the
- * tracer reads at any time, so an entry is complete before `used` passes it and before its index is stored. */
+ * tracer reads at any time, so an entry is complete before `used` passes it and before its index is stored.
+ *
+ * A handler updates the words that it was given before it asks for others, and no handler runs within another one.
+ * So at the begin of np_aggregate nobody holds an address in this thread's table, and it may leave that for the
+ * other one. */
 #include "hash.h"
 
 static NP_COLD struct np_aggregate_entry *add_entry(struct np_aggregate_table *table, u32 *bucket, u32 hash,
@@ -25,7 +29,11 @@ static NP_COLD struct np_aggregate_entry *add_entry(struct np_aggregate_table *t
 
 NP_ENTRY void np_aggregate(struct np_context *context, u64 aggregation, u64 value_words)
 {
-	struct np_aggregate_table *table = (struct np_aggregate_table *)context->aggregates;
+	u64 wanted = np_load_once(context->aggregates_wanted);
+	/* All updates of the table that is left come before this store. */
+	if (np_unlikely(wanted != context->aggregates))
+		np_store(context->aggregates, wanted);
+	struct np_aggregate_table *table = (struct np_aggregate_table *)wanted;
 	const u64 *key = (const u64 *)context->key;
 	u64 key_words = np_minimum(context->key_bytes, context->key_capacity) / 8;
 	struct np_aggregate_entry *entry = 0;

@@ -84,6 +84,7 @@ static void initialise(struct np_control *control, struct np_context *context, u
 	context->ring_policy = example->ring_policy;
 	context->ring_untimed = example->ring_untimed;
 	context->aggregates = example->aggregates ? base + example->aggregates : 0;
+	context->aggregates_wanted = context->aggregates;
 	if (context->aggregates) {
 		const struct np_aggregate_table *head =
 			(const struct np_aggregate_table *)((u64)example + NP_EXAMPLE_AGGREGATES);

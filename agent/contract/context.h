@@ -31,7 +31,7 @@ struct np_context {
 	u64 key;                /* address of a buffer of key_capacity bytes */
 	u64 key_bytes;
 	u64 key_capacity;
-	/* 144: the hash aggregation of this thread: struct np_aggregate_table */
+	/* 144: the hash aggregation of this thread: the struct np_aggregate_table that it uses; see `aggregates_wanted` */
 	u64 aggregates;         /* address, 0: none */
 	u64 aggregate_drops;
 	/* 160: the ring */
@@ -62,7 +62,10 @@ struct np_context {
 	/* 512: a cache line of the tracer's */
 	u64 ring_tail;          /* bytes consumed; the tracer's */
 	u64 reserved2[7];
-	/* 576 .. 4095: free; static slots (u64 each) from NP_CONTEXT_SLOTS */
+	/* 576: another one */
+	u64 aggregates_wanted;  /* address of the table that the thread moves to with its next aggregation; 0: none */
+	u64 reserved3[7];
+	/* 640 .. 4095: free; static slots (u64 each) from NP_CONTEXT_SLOTS */
 };
 
 /* Where handlers run that were hit on a small stack (Go's): private memory, which a child has a copy of.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use common::{Options, Target};
 use nanoprobe_agent::Function;
 use nanoprobe_arena::layout::{Context, FAULT_KEY_TOO_LONG, RING_SWITCH};
-use nanoprobe_arena::{AggregateReader, ContextPlan, Memory, buckets};
+use nanoprobe_arena::{AggregateTables, ContextPlan, Memory, Turn, buckets};
 
 /// Numbers that look random and are the same every time (splitmix64).
 struct Numbers(u64);
@@ -52,11 +52,44 @@ fn count(target: &Target, context: u64, aggregation: u64, key: &[u64], words: u6
     address != 0
 }
 
+/// Words by aggregation and key.
+type Counts = HashMap<(u32, Vec<u64>), Vec<u64>>;
+
+fn tables(target: &Target, context: u64) -> AggregateTables {
+    AggregateTables::new(context - target.arena, context, &target.plan)
+}
+
+/// What is in a table.
+fn read(target: &Target, tables: &AggregateTables, table: Turn) -> Counts {
+    let mut read = HashMap::new();
+    for entry in tables.reader(table).entries(&target.memory).unwrap() {
+        let entry = entry.unwrap();
+        let key = entry
+            .key
+            .chunks(8)
+            .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+            .collect();
+        assert!(
+            read.insert((entry.aggregation, key), entry.words).is_none(),
+            "a key twice"
+        );
+    }
+    read
+}
+
+/// `sums += counts`.
+fn add(sums: &mut Counts, counts: Counts) {
+    for (key, words) in counts {
+        let sum = sums.entry(key).or_insert_with(|| vec![0; words.len()]);
+        sum.iter_mut().zip(words).for_each(|(sum, word)| *sum += word);
+    }
+}
+
 #[test]
 fn counts_are_a_models_until_full_and_drops_are_exact() {
     let target = Target::new(&Options::default());
     let context = target.enter();
-    let mut model: HashMap<(u32, Vec<u64>), Vec<u64>> = HashMap::new();
+    let mut model = Counts::new();
     let mut drops = 0;
     let mut numbers = Numbers(1);
     for _ in 0..20_000 {
@@ -77,25 +110,11 @@ fn counts_are_a_models_until_full_and_drops_are_exact() {
     }
     assert!(drops > 1000, "the table should have been filled: {drops}");
     assert_eq!(target.get(context, offset_of!(Context, aggregate_drops)), drops);
-    let reader = AggregateReader::new(context - target.arena, &target.plan);
-    let mut read = HashMap::new();
-    for entry in reader.entries(&target.memory).unwrap() {
-        let entry = entry.unwrap();
-        let key = entry
-            .key
-            .chunks(8)
-            .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
-            .collect();
-        assert!(
-            read.insert((entry.aggregation, key), entry.words).is_none(),
-            "a key twice"
-        );
-    }
-    assert_eq!(read, model);
+    assert_eq!(read(&target, &tables(&target, context), Turn::First), model);
     // All room was used: what is left does not hold the smallest entry that was dropped.
     let used = target
         .memory
-        .load_u64(context - target.arena + target.plan.aggregates + 8)
+        .load_u64(context - target.arena + target.plan.aggregates[0] + 8)
         .unwrap();
     assert!(target.plan.aggregate_bytes - used < 16 + 3 * 8 + 3 * 8, "{used}");
 }
@@ -187,6 +206,101 @@ fn a_context_without_a_table_drops() {
     let context = target.enter();
     assert!(!count(&target, context, 1, &[1], 1));
     assert_eq!(target.get(context, offset_of!(Context, aggregate_drops)), 1);
+}
+
+/// Ever-new keys, many times what there is room for, beside some that come again and again: the thread changes tables
+/// whenever the tracer wants it, and each count is taken over once.
+#[test]
+fn a_thread_whose_tables_are_emptied_never_runs_out_of_room() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    let mut tables = tables(&target, context);
+    let mut numbers = Numbers(5);
+    let (mut model, mut taken) = (Counts::new(), Counts::new());
+    let room = tables.reader(Turn::First).room();
+    let mut turns = 0;
+    for index in 0..50_000 {
+        let old = numbers.next() % 10;
+        for key in [vec![old], vec![1000 + index, 7]] {
+            assert!(count(&target, context, 2, &key, 2), "dropped at {index}");
+            let words = model.entry((2, key)).or_insert_with(|| vec![0; 2]);
+            words[0] += 1;
+            words[1] += 2;
+        }
+        if let Some(left) = tables.left(&target.memory).unwrap() {
+            add(&mut taken, read(&target, &tables, left));
+            tables.empty(&target.memory).unwrap();
+        }
+        if let Some(current) = tables.current()
+            && tables.reader(current).taken(&target.memory).unwrap() > room / 2
+        {
+            tables.turn(&target.memory).unwrap();
+            turns += 1;
+        }
+    }
+    for table in tables.in_use() {
+        add(&mut taken, read(&target, &tables, table));
+    }
+    assert!(turns > 50, "{turns}");
+    assert_eq!(target.get(context, offset_of!(Context, aggregate_drops)), 0);
+    assert_eq!(taken, model);
+}
+
+/// What a handler was given stays its own until it asks for more, however long that takes; a table whose turn it is
+/// not is full or empty for itself.
+#[test]
+fn a_table_is_left_only_with_the_next_aggregation() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    let mut tables = tables(&target, context);
+    let mut filled = 0;
+    while count(&target, context, 1, &[filled], 1) {
+        filled += 1;
+    }
+    target.begin(context);
+    target.run(context, Function::KeyInteger, &[3]);
+    let (held, _) = target.run(context, Function::Aggregate, &[1, 1]);
+    tables.turn(&target.memory).unwrap();
+    // Another hit, which aggregates nothing: building a key moves nobody.
+    target.begin(context);
+    target.run(context, Function::KeyInteger, &[4]);
+    assert_eq!(tables.left(&target.memory), Ok(None));
+    tables.empty(&target.memory).unwrap();
+    let at = held - target.arena;
+    target
+        .memory
+        .store_u64(at, target.memory.load_u64(at).unwrap() + 1)
+        .unwrap();
+    assert_eq!(read(&target, &tables, Turn::First)[&(1, vec![3])], [2]);
+    // What found no room finds it now, also in a handler that began before: the signal's that has left it by
+    // siglongjmp.
+    assert!(count(&target, context, 1, &[filled], 1));
+    assert_eq!(tables.left(&target.memory), Ok(Some(Turn::First)));
+    assert_eq!(target.get(context, offset_of!(Context, aggregate_drops)), 1);
+    assert_eq!(
+        read(&target, &tables, Turn::Second),
+        HashMap::from([((1, vec![filled]), vec![1])])
+    );
+    tables.empty(&target.memory).unwrap();
+    tables.turn(&target.memory).unwrap();
+    for key in 0..filled {
+        assert!(count(&target, context, 1, &[key], 1), "the first table is empty again");
+    }
+    assert_eq!(read(&target, &tables, Turn::First).len(), filled as usize);
+}
+
+/// A context of a thread that is gone: the next one finds what the tracer wanted of the first.
+#[test]
+fn the_next_thread_of_a_context_answers_for_the_last_one() {
+    let target = Target::new(&Options::default());
+    let context = target.enter();
+    let mut tables = tables(&target, context);
+    assert!(count(&target, context, 1, &[1], 1));
+    tables.turn(&target.memory).unwrap();
+    target.call(Function::ThreadChanged, &[context]);
+    assert_eq!(tables.left(&target.memory), Ok(None));
+    assert!(count(&target, context, 1, &[2], 1));
+    assert_eq!(tables.left(&target.memory), Ok(Some(Turn::First)));
 }
 
 /// Clears `words` words of the static slots and yields their address.

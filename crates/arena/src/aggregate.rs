@@ -1,13 +1,14 @@
-//! Reading aggregations: a thread's hash table, and its static slots.
+//! Reading aggregations: a thread's hash tables, and its static slots.
 //!
 //! Entries lie one behind the other from the end of the buckets up to `used`, each complete, so the tracer walks them
-//! in order of creation and has no use for the buckets. The thread goes on counting meanwhile: the words of one entry
-//! are read until two readings agree, so that a count and its sum belong together, or until [`TRIES`] is spent.
+//! in order of creation. It needs the buckets only where it empties a table that the thread has left
+//! ([`crate::AggregateTables`]). The thread goes on counting meanwhile: the words of one entry are read until two
+//! readings agree, so that a count and its sum belong together, or until [`TRIES`] is spent.
 
 use crate::error::Corrupt;
-use crate::layout::{AggregateEntry, AggregateTable};
+use crate::layout::{AGGREGATE_PROBES, AggregateEntry, AggregateTable};
 use crate::memory::Memory;
-use crate::plan::ContextPlan;
+use crate::plan::{ContextPlan, Turn};
 use crate::structure::Structure;
 
 /// Readings of an entry's words before the last is taken as it is.
@@ -16,6 +17,8 @@ const TRIES: u32 = 8;
 /// One aggregation's value for one key, in one thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Aggregate {
+    /// Of aggregation and key.
+    pub hash: u32,
     /// Id of the aggregation variable.
     pub aggregation: u32,
     /// Elements of the key, one behind the other.
@@ -26,44 +29,120 @@ pub struct Aggregate {
     pub offset: u64,
 }
 
-/// Reads a thread's hash aggregation.
+/// Reads a table of a thread's hash aggregation.
 #[derive(Clone, Copy, Debug)]
 pub struct AggregateReader {
     table: u64,
     bytes: u64,
     first: u64,
+    buckets: u64,
+    /// Nobody adds to it.
+    is_at_rest: bool,
 }
 
 impl AggregateReader {
-    /// A reader of the table of the context at offset `context`. A plan without a table has no entries.
-    pub fn new(context: u64, plan: &ContextPlan) -> Self {
+    /// A reader of one of the two tables of the context at offset `context`. A plan without tables has no entries.
+    pub fn new(context: u64, plan: &ContextPlan, table: Turn) -> Self {
+        let [first, second] = plan.aggregates;
+        let offset = match table {
+            Turn::First => first,
+            Turn::Second => second,
+        };
         Self {
-            table: context.wrapping_add(plan.aggregates),
+            table: context.wrapping_add(offset),
             bytes: plan.aggregate_bytes,
             first: if plan.aggregate_bytes == 0 {
                 0
             } else {
                 plan.first_entry()
             },
+            buckets: plan.aggregate_buckets,
+            is_at_rest: false,
         }
+    }
+
+    /// Reads once what nobody changes.
+    pub fn at_rest(self) -> Self {
+        Self {
+            is_at_rest: true,
+            ..self
+        }
+    }
+
+    /// Bytes that entries take now.
+    pub fn taken<M: Memory>(&self, memory: &M) -> Result<u64, Corrupt> {
+        Ok(self.end(memory)?.saturating_sub(self.first))
+    }
+
+    /// Bytes that there are for entries.
+    pub fn room(&self) -> u64 {
+        self.bytes - self.first
+    }
+
+    /// Where the entries end.
+    fn end<M: Memory>(&self, memory: &M) -> Result<u64, Corrupt> {
+        if self.bytes == 0 {
+            return Ok(0);
+        }
+        let end = memory.load_u64(self.table.wrapping_add(USED))?;
+        if end > self.bytes || end < self.first || !end.is_multiple_of(8) {
+            return Err(self.damaged(USED));
+        }
+        Ok(end)
     }
 
     /// The entries there are now, in order of creation. Ends after the first error.
     pub fn entries<'a, M: Memory>(&self, memory: &'a M) -> Result<AggregateEntries<'a, M>, Corrupt> {
-        let end = if self.bytes == 0 {
-            0
-        } else {
-            memory.load_u64(self.table.wrapping_add(USED))?
-        };
-        if end > self.bytes || end < self.first || !end.is_multiple_of(8) {
-            return Err(self.damaged(USED));
-        }
         Ok(AggregateEntries {
             memory,
             reader: *self,
             at: self.first,
-            end,
+            end: self.end(memory)?,
         })
+    }
+
+    /// Clears the buckets, in which nobody looks meanwhile: those of the entries, or all where entries are not what
+    /// they were.
+    pub(crate) fn clear_buckets<M: Memory>(&self, memory: &M) -> Result<(), Corrupt> {
+        let Ok(mut entries) = self.entries(memory) else {
+            return self.clear_all_buckets(memory);
+        };
+        while entries.at < entries.end {
+            let at = entries.at;
+            match entries.header() {
+                Ok((entry, ..)) if self.clear_bucket(memory, entry.hash, at)? => {}
+                _ => return self.clear_all_buckets(memory),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an entry's bucket was found.
+    fn clear_bucket<M: Memory>(&self, memory: &M, hash: u32, at: u64) -> Result<bool, Corrupt> {
+        for probe in 0..AGGREGATE_PROBES.min(self.buckets) {
+            let bucket = self.bucket(u64::from(hash).wrapping_add(probe) & (self.buckets - 1));
+            if u64::from(memory.load_u32(bucket)?) == at / 8 {
+                memory.store_u32(bucket, 0)?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn clear_all_buckets<M: Memory>(&self, memory: &M) -> Result<(), Corrupt> {
+        for index in 0..self.buckets {
+            memory.store_u32(self.bucket(index), 0)?;
+        }
+        Ok(())
+    }
+
+    fn bucket(&self, index: u64) -> u64 {
+        self.table.wrapping_add(AggregateTable::BYTES as u64 + index * 4)
+    }
+
+    /// Makes the head that of an empty table.
+    pub(crate) fn write_head<M: Memory>(&self, memory: &M, head: &AggregateTable) -> Result<(), Corrupt> {
+        Ok(memory.write_structure(self.table, head)?)
     }
 
     fn damaged(&self, offset: u64) -> Corrupt {
@@ -86,7 +165,8 @@ pub struct AggregateEntries<'a, M> {
 }
 
 impl<M: Memory> AggregateEntries<'_, M> {
-    fn entry(&mut self) -> Result<Aggregate, Corrupt> {
+    /// The next entry's head, and where its key is; goes on to the entry behind it.
+    fn header(&mut self) -> Result<(AggregateEntry, u64), Corrupt> {
         let rest = self.end - self.at;
         let header = AggregateEntry::BYTES as u64;
         if rest < header {
@@ -99,11 +179,23 @@ impl<M: Memory> AggregateEntries<'_, M> {
         if !key_bytes.is_multiple_of(8) || key_bytes + value_bytes > rest - header {
             return Err(self.reader.damaged(self.at));
         }
-        let key = self.memory.copy(start.wrapping_add(header), key_bytes)?;
-        let offset = start.wrapping_add(header + key_bytes);
-        let words = read_words(self.memory, offset, u64::from(entry.value_words))?;
         self.at += header + key_bytes + value_bytes;
+        Ok((entry, start.wrapping_add(header)))
+    }
+
+    fn entry(&mut self) -> Result<Aggregate, Corrupt> {
+        let (entry, at) = self.header()?;
+        let key_bytes = u64::from(entry.key_bytes);
+        let key = self.memory.copy(at, key_bytes)?;
+        let offset = at.wrapping_add(key_bytes);
+        let count = u64::from(entry.value_words);
+        let words = if self.reader.is_at_rest {
+            words_of(&self.memory.copy(offset, count.saturating_mul(8))?)
+        } else {
+            read_words(self.memory, offset, count)?
+        };
         Ok(Aggregate {
+            hash: entry.hash,
             aggregation: entry.aggregation,
             key,
             words,
@@ -138,8 +230,12 @@ pub fn read_words<M: Memory>(memory: &M, offset: u64, count: u64) -> Result<Vec<
             break;
         }
     }
-    let word = |raw: &[u8]| raw.iter().rev().fold(0, |sum, byte| (sum << 8) | u64::from(*byte));
-    Ok(last.chunks_exact(8).map(word).collect())
+    Ok(words_of(&last))
+}
+
+fn words_of(bytes: &[u8]) -> Vec<u64> {
+    let (words, _) = bytes.as_chunks();
+    words.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
 /// The static slots of the context at offset `context`: `count` words from `offset`, which counts from the context.
@@ -180,21 +276,23 @@ mod tests {
         let plan = plan();
         let memory = Bytes::zeroed(plan.stride as usize);
         plan.initialise(&memory, 0x10000, 0, 0, 0).unwrap();
-        add(&memory, plan.aggregates, 7, 42, &[1, 2]);
-        add(&memory, plan.aggregates, 8, 43, &[u64::MAX]);
-        let entries = AggregateReader::new(0, &plan).entries(&memory).unwrap();
+        add(&memory, plan.aggregates[0], 7, 42, &[1, 2]);
+        add(&memory, plan.aggregates[0], 8, 43, &[u64::MAX]);
+        let entries = AggregateReader::new(0, &plan, Turn::First).entries(&memory).unwrap();
         let entries: Vec<Aggregate> = entries.collect::<Result<_, _>>().unwrap();
-        let first = plan.aggregates + plan.first_entry() + 24;
+        let first = plan.aggregates[0] + plan.first_entry() + 24;
         assert_eq!(
             entries,
             [
                 Aggregate {
+                    hash: 1,
                     aggregation: 7,
                     key: 42_u64.to_le_bytes().to_vec(),
                     words: vec![1, 2],
                     offset: first,
                 },
                 Aggregate {
+                    hash: 1,
                     aggregation: 8,
                     key: 43_u64.to_le_bytes().to_vec(),
                     words: vec![u64::MAX],
@@ -209,14 +307,14 @@ mod tests {
         let plan = plan();
         let memory = Bytes::zeroed(plan.stride as usize);
         plan.initialise(&memory, 0x10000, 0, 0, 0).unwrap();
-        add(&memory, plan.aggregates, 7, 42, &[1]);
+        add(&memory, plan.aggregates[0], 7, 42, &[1]);
         memory
-            .store_u32(plan.aggregates + plan.first_entry() + 12, u32::MAX)
+            .store_u32(plan.aggregates[0] + plan.first_entry() + 12, u32::MAX)
             .unwrap();
-        let mut entries = AggregateReader::new(0, &plan).entries(&memory).unwrap();
+        let mut entries = AggregateReader::new(0, &plan, Turn::First).entries(&memory).unwrap();
         assert!(matches!(entries.next(), Some(Err(Corrupt::Table { .. }))));
         assert!(entries.next().is_none());
-        memory.store_u64(plan.aggregates + USED, 1 << 40).unwrap();
-        assert!(AggregateReader::new(0, &plan).entries(&memory).is_err());
+        memory.store_u64(plan.aggregates[0] + USED, 1 << 40).unwrap();
+        assert!(AggregateReader::new(0, &plan, Turn::First).entries(&memory).is_err());
     }
 }

@@ -21,4 +21,4 @@ pub use tables::*;
 pub const MAGIC: u64 = 0x424f_5250_4f4e_414e;
 
 /// Version of everything in this module but the frozen part.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;

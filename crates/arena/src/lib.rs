@@ -8,8 +8,7 @@
 //! * [`layout`] mirrors `agent/contract.h`; [`ContextPlan`] says where things lie in a thread's context.
 //! * [`Memory`] is access to an arena, [`Mapping`] a shared mapping, [`Bytes`] plain bytes.
 //! * [`ControlBlock`] reads and writes the arena's head, [`RingReader`] takes records, [`RingMerge`] puts those of all rings in order,
-//!   [`AggregateReader`] and
-//!   [`static_words`] read aggregations, [`DynamicVariables`] and [`variables`] serve the tracer's own clauses.
+//!   [`AggregateReader`] and [`static_words`] read aggregations, [`AggregateTables`] has a thread change its tables, [`DynamicVariables`] and [`variables`] serve the tracer's own clauses.
 //! * [`registry`] is the list of the probes that a program has put on itself.
 //! * [`buckets`] are the bucket functions of `quantize`, `lquantize` and `llquantize`, and their inverse.
 //!
@@ -31,6 +30,7 @@ mod plan;
 pub mod registry;
 mod ring;
 mod structure;
+mod turns;
 pub mod variables;
 
 pub use aggregate::{Aggregate, AggregateEntries, AggregateReader, read_words, static_words};
@@ -40,6 +40,7 @@ pub use error::Corrupt;
 pub use mapping::Mapping;
 pub use memory::{Bytes, Memory, OutOfBounds};
 pub use merge::RingMerge;
-pub use plan::{ContextPlan, PlanError};
+pub use plan::{ContextPlan, PlanError, Turn};
 pub use ring::{Record, RingReader};
 pub use structure::{Field, Structure};
+pub use turns::AggregateTables;

@@ -1,13 +1,14 @@
 //! Where things lie in a thread's context.
 //!
 //! ```text
-//! 0        struct np_context (576 bytes), rest of the page unused
+//! 0        struct np_context (640 bytes), rest of the page unused
 //! 4096     static aggregation slots
 //!          thread-local variables
 //!          clause-local variables
 //!          key buffer, and eight bytes behind it that a copy by words may touch
 //!          scratch memory, and eight bytes behind it
 //!          (next page) hash aggregation: header, buckets, entries
+//!          (next page) its second table, likewise
 //!          (next page) ring
 //! stride   the next context
 //! ```
@@ -34,6 +35,33 @@ pub enum PlanError {
     BadRing(u64),
 }
 
+/// One of two tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// That with which a context begins.
+    First,
+    /// The other one.
+    Second,
+}
+
+impl Turn {
+    /// The other one.
+    pub fn other(self) -> Turn {
+        match self {
+            Turn::First => Turn::Second,
+            Turn::Second => Turn::First,
+        }
+    }
+
+    /// 0 or 1.
+    pub fn index(self) -> usize {
+        match self {
+            Turn::First => 0,
+            Turn::Second => 1,
+        }
+    }
+}
+
 /// Offsets in every context, in bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextPlan {
@@ -57,9 +85,9 @@ pub struct ContextPlan {
     pub scratch: u64,
     /// Its size.
     pub scratch_bytes: u64,
-    /// Hash aggregation; 0: none.
-    pub aggregates: u64,
-    /// Its size with header and buckets.
+    /// The two tables of the hash aggregation, which are used in turn; 0: none.
+    pub aggregates: [u64; 2],
+    /// The size of one of them, with header and buckets.
     pub aggregate_bytes: u64,
     /// Its buckets, a power of two.
     pub aggregate_buckets: u64,
@@ -74,8 +102,8 @@ pub struct ContextPlan {
 }
 
 impl ContextPlan {
-    /// Lays a context out. All sizes are in bytes and are rounded up to a multiple of 8; `aggregate_bytes` and
-    /// `ring_bytes` may be 0 (none). The ring's size must be a power of two, at least a page.
+    /// Lays a context out. All sizes are in bytes and are rounded up to a multiple of 8; `aggregate_bytes`, of each of the
+    /// two tables, and `ring_bytes` may be 0 (none). The ring's size must be a power of two, at least a page.
     pub fn new(
         slots_bytes: u64,
         locals: u64,
@@ -94,6 +122,7 @@ impl ContextPlan {
             clause_locals,
             scratch,
             key,
+            aggregate_bytes,
             aggregate_bytes,
             ring_bytes,
         ];
@@ -119,7 +148,7 @@ impl ContextPlan {
         } else {
             aggregate_bytes.next_multiple_of(8).max(Self::SMALLEST_AGGREGATE)
         };
-        let aggregates = place(aggregate_bytes);
+        let aggregates = [place(aggregate_bytes), place(aggregate_bytes)];
         let ring = place(ring_bytes);
         Ok(Self {
             slots: CONTEXT_SLOTS,
@@ -177,7 +206,8 @@ impl ContextPlan {
             scratch_bytes: self.scratch_bytes,
             key: absolute(self.key),
             key_capacity: self.key_bytes,
-            aggregates: absolute(self.aggregates),
+            aggregates: absolute(self.aggregates[0]),
+            aggregates_wanted: absolute(self.aggregates[0]),
             ring: absolute(self.ring),
             ring_bytes: self.ring_bytes,
             ring_policy: policy,
@@ -220,8 +250,9 @@ impl ContextPlan {
     ) -> Result<(), OutOfBounds> {
         let context = self.initial_context(arena_address.wrapping_add(offset), index, arena_address, policy);
         memory.write_structure(offset, &context)?;
-        if self.aggregates != 0 {
-            memory.write_structure(offset.wrapping_add(self.aggregates), &self.initial_aggregates())?;
+        let [first, _] = self.aggregates;
+        if first != 0 {
+            memory.write_structure(offset.wrapping_add(first), &self.initial_aggregates())?;
         }
         Ok(())
     }
@@ -237,9 +268,9 @@ mod tests {
         assert_eq!((plan.slots, plan.locals, plan.clause_locals), (4096, 4120, 4136));
         assert_eq!((plan.key, plan.key_bytes), (4144, 304));
         assert_eq!(plan.scratch, 4144 + 304 + 8);
-        assert_eq!(plan.aggregates, 12288);
-        assert_eq!(plan.ring, 12288 + 65536);
-        assert_eq!(plan.stride, 12288 + 65536 + 8192);
+        assert_eq!(plan.aggregates, [12288, 12288 + 65536]);
+        assert_eq!(plan.ring, 12288 + 2 * 65536);
+        assert_eq!(plan.stride, 12288 + 2 * 65536 + 8192);
         assert_eq!(plan.aggregate_buckets, 4096);
         assert_eq!(plan.first_entry(), 32 + 16384);
     }
@@ -247,7 +278,7 @@ mod tests {
     #[test]
     fn what_is_not_wanted_takes_no_room() {
         let plan = ContextPlan::new(0, 0, 0, 0, 0, 0, 0).unwrap();
-        assert_eq!((plan.aggregates, plan.ring, plan.stride), (0, 0, 8192));
+        assert_eq!((plan.aggregates, plan.ring, plan.stride), ([0; 2], 0, 8192));
         let context = plan.initial_context(0x10000, 3, 0x1000, 0);
         assert_eq!((context.aggregates, context.ring, context.index), (0, 0, 3));
     }

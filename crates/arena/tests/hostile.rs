@@ -9,7 +9,7 @@ use core::mem::offset_of;
 
 use nanoprobe_arena::layout::{Context, Control, RING_OVERWRITE, RING_SWITCH, Region, Site};
 use nanoprobe_arena::{
-    AggregateReader, Bytes, ContextPlan, ControlBlock, DynamicVariables, Memory, RingReader, Structure,
+    AggregateTables, Bytes, ContextPlan, ControlBlock, DynamicVariables, Memory, RingReader, Structure, Turn,
 };
 use proptest::prelude::*;
 
@@ -66,7 +66,7 @@ fn arena() -> Bytes {
     memory
         .store_u64(CONTEXT + offset_of!(Context, ring_head) as u64, 480)
         .unwrap();
-    let table = CONTEXT + plan().aggregates;
+    let table = CONTEXT + plan().aggregates[0];
     for entry in 0..5 {
         let at = table + plan().first_entry() + entry * 32;
         memory.store_u64(at, 1 << 32).unwrap();
@@ -107,8 +107,21 @@ fn read_everything(memory: &Bytes, policy: u32) -> Found {
     let records = (0..1000).filter(|_| matches!(ring.next(memory), Ok(Some(_)))).count();
     assert!(records < 200, "{records}");
     let _ = (ring.drops(memory), ring.outstanding(memory));
-    let entries = AggregateReader::new(CONTEXT, &plan()).entries(memory);
+    let mut tables = AggregateTables::new(CONTEXT, 0x10_0000 + CONTEXT, &plan());
+    let entries = tables.reader(Turn::First).entries(memory);
     let entries = entries.map_or(0, |entries| entries.filter(|entry| entry.is_ok()).count());
+    // Whatever the thread says of where it is: its tables are told to change, read, and emptied.
+    for _ in 0..3 {
+        let _ = (tables.turn(memory), tables.left(memory));
+        for table in tables.in_use() {
+            let reader = tables.reader(table);
+            let taken = reader.taken(memory);
+            assert!(taken.is_err() || taken.is_ok_and(|taken| taken <= reader.room()));
+            let found = reader.entries(memory).map_or(0, Iterator::count);
+            assert!(found <= 4096 / 16, "{found}");
+        }
+        let _ = tables.empty(memory);
+    }
     let variables = DynamicVariables::new(DYNAMIC, DYNAMIC_BYTES);
     let _ = variables.get(memory, 1, &[0; 8], 8);
     let _ = variables.store(memory, 1, &[9; 8], 8, Some(&[1; 8]));
@@ -155,10 +168,12 @@ fn place() -> impl Strategy<Value = u64> {
     prop_oneof![
         at(0, BYTES as u64 / 8),
         at(0, 80),
-        at(CONTEXT, 72),
+        at(CONTEXT, 80),
         at(CONTEXT + plan().ring, 60),
-        at(CONTEXT + plan().aggregates, 4),
-        at(CONTEXT + plan().aggregates + plan().first_entry(), 20),
+        at(CONTEXT + plan().aggregates[0], 4),
+        at(CONTEXT + plan().aggregates[0] + plan().first_entry(), 20),
+        at(CONTEXT + plan().aggregates[1], 4),
+        at(CONTEXT + plan().aggregates[1] + plan().first_entry(), 20),
         at(DYNAMIC, 60),
     ]
 }

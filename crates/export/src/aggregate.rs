@@ -67,14 +67,9 @@ pub fn merge(function: AggregatingFunction, words: &mut [u64], other: &[u64]) {
     }
 }
 
-/// Whether an extreme is that of what came since the last `clear()`.
+/// Whether an extreme is known to be that of what came since the last `clear()`.
 fn is_of_epoch(words: &[u64]) -> bool {
     word(words, 2) == word(words, 3)
-}
-
-/// Of an extreme in the tracer's own words: the next update takes its value as it is.
-pub(crate) fn begin_epoch(words: &mut [u64]) {
-    set(words, 3, word(words, 3).wrapping_add(1));
 }
 
 fn add(words: &mut [u64], other: &[u64]) {
@@ -83,17 +78,23 @@ fn add(words: &mut [u64], other: &[u64]) {
     }
 }
 
-/// What happened since `base`. A minimum or maximum is that of its epoch, which a `clear()` begins; 0 where there was no
-/// update since.
-pub(crate) fn since(function: AggregatingFunction, words: &[u64], base: &[u64]) -> Vec<u64> {
+/// What words of the target's have become since they were `before`, to be merged. An extreme is that of its epoch, which a
+/// `clear()` begins: who merges the same one twice changes nothing.
+///
+/// An update that meets the beginning of an epoch may leave an extreme of the epoch before. It is the update's own where it is
+/// another one than `before`; else nobody knows what the update's value was, and it only counts.
+pub(crate) fn since(function: AggregatingFunction, words: &[u64], before: &[u64]) -> Vec<u64> {
     let mut result: Vec<u64> = (0..words.len())
-        .map(|index| word(words, index).wrapping_sub(word(base, index)))
+        .map(|index| word(words, index).wrapping_sub(word(before, index)))
         .collect();
     match function {
-        AggregatingFunction::StandardDeviation => set_wide(&mut result, wide(words).wrapping_sub(wide(base))),
+        AggregatingFunction::StandardDeviation => set_wide(&mut result, wide(words).wrapping_sub(wide(before))),
         AggregatingFunction::Minimum | AggregatingFunction::Maximum => {
-            let value = if word(&result, 1) == 0 { 0 } else { word(words, 0) };
-            set(&mut result, 0, value);
+            let is_updated = word(&result, 1) != 0;
+            let is_known = is_of_epoch(words) || word(before, 1) == 0 || word(words, 0) != word(before, 0);
+            set(&mut result, 0, if is_updated { word(words, 0) } else { 0 });
+            set(&mut result, 2, 0);
+            set(&mut result, 3, u64::from(is_updated && !is_known));
         }
         _ => {}
     }
@@ -288,7 +289,12 @@ mod tests {
         merge(MINIMUM, &mut words, &of(MINIMUM, &[5, 3]));
         assert_eq!(words, [3, 2, 0, 0]);
         assert_eq!(since(MINIMUM, &words, &words), [0; 4]);
-        assert_eq!(since(MINIMUM, &[3, 5, 0, 0], &words)[..2], [3, 3]);
+        assert_eq!(since(MINIMUM, &[3, 5, 0, 0], &words), [3, 3, 0, 0]);
+    }
+
+    /// Words of the target's, as the tracer tells a thread that an epoch begins.
+    fn begin_epoch(words: &mut [u64]) {
+        words[3] += 1;
     }
 
     /// Of two threads one has met a value since the epoch began, the other has not.
@@ -296,23 +302,49 @@ mod tests {
     fn an_extreme_is_that_of_its_epoch() {
         let mut ours = of(MINIMUM, &[5, 3]);
         let mut theirs = of(MINIMUM, &[1]);
-        let mut base = Vec::from([0; 4]);
-        merge(MINIMUM, &mut base, &ours);
-        merge(MINIMUM, &mut base, &theirs);
+        let before = [ours.clone(), theirs.clone()];
         begin_epoch(&mut ours);
         begin_epoch(&mut theirs);
         update(MINIMUM, &mut ours, 7, 1);
-        for order in [[&ours, &theirs], [&theirs, &ours]] {
+        let new = |now: [&[u64]; 2], before: &[Vec<u64>; 2]| {
             let mut words = vec![0; 4];
-            order.into_iter().for_each(|other| merge(MINIMUM, &mut words, other));
-            assert_eq!(since(MINIMUM, &words, &base)[..2], [7, 1]);
-        }
+            for (now, before) in now.into_iter().zip(before) {
+                merge(MINIMUM, &mut words, &since(MINIMUM, now, before));
+            }
+            words
+        };
+        assert_eq!(new([&ours, &theirs], &before), [7, 1, 0, 0]);
+        let earlier = [ours.clone(), theirs.clone()];
         update(MINIMUM, &mut theirs, 9, 1);
         update(MINIMUM, &mut ours, 8, 1);
-        let mut words = vec![0; 4];
-        merge(MINIMUM, &mut words, &theirs);
-        merge(MINIMUM, &mut words, &ours);
-        assert_eq!(since(MINIMUM, &words, &base)[..2], [7, 3]);
+        assert_eq!(new([&ours, &theirs], &before), [7, 3, 0, 0]);
+        assert_eq!(
+            new([&ours, &theirs], &earlier)[1],
+            2,
+            "what was added is not added again"
+        );
+    }
+
+    /// The thread had read which epoch is wanted when the tracer began another one.
+    #[test]
+    fn an_update_that_meets_the_beginning_of_an_epoch_counts() {
+        let before = of(MINIMUM, &[5]);
+        for (value, expected) in [(3, [3, 1, 0, 0]), (7, [5, 1, 0, 1])] {
+            let mut words = before.clone();
+            update(MINIMUM, &mut words, value, 1);
+            begin_epoch(&mut words);
+            let new = since(MINIMUM, &words, &before);
+            assert_eq!(new, expected);
+            // What comes next is known, whatever the other may have been.
+            let mut sum = vec![0; 4];
+            merge(MINIMUM, &mut sum, &new);
+            merge(MINIMUM, &mut sum, &of(MINIMUM, &[6]));
+            assert_eq!(sum[..2], [if value == 3 { 3 } else { 6 }, 2]);
+        }
+        // Nothing was read before the epoch, so the value is of it.
+        let mut words = of(MINIMUM, &[5]);
+        begin_epoch(&mut words);
+        assert_eq!(since(MINIMUM, &words, &[]), [5, 1, 0, 0]);
     }
 
     #[test]

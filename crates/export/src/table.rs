@@ -1,19 +1,14 @@
 //! All aggregations of a session, as the tracer knows them.
 //!
-//! The target's tables only ever grow. The tracer reads all of them into a [`Snapshot`] - what happened since the
-//! beginning - and the [`AggregateTable`] remembers what of that `clear()` and `trunc()` have taken away:
-//!
-//! ```text
-//! printed = snapshot - base      base: the words at the last clear() or trunc(), else zeros
-//! hidden                         after trunc(), until the words change again
-//! ```
+//! The tracer reads what is new in the target's tables into a [`Snapshot`], each count once, and adds that to the
+//! [`AggregateTable`]. So `clear()` makes words zeros there, and `trunc()` forgets them: what they have taken away is nowhere any more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use nanoprobe_lang::interpret::{Value, key};
 use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program, SymbolKind};
 
-use crate::aggregate::{begin_epoch, merge, rank, since, update, value_words};
+use crate::aggregate::{merge, rank, since, update, value_words};
 use crate::order::compare_keys;
 use crate::stack::Symbolizer;
 
@@ -25,7 +20,7 @@ type OfProcessor = ((Identity, u32), Vec<u64>);
 /// An integer of a key.
 const PROCESSOR_BYTES: usize = 8;
 
-/// What all threads and enablings have aggregated since the beginning.
+/// What threads and enablings have aggregated since somebody asked for it last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     words: BTreeMap<Identity, Vec<u64>>,
@@ -49,6 +44,57 @@ impl Snapshot {
         }
         merge(found.function, self.words_of(found, aggregation, key), words);
         true
+    }
+
+    /// Adds what value words have become since they were `before`, which was added; empty: nothing was. So a key whose words have
+    /// only begun another epoch does not come back. False as for [`Snapshot::add`].
+    #[must_use = "false means that the arena is damaged"]
+    pub fn add_since(
+        &mut self,
+        program: &Program,
+        aggregation: u32,
+        key: &[u8],
+        words: &[u64],
+        before: &[u64],
+    ) -> bool {
+        let found = program.aggregations.get(aggregation as usize);
+        found.is_some_and(|found| {
+            let new = since(found.function, words, before);
+            let is_same = !before.is_empty() && new.iter().all(|word| *word == 0);
+            is_same || self.add(program, aggregation, key, &new)
+        })
+    }
+
+    /// Adds all of another one.
+    pub fn append(&mut self, program: &Program, other: Snapshot) {
+        if self.words.is_empty() {
+            *self = other;
+            return;
+        }
+        for ((aggregation, key), words) in other.words {
+            if let Some(found) = program.aggregations.get(aggregation as usize) {
+                merge(found.function, self.words_of(found, aggregation, &key), &words);
+            }
+        }
+    }
+
+    /// Takes one aggregation's values out.
+    #[must_use]
+    pub fn split_off(&mut self, id: AggregationId) -> Snapshot {
+        let mut words = self.words.split_off(&(id.0, Vec::new()));
+        let mut behind = words.split_off(&(id.0.saturating_add(1), Vec::new()));
+        self.words.append(&mut behind);
+        Snapshot { words }
+    }
+
+    /// How many values there are.
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
     }
 
     /// Whether an aggregation has a value under a key.
@@ -112,15 +158,6 @@ impl Snapshot {
         (whole, parts)
     }
 
-    /// Extremes of the tracer's own clauses begin anew, as the target's do (`agent/contract.h`, "Value words").
-    pub fn begin(&mut self, epoch: &Epoch) {
-        for ((aggregation, key), words) in &mut self.words {
-            if epoch.is_of(*aggregation, key) {
-                begin_epoch(words);
-            }
-        }
-    }
-
     fn words_of(&mut self, found: &Aggregation, aggregation: u32, key: &[u8]) -> &mut Vec<u64> {
         let zeros = || vec![0; value_words(found.function)];
         self.words.entry((aggregation, key.to_vec())).or_insert_with(zeros)
@@ -155,28 +192,9 @@ fn symbols_in(types: &[KeyType], bytes: &[u8]) -> Vec<(usize, SymbolKind)> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     words: Vec<u64>,
-    base: Vec<u64>,
     /// By processor, where that is the key's last element (`aggpercpu`).
-    parts: BTreeMap<u32, Part>,
+    parts: BTreeMap<u32, Vec<u64>>,
     normal: u64,
-    hidden: bool,
-}
-
-/// What a processor has of a value.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Part {
-    words: Vec<u64>,
-    base: Vec<u64>,
-}
-
-impl Entry {
-    /// From here on the value is nothing.
-    fn begin(&mut self) {
-        self.base.clone_from(&self.words);
-        for part in self.parts.values_mut() {
-            part.base.clone_from(&part.words);
-        }
-    }
 }
 
 /// One line of an aggregation.
@@ -231,39 +249,34 @@ impl AggregateTable {
         AggregateTable::default()
     }
 
-    /// Takes over a newer snapshot of everything since the beginning.
-    pub fn load(&mut self, program: &Program, snapshot: Snapshot) {
+    /// Adds what is new.
+    pub fn add(&mut self, program: &Program, snapshot: Snapshot) {
         let (snapshot, parts) = snapshot.apart(program);
-        self.load_whole(program, snapshot);
+        self.add_whole(program, snapshot);
         for ((identity, processor), words) in parts {
-            if let Some(entry) = self.entries.get_mut(&identity) {
-                entry.parts.entry(processor).or_default().words = words;
+            let found = program.aggregations.get(identity.0 as usize);
+            if let (Some(found), Some(entry)) = (found, self.entries.get_mut(&identity)) {
+                let part = entry.parts.entry(processor);
+                merge(found.function, part.or_insert_with(|| zeros(found.function)), &words);
             }
         }
     }
 
-    fn load_whole(&mut self, program: &Program, snapshot: Snapshot) {
+    fn add_whole(&mut self, program: &Program, snapshot: Snapshot) {
         for (identity, words) in snapshot.words {
-            let extreme = is_extreme(program, AggregationId(identity.0));
-            let new = || Entry {
-                words: Vec::new(),
-                base: Vec::new(),
-                parts: BTreeMap::new(),
-                normal: 1,
-                hidden: false,
+            let Some(found) = program.aggregations.get(identity.0 as usize) else {
+                continue;
             };
-            let entry = self.entries.entry(identity).or_insert_with(new);
-            // An epoch that begins is no update.
-            let is_updated = if extreme {
-                words.get(1) != entry.words.get(1)
-            } else {
-                words != entry.words
-            };
-            if entry.hidden && is_updated {
-                entry.hidden = false;
-                entry.normal = 1;
+            match self.entries.entry(identity) {
+                btree_map::Entry::Occupied(mut entry) => merge(found.function, &mut entry.get_mut().words, &words),
+                btree_map::Entry::Vacant(place) => {
+                    place.insert(Entry {
+                        words,
+                        parts: BTreeMap::new(),
+                        normal: 1,
+                    });
+                }
             }
-            entry.words = words;
         }
     }
 
@@ -272,22 +285,19 @@ impl AggregateTable {
         let Some(found) = program.aggregations.get(id.0 as usize) else {
             return Vec::new();
         };
-        let shown = self.of(id).filter(|(_, entry)| !entry.hidden);
-        shown
+        self.of(id)
             .filter_map(|((_, bytes), entry)| {
-                let words = since(found.function, &entry.words, &entry.base);
-                let part = |(processor, part): (&u32, &Part)| {
-                    let words = since(found.function, &part.words, &part.base);
+                let part = |(processor, words): (&u32, &Vec<u64>)| {
                     let is_used = match is_extreme(program, id) {
                         true => words.get(1).is_some_and(|updates| *updates != 0),
                         false => words.iter().any(|word| *word != 0),
                     };
-                    is_used.then_some((*processor, words))
+                    is_used.then(|| (*processor, words.clone()))
                 };
                 Some(Row {
                     aggregation: id,
                     key: key::read_key(found.shown_keys(), bytes)?,
-                    words,
+                    words: entry.words.clone(),
                     parts: entry.parts.iter().filter_map(part).collect(),
                     normal: entry.normal,
                 })
@@ -306,7 +316,10 @@ impl AggregateTable {
         if is_extreme(program, id) {
             self.begin_epoch(program, id, BTreeSet::new());
         }
-        self.of_mut(id).for_each(Entry::begin);
+        for entry in self.of_mut(id) {
+            entry.words.fill(0);
+            entry.parts.clear();
+        }
     }
 
     /// `trunc(@a[, count])`: keys and values go, but for the `count` greatest (or, negative, the `-count` least).
@@ -314,12 +327,11 @@ impl AggregateTable {
         let Some(found) = program.aggregations.get(id.0 as usize) else {
             return;
         };
-        let shown = self.of(id).filter(|(_, entry)| !entry.hidden);
-        let mut order: Vec<_> = shown
+        let mut order: Vec<_> = self
+            .of(id)
             .filter_map(|(identity, entry)| {
-                let words = since(found.function, &entry.words, &entry.base);
                 Some((
-                    rank(found.function, &words),
+                    rank(found.function, &entry.words),
                     key::read_key(found.shown_keys(), &identity.1)?,
                     identity.clone(),
                 ))
@@ -339,10 +351,7 @@ impl AggregateTable {
             self.begin_epoch(program, id, kept);
         }
         for (_, _, identity) in order.iter().skip(kept) {
-            if let Some(entry) = self.entries.get_mut(identity) {
-                entry.begin();
-                entry.hidden = true;
-            }
+            self.entries.remove(identity);
         }
     }
 

@@ -77,7 +77,7 @@ fn print(record: &[u8], options: &[&str]) -> Result<String, Error> {
     session.aggregation(Function::Quantize, &[KeyType::String]);
     session.aggregate(0, &[string("key")], -5, 1);
     session.aggregate(1, &[string("other")], -5, i64::MIN);
-    session.table.load(&session.program, session.snapshot.clone());
+    session.table.add(&session.program, session.snapshot.clone());
     let clause = clause();
     let layout = record_layout(&clause, session.limits());
     let probe = ProbeName {
@@ -128,7 +128,7 @@ fn a_snapshot_refuses_what_is_no_key() {
     assert!(!snapshot.add(&session.program, id, b"no NUL..", &[1]));
     assert!(!snapshot.update(&session.program, AggregationId(9), &[], 1, 1));
     let mut table = AggregateTable::new();
-    table.load(&session.program, snapshot);
+    table.add(&session.program, snapshot);
     assert!(table.rows(&session.program, AggregationId(id)).is_empty());
 }
 

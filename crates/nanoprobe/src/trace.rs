@@ -1,5 +1,6 @@
 //! A tracing session on the command line.
 
+mod aggregating;
 mod telling;
 
 use std::cell::OnceCell;
@@ -16,6 +17,7 @@ use nanoprobe_lang::{MacroValues, Source, Target};
 use nanoprobe_session::{Choice, Losses, Output, Session, SessionError, TracedProgram};
 use nanoprobe_target::{Exit, Process};
 
+use self::aggregating::needs_aggregations;
 use self::telling::{how, milliseconds, stood, unsampled};
 use crate::arguments::Arguments;
 use crate::attempts::{self, Attempt};
@@ -310,8 +312,9 @@ impl<'a> Trace<'a> {
             }
             self.print(session, printer, outputs)?;
             self.out.flush()?;
-            if let Some(limit) = &mut self.limit {
-                limit.look(session)?;
+            if self.limit.as_ref().is_some_and(Limit::is_due) {
+                self.load(session)?;
+                self.limit.as_mut().map_or(Ok(()), |limit| limit.look(session))?;
             }
             if self.losses_at.elapsed() >= LOSSES_PERIOD {
                 self.tell_losses(session)?;
@@ -419,15 +422,17 @@ impl<'a> Trace<'a> {
         next: Option<(u32, u32)>,
         bytes: &[u8],
     ) -> Result<(), anyhow::Error> {
+        let enabling = session.enabling(epid).map(|(_, enabling, _)| enabling.clause);
+        let clause = enabling.and_then(|clause| session.program().clauses.get(clause));
+        if clause.is_some_and(needs_aggregations) {
+            self.load(session)?;
+        }
         let Some((probe, enabling, layout)) = session.enabling(epid) else {
             return Ok(());
         };
         let Some(clause) = session.program().clauses.get(enabling.clause) else {
             return Ok(());
         };
-        if needs_aggregations(clause) {
-            self.load(session)?;
-        }
         let probe = probe_name(probe);
         let event = Event {
             epid,
@@ -469,38 +474,9 @@ impl<'a> Trace<'a> {
         std::fs::write(path, picture).map_err(|error| anyhow::anyhow!("cannot write {path}: {error}"))
     }
 
-    /// Takes over the aggregations as they are now.
-    fn load(&mut self, session: &Session) -> Result<(), anyhow::Error> {
-        let snapshot = session.snapshot()?;
-        self.aggregations.load(
-            session.program(),
-            snapshot.with_symbols(session.program(), &mut Names(session)),
-        );
-        // Ours is never printed.
-        if let Some(id) = hits::aggregation(session.program()).filter(|_| self.limit.is_some()) {
-            self.aggregations.truncate(session.program(), id, 0);
-        }
-        Ok(())
-    }
-
     fn verbose(&self, text: std::fmt::Arguments<'_>) {
         if self.arguments.verbose {
             message(text);
         }
     }
-}
-
-fn needs_aggregations(clause: &nanoprobe_lang::program::Clause) -> bool {
-    use nanoprobe_lang::program::{RecordKind, Statement};
-    clause.statements.iter().any(|statement| match statement {
-        Statement::Record(action) => matches!(
-            action.kind,
-            RecordKind::Printa { .. }
-                | RecordKind::Clear(_)
-                | RecordKind::Truncate { .. }
-                | RecordKind::Normalize { .. }
-                | RecordKind::Denormalize(_)
-        ),
-        _ => false,
-    })
 }

@@ -1,21 +1,13 @@
-//! Taking out of the arena what the target has put there: records, aggregations, counts of what was lost.
+//! Taking out of the arena what the target has put there: records, counts of what was lost.
 
 use std::mem::offset_of;
 
 use nanoprobe_arena::layout::{Context, Control, RECORD_ERROR};
-use nanoprobe_arena::{
-    AggregateReader, ControlBlock, Mapping, Memory as _, Record, RingMerge, RingReader, static_words,
-};
-use nanoprobe_codegen::{ProbeNames, static_key, static_slots};
-use nanoprobe_export::{Epoch, Snapshot};
-use nanoprobe_lang::Program;
-use nanoprobe_lang::layout::{Limits, RECORD_HEADER_BYTES};
-use nanoprobe_lang::program::{AggregationId, Statement};
+use nanoprobe_arena::{ControlBlock, Mapping, Memory as _, Record, RingMerge, RingReader};
+use nanoprobe_lang::layout::RECORD_HEADER_BYTES;
 
-use crate::enable::Enablings;
 use crate::error::SessionError;
 use crate::layout::ArenaLayout;
-use crate::probes::ProbeList;
 
 /// What was lost, by kind; cumulative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +41,7 @@ pub struct Losses {
     pub lost_samples: u64,
     /// Firings of `tick-` and `profile-` that the tracer was too late for.
     pub missed_ticks: u64,
-    /// Rings that were found damaged.
+    /// Rings, and entries of aggregations, that were found damaged.
     pub damaged: u64,
 }
 
@@ -125,156 +117,6 @@ impl Consumer {
         }
         Ok(losses)
     }
-}
-
-/// What says how to read the aggregations.
-pub struct Source<'a> {
-    /// The arena's layout.
-    pub layout: &'a ArenaLayout,
-    /// The program.
-    pub program: &'a Program,
-    /// Sizes.
-    pub limits: Limits,
-    /// The probes.
-    pub probes: &'a ProbeList,
-    /// The enablings.
-    pub enablings: &'a Enablings,
-    /// `pid`, where it is part of a key.
-    pub pid: u32,
-}
-
-/// Everything that the target's threads have aggregated since the beginning, added to what the tracer's clauses have.
-///
-/// # Errors
-/// The arena is damaged beyond reading. A single damaged entry is left out, and counted in `damaged`.
-pub fn snapshot(
-    memory: &Mapping,
-    source: &Source<'_>,
-    mut snapshot: Snapshot,
-) -> Result<(Snapshot, u64), SessionError> {
-    let Source { layout, program, .. } = *source;
-    let mut damaged = 0;
-    let contexts = u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
-    for index in 0..contexts {
-        let reader = AggregateReader::new(context_offset(layout, index), &layout.context);
-        // A context that is just being made has no table yet.
-        let Ok(entries) = reader.entries(memory) else {
-            damaged += 1;
-            continue;
-        };
-        for entry in entries {
-            let good = entry.is_ok_and(|entry| snapshot.add(program, entry.aggregation, &entry.key, &entry.words));
-            damaged += u64::from(!good);
-        }
-    }
-    damaged += static_values(memory, source, |Static { id, key, words, .. }| {
-        Ok(key.is_some_and(|key| snapshot.add(program, id.0, key, words)))
-    })?;
-    Ok((snapshot, damaged))
-}
-
-/// A value in a static slot.
-struct Static<'a> {
-    id: AggregationId,
-    key: Option<&'a [u8]>,
-    words: &'a [u64],
-    /// Where the words lie.
-    offset: u64,
-}
-
-/// All values in static slots that were ever touched; yields of how many the visitor said that they were damaged.
-fn static_values(
-    memory: &Mapping,
-    source: &Source<'_>,
-    mut visit: impl FnMut(Static<'_>) -> Result<bool, SessionError>,
-) -> Result<u64, SessionError> {
-    let Source {
-        layout,
-        program,
-        limits,
-        probes,
-        enablings,
-        pid,
-    } = *source;
-    let mut damaged = 0;
-    let contexts = u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
-    for found in enablings.slots() {
-        let enabling = enablings.get(found.epid);
-        let Some(probe) = enabling.and_then(|enabling| probes.get(enabling.probe)) else {
-            continue;
-        };
-        let Some(clause) = program.clauses.get(found.clause) else {
-            continue;
-        };
-        let slots = static_slots(program, found.clause);
-        let mut names = None;
-        for (number, (statement, slot)) in clause.statements.iter().zip(&slots.statements).enumerate() {
-            let (Statement::Aggregate { aggregation, .. }, Some((offset, words))) = (statement, slot) else {
-                continue;
-            };
-            let mut key = None;
-            for index in 0..contexts {
-                let at = found.base + u64::from(*offset);
-                let context = context_offset(layout, index);
-                let value = static_words(memory, context, at, u64::from(*words))?;
-                // A slot that is all zeros was never hit: its key does not exist.
-                if value.iter().all(|word| *word == 0) {
-                    continue;
-                }
-                let names = names.get_or_insert_with(|| ProbeNames {
-                    provider: probe.provider.to_string(),
-                    module: probe.module.to_string(),
-                    function: probe.function.to_string(),
-                    name: probe.name().into_owned(),
-                    epid: found.epid,
-                    probe_id: probe.id,
-                    pid,
-                });
-                let key = key.get_or_insert_with(|| static_key(program, found.clause, number, names, limits));
-                let good = visit(Static {
-                    id: *aggregation,
-                    key: key.as_deref(),
-                    words: &value,
-                    offset: context.wrapping_add(at),
-                })?;
-                damaged += u64::from(!good);
-            }
-        }
-    }
-    Ok(damaged)
-}
-
-/// Tells all threads that extremes begin anew: see `agent/contract.h`, "Value words".
-///
-/// # Errors
-/// The arena is damaged beyond reading.
-pub fn begin_epochs(memory: &Mapping, source: &Source<'_>, epochs: &[Epoch]) -> Result<(), SessionError> {
-    const WANTED: u64 = 3;
-    let begins = |aggregation: u32, key: &[u8]| epochs.iter().any(|epoch| epoch.is_of(aggregation, key));
-    let begin = |words: &[u64], offset: u64| -> Result<(), SessionError> {
-        if let Some(wanted) = words.get(WANTED as usize) {
-            memory.store_u64(offset.wrapping_add(8 * WANTED), wanted.wrapping_add(1))?;
-        }
-        Ok(())
-    };
-    let contexts = u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
-    for index in 0..contexts {
-        let reader = AggregateReader::new(context_offset(source.layout, index), &source.layout.context);
-        // What is damaged is counted where it is read for printing.
-        let entries = reader.entries(memory).into_iter().flatten().flatten();
-        for entry in entries {
-            if begins(entry.aggregation, &entry.key) {
-                begin(&entry.words, entry.offset)?;
-            }
-        }
-    }
-    static_values(memory, source, |Static { id, key, words, offset }| {
-        if key.is_some_and(|key| begins(id.0, key)) {
-            begin(words, offset)?;
-        }
-        Ok(true)
-    })?;
-    Ok(())
 }
 
 /// Whether a record reports a fault, and of which enabling it is.

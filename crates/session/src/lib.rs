@@ -18,6 +18,7 @@
 //! | `consume`, `world` | what comes out; the clauses that fire in the tracer |
 //! | `detach` | taking everything back, also after a tracer that was killed |
 
+mod aggregations;
 mod arena_memory;
 mod arming;
 mod attachment;

@@ -162,6 +162,7 @@ pub struct Session {
     attachment: Option<Attachment>,
     private: Option<ArenaMemory>,
     consumer: Consumer,
+    aggregations: crate::aggregations::Aggregations,
     tracer: TracerState,
     speculations: Speculations<Output>,
     timers: Vec<Timer>,
@@ -199,8 +200,6 @@ pub struct Session {
 const STEP: Duration = Duration::from_millis(2);
 /// For how long attaching gives way to other tracers that come or go.
 const PATIENCE_WITH_TRACERS: Duration = Duration::from_secs(2);
-/// How long the end of a target is waited for that could not be detached from.
-const LAST_WAIT: Duration = Duration::from_millis(200);
 /// How often the map of readable memory is refreshed.
 const STATUS_PERIOD: Duration = Duration::from_millis(500);
 
@@ -307,6 +306,7 @@ impl Session {
             attachment: None,
             private: None,
             consumer: Consumer::default(),
+            aggregations: Default::default(),
             tracer,
             speculations,
             timers: Vec::new(),

@@ -44,10 +44,10 @@ pub struct TracerState {
     pub only: Option<u32>,
     /// Thread-local and clause-local variables of the tracer's own thread.
     locals: HashMap<Own, Value>,
-    /// What the tracer's clauses have aggregated.
+    /// What the tracer's clauses have aggregated since it was taken over.
     pub aggregates: Snapshot,
     /// What these take, as if strings were as long as they may be.
-    aggregated_bytes: u64,
+    pub aggregated_bytes: u64,
     /// Records that are longer than a buffer.
     pub drops: u64,
     /// Aggregations for which there was no room.
@@ -190,7 +190,7 @@ impl TracerWorld<'_> {
     }
 
     /// Whether an aggregation has this key, or room for it. What the tracer aggregates has no table of its own; that it
-    /// is bounded all the same is what `aggsize` promises.
+    /// is bounded all the same, within one `aggrate`, is what `aggsize` promises.
     fn has_room(&mut self, aggregation: AggregationId, key: &[u8]) -> bool {
         if self.state.aggregates.contains(aggregation, key) {
             return true;

@@ -124,7 +124,8 @@ fn traced(masks: &mut Masks, said: &mut Vec<String>, text: &str, tactic: Option<
     let detached = session.end().unwrap();
     assert_eq!((detached.left_bytes, detached.foreign), (0, 0));
     let mut table = AggregateTable::new();
-    table.load(session.program(), session.snapshot().unwrap());
+    let new = session.take_aggregations().unwrap();
+    table.add(session.program(), new);
     let rows = table.rows(session.program(), AggregationId(0));
     rows.iter().flat_map(|row| row.words.first()).sum()
 }

@@ -1,7 +1,8 @@
 //! The arena as the tracer reads it while it traces: rings, aggregations, variables, the registry.
 
+use nanoprobe_arena::layout::Context;
 use nanoprobe_arena::{
-    AggregateReader, Bytes, ContextPlan, DynamicVariables, RingReader, registry, static_words, variables,
+    AggregateTables, Bytes, ContextPlan, DynamicVariables, Memory as _, RingReader, registry, static_words, variables,
 };
 
 /// Bytes of a context's parts.
@@ -28,13 +29,22 @@ pub fn arena(data: &[u8]) {
         }
         let _told = (reader.drops(&memory), reader.outstanding(&memory));
     }
-    if let Ok(entries) = AggregateReader::new(0, &plan).entries(&memory) {
-        for (taken, entry) in entries.enumerate() {
-            assert!(taken < RECORDS_MAX, "a table of 4 KiB has no end");
-            if entry.is_err() {
-                break;
+    // The thread may be where the contents say, or nowhere; it is told to change its tables, and they are emptied.
+    let said = memory.load_u64(core::mem::offset_of!(Context, aggregates) as u64);
+    let [first, _] = plan.aggregates;
+    let mut tables = AggregateTables::new(0, said.unwrap_or(0).wrapping_sub(first), &plan);
+    for _ in 0..3 {
+        for table in tables.in_use() {
+            let reader = tables.reader(table);
+            assert!(reader.taken(&memory).is_ok_and(|taken| taken <= PART) || reader.taken(&memory).is_err());
+            for (taken, entry) in reader.entries(&memory).into_iter().flatten().enumerate() {
+                assert!(taken < RECORDS_MAX, "a table of 4 KiB has no end");
+                if entry.is_err() {
+                    break;
+                }
             }
         }
+        let _told = (tables.empty(&memory), tables.turn(&memory), tables.left(&memory));
     }
     let _words = static_words(&memory, 0, plan.slots, 32);
     let _string = variables::read_string(&memory, plan.locals, plan.locals_bytes);

@@ -7,6 +7,7 @@ mod effects;
 mod embedded;
 mod ends;
 mod errno;
+mod ever_new;
 mod exceptions;
 mod execs;
 mod files;

@@ -74,7 +74,7 @@ structure! {
         key_bytes: u64,
         /// Its size.
         key_capacity: u64,
-        /// Address of the [`AggregateTable`]; 0: none.
+        /// Address of the [`AggregateTable`] that the thread uses; 0: none.
         aggregates: u64,
         /// Aggregations that found no room.
         aggregate_drops: u64,
@@ -128,6 +128,10 @@ structure! {
         ring_tail: u64,
         /// Zero.
         reserved2: [u64; 7],
+        /// Address of the [`AggregateTable`] that the thread moves to with its next aggregation; 0: none.
+        aggregates_wanted: u64,
+        /// Zero.
+        reserved3: [u64; 7],
     }
 }
 structure! {

@@ -109,9 +109,9 @@ impl<'a> Run<'a> {
             self.fire("entry", world::arguments());
         }
         self.fire("END", [0; 6]);
-        let snapshot = self.world.aggregates.clone();
+        let snapshot = std::mem::take(&mut self.world.aggregates);
         self.aggregations
-            .load(self.program, snapshot.with_symbols(self.program, &mut Addresses));
+            .add(self.program, snapshot.with_symbols(self.program, &mut Addresses));
         self.printer
             .finish(&mut self.out, &self.aggregations, &mut Addresses)
             .unwrap();
@@ -189,9 +189,9 @@ impl<'a> Run<'a> {
 
     fn print(&mut self, epid: u32, clause: &Clause, event: &str, record: &[u8]) {
         let layout = record_layout(clause, self.options.limits());
-        let snapshot = self.world.aggregates.clone();
+        let snapshot = std::mem::take(&mut self.world.aggregates);
         self.aggregations
-            .load(self.program, snapshot.with_symbols(self.program, &mut Addresses));
+            .add(self.program, snapshot.with_symbols(self.program, &mut Addresses));
         let probe = self.name(event);
         let event = Event {
             epid,
@@ -206,9 +206,6 @@ impl<'a> Run<'a> {
         self.printer
             .record(&mut self.out, &event, &mut self.aggregations, &mut Addresses)
             .unwrap();
-        for epoch in self.aggregations.take_epochs() {
-            self.world.aggregates.begin(&epoch);
-        }
     }
 
     fn fault(&mut self, event: &str, fault: ClauseFault) {

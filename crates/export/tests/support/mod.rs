@@ -269,7 +269,7 @@ impl Session {
     }
 
     fn written(&mut self, json: bool) -> String {
-        self.table.load(&self.program, self.snapshot.clone());
+        self.table.add(&self.program, std::mem::take(&mut self.snapshot));
         let mut out = Vec::new();
         let mut printer = Printer::new(&self.program, &self.options).with_json(json);
         let identities: Vec<(u32, u32)> = self.events.iter().map(|(probe, ..)| (probe.id, probe.id)).collect();

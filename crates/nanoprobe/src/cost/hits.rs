@@ -8,7 +8,7 @@ use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::program::{AggregationId, ProbeDescription};
 use nanoprobe_lang::{Diagnostic, MacroValues, Program, Source, Target};
-use nanoprobe_session::{Place, Probe, Session};
+use nanoprobe_session::{Place, Probe};
 
 /// Its aggregation, which is never printed.
 const NAME: &str = "@nanoprobe_hits";
@@ -71,15 +71,13 @@ pub fn aggregation(program: &Program) -> Option<AggregationId> {
     u32::try_from(index).ok().map(AggregationId)
 }
 
-/// Hits of each probe since the beginning; those of no hit are missing.
-pub fn read(session: &Session) -> Result<BTreeMap<Name, u64>, nanoprobe_session::SessionError> {
+/// Hits of each probe, of which a table has been told; those of no hit are missing.
+pub fn of(program: &Program, table: &AggregateTable) -> BTreeMap<Name, u64> {
     let mut hits = BTreeMap::new();
-    let Some(id) = aggregation(session.program()) else {
-        return Ok(hits);
+    let Some(id) = aggregation(program) else {
+        return hits;
     };
-    let mut table = AggregateTable::new();
-    table.load(session.program(), session.snapshot()?);
-    for row in table.rows(session.program(), id) {
+    for row in table.rows(program, id) {
         let mut names = row.key.iter().map(|element| match element {
             Value::String(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             _ => String::new(),
@@ -92,7 +90,7 @@ pub fn read(session: &Session) -> Result<BTreeMap<Name, u64>, nanoprobe_session:
         );
         *hits.entry(name).or_default() += row.words.first().copied().unwrap_or(0);
     }
-    Ok(hits)
+    hits
 }
 
 /// Whether a probe fires in the target.

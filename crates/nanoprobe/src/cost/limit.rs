@@ -8,6 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use nanoprobe_export::{AggregateTable, Snapshot};
+use nanoprobe_lang::Program;
 use nanoprobe_session::{Patch, ProbeIndex, Session, SessionError};
 
 use super::budget::{self, Cost, thousands};
@@ -23,6 +25,7 @@ pub struct Limit {
     share: f64,
     /// For each ns of the model.
     pace: f64,
+    hits: AggregateTable,
     before: BTreeMap<Name, u64>,
     looked: Instant,
     off: BTreeSet<Name>,
@@ -34,22 +37,33 @@ impl Limit {
         Limit {
             share: f64::from(hundredths) / 10_000.0,
             pace: pace::pace(),
+            hits: AggregateTable::new(),
             before: BTreeMap::new(),
             looked: Instant::now(),
             off: BTreeSet::new(),
         }
     }
 
-    /// Looks, when it is time, and turns off what must be.
+    /// New hits, of the clause that counts them.
+    pub fn add(&mut self, program: &Program, hits: Snapshot) {
+        self.hits.add(program, hits);
+    }
+
+    /// Whether it is time to look, at hits that are up to date.
+    pub fn is_due(&self) -> bool {
+        self.looked.elapsed() >= PERIOD
+    }
+
+    /// Looks, and turns off what must be.
     ///
     /// # Errors
     /// As [`Session::set_armed`].
     pub fn look(&mut self, session: &mut Session) -> Result<(), SessionError> {
         let elapsed = self.looked.elapsed();
-        if elapsed < PERIOD || session.is_finished() {
+        if session.is_finished() {
             return Ok(());
         }
-        let now = hits::read(session)?;
+        let now = hits::of(session.program(), &self.hits);
         let rates = now.iter().map(|(probe, hits)| {
             let before = self.before.get(probe).copied().unwrap_or(0);
             (probe, hits.saturating_sub(before) as f64 / elapsed.as_secs_f64())

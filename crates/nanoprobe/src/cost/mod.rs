@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::{Source, Target};
 use nanoprobe_session::{Choice, Session, SessionError, TracedProgram};
 use nanoprobe_target::Process;
@@ -116,7 +117,10 @@ fn sample(session: &mut Session, start: Instant) -> Result<BTreeMap<Name, u64>, 
     while start.elapsed() < SAMPLE && !interrupt::requested() && !session.is_finished() {
         session.step()?;
     }
-    Ok(hits::read(session)?)
+    let mut table = AggregateTable::new();
+    let new = session.take_aggregations()?;
+    table.add(session.program(), new);
+    Ok(hits::of(session.program(), &table))
 }
 
 /// What the clauses do at each probe, in ns.

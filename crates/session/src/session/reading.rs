@@ -1,41 +1,67 @@
 //! What a session has collected so far.
 
 use super::*;
+use crate::aggregations::{Aggregations, Source};
 
 impl Session {
-    /// All aggregations, as they are now.
+    /// What was aggregated since this was last asked.
     ///
     /// # Errors
     /// The arena is damaged.
-    pub fn snapshot(&self) -> Result<Snapshot, SessionError> {
-        let base = self.tracer.aggregates.clone();
-        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else {
-            return Ok(base);
-        };
-        Ok(consume::snapshot(memory, &self.aggregation_source(), base)?.0)
+    pub fn take_aggregations(&mut self) -> Result<Snapshot, SessionError> {
+        self.read_aggregations(|aggregations, memory, source| aggregations.read(memory, source, &[]))?;
+        self.take_own_aggregations();
+        Ok(self.aggregations.take())
     }
 
-    /// Minima and maxima that were cleared begin anew, in the target as well as in the tracer.
+    /// Minima and maxima that were cleared begin anew in the target.
     ///
     /// # Errors
     /// The arena is damaged.
     pub fn begin_epochs(&mut self, epochs: &[Epoch]) -> Result<(), SessionError> {
-        epochs.iter().for_each(|epoch| self.tracer.aggregates.begin(epoch));
-        let Some(memory) = self.attachment.as_ref().and_then(|attachment| attachment.memory().ok()) else {
-            return Ok(());
-        };
-        consume::begin_epochs(memory, &self.aggregation_source(), epochs)
+        self.read_aggregations(|aggregations, memory, source| aggregations.read(memory, source, epochs))
     }
 
-    pub(super) fn aggregation_source(&self) -> consume::Source<'_> {
-        consume::Source {
+    /// Takes over what threads have left, and lets them leave what is due.
+    pub(super) fn turn_aggregations(&mut self) -> Result<(), SessionError> {
+        let now = Instant::now();
+        let period = Duration::from_nanos(self.options.aggregation_ns);
+        if self.aggregations.is_due(now, period) {
+            self.take_own_aggregations();
+        }
+        if self.exited.is_some() {
+            return Ok(());
+        }
+        self.read_aggregations(|aggregations, memory, source| aggregations.turn(memory, source, now))
+    }
+
+    /// What the tracer's clauses have aggregated has a buffer of its own, which is empty now.
+    fn take_own_aggregations(&mut self) {
+        let own = std::mem::take(&mut self.tracer.aggregates);
+        self.tracer.aggregated_bytes = 0;
+        self.aggregations.add(&self.program, own);
+    }
+
+    fn read_aggregations(
+        &mut self,
+        read: impl FnOnce(&mut Aggregations, &Mapping, &Source<'_>) -> Result<(), SessionError>,
+    ) -> Result<(), SessionError> {
+        let Some(attachment) = self.attachment.as_ref() else {
+            return Ok(());
+        };
+        let Ok(memory) = attachment.memory() else {
+            return Ok(());
+        };
+        let source = Source {
+            arena: attachment.addresses.arena,
             layout: &self.layout,
             program: &self.program,
             limits: self.limits,
             probes: &self.probes,
             enablings: &self.enablings,
             pid: self.codegen.constants.pid,
-        }
+        };
+        read(&mut self.aggregations, memory, &source)
     }
 
     /// What was lost so far.
@@ -51,6 +77,7 @@ impl Session {
         if let Some(stopped) = self.handlers_stopped {
             losses.missed = stopped.missed;
         }
+        losses.damaged += self.aggregations.damaged();
         losses.drops += self.tracer.drops;
         losses.aggregation_drops += self.tracer.aggregation_drops;
         losses.dynamic_drops += self.tracer.dynamic_drops;

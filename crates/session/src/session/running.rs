@@ -3,6 +3,9 @@
 use super::*;
 use crate::threads;
 
+/// How long the end of a target is waited for that could not be detached from.
+const LAST_WAIT: Duration = Duration::from_millis(200);
+
 impl Session {
     /// Takes what has happened since the last call; waits a little when nothing has.
     ///
@@ -61,6 +64,7 @@ impl Session {
         {
             threads::reuse(attachment)?;
         }
+        self.turn_aggregations()?;
         self.fire_timers()?;
         if let Some(memory) = self.memory()
             && self.exit_status.is_none()

@@ -21,7 +21,7 @@ use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use target::{TURN, Target, hits};
+use target::{TURN, Target};
 
 const ENTRIES: &str = "pid$target:a.out:t_*:entry { @ = count(); }";
 const EVERYTHING: &str = "pid$target:a.out:t_*: { @ = count(); }";
@@ -147,7 +147,7 @@ fn come_and_go(spinners: u32, cycles: u64) {
                 assert_eq!(toggle(&mut session, true), all);
             }
             // Long enough for a probe to fire that was never armed for long.
-            while session.snapshot().unwrap() == Default::default() {
+            while target.hits(&mut session, 0) == 0 {
                 session.step().unwrap();
             }
             target.end(session);
@@ -162,15 +162,15 @@ fn counts_are_exact(target: &mut Target, session: &mut Session, attached: u64) {
     target.ask("pause", "paused");
     toggle(session, true);
     let before = target.counted();
-    let (calls, at_sites) = (before.iter().sum::<u64>(), hits(session, 0));
+    let (calls, at_sites) = (before.iter().sum::<u64>(), target.hits(session, 0));
     target.ask("resume", "resumed");
     while !target.called_since(&before) {
         std::thread::sleep(TURN);
     }
     target.ask("pause", "paused");
     let now = target.counted().iter().sum::<u64>();
-    assert_eq!(2 * (hits(session, 0) - at_sites), now - calls, "at the sites");
-    assert_eq!(8 * hits(session, 1), 3 * (now - attached), "at the neighbours");
+    assert_eq!(2 * (target.hits(session, 0) - at_sites), now - calls, "at the sites");
+    assert_eq!(8 * target.hits(session, 1), 3 * (now - attached), "at the neighbours");
     target.ask("resume", "resumed");
 }
 

@@ -57,6 +57,8 @@ pub struct Target {
     /// Where each parked thread is to arrive, and the thread.
     pub arrivals: Vec<(u64, i32)>,
     pub text: Vec<(TargetAddress, Vec<u8>)>,
+    /// What the session's probes have aggregated.
+    aggregated: AggregateTable,
 }
 
 impl Target {
@@ -88,6 +90,7 @@ impl Target {
             output: BufReader::new(output),
             arrivals: Vec::new(),
             text: Vec::new(),
+            aggregated: AggregateTable::new(),
         };
         for line in target.until("ready") {
             if let Some(address) = line.strip_prefix("counts ") {
@@ -213,12 +216,20 @@ impl Target {
         session
     }
 
+    /// What an aggregation has counted up to now.
+    pub fn hits(&mut self, session: &mut Session, number: u32) -> u64 {
+        let new = session.take_aggregations().unwrap();
+        self.aggregated.add(session.program(), new);
+        let rows = self.aggregated.rows(session.program(), AggregationId(number));
+        rows.iter().flat_map(|row| row.words.first()).sum()
+    }
+
     /// Takes the probes back: the text is what it was, the probes have counted, the program ends well.
     pub fn end(mut self, mut session: Session) {
         let detached = session.end().unwrap();
         assert_eq!((detached.left_bytes, detached.foreign), (0, 0));
         assert!(self.executable() == self.text, "the text differs");
-        assert!(hits(&session, 0) > 0, "no probe has fired");
+        assert!(self.hits(&mut session, 0) > 0, "no probe has fired");
         writeln!(self.input, "stop").unwrap();
         self.until("OK");
         assert!(self.child.wait_in_time().unwrap().success());
@@ -231,12 +242,4 @@ impl Drop for Target {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// What an aggregation has counted up to now.
-pub fn hits(session: &Session, number: u32) -> u64 {
-    let mut table = AggregateTable::new();
-    table.load(session.program(), session.snapshot().unwrap());
-    let rows = table.rows(session.program(), AggregationId(number));
-    rows.iter().flat_map(|row| row.words.first()).sum()
 }

@@ -1,0 +1,392 @@
+//! What the target's threads have aggregated, taken out of the arena: each count once.
+//!
+//! A thread has two tables for keys (`agent/contract/tables.h`). Every `aggrate`, or when one is more than half
+//! full, the thread is told to go to the other one; what it has left is taken over, and its room is free again. What
+//! a thread has not left, and what is in static slots, stays there and is read where it lies: so of that the tracer
+//! keeps what it has added already ([`Added`]), and adds the difference. The argument is in
+//! docs/design/aggregations.md.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use nanoprobe_arena::{AggregateReader, AggregateTables, ControlBlock, Mapping, Memory as _, Turn, static_words};
+use nanoprobe_codegen::{ProbeNames, static_key, static_slots};
+use nanoprobe_export::{Epoch, Snapshot};
+use nanoprobe_lang::Program;
+use nanoprobe_lang::layout::Limits;
+use nanoprobe_lang::program::{AggregationId, Statement};
+use nanoprobe_patch::TargetAddress;
+
+use crate::clock;
+use crate::consume::context_offset;
+use crate::enable::Enablings;
+use crate::error::SessionError;
+use crate::layout::ArenaLayout;
+use crate::probes::ProbeList;
+
+/// How often it is looked for tables that fill up, or were left: so much later for each context, which is some
+/// percent of the tracer's time.
+const LOOK_PERIOD: Duration = Duration::from_micros(5);
+/// For how many ns of the tracer's time tables are taken over at a stretch: it has other duties.
+const STRETCH_NS: u64 = 20_000_000;
+
+/// What says how to read the aggregations.
+pub struct Source<'a> {
+    /// Where the target has the arena.
+    pub arena: TargetAddress,
+    /// The arena's layout.
+    pub layout: &'a ArenaLayout,
+    /// The program.
+    pub program: &'a Program,
+    /// Sizes.
+    pub limits: Limits,
+    /// The probes.
+    pub probes: &'a ProbeList,
+    /// The enablings.
+    pub enablings: &'a Enablings,
+    /// `pid`, where it is part of a key.
+    pub pid: u32,
+}
+
+/// The tracer's account of it.
+#[derive(Default)]
+pub struct Aggregations {
+    /// What was added, and nobody has asked for yet.
+    new: Snapshot,
+    contexts: Vec<Context>,
+    /// What was added of static slots, by where they lie.
+    slots: HashMap<u64, Box<[u64]>>,
+    /// When all threads are next to leave their tables.
+    next_turn: Option<Instant>,
+    next_look: Option<Instant>,
+    /// With which context the next look begins.
+    first: usize,
+    damaged: u64,
+}
+
+/// A thread's tables.
+struct Context {
+    tables: AggregateTables,
+    added: [Added; 2],
+    /// The thread is to leave its table, however little is in it.
+    is_due: bool,
+    /// Some of the keys that were taken over last: their least hashes, ascending.
+    sample: Vec<u32>,
+    /// These were mostly the same keys as before: there is no need to empty the table before its time, and that the
+    /// thread makes its keys anew would cost it time.
+    repeats: bool,
+}
+
+/// What was added of a table that its thread has not left.
+#[derive(Default)]
+struct Added {
+    /// Where an entry's words lie in the arena, ascending, and where the copy of them begins.
+    entries: Vec<(u64, usize)>,
+    words: Vec<u64>,
+}
+
+impl Added {
+    fn push(&mut self, offset: u64, words: &[u64]) {
+        self.entries.push((offset, self.words.len()));
+        self.words.extend_from_slice(words);
+    }
+
+    /// The words of an entry when they were added; none: they were not.
+    fn words_at(&self, offset: u64) -> Option<&[u64]> {
+        let index = self.entries.binary_search_by_key(&offset, |(offset, _)| *offset).ok()?;
+        let (_, start) = *self.entries.get(index)?;
+        let end = self.entries.get(index + 1).map_or(self.words.len(), |(_, end)| *end);
+        self.words.get(start..end)
+    }
+}
+
+/// Tells a thread that an extreme begins anew: see `agent/contract/tables.h`, "Value words".
+fn begin_epoch(memory: &Mapping, words: &mut [u64], offset: u64) -> Result<(), SessionError> {
+    const WANTED: usize = 3;
+    if let Some(wanted) = words.get_mut(WANTED) {
+        *wanted = wanted.wrapping_add(1);
+        memory.store_u64(offset.wrapping_add(8 * WANTED as u64), *wanted)?;
+    }
+    Ok(())
+}
+
+impl Aggregations {
+    /// Entries that were found damaged.
+    pub fn damaged(&self) -> u64 {
+        self.damaged
+    }
+
+    /// Adds what comes from elsewhere.
+    pub fn add(&mut self, program: &Program, other: Snapshot) {
+        self.new.append(program, other);
+    }
+
+    /// What was added since this was last asked.
+    pub fn take(&mut self) -> Snapshot {
+        std::mem::take(&mut self.new)
+    }
+
+    /// Whether a new `aggrate` begins; then it is due that all threads leave their tables.
+    pub fn is_due(&mut self, now: Instant, period: Duration) -> bool {
+        let next = *self.next_turn.get_or_insert(now + period);
+        if now < next {
+            return false;
+        }
+        self.next_turn = Some(now + period);
+        self.next_look = None;
+        for context in &mut self.contexts {
+            context.is_due = true;
+        }
+        true
+    }
+
+    /// Takes over what threads have left, and lets them leave what is due, or fills up. Not always all: there is
+    /// another time.
+    ///
+    /// # Errors
+    /// The arena is damaged beyond reading.
+    pub fn turn(&mut self, memory: &Mapping, source: &Source<'_>, now: Instant) -> Result<(), SessionError> {
+        if source.program.aggregations.is_empty() || self.next_look.is_some_and(|next| now < next) {
+            return Ok(());
+        }
+        self.know_contexts(memory, source)?;
+        let count = self.contexts.len();
+        self.next_look = Some(now + LOOK_PERIOD * u32::try_from(count).unwrap_or(u32::MAX));
+        let begun = clock::thread_ns();
+        for step in 0..count {
+            let index = (self.first + step) % count;
+            let Some(context) = self.contexts.get_mut(index) else {
+                continue;
+            };
+            let Some(found) = context.turn(memory, source.program, &mut self.new)? else {
+                continue;
+            };
+            self.damaged += found.damaged;
+            if clock::thread_ns().saturating_sub(begun) > STRETCH_NS {
+                self.first = index + 1;
+                self.next_look = None;
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds what is new wherever it lies. Of these minima and maxima an epoch begins, with what is read now as the
+    /// last of the one before.
+    ///
+    /// # Errors
+    /// The arena is damaged beyond reading. A single damaged entry is left out, and counted.
+    pub fn read(&mut self, memory: &Mapping, source: &Source<'_>, epochs: &[Epoch]) -> Result<(), SessionError> {
+        if source.program.aggregations.is_empty() {
+            return Ok(());
+        }
+        self.know_contexts(memory, source)?;
+        for context in &mut self.contexts {
+            for table in context.tables.in_use() {
+                let reader = context.tables.reader(table);
+                let added = context.add(memory, source.program, table, reader, epochs, &mut self.new)?;
+                self.damaged += added.damaged;
+            }
+        }
+        let Aggregations { new, slots, .. } = self;
+        self.damaged += static_values(memory, source, |Static { id, key, words, offset }| {
+            let Some(key) = key else {
+                return Ok(false);
+            };
+            let mut words = words.to_vec();
+            if epochs.iter().any(|epoch| epoch.is_of(id.0, key)) {
+                begin_epoch(memory, &mut words, offset)?;
+            }
+            let before = slots.get(&offset).map(|before| &**before);
+            if before == Some(&*words) {
+                return Ok(true);
+            }
+            let good = new.add_since(source.program, id.0, key, &words, before.unwrap_or_default());
+            slots.insert(offset, words.into());
+            Ok(good)
+        })?;
+        Ok(())
+    }
+
+    fn know_contexts(&mut self, memory: &Mapping, source: &Source<'_>) -> Result<(), SessionError> {
+        let known = ControlBlock::open(memory)?.contexts_in_use()? as usize;
+        while self.contexts.len() < known {
+            let offset = context_offset(source.layout, self.contexts.len() as u64);
+            let address = source.arena.0.wrapping_add(offset);
+            self.contexts.push(Context {
+                tables: AggregateTables::new(offset, address, &source.layout.context),
+                added: Default::default(),
+                is_due: false,
+                sample: Vec::new(),
+                repeats: false,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What a walk through a table has found.
+#[derive(Default)]
+struct Found {
+    hashes: Vec<u32>,
+    damaged: u64,
+}
+
+/// The least of all hashes: where two tables have mostly the same keys, they have mostly the same of these.
+fn sample_of(hashes: &mut Vec<u32>) -> Vec<u32> {
+    const SAMPLE: usize = 64;
+    hashes.sort_unstable();
+    hashes.dedup();
+    hashes.iter().take(SAMPLE).copied().collect()
+}
+
+impl Context {
+    /// Takes over the table that the thread has left, and yields what was in it; and lets the thread leave the other
+    /// one.
+    fn turn(&mut self, memory: &Mapping, program: &Program, new: &mut Snapshot) -> Result<Option<Found>, SessionError> {
+        let mut taken_over = None;
+        if let Some(left) = self.tables.left(memory)? {
+            let reader = self.tables.reader(left).at_rest();
+            let mut found = self.add(memory, program, left, reader, &[], new)?;
+            self.tables.empty(memory)?;
+            *self.added_of(left) = Added::default();
+            let sample = sample_of(&mut found.hashes);
+            let known = sample.iter().filter(|hash| self.sample.binary_search(hash).is_ok());
+            self.repeats = known.count() * 2 > sample.len();
+            self.sample = sample;
+            taken_over = Some(found);
+        }
+        let Some(current) = self.tables.current() else {
+            return Ok(taken_over);
+        };
+        let reader = self.tables.reader(current);
+        // A context that is just being made has no table yet: it is left alone until there is an entry.
+        let taken = reader.taken(memory).unwrap_or(0);
+        if taken > 0 && (self.is_due || taken > reader.room() / 2 && !self.repeats) {
+            self.tables.turn(memory)?;
+        }
+        self.is_due = false;
+        Ok(taken_over)
+    }
+
+    /// Adds what is new in a table.
+    fn add(
+        &mut self,
+        memory: &Mapping,
+        program: &Program,
+        table: Turn,
+        reader: AggregateReader,
+        epochs: &[Epoch],
+        new: &mut Snapshot,
+    ) -> Result<Found, SessionError> {
+        let mut found = Found::default();
+        let Ok(entries) = reader.entries(memory) else {
+            return Ok(found);
+        };
+        let before = std::mem::take(self.added_of(table));
+        let mut now = Added::default();
+        for entry in entries {
+            let Ok(mut entry) = entry else {
+                found.damaged += 1;
+                break;
+            };
+            if epochs.iter().any(|epoch| epoch.is_of(entry.aggregation, &entry.key)) {
+                begin_epoch(memory, &mut entry.words, entry.offset)?;
+            }
+            let before = before.words_at(entry.offset);
+            found.hashes.push(entry.hash);
+            if before != Some(&*entry.words) {
+                let before = before.unwrap_or_default();
+                let good = new.add_since(program, entry.aggregation, &entry.key, &entry.words, before);
+                found.damaged += u64::from(!good);
+            }
+            now.push(entry.offset, &entry.words);
+        }
+        *self.added_of(table) = now;
+        Ok(found)
+    }
+
+    fn added_of(&mut self, table: Turn) -> &mut Added {
+        let [first, second] = &mut self.added;
+        match table {
+            Turn::First => first,
+            Turn::Second => second,
+        }
+    }
+}
+
+/// A value in a static slot.
+struct Static<'a> {
+    id: AggregationId,
+    key: Option<&'a [u8]>,
+    words: &'a [u64],
+    /// Where the words lie.
+    offset: u64,
+}
+
+/// All values in static slots that were ever touched; yields of how many the visitor said that they were damaged.
+fn static_values(
+    memory: &Mapping,
+    source: &Source<'_>,
+    mut visit: impl FnMut(Static<'_>) -> Result<bool, SessionError>,
+) -> Result<u64, SessionError> {
+    let Source {
+        layout,
+        program,
+        limits,
+        probes,
+        enablings,
+        pid,
+        ..
+    } = *source;
+    let mut damaged = 0;
+    let contexts = u64::from(ControlBlock::open(memory)?.contexts_in_use()?);
+    for found in enablings.slots() {
+        let enabling = enablings.get(found.epid);
+        let Some(probe) = enabling.and_then(|enabling| probes.get(enabling.probe)) else {
+            continue;
+        };
+        let Some(clause) = program.clauses.get(found.clause) else {
+            continue;
+        };
+        let slots = static_slots(program, found.clause);
+        let mut names = None;
+        for (number, (statement, slot)) in clause.statements.iter().zip(&slots.statements).enumerate() {
+            let (Statement::Aggregate { aggregation, .. }, Some((offset, words))) = (statement, slot) else {
+                continue;
+            };
+            let mut key = None;
+            for index in 0..contexts {
+                let at = found.base + u64::from(*offset);
+                let context = context_offset(layout, index);
+                let value = static_words(memory, context, at, u64::from(*words))?;
+                // A slot that is all zeros was never hit: its key does not exist.
+                if value.iter().all(|word| *word == 0) {
+                    continue;
+                }
+                let names = names.get_or_insert_with(|| ProbeNames {
+                    provider: probe.provider.to_string(),
+                    module: probe.module.to_string(),
+                    function: probe.function.to_string(),
+                    name: probe.name().into_owned(),
+                    epid: found.epid,
+                    probe_id: probe.id,
+                    pid,
+                });
+                let key = key.get_or_insert_with(|| static_key(program, found.clause, number, names, limits));
+                let good = visit(Static {
+                    id: *aggregation,
+                    key: key.as_deref(),
+                    words: &value,
+                    offset: context.wrapping_add(at),
+                })?;
+                damaged += u64::from(!good);
+            }
+        }
+    }
+    Ok(damaged)
+}
+
+#[cfg(test)]
+#[path = "aggregations_tests.rs"]
+mod tests;
