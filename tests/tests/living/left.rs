@@ -17,11 +17,14 @@ fn trace(arguments: &str) -> (Traced, i64, i64) {
     assert!(traced.finished.stdout.contains("OK"), "{}", traced.finished.stdout);
     let hits = table(&traced.results).values().sum();
     // "nanoprobe: 12 hits missed: ...", or nothing.
-    let missed = traced.finished.stderr.lines().find(|line| line.contains("hits missed"));
-    let missed = missed.map_or(0, |line| {
-        let number = line.split_whitespace().find_map(|word| word.parse().ok());
-        number.unwrap_or_else(|| panic!("{line}"))
-    });
+    // A second's each.
+    let told = traced
+        .finished
+        .stderr
+        .lines()
+        .filter(|line| line.contains("hits missed"));
+    let number = |line: &str| line.split_whitespace().find_map(|word| word.parse::<i64>().ok());
+    let missed = told.map(|line| number(line).unwrap_or_else(|| panic!("{line}"))).sum();
     (traced, hits, missed)
 }
 
