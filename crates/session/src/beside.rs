@@ -131,11 +131,11 @@ impl Attachment {
         let affected = self.affected(pages);
         let mut changed = Changed::default();
         let has_others = !affected.by_others.is_empty() && !was_debugged && !self.process.is_debugged();
-        let is_due = !all && !(self.beside.suspended.is_empty() && affected.new.is_empty());
+        let is_idle = self.beside.suspended.is_empty() && affected.new.is_empty();
         if has_others {
             changed.suspended = self.suspend(affected.by_others)?;
         }
-        if is_due {
+        if !all && !is_idle {
             // Nothing of these is in the text, and nobody else's breakpoint: they are written at once.
             let since = now.checked_sub(QUIET);
             self.disarmed.extend(&affected.new);
