@@ -33,6 +33,7 @@ impl Thread {
             name: "@".to_owned(),
             function,
             keys: vec![KeyType::Integer(IntegerType { bytes: 8, signed: true })],
+            by_processor: false,
         });
         let context = Context {
             tables: AggregateTables::new(0, ADDRESS, &plan),

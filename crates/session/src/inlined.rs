@@ -162,6 +162,9 @@ mod tests {
             parameters: types.iter().map(parameter).collect(),
             result: None,
             rust: false,
+            go: false,
+            results: Vec::new(),
+            dictionary: None,
             changed: false,
             entered: Vec::new(),
         }
