@@ -51,6 +51,7 @@ fn machine(program: &Program) -> Machine {
     context(offset_of!(Context, ring_bytes), RING_BYTES as u64);
     context(offset_of!(Context, ring_policy), 1);
     context(offset_of!(Context, aggregates), arena + AGGREGATES as u64);
+    context(offset_of!(Context, aggregates_wanted), arena + AGGREGATES as u64);
     machine
 }
 

@@ -87,6 +87,7 @@ impl<'a> Target<'a> {
         context(offset_of!(Context, ring_bytes), RING_BYTES as u64);
         context(offset_of!(Context, ring_policy), 1);
         context(offset_of!(Context, aggregates), arena + AGGREGATES as u64);
+        context(offset_of!(Context, aggregates_wanted), arena + AGGREGATES as u64);
         context(offset_of!(Context, scratch), self.scratch.as_ptr() as u64);
         context(offset_of!(Context, scratch_bytes), SCRATCH_BYTES as u64);
         context(offset_of!(Context, locals), self.locals.as_ptr() as u64);
