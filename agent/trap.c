@@ -93,6 +93,18 @@ static int is_aborted_sequence(i32 signal, const struct np_siginfo *information,
 	return 1;
 }
 
+/* A debugger that sees a thread trap and knows of no breakpoint there may set the thread back to where the int3 lies, and
+ * pass the signal on all the same (gdb does, when it detaches while it passes SIGTRAP). The thread stands at our int3 then,
+ * and will meet it again. A program's own int3 right in front of ours leaves its thread there, too; its bytes tell. */
+static int is_set_back(const struct np_ucontext *ucontext)
+{
+	u64 before;
+	if (!redirect(ucontext->rip) || !np_guarded_u32(ucontext->rip - sizeof(u32), &before))
+		return 0;
+	u8 last = (u8)((u32)before >> 24), second_last = (u8)((u32)before >> 16);
+	return last != 0xcc && !(last == 0x03 && second_last == 0xcd); /* int3; int 3 */
+}
+
 NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 {
 	struct np_siginfo *information = siginfo;
@@ -123,6 +135,8 @@ NP_SIGNAL void np_on_trap(i32 signal, void *siginfo, void *context)
 			ucontext->rip = to;
 			return;
 		} else if (ours && is_aborted_sequence(signal, information, ucontext)) {
+			return;
+		} else if (behind && is_set_back(ucontext)) {
 			return;
 		} else {
 			u64 pushed, original = np_original_address(at, &pushed);

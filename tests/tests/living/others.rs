@@ -292,3 +292,30 @@ fn gdb_has_breakpoints_of_its_own() {
         said(&target.stdout, "calls")
     );
 }
+
+/// By traps. A debugger that passes SIGTRAP and detaches may leave threads in front of a trap of ours, with the signal.
+#[test]
+fn gdb_passes_traps_on_and_goes() {
+    let Some(gdb) = need_command("gdb that passes traps on", "gdb") else {
+        return;
+    };
+    let mut busy = start_waiting(&program("busy.c"), "4");
+    let tracing = Tracer::new(Form::Trap).clause(WORK).attach(busy.pid());
+    busy.go();
+    busy.wait_for("working\n");
+    for _ in 0..8 {
+        let mut command = Command::new(&gdb);
+        command.args(["-nx", "-batch", "-ex", "handle SIGTRAP nostop noprint pass"]);
+        command.arg(program("busy.c"));
+        command.args(["-p", &busy.pid().to_string(), "-ex", "detach"]);
+        command.env_remove("DEBUGINFOD_URLS");
+        let finished = run(&mut command);
+        assert!(busy.is_running(), "{}\n{}", finished.stdout, finished.stderr);
+    }
+    busy.write("stop\n");
+    let target = busy.finish().success();
+    assert_eq!(
+        value(&tracing.finish().success().results),
+        said(&target.stdout, "calls")
+    );
+}
