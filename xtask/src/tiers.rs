@@ -23,7 +23,8 @@ pub fn named(name: &str) -> Option<&'static Tier> {
         }),
         "live" => Some(&Tier {
             commands: &[
-                "test --locked -p nanoprobe-target -p nanoprobe-session -p libnanoprobe -p nanoprobe -p nanoprobe-tests",
+                "test --locked -p nanoprobe-target -p nanoprobe-text -p nanoprobe-session -p libnanoprobe -p nanoprobe \
+                 -p nanoprobe-tests",
             ],
             environment: &[],
         }),

@@ -89,7 +89,7 @@ pub enum Error {
         /// The function.
         at: TargetAddress,
         /// Why.
-        because: nanoprobe_session::ReturnRefusal,
+        because: nanoprobe_text::ReturnRefusal,
     },
     /// A breakpoint would kill the program.
     #[error(

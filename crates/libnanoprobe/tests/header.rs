@@ -117,7 +117,7 @@ fn errors() -> Vec<(&'static str, Error)> {
             "NP_ERROR_RETURN_ADDRESS",
             Error::ReturnAddress {
                 at,
-                because: nanoprobe_session::ReturnRefusal::ShadowStack,
+                because: nanoprobe_text::ReturnRefusal::ShadowStack,
             },
         ),
         ("NP_ERROR_PERMISSION", Error::Permission { error: system() }),

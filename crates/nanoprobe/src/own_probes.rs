@@ -5,10 +5,10 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use nanoprobe_arena::registry::{Listed, NAME, read};
-use nanoprobe_lang::options::Demangle;
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_session::modules::Modules;
+use nanoprobe_symbols::readable;
 use nanoprobe_target::{Map, MappingKind, Process};
+use nanoprobe_text::modules::Modules;
 
 use crate::output::message;
 
@@ -46,7 +46,7 @@ pub fn print(pid: i32, out: &mut dyn Write) -> Result<u8, anyhow::Error> {
             tactic(row.tactic()),
             counts.0,
             counts.1,
-            modules.symbolize(TargetAddress(row.address), Demangle::Auto),
+            modules.symbolize(TargetAddress(row.address), readable),
             if row.is_enabled() { "" } else { " [DISABLED]" }
         )?;
     }

@@ -35,7 +35,7 @@
 //!
 //! The jump of an `evict` without springboard ends with the bytes of the patch behind it. Both are written in one
 //! transition, which has the first one trap while the second changes. Where one of the two cannot be had, or goes while
-//! the other stays, [`crate::together`] says what that means for the other.
+//! the other stays, [`nanoprobe_text::together`] says what that means for the other.
 //!
 //! # Hosts
 //!
@@ -65,6 +65,8 @@ use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
 use nanoprobe_patch::{TargetAddress, TextRange, transition};
 use nanoprobe_target::{Pauses, Stopped};
+use nanoprobe_text::Patch;
+use nanoprobe_text::together::Links;
 
 use self::lost::Groups;
 use self::moves::{Moves, Writes};
@@ -73,10 +75,9 @@ use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::interrupt;
 use crate::layout::SITES_MAX;
-use crate::placement::{Patch, Placement, Refused, RefusedBecause};
+use crate::placement::{Placement, Refused, RefusedBecause};
 use crate::progress::{self, Work};
 use crate::signals;
-use crate::together::Links;
 
 /// Up to how many pages of text are written while all threads stand, where they stand anyway.
 const PAGES_IN_STOP: usize = 8;

@@ -31,6 +31,8 @@ use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
 use nanoprobe_patch::{NearSpace, Runtime, TargetAddress, ThreadKey, TrapForm};
 use nanoprobe_target::{Map, Process, Protection, Remote, Stopped};
+use nanoprobe_text::space::Space;
+use nanoprobe_text::{Patch, origins};
 
 use self::places::{far_place, without};
 use self::published::Published;
@@ -40,12 +42,10 @@ use crate::clock::{Clock, tsc};
 use crate::detach;
 use crate::error::SessionError;
 use crate::layout::{ArenaLayout, GROWTH_BYTES, PAGE_BYTES, REGIONS_MAX, SITES_MAX, SPECULATIONS_OFFSET, round_up};
-use crate::placement::{Patch, origins};
 use crate::pulse::Pulse;
 use crate::returns::Returns;
 use crate::semaphores::{self, SEMAPHORES_MAX};
 use crate::signals;
-use crate::space::Space;
 use crate::thread_key;
 use crate::threads::Reuse;
 

@@ -22,13 +22,13 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_patch::{BREAKPOINT, TargetAddress};
 use nanoprobe_target::Pauses;
+use nanoprobe_text::Patch;
+use nanoprobe_text::together::Links;
 
 use crate::arming::ranges;
 use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::layout::PAGE_BYTES;
-use crate::placement::Patch;
-use crate::together::Links;
 
 /// How often the text is looked at.
 const PERIOD: Duration = Duration::from_millis(5);

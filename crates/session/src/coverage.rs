@@ -24,8 +24,8 @@ use nanoprobe_patch::{
 };
 use nanoprobe_symbols::{AddressRange, Bias, FunctionKind, Module, ModuleKind};
 use nanoprobe_target::{HoleRules, Map};
+use nanoprobe_text::code::Neighbours;
 
-use crate::code::Neighbours;
 use crate::layout::PAGE_BYTES;
 use crate::placement::{RefusedBecause, spread};
 use crate::probes::Spot;

@@ -103,7 +103,7 @@ pub enum SessionError {
     },
     /// A space is full.
     #[error(transparent)]
-    Full(#[from] crate::space::Full),
+    Full(#[from] nanoprobe_text::space::Full),
     /// Our own mapping of the arena failed.
     #[error("cannot map the memory shared with the process: {0}; is there a limit on address space (ulimit -v)?")]
     Arena(rustix::io::Errno),

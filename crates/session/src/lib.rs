@@ -5,12 +5,12 @@
 //! | file | |
 //! |---|---|
 //! | `session` | the whole: open, begin, step, end |
-//! | `modules`, `mapped`, `names`, `code`, `image`, `probes` | what is mapped, and its files; what the descriptions match in it |
+//! | `names`, `probes` | what the descriptions match in the modules ([`nanoprobe_text::modules`]) |
 //! | `perf_map` | names for code that the target makes at run time |
 //! | `statics`, `semaphores` | static probes, their operands; telling the program that somebody looks |
 //! | `debug`, `types`, `inlined` | what debug information says: types, lines, inlined copies |
 //! | `enable` | clauses at probes, their handlers |
-//! | `layout`, `space` | what lies where in the arena, and how much of it there is |
+//! | `layout` | what lies where in the arena, and how much of it there is |
 //! | `placement`, `returns` | which bytes go where, and how returns are seen: pure |
 //! | `coverage` | all of a module planned without a process |
 //! | `attachment`, `signals`, `shims`, `ranges`, `unwinding`, `pulse` | what is made in the target, and kept up |
@@ -24,7 +24,6 @@ mod arming;
 mod attachment;
 mod beside;
 mod clock;
-pub mod code;
 mod consume;
 mod coverage;
 mod debug;
@@ -35,13 +34,10 @@ mod function_arguments;
 mod goroutines;
 mod held;
 mod identity;
-mod image;
 mod inlined;
 pub mod interrupt;
 mod layout;
 mod lost_pages;
-mod mapped;
-pub mod modules;
 mod names;
 pub mod perf_map;
 mod placement;
@@ -50,19 +46,17 @@ pub mod progress;
 mod pulse;
 mod ranges;
 mod records;
-pub mod returns;
+mod returns;
 mod sampled;
 mod semaphores;
 mod session;
-pub mod shims;
+mod shims;
 mod signals;
 mod small_stack;
-mod space;
 mod stack;
 mod statics;
 mod thread_key;
 mod threads;
-mod together;
 mod types;
 mod unwinding;
 mod world;
@@ -75,8 +69,8 @@ pub use enable::Enabling;
 pub use error::SessionError;
 pub use names::NameError;
 pub use nanoprobe_patch::{Tactic, TrapForm};
-pub use placement::{Patch, Placement, Refused, RefusedBecause, origins_of, without};
+pub use nanoprobe_text::Patch;
+pub use placement::{Placement, Refused, RefusedBecause};
 pub use probes::{Place, Probe, ProbeIndex, Spot};
-pub use returns::ReturnRefusal;
 pub use session::{Begun, Choice, Output, Session};
 pub use types::TracedProgram;

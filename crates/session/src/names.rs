@@ -4,7 +4,7 @@
 //! |---|---|
 //! | nothing, or a glob | whatever it matches of `entry`, `return` and the offsets of all instructions |
 //! | `entry`, `return` | the function's first instruction; every way out of it |
-//! | hexadecimal | the instruction at that offset from the entry, modulo 2^64 ([`crate::code`]) |
+//! | hexadecimal | the instruction at that offset from the entry, modulo 2^64 ([`nanoprobe_text::code`]) |
 //! | hexadecimal, function `-` | the instruction at that address |
 //!
 //! An address is one of the module's image, as nm and objdump show it, or one of the running process. The image's wins
@@ -14,9 +14,8 @@
 //! The tags are those of libdtrace (dt_pid.c) for the same mistakes. Manual: "pid Provider", Function Offset Probes.
 
 use nanoprobe_lang::glob;
+use nanoprobe_text::code::NoInstruction;
 use nanoprobe_types::NoLine;
-
-use crate::code::NoInstruction;
 
 /// What stands in the name field.
 #[derive(Clone, Debug, PartialEq, Eq)]

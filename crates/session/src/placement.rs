@@ -1,5 +1,5 @@
 //! Placement: from enablings to bytes. What is to be patched, with what, and where the detours lie. Pure: it reads
-//! modules and decides; [`crate::apply`] carries it out.
+//! modules and decides; [`crate::arming`] carries it out.
 //!
 //! ```text
 //!   enablings at probes            grouped by the function they fire in
@@ -11,7 +11,6 @@
 
 mod functions;
 mod groups;
-mod origins;
 mod points;
 mod refused;
 
@@ -19,75 +18,28 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use nanoprobe_patch::{
-    Built, Fire, NearSpace, Obstacle, PlanOptions, Refusal, RunPlan, Runtime, Tactic, TargetAddress, TextRange, build,
-    plan_again, reconcile,
+    Fire, NearSpace, PlanOptions, Refusal, RunPlan, Runtime, Tactic, TargetAddress, TextRange, build, plan_again,
+    reconcile,
 };
 use nanoprobe_symbols::{ImageAddress, Module};
+use nanoprobe_text::code::Neighbours;
+use nanoprobe_text::space::Space;
+use nanoprobe_text::{Patch, without};
 
-use crate::code::Neighbours;
 use crate::enable::Enablings;
 use crate::interrupt;
 use crate::probes::{ProbeList, Spot};
 use crate::progress::{self, Work};
 use crate::returns::ReturnPolicy;
 use crate::small_stack::SmallStack;
-use crate::space::Space;
 use crate::statics::Statics;
 
 pub use groups::{extent_of_choice, locate};
-pub use origins::{origins, origins_of};
 pub use points::spread;
 pub use refused::{Refused, RefusedBecause};
 
 /// Where an IFUNC's resolver sent the program: resolver to implementation.
 pub type Choices = HashMap<TargetAddress, TargetAddress>;
-
-/// A patch with its detour, ready to be written.
-#[derive(Clone, Debug)]
-pub struct Patch {
-    /// How.
-    pub tactic: Tactic,
-    /// Of a trap that was not asked for: what kept a jump from the site, as far as it was looked for.
-    pub obstacle: Option<Obstacle>,
-    /// Where the detour lies.
-    pub detour: TargetAddress,
-    /// How many bytes there are reserved for it.
-    pub room: usize,
-    /// The bytes.
-    pub built: Built,
-    /// The sites that fire in it.
-    pub sites: Vec<TargetAddress>,
-    /// Those to which branches lead that trap there: see [`RunPlan::entered`].
-    pub entered: Vec<TargetAddress>,
-    /// Start of the function for whose probes it was made.
-    pub function: TargetAddress,
-    /// No probe, but a call of ours in front of the program's own (see [`crate::shims`]).
-    pub shim: bool,
-    /// Whether a return address is replaced in it.
-    pub takes_return: bool,
-    /// An unwinder's entry, or the linker's, where replaced return addresses are put back: it stays as long as there may be
-    /// any, that is, until all threads stand still at the end.
-    pub guards_returns: bool,
-}
-
-impl Patch {
-    /// Whether it stays in the text until all threads stand still at the end.
-    pub fn stays(&self) -> bool {
-        self.shim || self.guards_returns || self.built.carries.is_some()
-    }
-
-    /// The tactic, and of a trap its form: what `-v` shows.
-    pub fn how(&self) -> String {
-        match self.built.form {
-            Some(form) => format!("{} ({form})", self.tactic),
-            None if self.entered.is_empty() => self.tactic.to_string(),
-            None => {
-                let entered: Vec<String> = self.entered.iter().map(TargetAddress::to_string).collect();
-                format!("{} (branches to {} trap)", self.tactic, entered.join(", "))
-            }
-        }
-    }
-}
 
 /// The result of planning.
 #[derive(Debug, Default)]
@@ -325,18 +277,4 @@ impl Planner<'_> {
 fn fires(run: &RunPlan) -> impl Iterator<Item = &Fire> {
     let points = run.instructions.iter().flat_map(|displaced| &displaced.points);
     points.flat_map(|point| &point.fires)
-}
-
-/// What of a region is not mapped yet: regions merge with their neighbours as they grow.
-pub fn without(region: Range<TargetAddress>, known: &[Range<TargetAddress>]) -> Vec<Range<TargetAddress>> {
-    let mut rest = vec![region];
-    for taken in known {
-        let parts = |part: Range<TargetAddress>| {
-            let before = part.start..part.end.min(taken.start);
-            let behind = part.start.max(taken.end)..part.end;
-            [before, behind].into_iter().filter(|part| part.start < part.end)
-        };
-        rest = rest.into_iter().flat_map(parts).collect();
-    }
-    rest
 }

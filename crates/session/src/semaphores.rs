@@ -36,10 +36,10 @@ use nanoprobe_arena::layout::{
 use nanoprobe_arena::{ControlBlock, Memory as _};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::{Map, Memory, Process};
+use nanoprobe_text::modules::Modules;
 
 use crate::attachment::Attachment;
 use crate::error::SessionError;
-use crate::modules::Modules;
 
 /// Semaphores that are raised in one session.
 pub const SEMAPHORES_MAX: u32 = 16 << 10;

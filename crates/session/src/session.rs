@@ -45,6 +45,9 @@ use nanoprobe_lang::program::{ProbeDescription, SymbolKind};
 use nanoprobe_patch::{Fire, Tactic, TargetAddress, ThreadKey};
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Linking, Module, ModuleKind};
 use nanoprobe_target::{Exit, Pauses, Process, Sandbox, Seccomp, StopError, Stopped};
+use nanoprobe_text::Patch;
+use nanoprobe_text::code::{Instructions, Neighbours};
+use nanoprobe_text::modules::Modules;
 
 use self::attaching::{open_process, release_one};
 use self::timers::Timer;
@@ -52,17 +55,15 @@ use crate::arena_memory::ArenaMemory;
 use crate::arming::Armed;
 use crate::attachment::{Attachment, Parameters};
 use crate::clock::{self, Clock};
-use crate::code::{Instructions, Neighbours};
 use crate::consume::{self, Consumer, Losses};
 use crate::detach::{self, Detached};
 use crate::enable::{Context, Enabling, Enablings};
 use crate::error::SessionError;
 use crate::layout::ArenaLayout;
-use crate::modules::Modules;
 use crate::names::NameError;
 use crate::perf_map::PerfMap;
 use crate::placement::{
-    Choices, EXPLANATIONS_MAX, Fired, Hook, Patch, Placement, Planner, Refused, RefusedBecause, extent_of_choice,
+    Choices, EXPLANATIONS_MAX, Fired, Hook, Placement, Planner, Refused, RefusedBecause, extent_of_choice,
 };
 use crate::probes::{
     Candidate, Later, Matched, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, matching_name,

@@ -23,13 +23,13 @@ use nanoprobe_lang::target::{Argument, ArgumentPlace, Target, Unknown, Variable}
 use nanoprobe_symbols::loader::{self, Needed};
 use nanoprobe_symbols::{ImageAddress, Module, ModuleKind, SymbolKind, files};
 use nanoprobe_target::Process;
+use nanoprobe_text::modules::{is_whole, modules_of};
 use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry};
 
 use crate::debug::debug_info;
 use crate::error::SessionError;
 use crate::function_arguments::{arguments_of, unknown};
 use crate::goroutines;
-use crate::modules::{is_whole, modules_of};
 use crate::probes::{Line, answers_to, is_target_provider, matching_name, means_inlined, named_process};
 use crate::session::Choice;
 use crate::statics::{arguments_at, has_provider, may_be_static};

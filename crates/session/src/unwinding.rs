@@ -7,10 +7,10 @@ use nanoprobe_arena::layout::{UnwindModule, UnwindRow, UnwindTable};
 use nanoprobe_arena::{ControlBlock, Memory as _, Structure as _};
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::unwind_rows;
+use nanoprobe_text::modules::Modules;
 
 use crate::attachment::Attachment;
 use crate::error::SessionError;
-use crate::modules::Modules;
 
 /// Writes the rows of the modules from index `first` on, and publishes the table of all.
 ///

@@ -6,9 +6,9 @@ use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use nanoprobe_session::modules::Modules;
 use nanoprobe_target::Process;
 use nanoprobe_tests::in_time::{InTime as _, TimeLimit};
+use nanoprobe_text::modules::Modules;
 
 /// What this test program does when it is started by itself.
 const PART: &str = "NANOPROBE_TEST_PART";

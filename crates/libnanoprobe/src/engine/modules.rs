@@ -3,8 +3,8 @@
 
 use std::collections::btree_map::Entry;
 
-use nanoprobe_session::code::{extent_around, parts};
 use nanoprobe_target::Map;
+use nanoprobe_text::code::{extent_around, parts};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! Return probes: where a function is left, and what the return-address form needs before the first one is replaced.
 //!
-//! What a session does for its target (`session::returns`), a process does for itself, by the same rules: unwinders with
+//! What a session does for its target (`nanoprobe_text::returns`), a process does for itself, by the same rules: unwinders with
 //! names are hooked, so that they meet real addresses only; where one may hide, or a runtime reads return addresses, the
 //! form is refused. New libraries come through the dynamic linker's debugger hook:
 //!
@@ -18,8 +18,8 @@ use std::sync::TryLockError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nanoprobe_agent::Function as AgentFunction;
-use nanoprobe_session::returns::{ReturnRefusal, check_module, needs_its_return_address, unwinders};
 use nanoprobe_symbols::Linking;
+use nanoprobe_text::returns::{ReturnRefusal, check_module, needs_its_return_address, unwinders};
 
 use super::*;
 use crate::hit::{Thread, np_replaced_hit, np_unwinder_hit};

@@ -1,4 +1,5 @@
-//! The agent in front of the program's own calls of rt_sigaction and rt_sigprocmask (and those that may be), as `session::shims` finds them.
+//! The agent in front of the program's own calls of rt_sigaction and rt_sigprocmask (and those that may be), as `nanoprobe_text::shims`
+//! finds them.
 //!
 //! Our traps and the agent's guarded loads raise signals anywhere, and the kernel kills a process that blocks a signal
 //! which its own instruction raises. And a program that sets its own SIGSEGV handler later than us must not take ours
@@ -8,7 +9,7 @@
 
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_patch::Replacement;
-use nanoprobe_session::shims::find;
+use nanoprobe_text::shims::find;
 
 use super::text::ranges;
 use super::*;

@@ -239,7 +239,7 @@ impl Engine {
     pub(super) fn map_near(&mut self) -> Result<bool, Error> {
         let mut is_mapped = true;
         for region in self.near.regions() {
-            for part in nanoprobe_session::without(region, &self.mapped) {
+            for part in nanoprobe_text::without(region, &self.mapped) {
                 let bytes = (part.end.0 - part.start.0) as usize;
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
                 let wanted = part.start.0 as *mut libc::c_void;
@@ -289,7 +289,7 @@ impl Engine {
             for (from, to) in redirects {
                 self.agent.redirects.insert(from, to);
             }
-            for (relocated, original) in nanoprobe_session::origins_of(patch.detour, built) {
+            for (relocated, original) in nanoprobe_text::origins_of(patch.detour, built) {
                 // The end of one detour may be the start of another one.
                 if original != 0 || self.agent.origins.get(relocated).is_none() {
                     self.agent.origins.insert(relocated, original);

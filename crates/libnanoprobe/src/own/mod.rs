@@ -15,10 +15,10 @@ mod text;
 use std::path::PathBuf;
 
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_session::modules::{Changes, Modules};
-use nanoprobe_session::returns::has_shadow_stack;
 use nanoprobe_symbols::{FunctionKind, Module};
 use nanoprobe_target::{HoleRules, Map, Memory};
+use nanoprobe_text::modules::{Changes, Modules};
+use nanoprobe_text::returns::has_shadow_stack;
 
 pub use agent::Agent;
 pub(crate) use agent::write;

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use nanoprobe_patch::{BREAKPOINT, TextRange, transition};
 use nanoprobe_target::Pauses;
+use nanoprobe_text::Patch;
 
 use super::moves::Moves;
 use super::text::{borrowed, bytes_of, exchanges, pieces, ranges};
 use crate::attachment::Attachment;
 use crate::error::SessionError;
-use crate::placement::Patch;
 
 /// How often what others have changed meanwhile is taken back again.
 const ROUNDS_MAX: usize = 3;

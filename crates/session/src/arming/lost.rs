@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use nanoprobe_patch::TextRange;
+use nanoprobe_text::Patch;
 
 use super::text::ranges;
-use crate::placement::Patch;
 
 /// Bytes by the group that they belong to: all of a patch, and of the patches that adjoin it, since these may share a jump.
 ///

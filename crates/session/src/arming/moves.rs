@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use nanoprobe_patch::{RESTART, TextRange};
 use nanoprobe_target::{Registers, Stopped};
+use nanoprobe_text::Patch;
 
 use super::text::{Exchange, Piece, bytes_of, exchanges, pieces, ranges, springboards};
 use crate::error::SessionError;
-use crate::placement::Patch;
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 

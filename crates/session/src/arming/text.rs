@@ -6,9 +6,9 @@ use nanoprobe_arena::layout::{
     Site, TACTIC_EVICT, TACTIC_HOST, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_SHIM, TACTIC_SPRINGBOARD, TACTIC_TRAP,
 };
 use nanoprobe_patch::{Tactic, TargetAddress, TextRange};
+use nanoprobe_text::Patch;
 
 use crate::layout::PAGE_BYTES;
-use crate::placement::Patch;
 
 /// The text that a patch changes, its head first.
 pub fn ranges(patch: &Patch) -> Vec<TextRange> {

@@ -3,8 +3,7 @@
 
 use nanoprobe_arena::layout::{TABLE_ROWS, Tables};
 use nanoprobe_patch::TargetAddress;
-
-use crate::space::{Full, Space};
+use nanoprobe_text::space::{Full, Space};
 
 const ROW_BYTES: u64 = size_of::<Tables>() as u64;
 

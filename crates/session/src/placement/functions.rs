@@ -10,13 +10,14 @@ use nanoprobe_patch::{
     FireCondition, FunctionMap, FunctionPlan, PlanOptions, Point, Position, Refusal, Tactic, TargetAddress, plan,
     why_not,
 };
+use nanoprobe_text::returns::{ReturnRefusal, frameless_jumps};
 
 use super::groups::Group;
 use super::points::point;
 use super::{Function, Part, Planned, Planner, Refused, RefusedBecause};
 use crate::interrupt;
 use crate::probes::Spot;
-use crate::returns::{self, ReturnRefusal};
+use crate::returns;
 
 impl Planner<'_> {
     pub(super) fn plan_group(
@@ -169,8 +170,7 @@ impl Planner<'_> {
         let are_known = parts.iter().all(FunctionMap::has_all_exits);
         let module = self.modules.get(group.module);
         are_known
-            && (jumps.is_empty()
-                || module.is_some_and(|module| returns::frameless_jumps(module, parts).len() == jumps.len()))
+            && (jumps.is_empty() || module.is_some_and(|module| frameless_jumps(module, parts).len() == jumps.len()))
     }
 
     /// Has the returns of a function that jumps to another one fire when that has returned: the return address is replaced at
@@ -190,7 +190,7 @@ impl Planner<'_> {
             return Ok(());
         }
         returns::check_names(&self.returns, self.names_of(group)).map_err(RefusedBecause::TailCall)?;
-        let frameless = returns::frameless_jumps(module, parts);
+        let frameless = frameless_jumps(module, parts);
         for (points, others) in points.iter_mut().zip(others) {
             let mut at_jumps: BTreeMap<TargetAddress, Vec<Point>> = BTreeMap::new();
             for exit in points.split_off(*others) {

@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use nanoprobe_patch::{Fire, TargetAddress};
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
+use nanoprobe_text::code::extent_around;
 
 use super::{Choices, Hook, Planner, Refused, RefusedBecause};
-use crate::code::extent_around;
 use crate::interrupt;
 use crate::probes::{Place, Spot};
 

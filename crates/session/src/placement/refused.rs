@@ -1,9 +1,8 @@
 //! What cannot be had, and why: for the user.
 
 use nanoprobe_patch::{Refusal, TargetAddress};
-
-use crate::returns::ReturnRefusal;
-use crate::space::Full;
+use nanoprobe_text::ReturnRefusal;
+use nanoprobe_text::space::Full;
 
 /// A probe that has no place, or one of whose sites has none.
 #[derive(Clone, Debug)]

@@ -6,9 +6,9 @@ use nanoprobe_lang::glob;
 use nanoprobe_lang::program::ProbeDescription;
 use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module, ModuleKind};
+use nanoprobe_text::code::{Instructions, extent_around, extent_of};
 
 use super::{Labels, Place, ProbeIndex, ProbeList, Spot, answers_to, matching_name};
-use crate::code::{Instructions, extent_around, extent_of};
 use crate::interrupt;
 use crate::names::{NO_FUNCTION, Name, Reason};
 use crate::statics::{Statics, provider_of};

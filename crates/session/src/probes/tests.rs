@@ -1,9 +1,9 @@
 //! What descriptions match, and which ids probes have.
 
 use nanoprobe_lang::program::ProbeDescription;
+use nanoprobe_text::code::{Instructions, NoInstruction};
 
 use super::*;
-use crate::code::{Instructions, NoInstruction};
 use crate::names::{Name, Reason};
 
 fn description(text: &str) -> ProbeDescription {

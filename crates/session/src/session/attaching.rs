@@ -99,7 +99,7 @@ impl Session {
             Some(process)
                 if matches!(error, SessionError::AtDescription { .. })
                     && !process.is_child()
-                    && !crate::modules::is_whole(self.modules.list()) =>
+                    && !nanoprobe_text::modules::is_whole(self.modules.list()) =>
             {
                 SessionError::Starting {
                     pid: process.pid(),

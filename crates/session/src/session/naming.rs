@@ -1,5 +1,9 @@
 //! Names of the target's addresses, for who prints them.
 
+use nanoprobe_lang::options::Demangle;
+use nanoprobe_symbols::readable;
+use nanoprobe_text::modules::Shown;
+
 use super::*;
 
 impl Session {
@@ -13,15 +17,13 @@ impl Session {
                 offset => format!("jit`{name}+{offset:#x}"),
             };
         }
-        self.modules.symbolize(TargetAddress(address), self.options.demangle)
+        self.modules.symbolize(TargetAddress(address), self.shown())
     }
 
     /// The name of a return address of the target, which belongs to the call before it.
     pub fn symbolize_return(&self, address: u64) -> String {
         match self.modules.find(TargetAddress(address)) {
-            Some(_) => self
-                .modules
-                .symbolize_return(TargetAddress(address), self.options.demangle),
+            Some(_) => self.modules.symbolize_return(TargetAddress(address), self.shown()),
             None => self.symbolize(address),
         }
     }
@@ -29,6 +31,14 @@ impl Session {
     /// An address of the target by its place in what is mapped there: what the option `noresolve` shows of a frame.
     pub fn place_in_mapping(&self, address: u64) -> String {
         self.modules.place_in_mapping(TargetAddress(address))
+    }
+
+    /// How the names of symbols are shown.
+    pub(super) fn shown(&self) -> Shown {
+        match self.options.demangle {
+            Demangle::Auto | Demangle::Always => readable,
+            Demangle::Never => |name| name.into(),
+        }
     }
 
     /// The start of the function or module around an address of the target; the address itself where none is known.

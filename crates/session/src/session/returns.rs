@@ -3,11 +3,12 @@
 
 use nanoprobe_lang::options::ReturnForm;
 use nanoprobe_patch::ReturnExits;
+use nanoprobe_text::returns::{ReturnRefusal, check_module, has_shadow_stack, readers, unwinders};
 
 use super::*;
 use crate::placement::locate;
 use crate::probes::Spot;
-use crate::returns::{ReturnPolicy, ReturnRefusal, check_module, has_shadow_stack, readers, unwinders};
+use crate::returns::ReturnPolicy;
 
 /// Of so many functions without a jump to another one it is likely that some function has one.
 const FUNCTIONS_MAX: usize = 1024;
@@ -77,7 +78,7 @@ impl Session {
         let looked_at = functions.by_ref().take(FUNCTIONS_MAX);
         let jumps = |(module, function): (usize, usize)| {
             let (module, extent) = locate(self.modules.list(), &self.choices, module, function).ok()?;
-            let parts = crate::code::parts(self.modules.list().get(module)?, &extent)?;
+            let parts = nanoprobe_text::code::parts(self.modules.list().get(module)?, &extent)?;
             let mut parts = parts.iter();
             Some(parts.any(|part| !part.tail_jumps().is_empty() || part.undecodable().is_some()))
         };

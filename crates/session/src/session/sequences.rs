@@ -20,14 +20,14 @@ impl Session {
             return Ok(());
         };
         for address in changed.suspended.into_iter().take(TOLD_MAX) {
-            let place = self.modules.symbolize(address, self.options.demangle);
+            let place = self.modules.symbolize(address, self.shown());
             self.outputs.push_back(Output::Warning(format!(
                 "{place}: somebody else has put a breakpoint there (a kernel uprobe?); the probe was taken out of its way, and \
                  misses hits until the breakpoint has gone"
             )));
         }
         for address in changed.resumed.into_iter().take(TOLD_MAX) {
-            let place = self.modules.symbolize(address, self.options.demangle);
+            let place = self.modules.symbolize(address, self.shown());
             let told = format!("{place}: the breakpoint has gone, the probe is back");
             self.outputs.push_back(Output::Warning(told));
         }
@@ -91,7 +91,7 @@ impl Session {
         let seen = memory.load_u64(offset_of!(Control, aborted) as u64)?;
         self.attachment_mut()?.beside.aborted = Aborted { seen, step };
         if taken > 0 {
-            let place = self.modules.symbolize(at, self.options.demangle);
+            let place = self.modules.symbolize(at, self.shown());
             self.outputs.push_back(Output::Warning(format!(
                 "a restartable sequence (rseq) that no section describes met a trap and went on at {place}: {taken} traps were \
                  taken out, their probes see nothing from now on"

@@ -7,10 +7,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use nanoprobe_lang::glob;
+use nanoprobe_text::code::extent_around;
 use nanoprobe_types::NoLine;
 
 use super::*;
-use crate::code::extent_around;
 use crate::debug::debug_info;
 use crate::inlined;
 use crate::names::{NO_FUNCTION, Reason};

@@ -2,14 +2,14 @@
 //!
 //! A module keeps its index for the session's life, also after it was unloaded: records and stacks still speak of it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nanoprobe_lang::options::Demangle;
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_symbols::{AddressRange, Bias, FileOffset, ImageAddress, Module, ModuleKind, files, readable};
+use nanoprobe_symbols::{AddressRange, Bias, FileOffset, ImageAddress, Module, ModuleKind, files};
 use nanoprobe_target::{Image, Map, MappingKind, Memory, Process, ProcessId};
 
 use crate::mapped;
@@ -42,6 +42,9 @@ struct Extent {
     loaded: bool,
 }
 
+/// How a symbol's name is shown: as it is, or demangled.
+pub type Shown = fn(&str) -> Cow<'_, str>;
+
 /// What [`Modules::update`] found.
 #[derive(Debug, Default)]
 pub struct Changes {
@@ -64,7 +67,7 @@ const HELD_BYTES_MAX: u64 = 8 << 30;
 const VDSO_BYTES_MAX: u64 = 1 << 20;
 
 /// The modules of a process, the program first; none where it has just ended, which the session will say.
-pub(crate) fn modules_of(process: &Process) -> Vec<Module> {
+pub fn modules_of(process: &Process) -> Vec<Module> {
     let mut modules = Modules::default();
     if let Ok(map) = process.map() {
         let executable = process.facts().executable.clone();
@@ -76,7 +79,7 @@ pub(crate) fn modules_of(process: &Process) -> Vec<Module> {
 }
 
 /// Whether all is mapped that a program and its libraries need. While a process is being started it is not.
-pub(crate) fn is_whole(modules: &[Module]) -> bool {
+pub fn is_whole(modules: &[Module]) -> bool {
     let is_there = |name: &String| modules.iter().any(|module| module.module_matches(|own| own == name));
     !modules.is_empty()
         && modules
@@ -184,18 +187,18 @@ impl Modules {
     }
 
     /// `` module`function+0x12 ``, or `` module`0x1234 ``, or the bare address.
-    pub fn symbolize(&self, address: TargetAddress, demangle: Demangle) -> String {
+    pub fn symbolize(&self, address: TargetAddress, shown: Shown) -> String {
         let Some((_, module)) = self.find(address) else {
             return address.to_string();
         };
         let image = module.bias().to_image(address);
-        named(module, image, module.resolve(image), demangle)
+        named(module, image, module.resolve(image), shown)
     }
 
-    /// As [`Modules::symbolize`], of a return address. A call that does not return may be the last instruction of its function:
-    /// what begins behind it only happens to lie there, and padding is nobody's. A signal's frame has an address that no call has left, so what
-    /// stands before it decides.
-    pub fn symbolize_return(&self, address: TargetAddress, demangle: Demangle) -> String {
+    /// As [`Modules::symbolize`], of a return address. A call that does not return may be the last instruction of its
+    /// function: what begins behind it only happens to lie there, and padding is nobody's. A signal's frame has an
+    /// address that no call has left, so what stands before it decides.
+    pub fn symbolize_return(&self, address: TargetAddress, shown: Shown) -> String {
         let Some((_, module)) = self.find(address) else {
             return address.to_string();
         };
@@ -205,7 +208,7 @@ impl Modules {
             let of_call = module.resolve(ImageAddress(image.0.wrapping_sub(1)));
             resolved = of_call.map(|(name, offset)| (name, offset + 1)).or(resolved);
         }
-        named(module, image, resolved, demangle)
+        named(module, image, resolved, shown)
     }
 }
 
@@ -223,11 +226,7 @@ impl Modules {
     }
 }
 
-fn named(module: &Module, image: ImageAddress, resolved: Option<(&str, u64)>, demangle: Demangle) -> String {
-    let shown = |name| match demangle {
-        Demangle::Auto | Demangle::Always => readable(name),
-        Demangle::Never => name.into(),
-    };
+fn named(module: &Module, image: ImageAddress, resolved: Option<(&str, u64)>, shown: Shown) -> String {
     match resolved.map(|(name, offset)| (shown(name), offset)) {
         Some((name, 0)) => format!("{}`{name}", module.name()),
         Some((name, offset)) => format!("{}`{name}+{offset:#x}", module.name()),
@@ -264,8 +263,8 @@ fn file_of(image: &Image) -> Option<((u32, u32), u64)> {
     Some((first.device, first.inode))
 }
 
-/// Whether a file that is mapped as a whole is mapped here again in part, as V8 does with its builtins: no linker begins with
-/// anything but the file's first page.
+/// Whether a file that is mapped as a whole is mapped here again in part, as V8 does with its builtins: no linker
+/// begins with anything but the file's first page.
 fn is_part(image: &Image, images: &[Image]) -> bool {
     let is_whole = |image: &Image| image.mappings.first().is_some_and(|first| first.offset == 0);
     let file = file_of(image);

@@ -9,15 +9,15 @@
 //!   e9 | 31 c0 0f b6 17     the first alone: a jump to nowhere
 //! ```
 //!
-//! A chain of them ends with a patch that needs no other. The short jump of an `evict` whose springboard lies in a displaced
-//! instruction needs the patch of that one, its host, in the same way.
-//! Whoever writes patches or takes them back asks here first.
+//! A chain of them ends with a patch that needs no other. The short jump of an `evict` whose springboard lies in a
+//! displaced instruction needs the patch of that one, its host, in the same way. Whoever writes patches or takes them
+//! back asks here first.
 
 use std::collections::{HashMap, HashSet};
 
 use nanoprobe_patch::TargetAddress;
 
-use crate::placement::Patch;
+use crate::Patch;
 
 /// Who needs whom: from a patch's address to its successor's, or its host's.
 #[derive(Debug, Default)]
@@ -30,8 +30,8 @@ impl Links {
         Links(patches.into_iter().filter_map(link).collect())
     }
 
-    /// The patches that may not stay, or come, where `is_there` says which others are: those whose successor is not, and
-    /// those that need them in turn.
+    /// The patches that may not stay, or come, where `is_there` says which others are: those whose successor is not,
+    /// and those that need them in turn.
     pub fn torn(&self, is_there: impl Fn(TargetAddress) -> bool) -> HashSet<TargetAddress> {
         let mut torn = HashSet::new();
         loop {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nanoprobe_arena::layout::ORIGIN_PUSHED_SHIFT;
 use nanoprobe_patch::{Built, Origin, TargetAddress};
 
-use super::Patch;
+use crate::Patch;
 
 /// Which original address a relocated one stands for, sorted for the agent's binary search; an entry holds up to the
 /// next, and 0 stands for none ([`nanoprobe_patch::Built::origins`]). The words that are pushed too many are in the top

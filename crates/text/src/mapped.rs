@@ -1,7 +1,7 @@
 //! The very file that a mapping shows, opened and proven.
 //!
-//! Whoever is traced decides what its names lead to, and may change that between two looks of ours. So a file is opened by
-//! one of these ways, in this order, and then compared with the map:
+//! Whoever is traced decides what its names lead to, and may change that between two looks of ours. So a file is opened
+//! by one of these ways, in this order, and then compared with the map:
 //!
 //! | way | needs |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | proof | where |
 //! |---|---|
 //! | device and inode are the map's | most file systems |
-//! | the same inode, and the head of the file is what memory holds | btrfs, overlayfs: `stat` shows another device than the map |
+//! | the same inode, the head is what memory holds | btrfs, overlayfs: `stat` shows another device than the map |
 //! | a head with a build-id that memory holds, too | overlayfs over several file systems: another inode, too |
 //!
 //! Manuals: proc_pid_maps(5), proc_pid_map_files(5), openat2(2).
@@ -84,7 +84,8 @@ fn is_mapped(file: &File, mapping: &Mapping, memory: &Memory) -> bool {
     is_inode && device == mapping.device || has_same_head(file, mapping, memory, is_inode)
 }
 
-/// Whether memory holds the head of the file; without the same inode that must have a build-id in it, which no other file has.
+/// Whether memory holds the head of the file; without the same inode that must have a build-id in it, which no other
+/// file has.
 fn has_same_head(file: &File, mapping: &Mapping, memory: &Memory, is_inode: bool) -> bool {
     let mut on_disk = vec![0; HEAD_BYTES];
     let mut in_memory = vec![0; HEAD_BYTES];

@@ -1,4 +1,5 @@
-//! Memory that is handed out bit by bit, and some of it given back: code in the agent's block, tables and strings in the arena. Pure.
+//! Memory that is handed out bit by bit, and some of it given back: code in the agent's block, tables and strings in
+//! the arena. Pure.
 
 use std::collections::HashMap;
 use std::ops::Range;

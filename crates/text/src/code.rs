@@ -83,6 +83,18 @@ impl Instructions {
         }
     }
 
+    /// Those of one part that is known already: its entry, its size, the offsets.
+    pub fn made(entry: u64, bytes: u64, offsets: &[u64]) -> Instructions {
+        Instructions {
+            entry,
+            parts: vec![Part {
+                range: entry..entry + bytes,
+                starts: offsets.iter().map(|offset| entry + offset).collect(),
+                undecodable: None,
+            }],
+        }
+    }
+
     /// The offset of every instruction, of the main part first.
     pub fn offsets(&self) -> impl Iterator<Item = u64> + '_ {
         let starts = self.parts.iter().flat_map(|part| &part.starts);
@@ -200,8 +212,8 @@ impl Neighbours {
         }));
     }
 
-    /// What begins behind a function can be of use where its last instruction is shorter than a jump. Functions may be that
-    /// short themselves.
+    /// What begins behind a function can be of use where its last instruction is shorter than a jump. Functions may be
+    /// that short themselves.
     fn show_next(&mut self, module: &Module, part: &mut FunctionMap, depth: usize) {
         const JUMP_BYTES: u64 = 5;
         let end = part.start().0.saturating_add(part.size());
@@ -340,28 +352,13 @@ fn view<'a>(module: &'a Module, extent: &Range<u64>) -> Option<CodeView<'a>> {
     })
 }
 
-/// How many bytes of padding may be behind a function. Where its section ends, what belongs to nobody is padding as well:
-/// not more than alignment needs, since more zeros might be data.
+/// How many bytes of padding may be behind a function. Where its section ends, what belongs to nobody is padding as
+/// well: not more than alignment needs, since more zeros might be data.
 fn padding_after(module: &Module, end: ImageAddress) -> u64 {
     let padding = module.padding_after(end).len();
     let gap = module.gap_after(ImageAddress(end.0.saturating_add(padding))).len();
     let gap = gap.min(ALIGNMENT_PADDING_MAX.saturating_sub(padding));
     (padding + gap).min(PADDING_BYTES_MAX)
-}
-
-#[cfg(test)]
-impl Instructions {
-    /// Those of one part, for tests: its entry, its size, the offsets.
-    pub fn made(entry: u64, bytes: u64, offsets: &[u64]) -> Instructions {
-        Instructions {
-            entry,
-            parts: vec![Part {
-                range: entry..entry + bytes,
-                starts: offsets.iter().map(|offset| entry + offset).collect(),
-                undecodable: None,
-            }],
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,205 @@
+//! Where a module makes the system calls that the agent stands in front of: `rt_sigprocmask`, `rt_sigaction`,
+//! `rt_sigpending` and `rt_sigtimedwait`, those that wait under a mask of their own, those that make threads, and those
+//! by which a program puts itself under seccomp. Pure.
+//!
+//! Where the number cannot be told, as in syscall(3), the agent looks at every call. What is not found is a `syscall`
+//! without an instruction of five bytes on the straight way to it, and code that no file describes.
+
+use std::collections::BTreeMap;
+
+use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Replacement, analyze};
+use nanoprobe_symbols::{ImageAddress, Module, ModuleKind};
+
+/// rt_sigaction, rt_sigprocmask, clone, rt_sigpending, rt_sigtimedwait, prctl, seccomp, clone3.
+const CALLS: [u32; 8] = [13, 14, 56, 127, 128, 157, 317, 435];
+/// Functions larger than this are not analysed.
+const FUNCTION_BYTES_MAX: u64 = 1 << 20;
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// How far in front of a `syscall` the load of its number is looked for.
+const DISTANCE_MAX: usize = 64;
+
+/// All places of a module.
+pub fn find(module: &Module) -> Vec<Replacement> {
+    let mut shims = Vec::new();
+    if module.kind() == ModuleKind::Vdso {
+        return shims;
+    }
+    for range in module.executable_ranges() {
+        let size = range.end.0.saturating_sub(range.start.0);
+        let Some(text) = module.code_at(range.start, size) else {
+            continue;
+        };
+        let places = candidates(text).into_iter();
+        let extents = places.filter_map(|(call, load)| {
+            let address = |offset: usize| range.start.0.saturating_add(offset as u64);
+            let extent = module.extent_at(ImageAddress(address(call)));
+            // A stripped library without call frame information says nothing of its inner functions (musl's).
+            extent
+                .map(|extent| (extent.start.0, extent.end.0))
+                .or_else(|| Some((address(load?), address(call + SYSCALL.len()))))
+        });
+        for (start, end) in extents.collect::<BTreeMap<u64, u64>>() {
+            let map = decoded(module, ImageAddress(start), ImageAddress(end));
+            shims.extend(map.iter().flat_map(|map| Replacement::find(map, &CALLS)));
+        }
+    }
+    shims
+}
+
+/// Where the bytes look like a `syscall`, and not like one that is of no interest; and the load of its number, if that
+/// is to be seen.
+fn candidates(text: &[u8]) -> Vec<(usize, Option<usize>)> {
+    let pairs = text.windows(SYSCALL.len()).enumerate();
+    let calls = pairs.filter_map(|(offset, pair)| (pair == SYSCALL).then_some(offset));
+    calls
+        .filter_map(|call| {
+            let from = call.saturating_sub(DISTANCE_MAX);
+            match Replacement::load_in_front(text.get(from..call)?) {
+                Some((_, number)) if !CALLS.contains(&number) && !Replacement::is_wait(number) => None,
+                load => Some((call, load.map(|(load, _)| from + load))),
+            }
+        })
+        .collect()
+}
+
+fn decoded(module: &Module, start: ImageAddress, end: ImageAddress) -> Option<FunctionMap> {
+    let size = end.0.checked_sub(start.0).filter(|size| *size <= FUNCTION_BYTES_MAX)?;
+    let code = CodeView {
+        start: module.bias().to_target(start),
+        bytes: module.code_at(start, size)?,
+    };
+    Some(analyze(
+        &code,
+        &FunctionExtent {
+            start: code.start,
+            size,
+            fragments: Vec::new(),
+        },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nanoprobe_symbols::files;
+
+    fn libc() -> Module {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let path = maps
+            .split_whitespace()
+            .find(|word| word.contains("/libc.so") || word.contains("/libc-"))
+            .unwrap();
+        Module::parse(
+            std::sync::Arc::new(files::read(std::path::Path::new(path)).unwrap()),
+            path,
+        )
+        .unwrap()
+    }
+
+    const MUSL: &str = "/usr/lib/x86_64-linux-musl/libc.so";
+
+    fn disassembled(module: &Module) -> String {
+        let output = std::process::Command::new("objdump")
+            .args(["-d", "--no-show-raw-insn", "-w"])
+            .arg(module.path())
+            .output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    }
+
+    /// Of every library of this process, and of sanitizers where they are: what is displaced are whole instructions, as
+    /// the disassembler sees them, and nothing behind them but the `syscall` leaves the straight way.
+    #[test]
+    fn whole_instructions_are_displaced() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let mapped = maps.split_whitespace().filter(|word| word.contains(".so"));
+        let mut paths: Vec<String> = mapped.map(str::to_owned).collect();
+        let sanitizers = ["libtsan.so.2", "libasan.so.8", "libubsan.so.1"];
+        paths.extend(sanitizers.map(|name| format!("/lib/x86_64-linux-gnu/{name}")));
+        paths.push(MUSL.to_owned());
+        paths.sort_unstable();
+        paths.dedup();
+        let mut places = 0;
+        for path in paths.iter().filter(|path| std::path::Path::new(path).exists()) {
+            let bytes = std::sync::Arc::new(files::read(std::path::Path::new(path)).unwrap());
+            let module = Module::parse(bytes, path).unwrap();
+            let text = disassembled(&module);
+            let instructions: BTreeMap<u64, &str> = text
+                .lines()
+                .filter_map(|line| {
+                    let (address, instruction) = line.split_once(":\t")?;
+                    Some((u64::from_str_radix(address.trim(), 16).ok()?, instruction))
+                })
+                .collect();
+            for shim in find(&module) {
+                places += 1;
+                let (start, call) = (shim.run().start.0, shim.syscall().0);
+                for displaced in &shim.run().instructions {
+                    assert!(
+                        instructions.contains_key(&displaced.address.0),
+                        "{path}: {:x?}",
+                        shim.run()
+                    );
+                }
+                assert_eq!(
+                    instructions.get(&call).map(|text| text.trim()),
+                    Some("syscall"),
+                    "{path}: {call:x}"
+                );
+                let between: Vec<&&str> = instructions.range(start..call).map(|(_, text)| text).collect();
+                let leaves =
+                    |text: &&&str| text.starts_with('j') || text.starts_with("call") || text.starts_with("ret");
+                assert!(
+                    !between.is_empty() && !between.iter().any(leaves),
+                    "{path}: {between:?}"
+                );
+            }
+        }
+        assert!(places >= 20, "{places}");
+    }
+
+    /// Every load of one of the numbers that is followed by a system call, as the disassembler sees it, has its shim;
+    /// so has syscall(3). Of musl, too, whose inner functions have neither symbols nor call frame information.
+    #[test]
+    fn all_of_the_c_librarys_calls_are_found() {
+        check_calls(&libc());
+        if let Ok(bytes) = files::read(std::path::Path::new(MUSL)) {
+            check_calls(&Module::parse(std::sync::Arc::new(bytes), MUSL).unwrap());
+        }
+    }
+
+    fn check_calls(module: &Module) {
+        let found: Vec<u64> = find(module).iter().map(|shim| shim.syscall().0).collect();
+        let text = disassembled(module);
+        let lines: Vec<&str> = text.lines().collect();
+        let mut expected = Vec::new();
+        for (index, line) in lines.iter().enumerate() {
+            let words = line.split('\t').nth(1).map(|text| text.split_whitespace());
+            let words: Vec<&str> = words.into_iter().flatten().collect();
+            if !matches!(
+                *words,
+                [
+                    "mov",
+                    "$0xe,%eax" | "$0xd,%eax" | "$0x9d,%eax" | "$0x7f,%eax" | "$0x80,%eax"
+                ]
+            ) {
+                continue;
+            }
+            let behind = lines.iter().skip(index + 1).take(8);
+            let mut straight =
+                behind.take_while(|line| !line.contains("\tj") && !line.contains("\tcall") && !line.is_empty());
+            if let Some(call) = straight.find(|line| line.contains("syscall")) {
+                expected.push(u64::from_str_radix(call.trim().split(':').next().unwrap(), 16).unwrap());
+            }
+        }
+        assert!(expected.len() >= 5, "{expected:x?}");
+        assert_eq!(
+            expected.iter().filter(|call| !found.contains(call)).count(),
+            0,
+            "{expected:x?}, {found:x?}"
+        );
+        let any = module.symbol("syscall").unwrap().address.0;
+        assert!(found.iter().any(|call| (any..any + 128).contains(call)));
+        // And of the hundreds of others few are stood in front of.
+        assert!(found.len() < 100, "{}", found.len());
+    }
+}
