@@ -355,53 +355,6 @@ fn only_an_int3_has_executed_our_int3() {
     }
 }
 
-/// A debugger that detaches while it passes SIGTRAP may set a thread back to our int3: it goes on there. A thread that has
-/// executed the program's own int3 in front of ours stands at the same place, and its trap is the program's.
-#[test]
-fn a_thread_that_was_set_back_goes_on_and_a_programs_own_int3_in_front_is_the_programs() {
-    let _alone = alone();
-    let own_int3: [u8; 3] = [0x90, 0x90, 0xcc];
-    let own_int_3: [u8; 3] = [0x90, 0xcd, 0x03];
-    // The last byte of another instruction: mov $0xcc..., cmp $3.
-    let others: [[u8; 3]; 2] = [[0x90; 3], [0x90, 0x83, 0x03]];
-    for (in_front, is_programs) in [
-        (own_int3, true),
-        (own_int_3, true),
-        (others[0], false),
-        (others[1], false),
-    ] {
-        let mut bytes = [0x90; 64];
-        bytes[29..32].copy_from_slice(&in_front);
-        bytes[32] = 0xcc;
-        bytes[33] = 0xc3;
-        let code = map_code(&bytes);
-        let redirects = vec![Redirect {
-            from: code + 32,
-            to: code + 33,
-        }];
-        let target = Target::new(&Options {
-            redirects,
-            ..Options::default()
-        });
-        target.install();
-        target.set_action(SLOT_TRAP, programs_own(0, 0));
-        CALLS.store(0, Ordering::Relaxed);
-        // SAFETY: plain structures of integers; the handler lies in the image and keeps to the ABI.
-        let rip = unsafe {
-            let mut context: libc::ucontext_t = core::mem::zeroed();
-            let mut information: libc::siginfo_t = core::mem::zeroed();
-            information.si_code = 0x80;
-            context.uc_mcontext.gregs[libc::REG_RIP as usize] = (code + 32) as i64;
-            let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
-                core::mem::transmute(target.address(nanoprobe_agent::Function::OnTrap));
-            handler(libc::SIGTRAP, &mut information, (&raw mut context).cast());
-            context.uc_mcontext.gregs[libc::REG_RIP as usize] as u64
-        };
-        assert_eq!(rip, code + 32, "{in_front:x?}");
-        assert_eq!(CALLS.load(Ordering::Relaxed), i32::from(is_programs), "{in_front:x?}");
-    }
-}
-
 /// A step of ours ends, whether the kernel was told that it was one or not. What is no step ends it, too, and is the
 /// program's.
 #[test]
