@@ -10,12 +10,13 @@
 //!   x = (int)arg1
 //! ```
 
+use crate::check::function_name;
 use crate::format::Format;
+use crate::lower::arithmetic::symbol;
 use crate::program::{
     AggregatingFunction, AggregationId, Builtin, Expression, ExpressionKind, KeyExpression, KeyType, LogicalOperator,
     Place, Program, RecordKind, Scope, Statement, SymbolKind, Type, UnaryOperator, Variable,
 };
-use crate::resolve::{function_name, symbol};
 use crate::types;
 use std::fmt::Write;
 

@@ -1,7 +1,7 @@
 //! The D language: text to typed program.
 //!
 //! ```text
-//! Source text --lexer--> tokens --parser--> syntax tree --resolve--> Program --(codegen | interpret)--> ...
+//! Source text --lexer--> tokens --parser--> syntax tree --check, lower--> Program --(codegen | interpret)--> ...
 //! ```
 //!
 //! [`compile`] is the whole front end. It knows no process and no machine: everything it needs from outside is the text
@@ -11,6 +11,7 @@
 
 mod by_processor;
 pub mod bytes;
+pub mod check;
 pub mod diagnostic;
 pub mod dump;
 pub mod format;
@@ -19,13 +20,13 @@ pub mod interpret;
 pub mod layout;
 pub mod lexer;
 pub mod libraries;
+mod lower;
 pub mod macros;
 pub mod options;
 pub mod parser;
 pub mod probes;
 pub mod program;
 pub mod providers;
-pub mod resolve;
 pub mod source;
 pub mod syntax;
 pub mod target;
@@ -106,7 +107,7 @@ pub fn compile_for(
         return Err(diagnostics);
     }
     let is_library = |number: u32| sources.get(number as usize).is_some_and(|source| source.is_library);
-    let mut program = resolve::resolve(&items, pragmas, macros, &is_library, target)?;
+    let mut program = check::check(&items, pragmas, macros, &is_library, target)?;
     by_processor::apply(&mut program, macros);
     if let Some((number, text)) = state.first_unused() {
         let message = format!("extraneous argument '{text}' (${number} is not used)");

@@ -11,6 +11,16 @@ fn foreign(name: &str, kind: ForeignKind) -> Type {
     Type::Foreign(Foreign::new(name.to_owned(), kind))
 }
 
+/// Whether a type is that of something in memory.
+#[must_use]
+pub fn is_aggregate(of: &Type) -> bool {
+    match of {
+        Type::Structure(_) | Type::Array { .. } => true,
+        Type::Foreign(foreign) => foreign.integer().is_none(),
+        _ => false,
+    }
+}
+
 /// A type that every program knows by this name.
 #[must_use]
 pub fn named(name: &str) -> Option<Type> {

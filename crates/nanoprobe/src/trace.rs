@@ -120,11 +120,11 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
     if arguments.exit_after_compile {
         return Ok(0);
     }
-    if let Some((name, span)) = nanoprobe_lang::resolve::effects::destructive(&program)
+    if let Some((name, span)) = nanoprobe_lang::check::effects::destructive(&program)
         && !options.destructive
         && !arguments.list
     {
-        compile::show(sources, &nanoprobe_lang::resolve::effects::not_permitted(name, span));
+        compile::show(sources, &nanoprobe_lang::check::effects::not_permitted(name, span));
         return Ok(1);
     }
     if arguments.flame_graph.is_some() && !nanoprobe_export::has_stacks(&program) {

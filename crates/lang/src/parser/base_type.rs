@@ -5,7 +5,6 @@ use super::{Parse, Parser, declaration, gnu};
 use crate::diagnostic::Diagnostic;
 use crate::lexer::{Token, TokenKind};
 use crate::program::IntegerType;
-use crate::resolve;
 use crate::source::Span;
 use crate::syntax::{Attributes, BaseType, Declarator, MemberDeclaration, TypeName};
 use crate::types;
@@ -34,7 +33,7 @@ impl Parser<'_> {
     /// Whether `word` is a type's name.
     pub(super) fn is_type(&self, word: &str) -> bool {
         let word = unscoped(word);
-        types::named(word).is_some() || self.types.contains(word) || word == resolve::ADDRESS_NAME
+        types::named(word).is_some() || self.types.contains(word) || word == crate::check::ADDRESS_NAME
     }
 
     /// Whether the traced program has a type of this name. Asked only where an identifier can be nothing else.

@@ -1,0 +1,496 @@
+//! Actions: the statements that record, or ask the consumer for something.
+
+use super::names::{self, Callable};
+use super::subroutines::{check_count, incompatible_argument};
+use super::{Resolve, Resolver};
+use crate::diagnostic::Diagnostic;
+use crate::format::{Conversion, Format, FormatError, check_joined};
+use crate::layout::JSTACK_FRAMES;
+use crate::lower::{constant, convert, memory};
+use crate::program::{
+    Builtin, Expression, ExpressionKind, Foreign, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
+    size_of,
+};
+use crate::source::Span;
+use crate::syntax::{Node, NodeKind, PrefixOperator};
+use crate::types;
+
+impl Resolver {
+    /// A call of an action.
+    pub(super) fn action(&mut self, name: &str, arguments: &[Node], span: Span) -> Resolve<Statement> {
+        let kind = match name {
+            "trace" => self.trace(arguments, span)?,
+            "tracemem" => self.tracemem(arguments, span)?,
+            "printf" => self.printf(arguments, span)?,
+            "printa" => self.printa(arguments, span)?,
+            "ustack" | "jstack" => RecordKind::UserStack {
+                frames: self.stack_frames(name, arguments, span)?,
+            },
+            "exit" => {
+                check_count(name, arguments, 1..=1, span)?;
+                RecordKind::Exit(self.integer_argument(name, arguments, 0, constant::INT, span)?)
+            }
+            _ if let Some(symbol) = symbol_kind(name) => {
+                check_count(name, arguments, 1..=1, span)?;
+                RecordKind::Symbol {
+                    kind: symbol,
+                    address: self.address(name, arguments, 0)?,
+                }
+            }
+            "print" => self.print(arguments, span)?,
+            "system" | "freopen" | "ftruncate" | "setopt" | "stop" | "raise" => self.effect(name, arguments, span)?,
+            "speculate" | "commit" | "discard" => self.speculative(name, arguments, span)?,
+            "clear" => RecordKind::Clear(self.aggregation_argument(name, arguments, 1..=1, span)?),
+            "denormalize" => RecordKind::Denormalize(self.aggregation_argument(name, arguments, 1..=1, span)?),
+            "normalize" => {
+                let aggregation = self.aggregation_argument(name, arguments, 2..=2, span)?;
+                let factor = self.scalar_argument(name, "D_NORMALIZE_SCALAR", arguments, span)?;
+                RecordKind::Normalize { aggregation, factor }
+            }
+            _ => {
+                let aggregation = self.aggregation_argument("trunc", arguments, 1..=2, span)?;
+                let count = match arguments.len() {
+                    2 => Some(self.scalar_argument("trunc", "D_TRUNC_SCALAR", arguments, span)?),
+                    _ => None,
+                };
+                RecordKind::Truncate { aggregation, count }
+            }
+        };
+        Ok(Statement::Record(RecordAction { kind, span }))
+    }
+
+    fn trace(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        check_count("trace", arguments, 1..=1, span)?;
+        let [node] = arguments else {
+            return Err(Diagnostic::new("D_PROTO_LEN", span, "trace( ) takes one argument"));
+        };
+        if self.is_dynamic(node) {
+            return Err(Diagnostic::new(
+                "D_TRACE_DYN",
+                node.span,
+                "trace( ) may not be applied to a dynamic expression",
+            )
+            .with_help("printa() prints aggregations"));
+        }
+        if super::translators::is_translation(node).is_some() {
+            let message = "trace( ) may not be applied to a translated pointer or structure";
+            return Err(Diagnostic::new("D_TRACE_DYN", node.span, message));
+        }
+        if is_action(node) {
+            let message = "trace( ) may not be applied to a void expression";
+            return Err(Diagnostic::new("D_TRACE_VOID", node.span, message));
+        }
+        let (value, shown) = self.shown_bytes(node)?;
+        if let Some(of) = names_of(&shown) {
+            return Ok(RecordKind::TraceName { value, of });
+        }
+        match value.value_type {
+            Type::Void => Err(Diagnostic::new(
+                "D_TRACE_VOID",
+                node.span,
+                "trace( ) may not be applied to a void expression",
+            )),
+            Type::Bytes { size: None } => Err(Diagnostic::new(
+                "D_TRACE_DYN",
+                node.span,
+                "trace( ) may not be applied to bytes whose number is not constant",
+            )),
+            _ => Ok(RecordKind::Trace(value)),
+        }
+    }
+
+    /// `tracemem(address, size[, shown])`: a copy of constant size, of which some is shown.
+    fn tracemem(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        let (address, size, shown) = match arguments {
+            [address, size] => (address, size, None),
+            [address, size, shown] => (address, size, Some(shown)),
+            _ => {
+                return Err(super::subroutines::count_mismatch(
+                    "tracemem",
+                    arguments.len(),
+                    "2 or 3",
+                    span,
+                ));
+            }
+        };
+        let from = self.expression(address)?;
+        if !matches!(
+            from.value_type,
+            Type::Integer(_) | Type::Pointer(_) | Type::Bytes { .. }
+        ) {
+            return Err(Diagnostic::new(
+                "D_TRACEMEM_ADDR",
+                address.span,
+                format!(
+                    "tracemem( ) argument #1 is incompatible with prototype: expected pointer or integer, found {}",
+                    types::name(&from.value_type)
+                ),
+            ));
+        }
+        let number = self.expression(size)?;
+        if !matches!(number.value_type, Type::Integer(_)) {
+            return Err(incompatible_argument(
+                "tracemem",
+                1,
+                "size_t",
+                &number.value_type,
+                size.span,
+            ));
+        }
+        let known = constant::wide_value(&number);
+        let Some(bytes) = known
+            .and_then(|bytes| u32::try_from(bytes).ok())
+            .filter(|bytes| (1..=1 << 20).contains(bytes))
+        else {
+            return Err(Diagnostic::new(
+                "D_TRACEMEM_SIZE",
+                size.span,
+                "tracemem( ) argument #2 must be a non-zero positive integral constant expression",
+            )
+            .with_help("at most 1 MiB"));
+        };
+        let count = constant::integer(i64::from(bytes), constant::UNSIGNED_LONG, size.span);
+        let mut values = vec![Expression {
+            kind: ExpressionKind::Call {
+                function: Function::CopyIn,
+                arguments: vec![convert::to_address(from), count],
+            },
+            value_type: Type::Bytes { size: Some(bytes) },
+            span,
+        }];
+        if shown.is_some() {
+            values.push(self.integer_argument("tracemem", arguments, 2, constant::LONG, span)?);
+        }
+        Ok(RecordKind::TraceMemory(values))
+    }
+
+    fn printf(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        let (format, arguments) = self.formatted("printf", arguments, span)?;
+        Ok(RecordKind::Printf { format, arguments })
+    }
+
+    /// A format and its arguments, of `printf` and those that take the same.
+    pub(super) fn formatted(
+        &mut self,
+        name: &'static str,
+        arguments: &[Node],
+        span: Span,
+    ) -> Resolve<(Format, Vec<Expression>)> {
+        let [first, rest @ ..] = arguments else {
+            return Err(super::subroutines::count_mismatch(name, 0, "at least 1", span));
+        };
+        let mut format = match &first.kind {
+            // The one empty format that means something: standard output.
+            NodeKind::String(text) if text.is_empty() && name == "freopen" => Format {
+                text: String::new(),
+                pieces: Vec::new(),
+                names: Vec::new(),
+            },
+            NodeKind::String(_) => constant_format(name, first)?,
+            _ => {
+                let found = self.expression(first)?.value_type;
+                if found != Type::String {
+                    return Err(incompatible_argument(name, 0, "string", &found, first.span));
+                }
+                constant_format(name, first)?
+            }
+        };
+        let mut resolved = Vec::with_capacity(rest.len());
+        let mut types: Vec<Type> = Vec::with_capacity(rest.len());
+        for node in rest {
+            let refused = |what: &str| Err(Diagnostic::new("D_PRINTF_ARG_TYPE", node.span, what));
+            if let ("printf", Some((stack, frames))) = (name, stack_arguments(node)) {
+                let frames = self.stack_frames(stack, frames, node.span)?;
+                format.names.push(None);
+                types.push(Type::Void);
+                resolved.push(Expression {
+                    kind: ExpressionKind::Builtin(Builtin::UserStack(frames)),
+                    value_type: Type::Void,
+                    span: node.span,
+                });
+                continue;
+            }
+            if is_action(node) {
+                return refused("a void expression has no value to print");
+            }
+            if self.is_dynamic(node) {
+                return refused("an aggregation has no value to print: printa( ) prints aggregations");
+            }
+            if let NodeKind::Identifier(variable) = &node.kind
+                && let Some(of) = self.floats.get(variable)
+            {
+                // Nothing is ever assigned to it: it is 0.
+                format.names.push(None);
+                types.push(Type::Foreign(of.clone()));
+                resolved.push(constant::integer(0, constant::UNSIGNED_LONG, node.span));
+                continue;
+            }
+            // To DTrace NULL is a number where one is asked for.
+            if matches!(&node.kind, NodeKind::Identifier(variable) if variable == "NULL")
+                && format
+                    .conversions()
+                    .nth(resolved.len())
+                    .flatten()
+                    .is_some_and(Conversion::is_of_integers)
+            {
+                format.names.push(None);
+                types.push(Type::Integer(constant::LONG));
+                resolved.push(constant::integer(0, constant::LONG, node.span));
+                continue;
+            }
+            let found = self.operand(node)?;
+            let gathered = match found.value_type {
+                Type::Array { .. } => self.gathered(node, &found)?,
+                _ => None,
+            };
+            let value = match gathered {
+                Some(bytes) => bytes,
+                None => memory::placed(found)?,
+            };
+            if let Some((bits, of)) = memory::floating_bits(&value) {
+                format.names.push(None);
+                types.push(Type::Foreign(of));
+                resolved.push(bits);
+                continue;
+            }
+            match value.value_type {
+                Type::Void => return refused("a void expression has no value to print"),
+                Type::Structure(_) => return refused("a structure has no conversion: print( ) prints structures"),
+                _ => {
+                    format.names.push(names_of(&value.value_type));
+                    let converted = memory::bytes_of(value.clone());
+                    types.push(match format.names.last() {
+                        Some(Some(_)) => value.value_type,
+                        _ => converted.value_type.clone(),
+                    });
+                    resolved.push(converted);
+                }
+            }
+        }
+        format.check(name, &types).map_err(|error| format_error(error, span))?;
+        Ok((format, resolved))
+    }
+
+    /// `print(value)`: what is recorded is the value or its bytes; the type says how they are shown.
+    fn print(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        check_count("print", arguments, 1..=1, span)?;
+        let [node] = arguments else {
+            return Err(super::subroutines::count_mismatch("print", arguments.len(), "1", span));
+        };
+        if self.is_dynamic(node) {
+            let message = "print( ) may not be applied to a dynamic expression";
+            return Err(Diagnostic::new("D_PRINT_DYN", node.span, message).with_help("printa() prints aggregations"));
+        }
+        if is_action(node) {
+            let message = "print( ) may not be applied to a void expression";
+            return Err(Diagnostic::new("D_PRINT_VOID", node.span, message));
+        }
+        let (value, found) = self.shown_bytes(node)?;
+        if let Some(there) = self.behind_pointer(node, &found)? {
+            let shown = self.shown_type(&there.0, &there.2);
+            let values = vec![value, there.1];
+            return Ok(RecordKind::PrintAt { values, shown });
+        }
+        let shown = self.shown_type(node, &found);
+        match value.value_type {
+            Type::Void => Err(Diagnostic::new(
+                "D_PRINT_VOID",
+                node.span,
+                "print( ) may not be applied to a void expression",
+            )),
+            Type::Bytes { size: None } | Type::Structure(_) | Type::Array { .. } => Err(Diagnostic::new(
+                "D_PRINT_DYN",
+                node.span,
+                "print( ) may not be applied to what has no size",
+            )),
+            _ => Ok(RecordKind::Print { value, shown }),
+        }
+    }
+
+    /// What a pointer points to, where that has a type and a size: the text for it, its value, its type.
+    fn behind_pointer(&mut self, node: &Node, found: &Type) -> Resolve<Option<(Node, Expression, Type)>> {
+        const BYTES_MAX: u64 = 64 << 10;
+        let Type::Pointer(Some(to)) = found else {
+            return Ok(None);
+        };
+        let has_size = size_of(to).is_some_and(|size| (1..=BYTES_MAX).contains(&size));
+        if !has_size || **to == Type::String || !self.may_be_repeated(node)? {
+            return Ok(None);
+        }
+        let kind = NodeKind::Unary {
+            operator: PrefixOperator::Dereference,
+            operand: Box::new(node.clone()),
+        };
+        let there = Node::new(kind, node.span);
+        let (value, of) = self.shown_bytes(&there)?;
+        let is_value = matches!(
+            value.value_type,
+            Type::Integer(_) | Type::Pointer(_) | Type::Bytes { size: Some(_) }
+        );
+        Ok(is_value.then_some((there, value, of)))
+    }
+
+    fn printa(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+        if arguments.is_empty() {
+            return Err(super::subroutines::count_mismatch("printa", 0, "at least 1", span)
+                .with_help("printa([\"format\",] @aggregation, ...)"));
+        }
+        let (format, rest) = match arguments {
+            [first, rest @ ..] if matches!(first.kind, NodeKind::String(_)) => {
+                (Some(constant_format("printa", first)?), rest)
+            }
+            _ => (None, arguments),
+        };
+        if rest.is_empty() {
+            return Err(Diagnostic::new(
+                "D_PRINTA_PROTO",
+                span,
+                format!(
+                    "printa( ) prototype mismatch: {} args passed, {} expected",
+                    arguments.len(),
+                    arguments.len() + 1
+                ),
+            )
+            .with_help("printa([\"format\",] @aggregation, ...)"));
+        }
+        let mut aggregations = Vec::with_capacity(rest.len());
+        for (index, node) in rest.iter().enumerate() {
+            let at = index + usize::from(format.is_some());
+            aggregations.push(self.aggregation("printa", node, at)?);
+        }
+        let known: Vec<_> = aggregations
+            .iter()
+            .filter_map(|id| self.program.aggregations.get(id.0 as usize))
+            .collect();
+        match &format {
+            Some(format) => format.check_aggregations(&known),
+            None => check_joined(&known),
+        }
+        .map_err(|error| format_error(error, span))?;
+        Ok(RecordKind::Printa { format, aggregations })
+    }
+
+    /// The number of frames of `ustack([frames[, strsize]])`; 0 or [`JSTACK_FRAMES`]: as many as the option says.
+    pub(super) fn stack_frames(&mut self, name: &str, arguments: &[Node], span: Span) -> Resolve<u32> {
+        if arguments.len() > 2 {
+            return Err(Diagnostic::new(
+                "D_USTACK_PROTO",
+                span,
+                format!("{name}( ) prototype mismatch: too many arguments"),
+            ));
+        }
+        let mut frames = if name == "jstack" { JSTACK_FRAMES } else { 0 };
+        if let Some(node) = arguments.first() {
+            let value = self.expression(node)?;
+            frames = match constant::wide_value(&value).and_then(|value| u32::try_from(value).ok()) {
+                Some(frames) if frames > 0 => frames,
+                _ => {
+                    return Err(Diagnostic::new(
+                        "D_USTACK_FRAMES",
+                        node.span,
+                        format!("{name}( ) argument #1 must be a non-zero positive integer constant"),
+                    ));
+                }
+            };
+            if frames > 2048 {
+                return Err(Diagnostic::new(
+                    "D_USTACK_FRAMES",
+                    node.span,
+                    format!("{name}( ) argument #1 is too large"),
+                )
+                .with_help("at most 2048 frames, as of the option ustackframes"));
+            }
+        }
+        if let Some(node) = arguments.get(1) {
+            let value = self.expression(node)?;
+            // Room for the names of an interpreter's frames, which are never recorded here.
+            if constant::wide_value(&value).is_none_or(|value| value < 0) {
+                return Err(Diagnostic::new(
+                    "D_USTACK_STRSIZE",
+                    node.span,
+                    format!("{name}( ) argument #2 must be a positive integer constant"),
+                ));
+            }
+        }
+        Ok(frames)
+    }
+}
+
+fn constant_format(name: &str, node: &Node) -> Resolve<Format> {
+    let NodeKind::String(text) = &node.kind else {
+        return Err(Diagnostic::new(
+            "D_PRINTF_ARG_FMT",
+            node.span,
+            format!("{name}( ) argument #1 is incompatible with prototype: expected string constant"),
+        ));
+    };
+    if text.is_empty() {
+        return Err(Diagnostic::new(
+            "D_PRINTF_FMT_EMPTY",
+            node.span,
+            "format string is empty",
+        ));
+    }
+    Format::parse(&crate::bytes::text_of(text)).map_err(|error| format_error(error, node.span))
+}
+
+fn format_error(error: FormatError, span: Span) -> Diagnostic {
+    Diagnostic::new(error.tag, span, error.message)
+}
+
+/// What an action prints of an address, if it is one of these. `sym`, `func` and `mod` are the kernel's in DTrace; here there is only
+/// the program.
+fn symbol_kind(name: &str) -> Option<SymbolKind> {
+    Some(match name {
+        "uaddr" => SymbolKind::Address,
+        "umod" | "mod" => SymbolKind::Module,
+        "usym" | "ufunc" | "sym" | "func" => SymbolKind::Function,
+        _ => return None,
+    })
+}
+
+/// The arguments of a node that calls `uaddr` or one of its kin: in a key, an address that is printed as a name.
+pub(super) fn symbol_arguments(node: &Node) -> Option<(&str, SymbolKind, &[Node])> {
+    match &node.kind {
+        NodeKind::Call { function, arguments } => match &function.kind {
+            NodeKind::Identifier(name) => Some((name, symbol_kind(name)?, arguments)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Whether a node calls `ustack` or `jstack`: in a key, a stack rather than a value. Which, and its arguments.
+pub(super) fn stack_arguments(node: &Node) -> Option<(&str, &[Node])> {
+    match &node.kind {
+        NodeKind::Call { function, arguments } => match &function.kind {
+            NodeKind::Identifier(name) if matches!(name.as_str(), "ustack" | "jstack") => Some((name, arguments)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The names of a value's type, where it is an enumeration of the program's.
+fn names_of(of: &Type) -> Option<Foreign> {
+    match of {
+        Type::Foreign(foreign) => foreign.integer().map(|_| foreign.clone()),
+        _ => None,
+    }
+}
+
+/// Whether a node is the call of an action, which has no value.
+fn is_action(node: &Node) -> bool {
+    action_call(node).is_some()
+}
+
+/// The name and the arguments of an action that a node calls.
+pub(super) fn action_call(node: &Node) -> Option<(&str, &[Node])> {
+    let NodeKind::Call { function, arguments } = &node.kind else {
+        return None;
+    };
+    match &function.kind {
+        NodeKind::Identifier(name) if names::callable(name) == Some(Callable::Action) => Some((name, arguments)),
+        _ => None,
+    }
+}

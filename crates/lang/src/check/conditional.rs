@@ -1,0 +1,244 @@
+//! `if` and `else`, taken apart into clauses.
+//!
+//! A record has a fixed layout, which conditional actions would not have. So, as in illumos' DTrace, a clause with `if`
+//! becomes several clauses on the same probes; conditions are kept in clause-local variables, which live as long as one
+//! firing of the probe:
+//!
+//! ```text
+//! probe /p/ { a; if (c) { b } else { d } e }
+//!
+//! probe              { this->%error = 1; this->%condition_0 = p != 0; this->%error = 0 }
+//! probe /!this->%error && this->%condition_0/
+//!                    { this->%error = 1; a; this->%condition_1 = c != 0; this->%error = 0 }
+//! probe /!this->%error && this->%condition_0 && this->%condition_1/     { this->%error = 1; b; this->%error = 0 }
+//! probe /!this->%error && this->%condition_0 && !this->%condition_1/    { this->%error = 1; d; this->%error = 0 }
+//! probe /!this->%error && this->%condition_0/                           { this->%error = 1; e; this->%error = 0 }
+//! ```
+//!
+//! A fault ends its own clause only; `%error` stays 1 then, and the rest of the statements is not carried out, as it
+//! would not be in one clause. The names cannot be written in D, so nobody else has them.
+
+use super::{Resolve, Resolver};
+use crate::diagnostic::Diagnostic;
+use crate::lower::{arithmetic, constant, operators};
+use crate::program::{
+    BinaryOperator, Clause, Expression, ExpressionKind, LogicalOperator, Place, Scope, Statement, Type, UnaryOperator,
+    Variable, VariableId,
+};
+use crate::source::Span;
+use crate::syntax::{self, Node};
+use crate::types;
+
+/// The most conditions in one clause: each is a variable and up to three clauses.
+const MAXIMUM_CONDITIONS: usize = 100;
+
+/// A condition that holds for a part of the statements.
+#[derive(Clone, Copy)]
+struct Guard {
+    variable: VariableId,
+    /// Whether it is to be non-zero.
+    holds: bool,
+}
+
+/// The clause that is being taken apart.
+struct Parts<'c> {
+    clause: &'c syntax::Clause,
+    error: VariableId,
+    conditions: usize,
+}
+
+impl Resolver {
+    pub(super) fn clause_with_conditions(&mut self, clause: &syntax::Clause) {
+        let error = self.hidden("%error".to_owned(), clause.span);
+        let mut parts = Parts {
+            clause,
+            error,
+            conditions: 0,
+        };
+        let mut guards = Vec::new();
+        // The first part has no guard at all: it must be carried out for %error to be this firing's.
+        let mut statements = Vec::new();
+        if let Some(predicate) = &clause.predicate {
+            match self
+                .predicate(predicate)
+                .and_then(|value| self.condition(&mut parts, value))
+            {
+                Ok((statement, variable)) => {
+                    statements.push(statement);
+                    guards.push(Guard { variable, holds: true });
+                }
+                Err(diagnostic) => self.diagnostics.push(diagnostic),
+            }
+            self.part(&parts, None, std::mem::take(&mut statements));
+            self.block(&mut parts, &guards, &clause.body, false);
+        } else {
+            self.block(&mut parts, &guards, &clause.body, true);
+        }
+    }
+
+    /// The statements of a block; `first`: nothing of the clause has been carried out yet.
+    fn block(&mut self, parts: &mut Parts<'_>, guards: &[Guard], body: &[syntax::Statement], mut first: bool) {
+        let mut statements = Vec::new();
+        for statement in body {
+            match statement {
+                syntax::Statement::Expression(node) => match self.statement(node) {
+                    Ok(statement) => statements.push(statement),
+                    Err(diagnostic) => self.diagnostics.push(diagnostic),
+                },
+                syntax::Statement::If {
+                    condition,
+                    then,
+                    otherwise,
+                } => {
+                    let resolved = self
+                        .if_condition(condition)
+                        .and_then(|value| self.condition(parts, value));
+                    let variable = match resolved {
+                        Ok((statement, variable)) => {
+                            statements.push(statement);
+                            variable
+                        }
+                        Err(diagnostic) => {
+                            self.diagnostics.push(diagnostic);
+                            parts.error
+                        }
+                    };
+                    self.part(parts, (!first).then_some(guards), std::mem::take(&mut statements));
+                    first = false;
+                    for (branch, holds) in [(then, true), (otherwise, false)] {
+                        let mut inner = guards.to_vec();
+                        inner.push(Guard { variable, holds });
+                        self.block(parts, &inner, branch, false);
+                    }
+                }
+            }
+        }
+        if !statements.is_empty() {
+            self.part(parts, (!first).then_some(guards), statements);
+        }
+    }
+
+    /// One of the clauses; `guards` is `None` for the first.
+    fn part(&mut self, parts: &Parts<'_>, guards: Option<&[Guard]>, mut statements: Vec<Statement>) {
+        let span = parts.clause.span;
+        statements.insert(0, set(parts.error, constant::truth(true, span)));
+        statements.push(set(parts.error, constant::truth(false, span)));
+        let predicate = guards.map(|guards| {
+            guards.iter().fold(not(read(parts.error, span)), |left, guard| {
+                let value = read(guard.variable, span);
+                let right = if guard.holds { value } else { not(value) };
+                let kind = ExpressionKind::Logical {
+                    operator: LogicalOperator::And,
+                    left: Box::new(left),
+                    right: Box::new(right),
+                };
+                Expression {
+                    kind,
+                    value_type: Type::I32,
+                    span,
+                }
+            })
+        });
+        self.program.clauses.push(Clause {
+            probes: parts.clause.probes.clone(),
+            predicate,
+            statements,
+            span,
+        });
+    }
+
+    fn if_condition(&mut self, node: &Node) -> Resolve<Expression> {
+        let value = self.expression(node)?;
+        if types::is_scalar(&value.value_type) {
+            return self.settled(Ok(value));
+        }
+        self.without_value = None;
+        Err(Diagnostic::new(
+            "D_OP_SCALAR",
+            node.span,
+            format!(
+                "the condition of if must be of scalar type, found \"{}\"",
+                types::name(&value.value_type)
+            ),
+        ))
+    }
+
+    /// Keeps a condition in a new variable: `this->%condition_N = value != 0`.
+    fn condition(&mut self, parts: &mut Parts<'_>, value: Expression) -> Resolve<(Statement, VariableId)> {
+        let span = value.span;
+        if parts.conditions >= MAXIMUM_CONDITIONS {
+            let message = format!("more than {MAXIMUM_CONDITIONS} conditions in one clause");
+            return Err(Diagnostic::new("N_NESTING", span, message).with_help("divide it into several clauses"));
+        }
+        let variable = self.hidden(format!("%condition_{}", parts.conditions), span);
+        parts.conditions += 1;
+        let truth = if is_truth(&value) {
+            value
+        } else {
+            let zero = constant::integer(0, constant::INT, span);
+            operators::binary(BinaryOperator::NotEqual, value, zero, span)?
+        };
+        Ok((set(variable, truth), variable))
+    }
+
+    /// A clause-local `int` that no program can name. Clauses share them: each writes them before it reads them.
+    fn hidden(&mut self, name: String, span: Span) -> VariableId {
+        match self.known(Scope::ClauseLocal, &name) {
+            Some(known) => known.id,
+            None => self.define(
+                Scope::ClauseLocal,
+                Variable {
+                    name,
+                    value_type: Type::I32,
+                    keys: None,
+                },
+                span,
+            ),
+        }
+    }
+}
+
+/// Whether a value is 0 or 1 anyway.
+fn is_truth(value: &Expression) -> bool {
+    match &value.kind {
+        ExpressionKind::Logical { .. }
+        | ExpressionKind::Unary {
+            operator: UnaryOperator::Not,
+            ..
+        } => true,
+        ExpressionKind::Binary { operator, .. } => arithmetic::is_comparison(*operator),
+        _ => false,
+    }
+}
+
+fn place(variable: VariableId) -> Place {
+    Place::Scalar {
+        scope: Scope::ClauseLocal,
+        variable,
+    }
+}
+
+fn read(variable: VariableId, span: Span) -> Expression {
+    Expression {
+        kind: ExpressionKind::Variable(place(variable)),
+        value_type: Type::I32,
+        span,
+    }
+}
+
+fn set(variable: VariableId, value: Expression) -> Statement {
+    let span = value.span;
+    let kind = ExpressionKind::Assign {
+        place: place(variable),
+        value: Box::new(value),
+    };
+    Statement::Expression(Expression {
+        kind,
+        value_type: Type::I32,
+        span,
+    })
+}
+
+fn not(operand: Expression) -> Expression {
+    arithmetic::unary(UnaryOperator::Not, operand, Type::I32)
+}

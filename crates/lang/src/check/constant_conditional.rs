@@ -1,0 +1,65 @@
+//! `?:` with a constant in front: what is chosen stands in its place, and the other operand is never looked at.
+//!
+//! So has DTrace, and scripts that take options are built on it, since elsewhere an action can be no operand:
+//!
+//! ```text
+//! inline int OPT_time = 0;
+//! OPT_time ? printf("%d ", timestamp) : 1;
+//! ```
+
+use super::{Resolve, Resolver};
+use crate::lower::constant;
+use crate::syntax::{Node, NodeKind, PrefixOperator};
+
+impl Resolver {
+    /// What a node stands for.
+    pub(super) fn chosen<'n>(&mut self, node: &'n Node) -> Resolve<&'n Node> {
+        let mut node = node;
+        while let NodeKind::Conditional {
+            condition,
+            then,
+            otherwise,
+        } = &node.kind
+            && let Some(holds) = self.constant_condition(condition)?
+        {
+            node = if holds { then } else { otherwise };
+        }
+        Ok(node)
+    }
+
+    /// Whether a constant condition holds; `None` of all others, which are not resolved for it.
+    fn constant_condition(&mut self, condition: &Node) -> Resolve<Option<bool>> {
+        if !self.is_constant(condition) {
+            return Ok(None);
+        }
+        let value = self.expression(condition)?;
+        Ok(constant::wide_value(&value).map(|value| value != 0))
+    }
+
+    /// Whether an expression is made of integer constants and inlines of them.
+    fn is_constant(&self, node: &Node) -> bool {
+        match &node.kind {
+            NodeKind::Integer(_) => true,
+            NodeKind::Identifier(name) => self
+                .inlines
+                .get(name)
+                .is_some_and(|value| constant::wide_value(value).is_some()),
+            NodeKind::Unary { operator, operand } => {
+                !matches!(operator, PrefixOperator::Dereference | PrefixOperator::AddressOf)
+                    && self.is_constant(operand)
+            }
+            NodeKind::Cast { operand, .. } => self.is_constant(operand),
+            NodeKind::Binary { left, right, .. } | NodeKind::Logical { left, right, .. } => {
+                self.is_constant(left) && self.is_constant(right)
+            }
+            NodeKind::Conditional {
+                condition,
+                then,
+                otherwise,
+            } => [condition, then, otherwise]
+                .into_iter()
+                .all(|part| self.is_constant(part)),
+            _ => false,
+        }
+    }
+}

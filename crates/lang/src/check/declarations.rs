@@ -1,0 +1,494 @@
+//! Declarations: variables, `typedef`, `enum`.
+
+use super::{Resolve, Resolver, attributes, internet, names};
+use crate::diagnostic::Diagnostic;
+use crate::lower::constant;
+use crate::lower::refusals::unsupported;
+use crate::parser::MAXIMUM_NESTING;
+use crate::program::{Foreign, ForeignKind, IntegerType, Packing, Scope, Type, Variable, alignment_of, size_of};
+use crate::source::Span;
+use crate::syntax::{BaseType, Declaration, Declarator, Derived, Node, TypeName};
+use crate::types;
+
+impl Resolver {
+    pub(super) fn declaration(&mut self, declaration: &Declaration) -> Resolve<()> {
+        let scope = match declaration.storage {
+            None => Scope::Global,
+            Some(("self", _)) => Scope::ThreadLocal,
+            Some(("this", _)) => Scope::ClauseLocal,
+            Some(("typedef", _)) => return self.typedef(declaration),
+            Some(("extern", _)) => return self.external(declaration),
+            Some((word, span)) => {
+                return Err(Diagnostic::new(
+                    "D_DECL_BADCLASS",
+                    span,
+                    format!("the storage class {word} is not supported in D"),
+                ));
+            }
+        };
+        let base = self.base(&declaration.base, declaration.span)?;
+        let declares = match &declaration.base {
+            BaseType::Enumeration { .. } => true,
+            BaseType::Aggregate { tag, .. } => !tag.is_empty(),
+            _ => false,
+        };
+        if declaration.declarators.is_empty() && !declares {
+            return Err(useless(declaration.span));
+        }
+        if self.is_function_type(&declaration.base) && scope == Scope::Global {
+            return Ok(());
+        }
+        let shown = self.shown_base(&declaration.base, &base);
+        for declarator in &declaration.declarators {
+            self.declare(scope, (&base, &shown), declarator)?;
+        }
+        Ok(())
+    }
+
+    /// `extern type name;`: a variable of the program's, which then needs no backquote and no debug information. A function
+    /// may be declared, too; D cannot call it.
+    fn external(&mut self, declaration: &Declaration) -> Resolve<()> {
+        let base = self.base(&declaration.base, declaration.span)?;
+        if declaration.declarators.is_empty() {
+            return Err(useless(declaration.span));
+        }
+        if self.is_function_type(&declaration.base) {
+            return Ok(());
+        }
+        for declarator in &declaration.declarators {
+            let (name, span) = (&declarator.name, declarator.span);
+            let value_type = match declarator.derived.split_last() {
+                Some((Derived::Function, rest)) => {
+                    self.derive(base.clone(), rest, span)?;
+                    continue;
+                }
+                // As many elements as the program has.
+                Some((Derived::ArrayOfUnknownSize, rest)) => Type::Array {
+                    of: Box::new(self.derive(base.clone(), rest, span)?),
+                    count: 0,
+                },
+                Some((Derived::Keys(_), _)) => {
+                    let message = format!("an associative array cannot be defined elsewhere: {name}");
+                    return Err(Diagnostic::new("D_DECL_BADCLASS", span, message));
+                }
+                _ => self.derive(base.clone(), &declarator.derived, span)?,
+            };
+            match value_type {
+                Type::Void => {
+                    let message = format!("cannot declare void object: {name}");
+                    return Err(Diagnostic::new("D_DECL_VOIDOBJ", span, message));
+                }
+                Type::String => {
+                    let message = format!("the program's variables are of C's types: {name}");
+                    return Err(
+                        Diagnostic::new("D_DECL_DYNOBJ", span, message).with_help("char *, or an array of char")
+                    );
+                }
+                _ => {}
+            }
+            let before = self.externals.get(name).filter(|before| **before == value_type);
+            if before.is_none() {
+                self.check_new_name(name, span)?;
+            }
+            self.externals.insert(name.clone(), value_type);
+        }
+        Ok(())
+    }
+
+    /// `base` is the type that it begins with, and how that is shown.
+    fn declare(&mut self, scope: Scope, (base, shown): (&Type, &Type), declarator: &Declarator) -> Resolve<()> {
+        let span = declarator.span;
+        let (value_type, keys) = match declarator.derived.split_last() {
+            Some((Derived::Keys(keys), rest)) => (self.derive(base.clone(), rest, span)?, Some(keys)),
+            Some((Derived::ArrayOfUnknownSize, _)) => {
+                return Err(Diagnostic::new(
+                    "D_DECL_ARRNULL",
+                    span,
+                    format!(
+                        "array declaration requires array dimension or tuple signature: {}",
+                        declarator.name
+                    ),
+                ));
+            }
+            // What the type is of, and that is all: D cannot call it.
+            Some((Derived::Function, rest)) if scope == Scope::Global => {
+                return self.derive(base.clone(), rest, span).map(|_| ());
+            }
+            _ => (self.derive(base.clone(), &declarator.derived, span)?, None),
+        };
+        if value_type == Type::Void {
+            let message = format!("cannot declare void object: {}", declarator.name);
+            return Err(Diagnostic::new("D_DECL_VOIDOBJ", span, message));
+        }
+        let float = self.floats.get(&declarator.name).filter(|_| scope == Scope::Global);
+        if float.is_some_and(|before| !matches!(&value_type, Type::Foreign(of) if of == before)) {
+            return Err(redeclared(&declarator.name, span));
+        }
+        if let Type::Foreign(of) = &value_type
+            && of.integer().is_none()
+        {
+            if keys.is_none() && scope == Scope::Global && !self.globals.contains_key(&declarator.name) {
+                self.floats.insert(declarator.name.clone(), of.clone());
+                return Ok(());
+            }
+            return Err(unsupported("N_FLOAT", "a variable of floating point", span)
+                .with_help("D computes with integers; print(*(double *)address) shows one of the program's"));
+        }
+        let keys = match keys {
+            None => None,
+            Some(_) if scope == Scope::ClauseLocal => {
+                let message = format!("cannot declare a clause-local associative array: {}", declarator.name);
+                return Err(Diagnostic::new("D_DECL_LOCASSC", span, message));
+            }
+            Some(keys) => Some(keys.iter().map(|key| self.key_type(key)).collect::<Resolve<Vec<_>>>()?),
+        };
+        if self.is_to_spread(&value_type, keys.is_some(), span)? {
+            return self.declare_spread(scope, &declarator.name, (&value_type, keys), span);
+        }
+        let is_array = keys.is_some();
+        let aggregate = self.aggregate_of(&value_type, span)?;
+        let variable = Variable {
+            name: declarator.name.clone(),
+            value_type: aggregate.clone().unwrap_or_else(|| as_integer(&value_type)),
+            keys,
+        };
+        if let Some(known) = self.known(scope, &declarator.name) {
+            let before = self.aggregates.get(&(scope, known.id));
+            if self.named_variable(scope, known.id).as_ref() == Some(&variable)
+                && before == aggregate.as_ref().map(|_| &value_type)
+            {
+                return Ok(());
+            }
+            return Err(redeclared(&declarator.name, span).with_related(known.span, "it was first declared here"));
+        }
+        if scope == Scope::Global {
+            self.check_new_name(&declarator.name, span)?;
+        }
+        let id = self.define(scope, variable, span);
+        if !is_array {
+            let shown = self.shown_derived(shown.clone(), &declarator.derived, &value_type);
+            self.shown.variables.insert((scope, id), shown);
+        }
+        self.names_values(scope, id, &value_type);
+        if aggregate.is_some() {
+            self.aggregates.insert((scope, id), value_type);
+        }
+        Ok(())
+    }
+
+    /// A variable whose structures are held member by member.
+    fn declare_spread(
+        &mut self,
+        scope: Scope,
+        name: &str,
+        (of, keys): (&Type, Option<Vec<Type>>),
+        span: Span,
+    ) -> Resolve<()> {
+        if let Some(known) = self.known(scope, name) {
+            let keys_before = self.variable(scope, known.id).map(|variable| &variable.keys);
+            if self.spread.get(&(scope, known.id)) == Some(of) && keys_before == Some(&keys) {
+                return Ok(());
+            }
+            return Err(redeclared(name, span).with_related(known.span, "it was first declared here"));
+        }
+        if scope == Scope::Global {
+            self.check_new_name(name, span)?;
+        }
+        self.define_spread(scope, name, (of, keys), span);
+        Ok(())
+    }
+
+    fn key_type(&mut self, key: &TypeName) -> Resolve<Type> {
+        match as_integer(&self.type_of(key)?) {
+            found @ (Type::Integer(_) | Type::String) => Ok(found),
+            Type::Pointer(_) => Ok(Type::U64),
+            found @ Type::Structure(_) if size_of(&found).is_some() => Ok(found),
+            other => Err(Diagnostic::new(
+                "D_DECL_PROTO_TYPE",
+                key.span,
+                format!("{} may not be the type of an array's key", types::name(&other)),
+            )),
+        }
+    }
+
+    /// A global name that is not taken by what every program knows.
+    pub(super) fn check_new_name(&self, name: &str, span: Span) -> Resolve<()> {
+        let taken = names::is_variable(name)
+            || self.is_function(name)
+            || names::register(name).is_some()
+            || self.inlines.contains_key(name)
+            || self.inline_translations.contains_key(name)
+            || self.inline_functions.contains_key(name)
+            || names::signal(name).is_some()
+            || names::fault(name).is_some()
+            || self.enumerators.contains_key(name)
+            || self.known(Scope::Global, name).is_some()
+            || self.externals.contains_key(name)
+            || matches!(name, "NULL" | "uregs");
+        if taken { Err(redeclared(name, span)) } else { Ok(()) }
+    }
+
+    fn typedef(&mut self, declaration: &Declaration) -> Resolve<()> {
+        let base = self.base(&declaration.base, declaration.span)?;
+        if declaration.declarators.is_empty() {
+            return Err(useless(declaration.span));
+        }
+        for declarator in &declaration.declarators {
+            let name = &declarator.name;
+            let defined = match declarator.derived.split_last() {
+                // Nothing can be done with it but to point to it.
+                Some((Derived::Function, rest)) => {
+                    self.derive(base.clone(), rest, declarator.span)?;
+                    self.function_types.insert(name.clone());
+                    Type::Void
+                }
+                _ => self.derive_member(base.clone(), &declarator.derived, declarator.span)?,
+            };
+            let defined = self.attributed(defined, &declarator.attributes, declarator.span)?;
+            let mut aligned = self.aligned(&declarator.attributes)?;
+            if declarator.attributes.vector.is_some() {
+                aligned = aligned.max(size_of(&defined).unwrap_or(0));
+            }
+            if aligned == 0 {
+                aligned = self.alignment(&declaration.base, &declarator.derived, &defined);
+            }
+            if aligned != alignment_of(&defined) {
+                self.alignments.insert(name.clone(), aligned);
+            }
+            let known = || types::named(name).filter(|_| types::customary(name).is_none());
+            let before = self.types.get(name).cloned().or_else(known);
+            if before.is_some_and(|before| before != defined) {
+                return Err(redeclared(name, declarator.span));
+            }
+            if declarator.derived.is_empty() && matches!(declaration.base, BaseType::Enumeration { .. }) {
+                let shown = self.shown_base(&declaration.base, &defined);
+                self.shown.typedefs.insert(name.clone(), shown);
+            }
+            let defined = match defined {
+                Type::Structure(structure) => Type::Structure(structure.called(name)),
+                other => other,
+            };
+            self.types.insert(name.clone(), defined);
+        }
+        Ok(())
+    }
+
+    /// The type that a type name names.
+    pub(super) fn type_of(&mut self, name: &TypeName) -> Resolve<Type> {
+        let base = self.base(&name.base, name.span)?;
+        self.derive(base, &name.derived, name.span)
+    }
+
+    pub(super) fn base(&mut self, base: &BaseType, span: Span) -> Resolve<Type> {
+        match base {
+            BaseType::Void => Ok(Type::Void),
+            BaseType::Integer(integer) => Ok(Type::Integer(*integer)),
+            BaseType::String => Ok(Type::String),
+            BaseType::Floating(bytes) => {
+                let name = match bytes {
+                    4 => "float",
+                    8 => "double",
+                    _ => "long double",
+                };
+                let kind = ForeignKind::Floating(*bytes);
+                Ok(Type::Foreign(Foreign::new(name.to_owned(), kind)))
+            }
+            BaseType::Complex(part) => Ok(Type::Array {
+                of: Box::new(self.base(part, span)?),
+                count: 2,
+            }),
+            BaseType::Aggregate {
+                keyword,
+                tag,
+                members,
+                attributes,
+                pack,
+            } => {
+                let packing = Packing {
+                    packed: attributes.packed,
+                    pack: pack.map(u64::from),
+                    aligned: self.aligned(attributes)?,
+                };
+                self.structure((keyword, tag), members.as_deref(), packing, span)
+                    .map(Type::Structure)
+            }
+            BaseType::Named(name) => match self.types.get(name).cloned().or_else(|| types::named(name)) {
+                Some(found) if !self.types.contains_key(name) && types::customary(name).is_some() => {
+                    Ok(self.foreign_type(name, span).unwrap_or(found))
+                }
+                Some(found) => Ok(found),
+                None if name == internet::ADDRESS_NAME => self
+                    .structure(("struct", "in6_addr"), None, Packing::default(), span)
+                    .map(Type::Structure),
+                None => self.foreign_type(name, span),
+            },
+            BaseType::Enumeration {
+                tag,
+                enumerators,
+                attributes,
+                included,
+            } => {
+                if enumerators.is_empty() && !self.later.defines(&format!("enum {tag}")) {
+                    return Ok(self.foreign_enumeration(tag));
+                }
+                if !enumerators.is_empty() {
+                    let (names, range) = self.enumerators(enumerators, *included)?;
+                    let mut integer = integer_of(range, attributes.packed);
+                    if let Some((mode, place)) = &attributes.mode
+                        && let Type::Integer(of) = attributes::in_mode(&Type::Integer(integer), mode, *place)?
+                    {
+                        integer = of;
+                    }
+                    if !tag.is_empty() && Type::Integer(integer) != Type::I32 {
+                        self.enumeration_types.insert(tag.clone(), integer);
+                    }
+                    self.show_enumeration(tag, integer, names);
+                    return Ok(Type::Integer(integer));
+                }
+                let known = self.enumeration_types.get(tag).copied();
+                Ok(known.map_or(Type::I32, Type::Integer))
+            }
+        }
+    }
+
+    /// Yields the names with their values, and the least and the greatest of these.
+    fn enumerators(
+        &mut self,
+        enumerators: &[(String, Option<Node>, Span)],
+        wide: bool,
+    ) -> Resolve<(Vec<(String, i64)>, Range)> {
+        let (mut next, mut least, mut most) = (0_i128, 0, 0);
+        let mut names = Vec::with_capacity(enumerators.len());
+        for (name, value, span) in enumerators {
+            if let Some(node) = value {
+                let Some(value) = constant::wide_value(&self.expression(node)?) else {
+                    let message = format!("enumerator '{name}' must be assigned to an integral constant expression");
+                    return Err(Diagnostic::new("D_DECL_ENCONST", node.span, message));
+                };
+                next = value;
+            }
+            let fits = wide || i32::try_from(next).is_ok();
+            // Beyond 63 bits by its bits.
+            let value = i64::try_from(next)
+                .ok()
+                .or_else(|| u64::try_from(next).ok().map(|bits| bits as i64));
+            let Some(value) = value.filter(|_| fits) else {
+                let message = format!("enumerator '{name}' value overflows INT_MAX");
+                return Err(Diagnostic::new("D_DECL_ENOFLOW", *span, message));
+            };
+            self.check_new_name(name, *span)?;
+            self.enumerators.insert(name.clone(), next);
+            names.push((name.clone(), value));
+            (least, most) = (least.min(next), most.max(next));
+            next += 1;
+        }
+        Ok((names, (least, most)))
+    }
+
+    /// Whether this names a function type.
+    fn is_function_type(&self, base: &BaseType) -> bool {
+        matches!(base, BaseType::Named(name) if self.function_types.contains(name))
+    }
+
+    /// As [`Resolver::derive`], of a member or a typedef, which may be an array without elements.
+    pub(super) fn derive_member(&mut self, base: Type, derived: &[Derived], span: Span) -> Resolve<Type> {
+        let without = match derived.split_last() {
+            Some((Derived::ArrayOfUnknownSize, rest)) => Some(rest),
+            Some((Derived::Array(count), rest)) => {
+                let count = self.expression(count).ok();
+                let is_zero = count.is_some_and(|count| constant::wide_value(&count) == Some(0));
+                is_zero.then_some(rest)
+            }
+            _ => None,
+        };
+        match without {
+            Some(rest) => Ok(Type::Array {
+                of: Box::new(self.derive(base, rest, span)?),
+                count: 0,
+            }),
+            None => self.derive(base, derived, span),
+        }
+    }
+
+    /// What is made of a type by stars and brackets.
+    pub(super) fn derive(&mut self, base: Type, derived: &[Derived], span: Span) -> Resolve<Type> {
+        let mut result = base;
+        let mut steps = derived.iter().peekable();
+        while let Some(step) = steps.next() {
+            result = match step {
+                // Nothing calls what it points to.
+                Derived::Function if steps.next_if(|next| matches!(next, Derived::Pointer)).is_some() => {
+                    Type::Pointer(None)
+                }
+                Derived::Pointer if pointer_depth(&result) >= usize::from(MAXIMUM_NESTING) => {
+                    return Err(Diagnostic::new(
+                        "N_NESTING",
+                        span,
+                        format!("a pointer to a pointer more than {MAXIMUM_NESTING} times"),
+                    ));
+                }
+                Derived::Pointer if result == Type::Void => Type::Pointer(None),
+                Derived::Pointer => Type::Pointer(Some(Box::new(result))),
+                Derived::Array(dimension) => self.array(result, dimension, span)?,
+                Derived::ArrayOfUnknownSize => {
+                    return Err(Diagnostic::new(
+                        "D_DECL_ARRNULL",
+                        span,
+                        "an array needs a dimension here",
+                    ));
+                }
+                Derived::Keys(_) => {
+                    return Err(Diagnostic::new(
+                        "D_DECL_DYNOBJ",
+                        span,
+                        "an associative array cannot be part of a type",
+                    ));
+                }
+                Derived::Function => return Err(unsupported("N_FUNCTION_TYPE", "a function type", span)),
+            };
+        }
+        Ok(result)
+    }
+}
+
+/// The least value and the greatest.
+type Range = (i128, i128);
+
+/// What holds the values of an enumeration: an `int`, unless a value needs more, or it is packed.
+fn integer_of((least, most): Range, packed: bool) -> IntegerType {
+    let holds = |of: &IntegerType| {
+        let bits = 8 * u32::from(of.bytes) - u32::from(of.signed);
+        most < 1 << bits && least >= if of.signed { -(1 << bits) } else { 0 }
+    };
+    let sizes: &[u8] = if packed { &[1, 2, 4, 8] } else { &[4, 8] };
+    let of = |signed| move |bytes: &u8| IntegerType { bytes: *bytes, signed };
+    // D's enumerators are `int`s wherever that is possible; of a packed one gcc prefers no sign.
+    let mut candidates = sizes.iter().flat_map(|bytes| [of(!packed)(bytes), of(packed)(bytes)]);
+    candidates.find(holds).unwrap_or(IntegerType { bytes: 8, signed: true })
+}
+
+fn pointer_depth(of: &Type) -> usize {
+    let mut depth = 0;
+    let mut inner = of;
+    while let Type::Pointer(Some(to)) = inner {
+        depth += 1;
+        inner = to;
+    }
+    depth
+}
+
+fn useless(span: Span) -> Diagnostic {
+    Diagnostic::new("D_DECL_USELESS", span, "the declaration declares nothing")
+}
+
+fn redeclared(name: &str, span: Span) -> Diagnostic {
+    Diagnostic::new("D_DECL_IDRED", span, format!("identifier redeclared: {name}"))
+}
+
+/// A value of an enumeration of the program's as the integer that it is.
+fn as_integer(of: &Type) -> Type {
+    match of {
+        Type::Foreign(foreign) => foreign.integer().map_or_else(|| of.clone(), Type::Integer),
+        _ => of.clone(),
+    }
+}

@@ -1,0 +1,225 @@
+//! Structures and arrays as keys: they are their words.
+//!
+//! ```text
+//! int x[struct s, int];    x[s, 1]     the element [word 0 of s, word 1 of s, 1]
+//! @[s] = count()                       the key of two words, printed as so many bytes
+//! ```
+//!
+//! As in DTrace all bytes count, those between the members, too. Where the size is no multiple of 8 the last word has zeros
+//! behind it.
+
+use super::unions::gathered_word;
+use super::{Resolve, Resolver};
+use crate::diagnostic::Diagnostic;
+use crate::lower::effects::has_effects;
+use crate::lower::refusals::unsupported;
+use crate::lower::sequence::{assigned_to, behind, reading};
+use crate::lower::{constant, convert, memory, refusals};
+use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable, size_of};
+use crate::source::Span;
+use crate::syntax::{LocalScope, Node, NodeKind};
+use crate::types;
+
+/// Bytes of a structure that is a key, at most.
+const BYTES_MAX: u64 = 128;
+
+/// The first letters of a copy's name. No program can spell them.
+const COPY: &str = "%copy";
+
+/// An element of a key.
+pub(super) enum KeyElement {
+    /// An integer, a pointer or a string; of an enumeration of the program's with its type.
+    Value(Expression),
+    /// A structure, or an array: its words, its size in bytes, and its type.
+    Words(Vec<Expression>, u32, Type),
+}
+
+impl Resolver {
+    /// What a key is made of.
+    pub(super) fn key_element(&mut self, node: &Node) -> Resolve<KeyElement> {
+        let found = self.operand(node)?;
+        match &found.value_type {
+            // An array of characters is its text.
+            Type::Array { of, .. } if size_of(of) == Some(1) && !matches!(of.as_ref(), Type::Structure(_)) => {
+                let text = match self.gathered(node, &found)? {
+                    Some(bytes) => bytes,
+                    None => memory::decayed(memory::placed(found)?),
+                };
+                Ok(KeyElement::Value(convert::to_string(text)))
+            }
+            Type::Structure(_) | Type::Array { .. } => self.key_words(node, found),
+            _ => Ok(KeyElement::Value(memory::placed(found)?)),
+        }
+    }
+
+    fn key_words(&mut self, node: &Node, found: Expression) -> Resolve<KeyElement> {
+        let (of, span) = (found.value_type.clone(), found.span);
+        let size = match size_of(&of) {
+            Some(size @ 1..=BYTES_MAX) => size,
+            Some(0) | None => {
+                let message = format!(
+                    "an expression of the type {} may not be used as a key",
+                    types::name(&of)
+                );
+                return Err(Diagnostic::new("D_KEY_TYPE", span, message));
+            }
+            Some(_) => {
+                let what = "a structure or array of more than 128 bytes as a key";
+                return Err(unsupported("N_STRUCT", what, span));
+            }
+        };
+        let mut before = None;
+        let whole = self.repeatable(node, found, &mut before)?;
+        let mut words = (0..size)
+            .step_by(8)
+            .map(|start| gathered_word(&whole, start, (size - start).min(8), span))
+            .collect::<Resolve<Vec<_>>>()?;
+        if let Some(first) = words.first_mut() {
+            *first = behind(before, first.clone(), span);
+        }
+        Ok(KeyElement::Words(words, u32::try_from(size).unwrap_or(0), of))
+    }
+
+    /// A structure whose parts may be read one by one: where it lies, or a copy, which is made behind `before`.
+    fn repeatable(&mut self, node: &Node, found: Expression, before: &mut Option<Expression>) -> Resolve<Expression> {
+        let of = found.value_type.clone();
+        let bytes = match self.gathered(node, &found)? {
+            Some(gathered) => gathered,
+            None => {
+                refusals::refuse_whole(&found)?;
+                if !has_effects(&found) {
+                    return Ok(found);
+                }
+                memory::bytes_of(memory::placed(found)?)
+            }
+        };
+        let (_, copy) = self.structure_copy(bytes, &of, before)?;
+        Ok(copy)
+    }
+
+    /// A copy of a structure in a variable of the clause's, assigned behind `before`: its name, and what it is.
+    pub(super) fn structure_copy(
+        &mut self,
+        bytes: Expression,
+        of: &Type,
+        before: &mut Option<Expression>,
+    ) -> Resolve<(Node, Expression)> {
+        let (scope, span) = (Scope::ClauseLocal, bytes.span);
+        let name = format!("{COPY}{}", self.program.clause_locals.len());
+        let variable = Variable {
+            name: name.clone(),
+            value_type: bytes.value_type.clone(),
+            keys: None,
+        };
+        let id = self.define(scope, variable, span);
+        self.aggregates.insert((scope, id), of.clone());
+        let copied = assigned_to(Place::Scalar { scope, variable: id }, bytes, span);
+        *before = Some(behind(before.take(), copied, span));
+        let place = Place::Field {
+            scope,
+            variable: id,
+            offset: Box::new(constant::integer(0, constant::UNSIGNED_LONG, span)),
+            value_type: of.clone(),
+        };
+        let named = NodeKind::Local {
+            scope: LocalScope::Clause,
+            name,
+        };
+        Ok((Node::new(named, span), reading(place, of.clone(), span)))
+    }
+
+    /// Whether an address is that of a copy, which nobody sees that is stored in it.
+    pub(super) fn is_of_copy(&self, address: &Expression) -> bool {
+        match &address.kind {
+            ExpressionKind::Cast(inner) | ExpressionKind::Comma { second: inner, .. } => self.is_of_copy(inner),
+            ExpressionKind::Binary { left, right, .. } => self.is_of_copy(left) || self.is_of_copy(right),
+            ExpressionKind::Variable(Place::Scalar { scope, variable }) => self
+                .variable(*scope, *variable)
+                .is_some_and(|variable| variable.name.starts_with(COPY)),
+            _ => false,
+        }
+    }
+
+    /// The keys of an element; with the types of the array's keys and where they were fixed, if it exists. Behind them the
+    /// types of the keys, as they were written.
+    pub(super) fn keys(
+        &mut self,
+        name: &str,
+        keys: &[Node],
+        prototype: Option<(&[Type], Span)>,
+        span: Span,
+    ) -> Resolve<(Vec<Expression>, Vec<Type>)> {
+        if let Some((types, first)) = prototype
+            && types.len() != keys.len()
+        {
+            return Err(
+                length_mismatch(name, keys.len(), types.len(), span).with_related(first, "its keys were fixed here")
+            );
+        }
+        let (mut resolved, mut key_types) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
+        for (index, key) in keys.iter().enumerate() {
+            if self.is_dynamic(key) {
+                return Err(super::aggregations::dynamic_key(name, index, key.span));
+            }
+            let wanted = prototype.and_then(|(types, first)| Some((types.get(index)?, first)));
+            let (mut elements, of) = match self.key_element(key)? {
+                KeyElement::Words(words, _, of) => (words, of),
+                KeyElement::Value(value) => {
+                    let value = self.key_value(name, index, value)?;
+                    let of = value.value_type.clone();
+                    (vec![value], of)
+                }
+            };
+            if let Some((wanted, first)) = wanted {
+                // An integer key is its 64 bits, whatever its width: nothing is cut to the width of the first use.
+                let is_right = match (&of, wanted) {
+                    (Type::Integer(_), Type::Integer(_) | Type::Pointer(_)) => true,
+                    (of, wanted) => of == wanted,
+                };
+                if !is_right {
+                    return Err(key_mismatch(name, index, wanted, &of, key.span)
+                        .with_related(first, "its keys were fixed here"));
+                }
+            }
+            resolved.append(&mut elements);
+            key_types.push(of);
+        }
+        Ok((resolved, key_types))
+    }
+
+    fn key_value(&mut self, name: &str, index: usize, value: Expression) -> Resolve<Expression> {
+        let value = memory::readable(memory::decayed(value))?;
+        match value.value_type {
+            Type::Integer(_) | Type::String => Ok(value),
+            Type::Pointer(_) => Ok(convert::to_address(value)),
+            ref other => {
+                let message = format!("{name}[ ] key #{} has no value: {}", index + 1, types::name(other));
+                Err(Diagnostic::new("D_KEY_TYPE", value.span, message))
+            }
+        }
+    }
+}
+
+/// The error of as many keys as there should not be; an array's and an aggregation's alike.
+pub(super) fn length_mismatch(name: &str, passed: usize, expected: usize, span: Span) -> Diagnostic {
+    let plural = if passed == 1 { "" } else { "s" };
+    Diagnostic::new(
+        "D_PROTO_LEN",
+        span,
+        format!("{name}[ ] prototype mismatch: {passed} key{plural} passed, {expected} expected"),
+    )
+}
+
+/// The error of a key of another type than the first use's.
+pub(super) fn key_mismatch(name: &str, index: usize, wanted: &Type, found: &Type, span: Span) -> Diagnostic {
+    Diagnostic::new(
+        "D_PROTO_ARG",
+        span,
+        format!(
+            "{name}[ ] key #{} is incompatible with prototype: expected {}, found {}",
+            index + 1,
+            types::name(wanted),
+            types::name(found)
+        ),
+    )
+}

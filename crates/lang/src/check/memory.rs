@@ -1,0 +1,233 @@
+//! Members and elements: of what lies in the target's memory, and of variables.
+//!
+//! A structure or an array is no value. While an expression is resolved it is known by where it lies:
+//!
+//! ```text
+//! *p, p->m, p[i]     ExpressionKind::Load(address), of the structure's or array's type
+//! x, x.m, x[i]       ExpressionKind::Variable(Place::Field), likewise
+//! ```
+//!
+//! Whoever wants a value gets one of these: the member or element (an integer or a pointer), the bytes ([`Resolver::bytes`]),
+//! or, of an array, the address of its first element ([`Resolver::expression`]).
+
+use super::{Resolve, Resolver, names, unions};
+use crate::diagnostic::Diagnostic;
+use crate::lower::memory::{bytes_of, decayed, extract, in_memory, part, placed, readable};
+use crate::lower::refusals::find_member;
+use crate::lower::sequence::behind;
+use crate::lower::{constant, convert, enumerations, pointers};
+use crate::program::{Bits, Expression, ExpressionKind, IntegerType, Scope, Type};
+use crate::source::Span;
+use crate::syntax::{Node, NodeKind};
+use crate::types;
+
+impl Resolver {
+    /// The value of an expression; an array becomes the address of its first element.
+    pub(super) fn expression(&mut self, node: &Node) -> Resolve<Expression> {
+        readable(decayed(self.placed_operand(node)?))
+    }
+
+    /// What a node is, with a place of its own. An array of an associative array has none: a copy of it.
+    pub(super) fn placed_operand(&mut self, node: &Node) -> Resolve<Expression> {
+        let found = self.operand(node)?;
+        if matches!(found.value_type, Type::Array { .. })
+            && let Some(gathered) = self.gathered(node, &found)?
+        {
+            let mut before = None;
+            let (_, copy) = self.structure_copy(gathered, &found.value_type, &mut before)?;
+            return Ok(behind(before, copy, node.span));
+        }
+        placed(found)
+    }
+
+    /// The value of an expression; a structure or an array becomes its bytes.
+    pub(super) fn bytes(&mut self, node: &Node) -> Resolve<Expression> {
+        Ok(self.shown_bytes(node)?.0)
+    }
+
+    /// Likewise, with the type that it had.
+    pub(super) fn shown_bytes(&mut self, node: &Node) -> Resolve<(Expression, Type)> {
+        let found = self.operand(node)?;
+        let shown = found.value_type.clone();
+        let value = match self.gathered(node, &found)? {
+            Some(gathered) => gathered,
+            None => bytes_of(placed(found)?),
+        };
+        Ok((value, shown))
+    }
+
+    /// `base.member`, `base->member`.
+    pub(super) fn member(&mut self, base: &Node, name: &str, arrow: bool, span: Span) -> Resolve<Expression> {
+        Ok(match self.member_in_unit(base, name, arrow, span)? {
+            (part, None) => part,
+            (unit, Some(bits)) => {
+                let names = unit.value_type.clone();
+                let value = extract(decayed(unit), bits, span);
+                match &names {
+                    Type::Foreign(foreign) => enumerations::of_enumeration(value, foreign),
+                    _ => value,
+                }
+            }
+        })
+    }
+
+    /// A member; of a bit-field, its unit and where in it the field lies.
+    pub(super) fn member_in_unit(
+        &mut self,
+        base: &Node,
+        name: &str,
+        arrow: bool,
+        span: Span,
+    ) -> Resolve<(Expression, Option<Bits>)> {
+        if let Some(translation) = super::translators::is_translation(base) {
+            return Ok((self.translated(translation, name, arrow, span)?, None));
+        }
+        if let NodeKind::Identifier(inline) = &base.kind
+            && let Some((to, operand)) = self.inline_translations.get(inline).cloned()
+        {
+            return Ok((self.translated((&to, &operand), name, arrow, span)?, None));
+        }
+        if let NodeKind::Identifier(variable) = &base.kind
+            && (variable.as_str(), name, arrow) == ("curpsinfo", "pr_dmodel", true)
+            && !self.is_declared(variable)
+        {
+            let of = IntegerType { bytes: 1, signed: true };
+            return Ok((constant::integer(names::LP64, of, span), None));
+        }
+        if let NodeKind::Identifier(variable) = &base.kind
+            && let Some(found) = names::information(variable, name).filter(|_| arrow && !self.is_declared(variable))
+        {
+            let Some((builtin, value_type)) = found else {
+                let message = format!("translator does not define conversion for member: {name}");
+                let help = names::missing_variable(variable).unwrap_or_default();
+                return Err(Diagnostic::new("D_XLATE_NOCONV", span, message).with_help(help));
+            };
+            let kind = ExpressionKind::Builtin(builtin);
+            return Ok((Expression { kind, value_type, span }, None));
+        }
+        if let NodeKind::Index { base: files, indices } = &base.kind
+            && matches!(&files.kind, NodeKind::Identifier(files) if files == "fds" && !self.is_declared(files))
+            && !arrow
+        {
+            return Ok((self.file(indices, name, span)?, None));
+        }
+        let mark = if arrow { "->" } else { "." };
+        let base = if arrow {
+            self.expression(base)?
+        } else {
+            self.operand(base)?
+        };
+        let (whole, pointed) = match &base.value_type {
+            Type::Pointer(Some(to)) if arrow => (to.as_ref().clone(), true),
+            Type::Pointer(None) | Type::Bytes { .. } if arrow => {
+                let message = format!(
+                    "operator -> cannot be applied to pointer to type \"void\"; must be applied to a struct or union \
+                     pointer: {name}"
+                );
+                return Err(Diagnostic::new("D_OP_SOU", span, message)
+                    .with_help("cast it first: ((struct s *)pointer)->member"));
+            }
+            other if arrow => {
+                return Err(Diagnostic::new(
+                    "D_OP_PTR",
+                    span,
+                    format!(
+                        "operator -> must be applied to a pointer, not to \"{}\"",
+                        types::name(other)
+                    ),
+                ));
+            }
+            other => (other.clone(), false),
+        };
+        let Type::Structure(structure) = &whole else {
+            return Err(Diagnostic::new(
+                "D_OP_SOU",
+                span,
+                format!(
+                    "operator {mark} cannot be applied to {}type \"{}\"; must be applied to a struct or union",
+                    if pointed { "pointer to " } else { "" },
+                    types::name(&whole)
+                ),
+            ));
+        };
+        let nameless = unions::nameless_at(&whole, name);
+        let found = match &nameless {
+            Some(found) => found.clone(),
+            None => find_member(structure, name, span).map_err(|error| self.with_reason(error, structure))?,
+        };
+        let base = if pointed {
+            in_memory(convert::to_address(base), whole.clone(), span)
+        } else {
+            base
+        };
+        let (mut base, mut offset) = (base, found.offset);
+        if let ExpressionKind::Variable(place) = &base.kind
+            && self.spread_type(place).is_some()
+        {
+            let place = place.clone();
+            match unions::nameless_with(&whole, name) {
+                _ if unions::is_union(&whole) => base = self.union_copy(&place, &whole, span)?,
+                // A member of a union without a name.
+                Some((at, nameless)) => {
+                    let held = self.spread_member(&place, &unions::nameless_name(at), &nameless, span)?;
+                    if let ExpressionKind::Variable(place) = held.kind {
+                        base = self.union_copy(&place, &nameless, span)?;
+                    }
+                    offset -= at;
+                }
+                None => return Ok((self.spread_member(&place, name, &found.member_type, span)?, found.bits)),
+            }
+        }
+        let offset = constant::integer(offset as i64, constant::UNSIGNED_LONG, span);
+        Ok((part(base, offset, &found.member_type, span)?, found.bits))
+    }
+
+    /// Whether the text has given a name a meaning of its own.
+    pub(super) fn is_declared(&self, name: &str) -> bool {
+        self.known(Scope::Global, name).is_some()
+            || self.inlines.contains_key(name)
+            || self.externals.contains_key(name)
+            || self.bound.iter().any(|(bound, _)| bound == name)
+    }
+
+    /// `base[index]` of an array.
+    pub(super) fn element(&mut self, base: Expression, indices: &[Node], span: Span) -> Resolve<Expression> {
+        let Type::Array { of, count } = base.value_type.clone() else {
+            return Err(Diagnostic::new("D_ARR_BADREF", span, "this has no elements"));
+        };
+        let [index] = indices else {
+            return Err(Diagnostic::new(
+                "D_ARR_BADREF",
+                span,
+                "an array has one index in each pair of brackets",
+            ));
+        };
+        let at = index.span;
+        let index = self.expression(index)?;
+        if !matches!(index.value_type, Type::Integer(_)) {
+            return Err(Diagnostic::new(
+                "D_ARR_BADREF",
+                at,
+                format!(
+                    "array index must be of integral type, found \"{}\"",
+                    types::name(&index.value_type)
+                ),
+            ));
+        }
+        let in_variable = matches!(base.kind, ExpressionKind::Variable(_));
+        if in_variable && constant::wide_value(&index).is_some_and(|index| !(0..i128::from(count)).contains(&index)) {
+            return Err(Diagnostic::new(
+                "D_ARR_BOUNDS",
+                at,
+                format!("index outside array bounds: there are {count} elements"),
+            ));
+        }
+        if let ExpressionKind::Variable(place) = &base.kind
+            && self.spread_type(place).is_some()
+        {
+            return self.spread_element(place, index, (&of, count), span);
+        }
+        let offset = pointers::scaled(index, Some(&of), span)?;
+        part(base, offset, &of, span)
+    }
+}

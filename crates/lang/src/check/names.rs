@@ -1,0 +1,299 @@
+//! The names that every program knows: variables, registers, functions. And those that D has and we have not yet.
+
+use crate::lower::constant::{INT, LONG, UNSIGNED_LONG};
+use crate::program::{Builtin, CURRENT_FOLDER, Function, IntegerType, ROOT_FOLDER, Type};
+
+pub(super) const UNSIGNED: IntegerType = IntegerType {
+    bytes: 4,
+    signed: false,
+};
+
+/// A variable of the tracer's and its type.
+pub(super) fn builtin(name: &str) -> Option<(Builtin, Type)> {
+    let integer = |builtin, of| Some((builtin, Type::Integer(of)));
+    let string = |builtin| Some((builtin, Type::String));
+    if let Some(digit) = name.strip_prefix("arg").and_then(|rest| rest.parse::<u8>().ok()) {
+        return (digit <= 9 && name.len() == 4).then_some((Builtin::Argument(digit), Type::I64));
+    }
+    match name {
+        "pid" => integer(Builtin::Pid, INT),
+        "tid" => integer(Builtin::Tid, INT),
+        "ppid" => integer(Builtin::Ppid, INT),
+        "uid" => integer(Builtin::Uid, UNSIGNED),
+        "gid" => integer(Builtin::Gid, UNSIGNED),
+        "cpu" => integer(Builtin::Cpu, INT),
+        "execname" => string(Builtin::ExecName),
+        "execargs" => string(Builtin::ProcessArguments),
+        "probeprov" => string(Builtin::ProbeProvider),
+        "probemod" => string(Builtin::ProbeModule),
+        "probefunc" => string(Builtin::ProbeFunction),
+        "probename" => string(Builtin::ProbeName),
+        "timestamp" => integer(Builtin::Timestamp, UNSIGNED_LONG),
+        "vtimestamp" => integer(Builtin::VirtualTimestamp, UNSIGNED_LONG),
+        "walltimestamp" => integer(Builtin::WallTimestamp, LONG),
+        "ucaller" => integer(Builtin::UserCaller, UNSIGNED_LONG),
+        "errno" => integer(Builtin::Errno, INT),
+        "goid" => integer(Builtin::Goroutine, LONG),
+        "ustackdepth" => integer(Builtin::UserStackDepth, UNSIGNED),
+        "epid" => integer(Builtin::EnabledProbeId, UNSIGNED),
+        "id" => integer(Builtin::ProbeId, UNSIGNED),
+        _ => None,
+    }
+}
+
+/// `PR_MODEL_LP64`.
+pub(super) const LP64: i64 = 2;
+
+/// What a member of one of DTrace's structures about the process, the thread or the CPU is here: `curpsinfo->pr_fname`.
+/// `None`: there is no such variable.
+pub(super) fn information(variable: &str, member: &str) -> Option<Option<(Builtin, Type)>> {
+    Some(match (variable, member) {
+        ("curpsinfo", "pr_pid") => builtin("pid"),
+        ("curpsinfo", "pr_ppid") => builtin("ppid"),
+        ("curpsinfo", "pr_uid") => builtin("uid"),
+        ("curpsinfo", "pr_gid") => builtin("gid"),
+        ("curpsinfo", "pr_euid") => Some((Builtin::EffectiveUid, Type::Integer(UNSIGNED))),
+        ("curpsinfo", "pr_egid") => Some((Builtin::EffectiveGid, Type::Integer(UNSIGNED))),
+        ("curpsinfo", "pr_pgid") => Some((Builtin::ProcessGroup, Type::Integer(INT))),
+        ("curpsinfo", "pr_sid") => Some((Builtin::ProcessSession, Type::Integer(INT))),
+        ("curpsinfo", "pr_fname") => builtin("execname"),
+        ("curpsinfo", "pr_psargs") => Some((Builtin::ProcessArguments, Type::String)),
+        ("curpsinfo", "pr_argc") => Some((Builtin::StartArgumentCount, Type::Integer(INT))),
+        ("curpsinfo", "pr_argv") => Some((Builtin::StartArguments, Type::U64)),
+        ("curpsinfo", "pr_envp") => Some((Builtin::StartEnvironment, Type::U64)),
+        ("curlwpsinfo", "pr_lwpid") => builtin("tid"),
+        ("curlwpsinfo", "pr_onpro") | ("curcpu", "cpu_id") => builtin("cpu"),
+        ("curpsinfo" | "curlwpsinfo" | "curcpu", _) => None,
+        _ => return None,
+    })
+}
+
+/// `PR_MODEL_...`: data models, of which all processes here have the same one, `curpsinfo->pr_dmodel`.
+pub(super) fn data_model(name: &str) -> Option<i64> {
+    Some(match name {
+        "PR_MODEL_UNKNOWN" => 0,
+        "PR_MODEL_ILP32" => 1,
+        "PR_MODEL_LP64" => LP64,
+        _ => return None,
+    })
+}
+
+/// A variable whose value is a string that the kernel is asked for: of what, and with which argument.
+pub(super) fn asked_for(name: &str) -> Option<(Function, Option<i64>)> {
+    Some(match name {
+        "cwd" => (Function::Path, Some(CURRENT_FOLDER)),
+        "root" => (Function::Path, Some(ROOT_FOLDER)),
+        "threadname" => (Function::ThreadName, None),
+        _ => return None,
+    })
+}
+
+/// What a member of `fds[n]` takes of the file's path; `None`: all of it.
+pub(super) fn of_file(member: &str) -> Option<Option<Function>> {
+    Some(match member {
+        "fi_pathname" => None,
+        "fi_name" => Some(Function::BaseName),
+        "fi_dirname" => Some(Function::DirectoryName),
+        _ => return None,
+    })
+}
+
+/// Whether D gives a name a meaning as a variable.
+pub(super) fn is_variable(name: &str) -> bool {
+    name == "ipl" || builtin(name).is_some() || asked_for(name).is_some() || missing_variable(name).is_some()
+}
+
+/// Variables of D that are not there, with what to use instead.
+pub(super) fn missing_variable(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "curthread" => "use pid, tid, execname, uid, gid, cpu",
+        "curpsinfo" => "its members are there: curpsinfo->pr_psargs, pr_fname, pr_pid, pr_ppid, pr_uid, pr_euid, ...",
+        "curlwpsinfo" | "curcpu" => "of its members there are curlwpsinfo->pr_lwpid and pr_onpro, curcpu->cpu_id",
+        "caller" => "use ucaller",
+        "stackdepth" => "use ustackdepth: the kernel's stacks are not there",
+        "fds" => "of its members there are fds[n].fi_pathname, fi_name and fi_dirname",
+        "usermode" => "in a profile- clause arg1 is not 0 when the thread was in the program",
+        "vmregs" => "the program's registers are uregs[R_RAX], ...",
+        "zonename" | "jid" | "jailname" => "there are no zones and no jails here",
+        "vcycles" | "vinstr" => "vtimestamp is the thread's time",
+        _ => return None,
+    })
+}
+
+/// `R_...`: the index of a register in `uregs[]`, numbered as by DTrace on x86-64 (sys/regset.h), with its names for
+/// the program counter, the stack pointer and so on. The names of 32 bits mean the whole registers, as in DTrace.
+pub(super) fn register(name: &str) -> Option<i64> {
+    let name = name.strip_prefix("R_")?;
+    const REGISTERS: [&str; 28] = [
+        "R15", "R14", "R13", "R12", "R11", "R10", "R9", "R8", "RDI", "RSI", "RBP", "RBX", "RDX", "RCX", "RAX",
+        "TRAPNO", "ERR", "RIP", "CS", "RFL", "RSP", "SS", "FS", "GS", "ES", "DS", "FSBASE", "GSBASE",
+    ];
+    let name = match name {
+        "PC" => "RIP",
+        "SP" => "RSP",
+        "FP" | "EBP" => "RBP",
+        "PS" | "RFLAGS" | "EFL" => "RFL",
+        "R0" | "EAX" => "RAX",
+        "R1" | "EBX" => "RBX",
+        "ECX" => "RCX",
+        "EDX" => "RDX",
+        "ESI" => "RSI",
+        "EDI" => "RDI",
+        "EIP" => "RIP",
+        "ESP" | "UESP" => "RSP",
+        _ => name,
+    };
+    REGISTERS
+        .iter()
+        .position(|register| *register == name)
+        .and_then(|index| i64::try_from(index).ok())
+}
+
+/// `SIG...`: the numbers of Linux on x86-64.
+pub(super) fn signal(name: &str) -> Option<i64> {
+    let name = name.strip_prefix("SIG")?;
+    const SIGNALS: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+        "WINCH", "IO", "PWR", "SYS",
+    ];
+    let name = match name {
+        "CLD" => "CHLD",
+        "IOT" => "ABRT",
+        "POLL" => "IO",
+        _ => name,
+    };
+    let index = SIGNALS.iter().position(|signal| *signal == name)?;
+    i64::try_from(index + 1).ok()
+}
+
+/// `DTRACEFLT_...`: the kinds of fault, as in the ERROR probe's `arg4`.
+pub(super) fn fault(name: &str) -> Option<i64> {
+    let name = name.strip_prefix("DTRACEFLT_")?;
+    const FAULTS: [&str; 10] = [
+        "UNKNOWN",
+        "BADADDR",
+        "BADALIGN",
+        "ILLOP",
+        "DIVZERO",
+        "NOSCRATCH",
+        "KPRIV",
+        "UPRIV",
+        "TUPOFLOW",
+        "BADSTACK",
+    ];
+    let index = FAULTS.iter().position(|fault| *fault == name)?;
+    i64::try_from(index).ok()
+}
+
+/// How a name may be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Callable {
+    /// A value: in expressions.
+    Subroutine,
+    /// An action: a statement.
+    Action,
+    /// An aggregating function: `@a = f(...)`.
+    Aggregating,
+    /// D has it, we have not yet; as what D has it.
+    Missing(&'static str),
+}
+
+/// Whether a function came to D with version 1.1: to a text for an earlier one its name is like any other.
+pub(super) fn came_with_1_1(name: &str) -> bool {
+    matches!(
+        name,
+        "freopen" | "index" | "rindex" | "strchr" | "strrchr" | "strstr" | "strtok" | "substr"
+    )
+}
+
+/// What a function's name stands for.
+pub(super) fn callable(name: &str) -> Option<Callable> {
+    Some(match name {
+        _ if super::subroutines::is_subroutine(name) => Callable::Subroutine,
+        "trace" | "tracemem" | "printf" | "printa" | "exit" | "ustack" | "jstack" | "clear" | "trunc" | "normalize"
+        | "denormalize" | "uaddr" | "usym" | "ufunc" | "umod" | "sym" | "func" | "mod" | "print" | "system"
+        | "freopen" | "ftruncate" | "setopt" | "stop" | "raise" | "speculate" | "commit" | "discard" => {
+            Callable::Action
+        }
+        "count" | "sum" | "avg" | "min" | "max" | "stddev" | "quantize" | "lquantize" | "llquantize" => {
+            Callable::Aggregating
+        }
+        "ddi_pathname"
+        | "getf"
+        | "getmajor"
+        | "getminor"
+        | "memref"
+        | "memstr"
+        | "msgdsize"
+        | "msgsize"
+        | "mutex_owned"
+        | "mutex_owner"
+        | "mutex_type_adaptive"
+        | "mutex_type_spin"
+        | "rw_iswriter"
+        | "rw_read_held"
+        | "rw_write_held"
+        | "typeref"
+        | "uaddr_of" => Callable::Missing("subroutine"),
+        "breakpoint" | "chill" | "panic" | "pcap" | "printm" | "printt" | "return" | "stack" => {
+            Callable::Missing("action")
+        }
+        _ => return None,
+    })
+}
+
+/// What a user program's tracer has in the place of a function of D that it has not.
+pub(super) fn instead_of(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "stack" => "the kernel's stacks are not there; the program's is ustack( )",
+        "printm" | "memref" | "memstr" => "D has tracemem(address, size) and print(*(type *)address)",
+        "printt" | "typeref" => "D has print(*(type *)address)",
+        "getf" => "descriptors are the kernel's; what open( ) and socket( ) return is seen at their return probes",
+        "return" => "it answers in the place of a function of the kernel's; a program's functions always run",
+        "chill" | "panic" | "breakpoint" => {
+            "it stops the machine's kernel; for the process there are stop( ) and raise(signal)"
+        }
+        "mutex_owned"
+        | "mutex_owner"
+        | "mutex_type_adaptive"
+        | "mutex_type_spin"
+        | "rw_iswriter"
+        | "rw_read_held"
+        | "rw_write_held" => "it is about locks of the kernel; the program's are in its memory: *(int *)arg0",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_are_numbered_as_by_regset_h() {
+        assert_eq!(register("R_R15"), Some(0));
+        assert_eq!(register("R_RAX"), Some(14));
+        assert_eq!(register("R_PC"), register("R_RIP"));
+        assert_eq!(register("R_RIP"), Some(17));
+        assert_eq!(register("R_SP"), Some(20));
+        assert_eq!(register("R_EAX"), register("R_RAX"));
+        assert_eq!(register("R_R1"), register("R_RBX"), "as DTrace's regs.d has it");
+        assert_eq!(register("R_AX"), None);
+    }
+
+    #[test]
+    fn signals_are_numbered_as_by_signal_h() {
+        assert_eq!(signal("SIGUSR1"), Some(10));
+        assert_eq!(signal("SIGCHLD"), Some(17));
+        assert_eq!(signal("SIGSYS"), Some(31));
+        assert_eq!(signal("SIGNAL"), None);
+    }
+
+    #[test]
+    fn arguments_are_ten() {
+        assert_eq!(builtin("arg9"), Some((Builtin::Argument(9), Type::I64)));
+        assert_eq!(builtin("arg10"), None);
+        assert_eq!(builtin("arg+1"), None);
+        assert_eq!(builtin("arg00"), None);
+    }
+}

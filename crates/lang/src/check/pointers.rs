@@ -1,0 +1,98 @@
+//! Operators on pointers: `*p`, `&p[i]`, `p + i`, `p - q`.
+
+use super::{Resolve, Resolver};
+use crate::diagnostic::Diagnostic;
+use crate::lower::pointers::pointer_arithmetic;
+use crate::lower::{constant, convert, memory};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, Place, Type};
+use crate::source::Span;
+use crate::syntax::{Node, NodeKind};
+use crate::types;
+
+impl Resolver {
+    /// `&a[n]` of an array of n elements: where it ends, as in C. There is nothing to be read.
+    fn behind_the_last(&mut self, element: &Node, span: Span) -> Resolve<Option<Expression>> {
+        let NodeKind::Index { base, indices } = &element.kind else {
+            return Ok(None);
+        };
+        let [index] = indices.as_slice() else {
+            return Ok(None);
+        };
+        let (array, index) = (self.operand(base)?, self.expression(index)?);
+        let Type::Array { count, .. } = array.value_type else {
+            return Ok(None);
+        };
+        let is_spread = matches!(&array.kind, ExpressionKind::Variable(place) if self.spread_type(place).is_some());
+        if is_spread || constant::wide_value(&index) != Some(i128::from(count)) {
+            return Ok(None);
+        }
+        let first = self.expression(base)?;
+        pointer_arithmetic(BinaryOperator::Add, first, index, span).map(Some)
+    }
+
+    /// `&*pointer`, `&pointer[index]`, and of D's own arrays and structures elements and members: nothing else in D has an address.
+    pub(super) fn address_of(&mut self, operand: &Node, span: Span) -> Resolve<Expression> {
+        if super::aggregations::named(operand).is_some() {
+            return Err(Diagnostic::new(
+                "D_ADDROF_VAR",
+                span,
+                "cannot take address of dynamic variable",
+            ));
+        }
+        if let NodeKind::Member { base, name, arrow } = &operand.kind
+            && self.member_in_unit(base, name, *arrow, span)?.1.is_some()
+        {
+            let message = format!("cannot take address of a bit-field: {name}");
+            return Err(Diagnostic::new("D_ADDROF_BITFIELD", span, message));
+        }
+        if let NodeKind::Identifier(name) = &operand.kind
+            && name.contains('`')
+            && let Some(address) = self.address_of_symbol(name, span)
+        {
+            return Ok(address);
+        }
+        let is_part = matches!(operand.kind, NodeKind::Index { .. } | NodeKind::Member { .. });
+        let operand = match self.operand(operand) {
+            Err(error) if error.tag == "D_ARR_BOUNDS" => return self.behind_the_last(operand, span)?.ok_or(error),
+            operand => operand?,
+        };
+        let to = operand.value_type.clone();
+        if matches!(&operand.kind, ExpressionKind::Variable(place) if self.is_in_union_copy(place)) {
+            let message = "cannot take address of dynamic variable";
+            return Err(Diagnostic::new("D_ADDROF_VAR", span, message));
+        }
+        if is_part && matches!(operand.kind, ExpressionKind::Variable(Place::Field { .. })) {
+            let address = memory::address_of(operand);
+            return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));
+        }
+        if matches!(operand.kind, ExpressionKind::Builtin(_)) && types::is_aggregate(&to) {
+            let message = "this lies in registers: it has no address";
+            return Err(Diagnostic::new("D_ADDROF_VAR", span, message));
+        }
+        if types::is_aggregate(&to) && matches!(operand.kind, ExpressionKind::Load(_)) {
+            let address = memory::address_of(operand);
+            return Ok(convert::cast(address, Type::Pointer(Some(Box::new(to)))));
+        }
+        let inner = match convert::uncut(operand).kind {
+            // A pointer is loaded as a number, then made a pointer.
+            ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
+            kind => kind,
+        };
+        match inner {
+            ExpressionKind::Load(address) => Ok(Expression {
+                span,
+                ..convert::cast(*address, Type::Pointer(Some(Box::new(to))))
+            }),
+            ExpressionKind::Variable(_) | ExpressionKind::Builtin(_) => Err(Diagnostic::new(
+                "D_ADDROF_VAR",
+                span,
+                "cannot take address of dynamic variable",
+            )),
+            _ => Err(Diagnostic::new(
+                "D_ADDROF_LVAL",
+                span,
+                "unacceptable operand for unary & operator",
+            )),
+        }
+    }
+}

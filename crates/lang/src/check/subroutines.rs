@@ -1,0 +1,463 @@
+//! Calls in expressions: the subroutines that yield a value.
+
+use super::names::{self, Callable};
+use super::{Resolve, Resolver, bpftrace_hints};
+use crate::diagnostic::Diagnostic;
+use crate::lower::{characters, coerce, constant, convert};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, Function, IntegerType, Place, Scope, Type, Variable};
+use crate::source::Span;
+use crate::syntax::{Node, NodeKind};
+use crate::types;
+
+/// What a subroutine takes, as DTrace's prototypes have it.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// `uintptr_t`; a pointer will do.
+    Address,
+    /// `size_t`
+    Size,
+    /// `const char *`
+    Text,
+    /// An integer, cut to this type.
+    Integer(IntegerType),
+    /// A pointer: to anything, or to something of so many bytes.
+    Pointer(Option<u64>),
+}
+
+/// A subroutine: what it takes, and what it yields.
+struct Signature {
+    function: Function,
+    parameters: &'static [Kind],
+    /// How many of the last parameters may be left out.
+    optional: usize,
+    result: Type,
+}
+
+fn signature(name: &str) -> Option<Signature> {
+    use Kind::{Address, Pointer, Size, Text};
+    const fn integer(bytes: u8, signed: bool) -> Kind {
+        Kind::Integer(IntegerType { bytes, signed })
+    }
+    const INT: Kind = integer(4, true);
+    const LONG: Kind = integer(8, true);
+    const CHARACTER: Kind = integer(1, true);
+    const SHORT: Kind = integer(2, false);
+    const WORD: Kind = integer(4, false);
+    const QUAD: Kind = integer(8, false);
+    const U16: Type = Type::Integer(IntegerType {
+        bytes: 2,
+        signed: false,
+    });
+    let (function, parameters, optional, result): (_, &'static [Kind], _, _) = match name {
+        "alloca" => (Function::Allocate, &[Size], 0, Type::Pointer(None)),
+        "basename" => (Function::BaseName, &[Text], 0, Type::String),
+        "bcopy" => (Function::CopyInTo, &[Pointer(None), Pointer(None), Size], 0, Type::Void),
+        "cleanpath" => (Function::CleanPath, &[Text], 0, Type::String),
+        "copyin" => (Function::CopyIn, &[Address, Size], 0, Type::Void),
+        "copyinstr" => (Function::CopyInString, &[Address, Size], 1, Type::String),
+        "copyinto" => (Function::CopyInTo, &[Address, Size, Pointer(None)], 0, Type::Void),
+        "copyout" => (Function::CopyOut, &[Pointer(None), Address, Size], 0, Type::Void),
+        "copyoutstr" => (Function::CopyOutString, &[Text, Address, Size], 0, Type::Void),
+        "dirname" => (Function::DirectoryName, &[Text], 0, Type::String),
+        "htonl" | "ntohl" => (Function::Swap32, &[WORD], 0, Type::U32),
+        "htonll" | "ntohll" => (Function::Swap64, &[QUAD], 0, Type::U64),
+        "htons" | "ntohs" => (Function::Swap16, &[SHORT], 0, U16),
+        "index" => (Function::Index, &[Text, Text, INT], 1, Type::I32),
+        "inet_ntoa" => (Function::AddressToString, &[Pointer(Some(4))], 0, Type::String),
+        "inet_ntoa6" => (Function::AddressToString6, &[Pointer(Some(16)), INT], 1, Type::String),
+        "inet_ntop" => (Function::AddressToString, &[INT, Pointer(None)], 0, Type::String),
+        "json" => (Function::Json, &[Text, Text], 0, Type::String),
+        "link_ntop" => (Function::LinkToString, &[INT, Pointer(None)], 0, Type::String),
+        "lltostr" => (Function::NumberToString, &[LONG, INT], 1, Type::String),
+        "progenyof" => (Function::ProgenyOf, &[INT], 0, Type::I32),
+        "rand" => (Function::Random, &[], 0, Type::I32),
+        "rindex" => (Function::LastIndex, &[Text, Text, INT], 1, Type::I32),
+        "speculation" => (Function::Speculation, &[], 0, Type::I32),
+        "strchr" => (Function::StringCharacter, &[Text, CHARACTER], 0, Type::String),
+        "strjoin" => (Function::StringJoin, &[Text, Text], 0, Type::String),
+        "strlen" => (Function::StringLength, &[Text], 0, Type::U64),
+        "strrchr" => (Function::StringLastCharacter, &[Text, CHARACTER], 0, Type::String),
+        "strstr" => (Function::StringSearch, &[Text, Text], 0, Type::String),
+        "strtok" => (Function::StringToken, &[Text, Text], 0, Type::String),
+        "strtoll" => (Function::StringToNumber, &[Text, INT], 1, Type::I64),
+        "substr" => (Function::Substring, &[Text, INT, INT], 1, Type::String),
+        "tolower" => (Function::LowerCase, &[Text], 0, Type::String),
+        "toupper" => (Function::UpperCase, &[Text], 0, Type::String),
+        _ => return None,
+    };
+    Some(Signature {
+        function,
+        parameters,
+        optional,
+        result,
+    })
+}
+
+/// Whether a name is that of a subroutine.
+pub(super) fn is_subroutine(name: &str) -> bool {
+    signature(name).is_some()
+}
+
+impl Resolver {
+    /// The name that a call calls, and how it may be called.
+    pub(super) fn callee<'n>(&self, function: &'n Node) -> Resolve<(&'n str, Callable)> {
+        let NodeKind::Identifier(name) = &function.kind else {
+            return Err(Diagnostic::new(
+                "D_FUNC_IDENT",
+                function.span,
+                "function designator is not of function type",
+            ));
+        };
+        if let Some(callable) = names::callable(name) {
+            return Ok((name, callable));
+        }
+        let is_variable = self.known(Scope::Global, name).is_some() || names::is_variable(name);
+        Err(if is_variable {
+            Diagnostic::new(
+                "D_FUNC_IDKIND",
+                function.span,
+                format!("scalar '{name}' may not be referenced as function"),
+            )
+        } else {
+            let undefined = Diagnostic::new(
+                "D_FUNC_UNDEF",
+                function.span,
+                format!("undefined function name: {name}"),
+            );
+            match bpftrace_hints::function(name) {
+                Some(help) => undefined.with_help(help),
+                None => undefined,
+            }
+        })
+    }
+
+    /// A call as a value.
+    pub(super) fn call(&mut self, function: &Node, arguments: &[Node], span: Span) -> Resolve<Expression> {
+        let (name, callable) = self.callee(function)?;
+        match callable {
+            Callable::Subroutine => {}
+            Callable::Missing(what) => return Err(missing(name, what, span)),
+            Callable::Aggregating => return Ok(self.aggregating_call(name, span)),
+            Callable::Action => return Ok(self.action_call(name, span)),
+        }
+        let Some(signature) = signature(name) else {
+            return Err(missing(name, "subroutine", span));
+        };
+        let (least, most) = (
+            signature.parameters.len() - signature.optional,
+            signature.parameters.len(),
+        );
+        check_count(name, arguments, least..=most, span)?;
+        let mut resolved = Vec::with_capacity(most);
+        for (index, parameter) in signature.parameters.iter().take(arguments.len()).enumerate() {
+            self.no_action(name, arguments, index)?;
+            resolved.push(self.argument(name, arguments, index, *parameter)?);
+        }
+        let size = match name {
+            "alloca" => resolved.get_mut(0),
+            "copyin" | "copyinstr" => resolved.get_mut(1),
+            _ => None,
+        };
+        if let (Some(size), Some(limit)) = (size, self.scratch_bytes) {
+            *size = self.within_scratch(name, size.clone(), limit)?;
+        }
+        if let ("inet_ntoa6", Some(form)) = (name, resolved.get(1))
+            && constant::value(form).is_none()
+        {
+            return Err(Diagnostic::new(
+                "D_PROTO_ARG",
+                form.span,
+                "inet_ntoa6( ) argument #2 is incompatible with prototype: expected an integer constant",
+            ));
+        }
+        Ok(self.finish_call(name, signature, resolved, span))
+    }
+
+    /// Refuses a call of an action where a value is wanted: DTrace takes it for a value of type void.
+    fn no_action(&mut self, name: &str, arguments: &[Node], index: usize) -> Resolve<()> {
+        if let Some(node) = arguments.get(index)
+            && let NodeKind::Call { function, arguments } = &node.kind
+            && let Ok((action, Callable::Action)) = self.callee(function)
+        {
+            // Its own mistakes are told first.
+            self.action(action, arguments, node.span)?;
+            return Err(incompatible_argument(name, index, "a value", &Type::Void, node.span));
+        }
+        Ok(())
+    }
+
+    /// A number of bytes of scratch memory, of which the option `scratchsize` grants at most `limit`, rounded up as
+    /// scratch memory is: more is refused at once where it is a constant, else no memory is large enough.
+    fn within_scratch(&mut self, name: &str, size: Expression, limit: u64) -> Resolve<Expression> {
+        let (span, limit) = (size.span, limit.next_multiple_of(8));
+        if let Some(bytes) = constant::value(&size) {
+            if bytes as u64 <= limit {
+                return Ok(size);
+            }
+            let message = format!("{name}( ) size larger than scratchsize: {} bytes", bytes as u64);
+            return Err(Diagnostic::new("D_ALLOCA_SIZE", span, message));
+        }
+        let of = |kind, value_type| Expression { kind, value_type, span };
+        let unsigned = |value: u64| constant::integer(value as i64, constant::UNSIGNED_LONG, span);
+        let place = self.unnamed("%size", Type::U64, span);
+        let known = of(ExpressionKind::Variable(place.clone()), Type::U64);
+        let value = Box::new(size);
+        let granted = ExpressionKind::Conditional {
+            condition: Box::new(of(
+                ExpressionKind::Binary {
+                    operator: BinaryOperator::LessOrEqual,
+                    left: Box::new(known.clone()),
+                    right: Box::new(unsigned(limit)),
+                },
+                Type::I32,
+            )),
+            then: Box::new(known),
+            otherwise: Box::new(unsigned(u64::MAX)),
+        };
+        Ok(of(
+            ExpressionKind::Comma {
+                first: Box::new(of(ExpressionKind::Assign { place, value }, Type::U64)),
+                second: Box::new(of(granted, Type::U64)),
+            },
+            Type::U64,
+        ))
+    }
+
+    /// What a call becomes when its arguments are known to fit.
+    fn finish_call(
+        &mut self,
+        name: &str,
+        signature: Signature,
+        mut arguments: Vec<Expression>,
+        span: Span,
+    ) -> Expression {
+        let Signature {
+            mut function, result, ..
+        } = signature;
+        let number = |value: i64| constant::integer(value, constant::LONG, span);
+        let mut value_type = result;
+        match (name, arguments.len()) {
+            ("lltostr" | "strtoll", 1) => arguments.push(number(10)),
+            ("substr", 2) => arguments.push(number(crate::interpret::text::ALL)),
+            ("rindex", 2) => arguments.push(number(i64::from(i32::MAX))),
+            ("index", 2) => arguments.push(number(0)),
+            ("inet_ntoa", _) => arguments.insert(0, number(2)),
+            // With another number than 0 an IPv4 address in one of IPv6 is written as inet_ntop( ) does.
+            ("inet_ntoa6", 2) if arguments.pop().as_ref().and_then(constant::value) != Some(0) => {
+                function = Function::AddressToString;
+                arguments.insert(0, number(10));
+            }
+            ("bcopy", _) => return self.block_copy(arguments, span),
+            ("copyin", _) => {
+                let size = arguments.get(1).and_then(constant::value);
+                value_type = Type::Bytes {
+                    size: size.and_then(|size| u32::try_from(size).ok()),
+                };
+            }
+            ("strtok", _) => return self.token(arguments, span),
+            _ => {}
+        }
+        Expression {
+            kind: ExpressionKind::Call { function, arguments },
+            value_type,
+            span,
+        }
+    }
+
+    /// `strtok(string, separators)`: the string goes to a variable of its own, off which this call and those with NULL
+    /// take their tokens. It lives as long as the clause-local ones, as DTrace's position in the string does.
+    fn token(&mut self, arguments: Vec<Expression>, span: Span) -> Expression {
+        let place = self.unnamed("%strtok", Type::String, span);
+        // A string was given: without one there are no tokens.
+        let given = self.unnamed("%strtok given", Type::I64, span);
+        let string = |kind| Expression {
+            kind,
+            value_type: Type::String,
+            span,
+        };
+        let mut arguments = arguments.into_iter();
+        let (text, separators) = (arguments.next(), arguments.next());
+        let mut operands = vec![string(ExpressionKind::Variable(place.clone()))];
+        operands.extend(separators);
+        let call = string(ExpressionKind::Call {
+            function: Function::StringToken,
+            arguments: operands,
+        });
+        match text {
+            Some(text) if !matches!(text.kind, ExpressionKind::Integer(_)) => {
+                let value = Box::new(text);
+                let keep = string(ExpressionKind::Assign { place, value });
+                let mark = Expression {
+                    kind: ExpressionKind::Assign {
+                        place: given,
+                        value: Box::new(constant::integer(1, constant::LONG, span)),
+                    },
+                    value_type: Type::I64,
+                    span,
+                };
+                let then = |first, second| {
+                    string(ExpressionKind::Comma {
+                        first: Box::new(first),
+                        second: Box::new(second),
+                    })
+                };
+                then(keep, then(mark, call))
+            }
+            _ => string(ExpressionKind::Conditional {
+                condition: Box::new(Expression {
+                    kind: ExpressionKind::Variable(given),
+                    value_type: Type::I64,
+                    span,
+                }),
+                then: Box::new(call),
+                otherwise: Box::new(convert::null_string(span)),
+            }),
+        }
+    }
+
+    /// A clause-local variable that no text can name.
+    pub(super) fn unnamed(&mut self, name: &str, value_type: Type, span: Span) -> Place {
+        let variable = match self.known(Scope::ClauseLocal, name) {
+            Some(known) => known.id,
+            None => {
+                let variable = Variable {
+                    name: name.to_owned(),
+                    value_type,
+                    keys: None,
+                };
+                self.define(Scope::ClauseLocal, variable, span)
+            }
+        };
+        Place::Scalar {
+            scope: Scope::ClauseLocal,
+            variable,
+        }
+    }
+
+    /// An argument of a subroutine, converted.
+    fn argument(&mut self, name: &str, arguments: &[Node], index: usize, parameter: Kind) -> Resolve<Expression> {
+        let Some(node) = arguments.get(index) else {
+            return Err(count_mismatch(name, arguments.len(), "more", Span::default()));
+        };
+        let wanted = match parameter {
+            Kind::Address => return self.address(name, arguments, index),
+            Kind::Size => return self.size(name, arguments, index),
+            Kind::Text => "string",
+            Kind::Integer(integer) => types::integer_name(integer),
+            Kind::Pointer(None) => "void *",
+            Kind::Pointer(Some(4)) => "ipaddr_t *",
+            Kind::Pointer(Some(_)) => "in6_addr_t *",
+        };
+        let argument = self.expression(node)?;
+        let found = argument.value_type.clone();
+        let converted = match (parameter, &found) {
+            // DTrace's prototypes have `const char *`, which an address of anything is compatible with.
+            (Kind::Text, Type::Pointer(None) | Type::Bytes { .. }) if !convert::is_null(&argument) => {
+                Some(convert::to_string(argument))
+            }
+            (Kind::Text, _) => coerce::assign(argument, &Type::String),
+            (Kind::Integer(to), Type::Integer(_)) => {
+                Some(convert::to_integer(convert::received(argument, to), constant::LONG))
+            }
+            // The constant 0 is a pointer to anything.
+            (Kind::Pointer(_), Type::Integer(_)) if convert::is_null(&argument) => Some(convert::to_address(argument)),
+            (Kind::Pointer(None), Type::Pointer(_) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
+            // Only to read from: a string is no memory that could be written.
+            (Kind::Pointer(None), Type::String) if (name, index) == ("bcopy", 0) => Some(characters::address(argument)),
+            (Kind::Pointer(None), Type::String) if (name, index) == ("copyout", 0) => {
+                Some(characters::address(characters::copied(argument)))
+            }
+            (Kind::Pointer(Some(_)), Type::Pointer(None) | Type::Bytes { .. }) => Some(convert::to_address(argument)),
+            (Kind::Pointer(Some(bytes)), Type::Pointer(Some(to))) if types::size_of(to) == Some(bytes) => {
+                Some(convert::to_address(argument))
+            }
+            _ => None,
+        };
+        converted.ok_or_else(|| {
+            let found = self.shown_type(node, &found);
+            incompatible_argument(name, index, wanted, &found, node.span)
+        })
+    }
+
+    /// An argument that is an address: an integer or a pointer.
+    pub(super) fn address(&mut self, name: &str, arguments: &[Node], index: usize) -> Resolve<Expression> {
+        let Some(node) = arguments.get(index) else {
+            return Err(count_mismatch(name, arguments.len(), "more", Span::default()));
+        };
+        let argument = self.expression(node)?;
+        match argument.value_type {
+            Type::Integer(_) | Type::Pointer(_) => Ok(convert::to_address(argument)),
+            ref other => {
+                let mut diagnostic = incompatible_argument(name, index, "uintptr_t", other, node.span);
+                if *other == Type::String {
+                    diagnostic = diagnostic.with_help("it is a string already");
+                }
+                Err(diagnostic)
+            }
+        }
+    }
+
+    /// An argument that is a number of bytes.
+    fn size(&mut self, name: &str, arguments: &[Node], index: usize) -> Resolve<Expression> {
+        let Some(node) = arguments.get(index) else {
+            return Err(count_mismatch(name, arguments.len(), "more", Span::default()));
+        };
+        let argument = self.expression(node)?;
+        match argument.value_type {
+            Type::Integer(_) => Ok(convert::to_address(argument)),
+            ref other => Err(incompatible_argument(name, index, "size_t", other, node.span)),
+        }
+    }
+}
+
+/// Checks the number of arguments.
+pub(super) fn check_count(
+    name: &str,
+    arguments: &[Node],
+    expected: std::ops::RangeInclusive<usize>,
+    span: Span,
+) -> Resolve<()> {
+    let passed = arguments.len();
+    if expected.contains(&passed) {
+        return Ok(());
+    }
+    let text = if expected.start() == expected.end() {
+        expected.start().to_string()
+    } else if passed < *expected.start() {
+        format!("at least {}", expected.start())
+    } else {
+        format!("at most {}", expected.end())
+    };
+    Err(count_mismatch(name, passed, &text, span))
+}
+
+pub(super) fn count_mismatch(name: &str, passed: usize, expected: &str, span: Span) -> Diagnostic {
+    let plural = if passed == 1 { "" } else { "s" };
+    Diagnostic::new(
+        "D_PROTO_LEN",
+        span,
+        format!("{name}( ) prototype mismatch: {passed} arg{plural} passed, {expected} expected"),
+    )
+}
+
+pub(super) fn incompatible_argument(name: &str, index: usize, wanted: &str, found: &Type, span: Span) -> Diagnostic {
+    Diagnostic::new(
+        "D_PROTO_ARG",
+        span,
+        format!(
+            "{name}( ) argument #{} is incompatible with prototype: expected {wanted}, found {}",
+            index + 1,
+            types::name(found)
+        ),
+    )
+}
+
+/// A function of D that is not there yet.
+pub(super) fn missing(name: &str, what: &str, span: Span) -> Diagnostic {
+    let tag = if what == "action" { "N_ACTION" } else { "N_SUBROUTINE" };
+    let missing = Diagnostic::new(tag, span, format!("the {what} {name}( ) is not supported yet"));
+    match names::instead_of(name) {
+        Some(help) => missing.with_help(help),
+        None => missing,
+    }
+}

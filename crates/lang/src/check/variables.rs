@@ -1,0 +1,347 @@
+//! Variables: global, `self->`, `this->`; scalars and associative arrays; and who may be assigned.
+
+use super::forward_uses::name_of;
+use super::{Known, Resolve, Resolver, names};
+use crate::diagnostic::Diagnostic;
+use crate::lower::{constant, convert};
+use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable, VariableId};
+use crate::source::Span;
+use crate::syntax::{LocalScope, Node, NodeKind};
+use std::collections::HashMap;
+
+/// An operand that can stand to the left of an assignment, before it is known whether it exists.
+pub(super) struct Designator<'n> {
+    pub(super) scope: Scope,
+    pub(super) name: &'n str,
+    /// Of an element of an associative array.
+    pub(super) keys: Option<&'n [Node]>,
+    /// Of the variable, without its keys.
+    pub(super) span: Span,
+    /// As written: `self->x`.
+    pub(super) text: String,
+}
+
+/// The variable that a node names, if it is of the form of one: `x`, `self->x[key]`.
+pub(super) fn designator(node: &Node) -> Option<Designator<'_>> {
+    let (base, keys) = match &node.kind {
+        NodeKind::Index { base, indices } => (base.as_ref(), Some(indices.as_slice())),
+        _ => (node, None),
+    };
+    let (scope, name) = match &base.kind {
+        NodeKind::Identifier(name) => (Scope::Global, name),
+        NodeKind::Local {
+            scope: LocalScope::Thread,
+            name,
+        } => (Scope::ThreadLocal, name),
+        NodeKind::Local {
+            scope: LocalScope::Clause,
+            name,
+        } => (Scope::ClauseLocal, name),
+        _ => return None,
+    };
+    Some(Designator {
+        scope,
+        name,
+        keys,
+        span: base.span,
+        text: name_of(base)?,
+    })
+}
+
+impl Resolver {
+    pub(super) fn known(&self, scope: Scope, name: &str) -> Option<Known> {
+        match scope {
+            Scope::Global => self.globals.get(name),
+            Scope::ThreadLocal => self.thread_locals.get(name),
+            Scope::ClauseLocal => self.clause_locals.get(name),
+        }
+        .copied()
+    }
+
+    pub(super) fn variable(&self, scope: Scope, id: VariableId) -> Option<&Variable> {
+        match scope {
+            Scope::Global => &self.program.globals,
+            Scope::ThreadLocal => &self.program.thread_locals,
+            Scope::ClauseLocal => &self.program.clause_locals,
+        }
+        .get(id.0 as usize)
+    }
+
+    /// Adds a variable to the program.
+    pub(super) fn define(&mut self, scope: Scope, variable: Variable, span: Span) -> VariableId {
+        let (list, map): (&mut Vec<Variable>, &mut HashMap<String, Known>) = match scope {
+            Scope::Global => (&mut self.program.globals, &mut self.globals),
+            Scope::ThreadLocal => (&mut self.program.thread_locals, &mut self.thread_locals),
+            Scope::ClauseLocal => (&mut self.program.clause_locals, &mut self.clause_locals),
+        };
+        let id = VariableId(u32::try_from(list.len()).unwrap_or(u32::MAX));
+        map.insert(variable.name.clone(), Known { id, span });
+        list.push(variable);
+        id
+    }
+
+    /// The place that a designator names and its type, if the variable exists.
+    pub(super) fn place(&mut self, designator: &Designator<'_>) -> Resolve<Option<(Place, Type)>> {
+        let Some(known) = self.known(designator.scope, designator.name) else {
+            return Ok(None);
+        };
+        let Some(variable) = self.variable(designator.scope, known.id) else {
+            return Ok(None);
+        };
+        let (scope, id, value_type) = (designator.scope, known.id, variable.value_type.clone());
+        match (variable.keys.clone(), designator.keys) {
+            (None, None) => Ok(Some((Place::Scalar { scope, variable: id }, value_type))),
+            (Some(types), Some(keys)) => {
+                let (keys, _) = self.keys(&designator.text, keys, Some((&types, known.span)), designator.span)?;
+                Ok(Some((
+                    Place::Element {
+                        scope,
+                        variable: id,
+                        keys,
+                    },
+                    value_type,
+                )))
+            }
+            (Some(_), None) => Err(Diagnostic::new(
+                "D_IDENT_BADREF",
+                designator.span,
+                format!("array '{}' may not be referenced as scalar", designator.text),
+            )
+            .with_related(known.span, "it was first used as an array here")),
+            (None, Some(_)) => Err(Diagnostic::new(
+                "D_IDENT_BADREF",
+                designator.span,
+                format!("scalar '{}' may not be referenced as array", designator.text),
+            )
+            .with_related(known.span, "it was first used as a scalar here")),
+        }
+    }
+
+    /// The place that a designator names; a variable that does not exist is made, with this type.
+    pub(super) fn place_or_new(&mut self, designator: &Designator<'_>, value_type: &Type) -> Resolve<(Place, Type)> {
+        self.check_assignable(designator)?;
+        if let Some(found) = self.place(designator)? {
+            return Ok(found);
+        }
+        let is_spread = self.is_to_spread(value_type, designator.keys.is_some(), designator.span)?;
+        if !is_spread && let Some(bytes) = self.aggregate_of(value_type, designator.span)? {
+            let variable = Variable {
+                name: designator.name.to_owned(),
+                value_type: bytes.clone(),
+                keys: None,
+            };
+            let scope = designator.scope;
+            let id = self.define(scope, variable, designator.span);
+            self.aggregates.insert((scope, id), value_type.clone());
+            return Ok((Place::Scalar { scope, variable: id }, bytes));
+        }
+        let mut value_type = match value_type {
+            Type::Void => {
+                if let Some(told) = self.without_value.take() {
+                    return Err(told);
+                }
+                return Err(Diagnostic::new(
+                    "D_OP_INCOMPAT",
+                    designator.span,
+                    format!("{} cannot be assigned: the value is void", designator.text),
+                ));
+            }
+            Type::Bytes { .. } => Type::Pointer(None),
+            other => other.clone(),
+        };
+        let scope = designator.scope;
+        let (keys, types) = match designator.keys {
+            None => (None, None),
+            Some(_) if scope == Scope::ClauseLocal => {
+                return Err(Diagnostic::new(
+                    "D_ARR_LOCAL",
+                    designator.span,
+                    format!(
+                        "local variables may not be used as associative arrays: {}",
+                        designator.name
+                    ),
+                )
+                .with_help("use self-> or a global array, and assign 0 to an element to free it"));
+            }
+            Some(keys) => {
+                let (keys, types) = self.keys(&designator.text, keys, None, designator.span)?;
+                (Some(keys), Some(types))
+            }
+        };
+        let id = if is_spread {
+            self.define_spread(scope, designator.name, (&value_type, types), designator.span)
+        } else {
+            let held = super::implicit_width::held(&value_type);
+            let variable = Variable {
+                name: designator.name.to_owned(),
+                value_type: held.as_ref().map_or(&value_type, |(held, _)| held).clone(),
+                keys: types,
+            };
+            let id = self.define(scope, variable, designator.span);
+            if let Some((held, named)) = held {
+                self.wide.insert((scope, id), named);
+                value_type = held;
+            }
+            id
+        };
+        let value_type = if is_spread {
+            Type::Bytes { size: None }
+        } else {
+            value_type
+        };
+        let place = match keys {
+            None => Place::Scalar { scope, variable: id },
+            Some(keys) => Place::Element {
+                scope,
+                variable: id,
+                keys,
+            },
+        };
+        Ok((place, value_type))
+    }
+
+    /// Remembers that a variable holds values of a type, where that is an enumeration of the program's.
+    pub(super) fn names_values(&mut self, scope: Scope, variable: VariableId, of: &Type) {
+        if let Type::Foreign(foreign) = of
+            && foreign.integer().is_some()
+        {
+            self.enumerations.insert((scope, variable), foreign.clone());
+        }
+    }
+
+    /// Whether a name is a function's in the version of D that the text asks for.
+    pub(super) fn is_function(&self, name: &str) -> bool {
+        names::callable(name).is_some() && !(self.is_1_0 && names::came_with_1_1(name))
+    }
+
+    /// Refuses to assign what the tracer provides.
+    pub(super) fn check_assignable(&self, designator: &Designator<'_>) -> Resolve<()> {
+        let name = designator.name;
+        if designator.scope != Scope::Global || self.known(Scope::Global, name).is_some() {
+            return Ok(());
+        }
+        if self.floats.contains_key(name) {
+            return Err(super::expressions::float_as_value(name, designator.span));
+        }
+        // As in DTrace the inline of a constant is the constant.
+        let is_constant = self
+            .inlines
+            .get(name)
+            .is_some_and(|value| constant::wide_value(value).is_some());
+        let what = if names::is_variable(name) || matches!(name, "uregs" | "args") {
+            "a built-in variable"
+        } else if is_constant
+            || self.enumerators.contains_key(name)
+            || names::register(name).is_some()
+            || names::signal(name).is_some()
+        {
+            let message = format!("operator = requires modifiable lvalue as an operand: {name} is a constant");
+            return Err(Diagnostic::new("D_OP_LVAL", designator.span, message));
+        } else if self.inlines.contains_key(name)
+            || self.inline_functions.contains_key(name)
+            || self.bound.iter().any(|(parameter, _)| parameter == name)
+            || name == "NULL"
+        {
+            "an inline"
+        } else if self.is_function(name) {
+            "a function"
+        } else if name.contains('`') {
+            "a symbol of the target"
+        } else {
+            return Ok(());
+        };
+        Err(Diagnostic::new(
+            "D_OP_WRITE",
+            designator.span,
+            format!("operator = can only be applied to a writable variable: {name} is {what}"),
+        ))
+    }
+
+    /// The value of a variable that must exist.
+    pub(super) fn read(&mut self, designator: &Designator<'_>, span: Span) -> Resolve<Expression> {
+        if let Some((place, value_type)) = self.place(designator)? {
+            if let Some(of) = self.spread_type(&place).cloned() {
+                return Ok(Expression {
+                    kind: ExpressionKind::Variable(place),
+                    value_type: of,
+                    span,
+                });
+            }
+            if let Place::Scalar { scope, variable } = place
+                && let Some(of) = self.aggregates.get(&(scope, variable)).cloned()
+            {
+                let place = Place::Field {
+                    scope,
+                    variable,
+                    offset: Box::new(constant::integer(0, constant::UNSIGNED_LONG, span)),
+                    value_type: of.clone(),
+                };
+                return Ok(Expression {
+                    kind: ExpressionKind::Variable(place),
+                    value_type: of,
+                    span,
+                });
+            }
+            let known = self.known(designator.scope, designator.name);
+            let names = known.and_then(|known| self.enumerations.get(&(designator.scope, known.id)));
+            let named = self.named_type(&place);
+            let all = Expression {
+                kind: ExpressionKind::Variable(place),
+                value_type,
+                span,
+            };
+            let value = match named {
+                Some(named) => convert::narrow(all, named),
+                None => all,
+            };
+            return Ok(match names {
+                Some(of) => Expression {
+                    value_type: Type::Foreign(of.clone()),
+                    ..value
+                },
+                None => value,
+            });
+        }
+        Err(match designator.scope {
+            Scope::Global if designator.keys.is_none() => {
+                let message = format!("failed to resolve {}: Unknown variable name", designator.text);
+                self.hint(Diagnostic::new("D_IDENT_UNDEF", span, message), designator)
+            }
+            _ => self.unassigned(designator),
+        })
+    }
+
+    /// The error of a variable that has no value and no type yet.
+    pub(super) fn unassigned(&self, designator: &Designator<'_>) -> Diagnostic {
+        let message = format!("{} has not yet been declared or assigned", designator.text);
+        self.hint(Diagnostic::new("D_VAR_UNDEF", designator.span, message), designator)
+    }
+
+    /// What to do, where the variable is assigned somewhere: otherwise it is more likely a misspelt name.
+    fn hint(&self, diagnostic: Diagnostic, designator: &Designator<'_>) -> Diagnostic {
+        let Some(assigned) = self.later.first(&designator.text) else {
+            return match super::bpftrace_hints::variable(designator.name).filter(|_| designator.scope == Scope::Global)
+            {
+                Some(help) => diagnostic.with_help(help),
+                None => diagnostic,
+            };
+        };
+        let scope = match designator.scope {
+            Scope::Global => "",
+            Scope::ThreadLocal => "self ",
+            Scope::ClauseLocal => "this ",
+        };
+        let keys = if designator.keys.is_some() { "[...]" } else { "" };
+        let help = format!(
+            "declare it before the clause, with its type: {scope}int64_t {}{keys};",
+            designator.name
+        );
+        if assigned > designator.span {
+            diagnostic
+                .with_related(assigned, "it is assigned here, later in the text")
+                .with_help(help + " or put the clause that assigns it first")
+        } else {
+            diagnostic.with_help(help)
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Operations on operands whose types are known, as the program has them.
+//!
+//! [`crate::check`] finds out what a text means, and asks for each operation here. Nothing here knows the syntax. An
+//! operand is an expression of the program; a structure or an array is one that says where it lies ([`memory`]).
+//!
+//! | file | holds |
+//! |---|---|
+//! | `constant`, `convert`, `coerce` | constants; conversions |
+//! | `operators`, `arithmetic`, `pointers`, `characters` | operators |
+//! | `memory`, `registers` | structures and arrays, where they lie |
+//! | `sequence`, `effects` | one expression after another; what may be computed twice |
+//! | `refusals` | what several operations refuse |
+
+pub(crate) mod arithmetic;
+pub(crate) mod characters;
+pub(crate) mod coerce;
+pub(crate) mod constant;
+pub(crate) mod convert;
+pub(crate) mod effects;
+pub(crate) mod enumerations;
+pub(crate) mod memory;
+pub(crate) mod operators;
+pub(crate) mod pointers;
+pub(crate) mod refusals;
+pub(crate) mod registers;
+pub(crate) mod sequence;
+
+/// What an operation is in the program, or why there is no such operation.
+pub(crate) type Lowered<T> = Result<T, crate::diagnostic::Diagnostic>;

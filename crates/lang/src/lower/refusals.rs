@@ -1,0 +1,58 @@
+//! What several operations refuse, in the same words.
+
+use super::Lowered;
+use crate::diagnostic::Diagnostic;
+use crate::program::{Expression, ExpressionKind, Found, Place, Structure, Type};
+use crate::source::Span;
+
+/// Something of D that is not there yet.
+pub(crate) fn unsupported(tag: &'static str, what: &str, span: Span) -> Diagnostic {
+    Diagnostic::new(tag, span, format!("{what} is not supported yet"))
+}
+
+/// Refuses a structure that has no bytes of its own.
+pub(crate) fn refuse_whole(found: &Expression) -> Lowered<()> {
+    match &found.kind {
+        ExpressionKind::Variable(Place::Element { .. } | Place::Scalar { .. })
+            if matches!(found.value_type, Type::Structure(_) | Type::Array { .. }) =>
+        {
+            Err(unsupported(
+                "N_STRUCT",
+                "a structure or array of an associative array, or with strings, as a value,",
+                found.span,
+            )
+            .with_help("name its members"))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn too_large(span: Span) -> Diagnostic {
+    unsupported("N_STRUCT", "assigning such a large structure as a whole", span)
+}
+
+/// The error of what would have to be evaluated several times.
+pub(crate) fn twice(span: Span) -> Diagnostic {
+    unsupported(
+        "N_STRUCT",
+        "a structure, or an index of its array, by way of an expression with effects,",
+        span,
+    )
+    .with_help("assign the key or the index to a variable first")
+}
+
+/// A member, which must be there.
+pub(crate) fn find_member(structure: &Structure, member: &str, span: Span) -> Lowered<Found> {
+    let Some(body) = structure.body() else {
+        let message = format!(
+            "operator -> cannot be applied to a forward declaration: no {} definition is available",
+            structure.name()
+        );
+        return Err(Diagnostic::new("D_OP_INCOMPLETE", span, message));
+    };
+    structure.member(member).ok_or_else(|| {
+        let names: Vec<&str> = body.members.iter().map(|member| member.name.as_str()).collect();
+        let message = format!("{member} is not a member of {}", structure.name());
+        Diagnostic::new("D_TYPE_MEMBER", span, message).with_help(format!("its members are {}", names.join(", ")))
+    })
+}
