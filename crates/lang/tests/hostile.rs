@@ -393,3 +393,36 @@ fn width_is_accepted() {
     assert_eq!(program.globals.len(), 20_000);
     assert_eq!(program.clauses[0].statements.len(), 20_000);
 }
+
+/// Forms in which a part is named several times: none of them grows faster than the text, at any depth of nesting.
+#[test]
+fn nesting_costs_no_more_than_its_text() {
+    const DEPTH: usize = 28;
+    let nested = |open: &str, inner: &str, close: &str| format!("{}{inner}{}", open.repeat(DEPTH), close.repeat(DEPTH));
+    let declared = "struct s { int n; int row[4]; unsigned int low : 3; } x[int], y[int], *p; int i;
+        struct t { int n; struct in { int n; } in; } *q;";
+    let in_it = nested("((struct t *)&", "q", "->in)");
+    let statements = [
+        format!("x[1].row[{}] = 1;", nested("x[1].row[", "0", "]")),
+        format!("x[1].row[{}] = 1;", nested("x[1].row[i + ", "0", "]")),
+        format!("trace({in_it}->in.n);"),
+        format!("trace(&{in_it}->in);"),
+        format!("trace(sizeof({in_it}->in));"),
+        format!("x[1] = {};", nested("x[(x[2] = ", "y[i++]", ", 3)]")),
+        format!("{} = y[0];", nested("x[(", "x[i++]", " = y[0], 3)]")),
+        format!("x[{}] = y[0];", nested("y[", "0", "].n")),
+        format!("x[{}].low = 1;", nested("x[", "i++", "].low++")),
+        format!("p[{}].low = 1;", nested("p[", "i++", "].low++")),
+        format!("print(&p[{}]);", nested("p[", "0", "].n")),
+    ];
+    for statement in statements {
+        let text = format!("{declared} BEGIN {{ {statement} }}");
+        match compile(&[Source::new("nested", text.as_str())], &MacroValues::default()) {
+            Ok(program) => {
+                let size = dump::dump(&program).len();
+                assert!(size < 1000 * text.len(), "{statement}: {size} bytes");
+            }
+            Err(diagnostics) => panic!("{statement}: {}", diagnostics[0]),
+        }
+    }
+}

@@ -9,10 +9,9 @@ use crate::layout::JSTACK_FRAMES;
 use crate::lower::{constant, convert, memory};
 use crate::program::{
     Builtin, Expression, ExpressionKind, Foreign, Function, RecordAction, RecordKind, Statement, SymbolKind, Type,
-    size_of,
 };
 use crate::source::Span;
-use crate::syntax::{Node, NodeKind, PrefixOperator};
+use crate::syntax::{Node, NodeKind};
 use crate::types;
 
 impl Resolver {
@@ -240,7 +239,7 @@ impl Resolver {
             }
             let found = self.operand(node)?;
             let gathered = match found.value_type {
-                Type::Array { .. } => self.gathered(node, &found)?,
+                Type::Array { .. } => self.variables.gathered(&found)?,
                 _ => None,
             };
             let value = match gathered {
@@ -286,9 +285,9 @@ impl Resolver {
             return Err(Diagnostic::new("D_PRINT_VOID", node.span, message));
         }
         let (value, found) = self.shown_bytes(node)?;
-        if let Some(there) = self.behind_pointer(node, &found)? {
-            let shown = self.shown_type(&there.0, &there.2);
-            let values = vec![value, there.1];
+        if let Some((there, of)) = self.behind_pointer(node, &value)? {
+            let shown = self.shown_pointed(node, &of);
+            let values = vec![value, there];
             return Ok(RecordKind::PrintAt { values, shown });
         }
         let shown = self.shown_type(node, &found);
@@ -305,29 +304,6 @@ impl Resolver {
             )),
             _ => Ok(RecordKind::Print { value, shown }),
         }
-    }
-
-    /// What a pointer points to, where that has a type and a size: the text for it, its value, its type.
-    fn behind_pointer(&mut self, node: &Node, found: &Type) -> Resolve<Option<(Node, Expression, Type)>> {
-        const BYTES_MAX: u64 = 64 << 10;
-        let Type::Pointer(Some(to)) = found else {
-            return Ok(None);
-        };
-        let has_size = size_of(to).is_some_and(|size| (1..=BYTES_MAX).contains(&size));
-        if !has_size || **to == Type::String || !self.may_be_repeated(node)? {
-            return Ok(None);
-        }
-        let kind = NodeKind::Unary {
-            operator: PrefixOperator::Dereference,
-            operand: Box::new(node.clone()),
-        };
-        let there = Node::new(kind, node.span);
-        let (value, of) = self.shown_bytes(&there)?;
-        let is_value = matches!(
-            value.value_type,
-            Type::Integer(_) | Type::Pointer(_) | Type::Bytes { size: Some(_) }
-        );
-        Ok(is_value.then_some((there, value, of)))
     }
 
     fn printa(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {

@@ -1,14 +1,16 @@
 //! Assignments: `=`, `+=` and its kin, `++`, `--`.
 
-use super::bit_fields::BitField;
 use super::variables::{Designator, designator};
 use super::{Resolve, Resolver};
 use crate::diagnostic::Diagnostic;
 use crate::lower::arithmetic::{incompatible, operand_type, symbol};
 use crate::lower::effects::has_effects;
 use crate::lower::pointers::scaled;
-use crate::lower::{characters, coerce, constant, convert, memory, operators, refusals};
-use crate::program::{BinaryOperator, Expression, ExpressionKind, Function, Place, Scope, Type, VariableId};
+use crate::lower::sequence::behind;
+use crate::lower::store::Assignable;
+use crate::lower::structures::{Assigned, is_dynamic};
+use crate::lower::{coerce, constant, convert, memory, operators};
+use crate::program::{BinaryOperator, Bits, Expression, ExpressionKind, Place, Type};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind, PrefixOperator};
 use crate::types;
@@ -16,6 +18,11 @@ use crate::types;
 impl Resolver {
     /// `left = right`.
     pub(super) fn assign(&mut self, left: &Node, right: &Node, span: Span) -> Resolve<Expression> {
+        self.assignment(left, right, span).map(|(effect, _)| effect)
+    }
+
+    /// The same; of a structure also where it then lies.
+    fn assignment(&mut self, left: &Node, right: &Node, span: Span) -> Resolve<(Expression, Option<Expression>)> {
         if let Some(name) = super::aggregations::named(left) {
             return Err(Diagnostic::new(
                 "D_AGG_FUNC",
@@ -24,128 +31,108 @@ impl Resolver {
             ));
         }
         if let Some((to, operand)) = super::translators::is_translation(right) {
-            return self.assign_translated(left, (to, operand), span);
-        }
-        if let Some(assigned) = self.assign_spread(left, right, span) {
-            return assigned;
+            let assigned = self.assign_translated(left, (to, operand), span)?;
+            return Ok((assigned.effect, Some(assigned.whole)));
         }
         if let Some(assigned) = self.assign_character(left, right, span) {
-            return assigned;
+            return Ok((assigned?, None));
         }
         let target = designator(left).filter(|target| !self.is_pointer_element(target));
-        let (value, (place, to)) = match target {
-            Some(target) => {
-                self.check_assignable(&target)?;
-                let found = self.placed_operand(right)?;
-                let of = found.value_type.clone();
-                let value = memory::readable(memory::decayed(found))?;
-                let is_new = self.known(target.scope, target.name).is_none();
-                let place = self.place_or_new(&target, &value.value_type)?;
-                if is_new
-                    && self.spread_type(&place.0).is_some()
-                    && let Some(assigned) = self.assign_spread(left, right, span)
-                {
-                    return assigned;
-                }
-                if is_new && let Some(known) = self.known(target.scope, target.name) {
-                    self.names_values(target.scope, known.id, &of);
-                }
-                if matches!(place.1, Type::Bytes { .. }) {
-                    return self.assign_whole(left, place.0, value, span);
-                }
-                (value, place)
-            }
-            None => match self.memory("=", left)? {
-                Assignable::Place(place, to) => (self.expression(right)?, (place, to)),
-                Assignable::Bits(field) => {
-                    let value = self.expression(right)?;
-                    return self.assign_bits(*field, value, span);
-                }
-                Assignable::Text(address) => return self.assign_text(address, right, span),
-            },
-        };
-        let from = types::name(&value.value_type);
-        let Some(value) = coerce::assign(value, &to) else {
-            let to = self.named_type(&place).map_or(to, Type::Integer);
-            return Err(incompatible(&types::name(&to), "=", &from, span));
-        };
-        let kind = ExpressionKind::Assign {
-            place: place.clone(),
-            value: Box::new(value),
-        };
-        let value_type = to;
-        let assigned = self.as_named(Expression { kind, value_type, span }, &place);
-        Ok(self.put_back(assigned, &place, span))
-    }
-
-    /// `*pointer = right` of strings: into scratch memory, with the NUL.
-    pub(super) fn assign_text(&mut self, address: Expression, right: &Node, span: Span) -> Resolve<Expression> {
-        let value = self.expression(right)?;
-        let from = types::name(&value.value_type);
-        let value = coerce::assign(value, &Type::String).ok_or_else(|| incompatible("string", "=", &from, span))?;
-        let place = self.unnamed("%text", Type::String, span);
-        let of = |kind, value_type| Expression { kind, value_type, span };
-        let text = of(ExpressionKind::Variable(place.clone()), Type::String);
-        let length = ExpressionKind::Call {
-            function: Function::StringLength,
-            arguments: vec![text.clone()],
-        };
-        let bytes = ExpressionKind::Binary {
-            operator: BinaryOperator::Add,
-            left: Box::new(of(length, Type::U64)),
-            right: Box::new(constant::integer(1, constant::UNSIGNED_LONG, span)),
-        };
-        let copy = ExpressionKind::Call {
-            function: Function::CopyInTo,
-            arguments: vec![characters::address(text.clone()), of(bytes, Type::U64), address],
-        };
-        let keep = ExpressionKind::Assign {
-            place,
-            value: Box::new(value),
-        };
-        let copied = ExpressionKind::Comma {
-            first: Box::new(of(copy, Type::Void)),
-            second: Box::new(text),
-        };
-        let all = ExpressionKind::Comma {
-            first: Box::new(of(keep, Type::String)),
-            second: Box::new(of(copied, Type::String)),
-        };
-        Ok(of(all, Type::String))
-    }
-
-    /// `x = value` where `x` is a structure: of the same type; 0 frees one of a thread, and one of an associative array.
-    fn assign_whole(&mut self, left: &Node, place: Place, value: Expression, span: Span) -> Resolve<Expression> {
-        let held = match &place {
-            Place::Scalar { scope, variable } => self.aggregates.get(&(*scope, *variable)),
-            _ => None,
-        };
-        let held = held.or_else(|| self.spread_type(&place));
-        if convert::is_null(&value) && matches!(held, Some(Type::Structure(_))) && is_dynamic(&place) {
-            return self.assign_nothing(left, span);
+        if let Some(target) = &target {
+            self.check_assignable(target)?;
         }
-        if held != Some(&value.value_type) || !matches!(value.value_type, Type::Structure(_)) {
-            let to = held.map(types::name).unwrap_or_default();
-            if matches!(held, Some(Type::Array { .. })) {
-                let message = format!("operator = may not be applied to operand of type \"{to}\"");
+        let mut before = None;
+        let from = self.assigned_operand(right, &mut before)?;
+        let (effect, whole) = match target {
+            Some(target) => self.assign_variable(&target, from, span)?,
+            None if matches!(from.value_type, Type::Structure(_)) => {
+                let to = self.assigned_part("=", left)?.0;
+                let assigned = self.variables.assign_structure(to, from, span)?;
+                (assigned.effect, Some(assigned.whole))
+            }
+            None => {
+                let value = memory::readable(memory::decayed(self.variables.placed(from)?))?;
+                let (part, bits) = self.assigned_part("=", left)?;
+                let assigned = match self.variables.assignable(part, bits, left.span)? {
+                    Some(Assignable::Place(place, to)) => self.variables.assign_place(place, to, value, span)?,
+                    Some(Assignable::Bits(field)) => self.variables.assign_bits(*field, value, span)?,
+                    Some(Assignable::Text(address)) => self.variables.assign_text(address, value, span)?,
+                    None => return Err(not_assignable("=", left)),
+                };
+                (assigned, None)
+            }
+        };
+        Ok((behind(before, effect, span), whole))
+    }
+
+    /// What is assigned. `a = b = c` of structures is `b = c, a = b`.
+    fn assigned_operand(&mut self, right: &Node, before: &mut Option<Expression>) -> Resolve<Expression> {
+        let right = self.chosen(right)?;
+        let NodeKind::Assign {
+            operator: None,
+            left: between,
+            right: value,
+        } = &right.kind
+        else {
+            return self.operand(right);
+        };
+        match self.assignment(between, value, right.span)? {
+            (effect, Some(whole)) => {
+                *before = Some(effect);
+                Ok(whole)
+            }
+            (value, None) => Ok(value),
+        }
+    }
+
+    /// `target = from` of a variable, or of an element of an associative array.
+    fn assign_variable(
+        &mut self,
+        target: &Designator<'_>,
+        from: Expression,
+        span: Span,
+    ) -> Resolve<(Expression, Option<Expression>)> {
+        let of = from.value_type.clone();
+        let from = match of {
+            Type::Structure(_) => from,
+            _ => memory::readable(memory::decayed(self.variables.placed(from)?))?,
+        };
+        let is_new = self.variables.known(target.scope, target.name).is_none();
+        let (place, to) = self.place_or_new(target, &from.value_type)?;
+        if is_new && let Some(known) = self.variables.known(target.scope, target.name) {
+            self.variables.names_values((target.scope, known.id), &of);
+        }
+        if matches!(to, Type::Bytes { .. }) {
+            let assigned = self.assign_whole(place, to, from, span)?;
+            return Ok((assigned.effect, Some(assigned.whole)));
+        }
+        let from = match of {
+            // Told as what it is: it has no value.
+            Type::Structure(_) => memory::placed(from)?,
+            _ => from,
+        };
+        Ok((self.variables.assign_place(place, to, from, span)?, None))
+    }
+
+    /// `x = from` where `x` is a structure: of the same type; 0 frees one of a thread, and one of an associative array.
+    fn assign_whole(&mut self, place: Place, to: Type, from: Expression, span: Span) -> Resolve<Assigned> {
+        let is_dynamic = is_dynamic(&place);
+        let to = self.variables.operand(place, to, span);
+        if convert::is_null(&from) && matches!(to.value_type, Type::Structure(_)) && is_dynamic {
+            return self.variables.assign_nothing(to, span);
+        }
+        if to.value_type != from.value_type || !matches!(from.value_type, Type::Structure(_)) {
+            let name = types::name(&to.value_type);
+            if matches!(to.value_type, Type::Array { .. }) {
+                let message = format!("operator = may not be applied to operand of type \"{name}\"");
                 return Err(Diagnostic::new("D_OP_ARRFUN", span, message));
             }
-            return Err(incompatible(&to, "=", &types::name(&value.value_type), span));
+            return Err(incompatible(&name, "=", &types::name(&from.value_type), span));
         }
-        // Member by member it would have been assigned already.
-        if self.spread_type(&place).is_some() {
-            return Err(refusals::twice(span));
+        if self.variables.is_held_by_member(&to) || self.variables.is_held_by_member(&from) {
+            return self.variables.assign_structure(to, from, span);
         }
-        let value = memory::bytes_of(value);
-        let value_type = value.value_type.clone();
-        Ok(Expression {
-            kind: ExpressionKind::Assign {
-                place,
-                value: Box::new(value),
-            },
-            value_type,
-            span,
-        })
+        Ok(self.variables.assign_bytes(to, memory::placed(from)?, span))
     }
 
     /// `left operator= right`. The value handed on has the type in which the operation is carried out: the common type
@@ -163,7 +150,7 @@ impl Resolver {
             Some(target) => {
                 self.check_assignable(&target)?;
                 // It is read, too: so it must exist.
-                if self.known(target.scope, target.name).is_none() {
+                if self.variables.known(target.scope, target.name).is_none() {
                     return Err(self.unassigned(&target));
                 }
                 let value = self.expression(right)?;
@@ -177,7 +164,7 @@ impl Resolver {
                 Assignable::Bits(field) => {
                     let right = self.expression(right)?;
                     let value = operators::binary(operator, field.read(span), right, span)?;
-                    return self.store_bits(*field, value, &mark, span);
+                    return self.variables.store_bits(*field, value, &mark, span);
                 }
                 Assignable::Text(_) => return Err(not_assignable(&mark, left)),
             },
@@ -198,7 +185,7 @@ impl Resolver {
             value_type: to.clone(),
             span: left.span,
         };
-        let read = self.as_named(read, &place);
+        let read = self.variables.as_named(read, &place);
         let named = read.value_type.clone();
         if has_effects(&value) && !has_effects(&read) {
             let from = types::name(&value.value_type);
@@ -213,7 +200,7 @@ impl Resolver {
                 value_type: to,
                 span,
             };
-            return Ok(self.as_named(assigned, &place));
+            return Ok(self.variables.as_named(assigned, &place));
         }
         let value = match (&named, &value.value_type) {
             (Type::Integer(place_type), Type::Integer(value_type)) => {
@@ -252,8 +239,8 @@ impl Resolver {
             value: Box::new(value),
         };
         let value_type = to;
-        let assigned = self.as_named(Expression { kind, value_type, span }, &place);
-        Ok(self.put_back(assigned, &place, span))
+        let assigned = self.variables.as_named(Expression { kind, value_type, span }, &place);
+        Ok(self.variables.put_back(assigned, &place, span))
     }
 
     /// `++` and `--`. A variable that does not exist becomes an `int64_t`.
@@ -264,7 +251,7 @@ impl Resolver {
             Some(target) => self.place_or_new(&target, &Type::I64)?,
             None => match self.memory(mark, operand)? {
                 Assignable::Place(place, to) => (place, to),
-                Assignable::Bits(field) => return self.increment_bits(*field, delta, post, span),
+                Assignable::Bits(field) => return self.variables.increment_bits(*field, delta, post, span),
                 Assignable::Text(_) => return Err(not_assignable(mark, operand)),
             },
         };
@@ -289,16 +276,17 @@ impl Resolver {
             post,
         };
         let value_type = to;
-        let assigned = self.as_named(Expression { kind, value_type, span }, &place);
-        Ok(self.put_back(assigned, &place, span))
+        let assigned = self.variables.as_named(Expression { kind, value_type, span }, &place);
+        Ok(self.variables.put_back(assigned, &place, span))
     }
 
     /// Whether `base[index]` goes through a pointer variable rather than into an associative array.
     fn is_pointer_element(&self, target: &Designator<'_>) -> bool {
         target.keys.is_some()
             && self
+                .variables
                 .known(target.scope, target.name)
-                .and_then(|known| self.variable(target.scope, known.id))
+                .and_then(|known| self.variables.get((target.scope, known.id)))
                 .is_some_and(|variable| {
                     variable.keys.is_none() && matches!(variable.value_type, Type::Pointer(_) | Type::Bytes { .. })
                 })
@@ -306,89 +294,24 @@ impl Resolver {
 
     /// `*p`, `p[i]`: what can be assigned in scratch memory. That it lies there shows at run time.
     fn memory(&mut self, mark: &str, left: &Node) -> Resolve<Assignable> {
-        let memory = matches!(
-            left.kind,
+        let (part, bits) = self.assigned_part(mark, left)?;
+        let assignable = self.variables.assignable(part, bits, left.span)?;
+        assignable.ok_or_else(|| not_assignable(mark, left))
+    }
+
+    /// A part of something, or what a pointer points to, where it lies; of a bit-field its unit, and where in it.
+    fn assigned_part(&mut self, mark: &str, left: &Node) -> Resolve<(Expression, Option<Bits>)> {
+        match &left.kind {
+            _ if super::aggregations::named(left).is_some() => Err(not_assignable(mark, left)),
+            NodeKind::Member { base, name, arrow } => self.member_in_unit(base, name, *arrow, left.span),
             NodeKind::Unary {
                 operator: PrefixOperator::Dereference,
                 ..
-            } | NodeKind::Index { .. }
-                | NodeKind::Member { .. }
-        );
-        if !memory || super::aggregations::named(left).is_some() {
-            return Err(not_assignable(mark, left));
-        }
-        let found = match &left.kind {
-            NodeKind::Member { base, name, arrow } => match self.member_in_unit(base, name, *arrow, left.span)? {
-                (unit, Some(bits)) => {
-                    let unit = memory::decayed(unit);
-                    return Ok(Assignable::Bits(Box::new(self.bit_field(unit, bits, left.span)?)));
-                }
-                (part, None) => memory::decayed(part),
-            },
-            _ => self.expression(left)?,
-        };
-        let value_type = found.value_type.clone();
-        if value_type == Type::String
-            && let ExpressionKind::Cast(pointer) = &found.kind
-            && matches!(pointer.value_type, Type::Pointer(_))
-        {
-            return Ok(Assignable::Text(convert::to_address((**pointer).clone())));
-        }
-        let loaded = match found.kind {
-            // A pointer is loaded as a number, then made a pointer.
-            ExpressionKind::Cast(inner) if matches!(inner.kind, ExpressionKind::Load(_)) => inner.kind,
-            kind => kind,
-        };
-        let address = match loaded {
-            ExpressionKind::Load(address) if self.is_of_copy(&address) => return Err(not_assignable(mark, left)),
-            ExpressionKind::Load(address) if types::is_scalar(&value_type) => match own(&address) {
-                // `*(array + 1)` is `array[1]`.
-                Some((scope, variable, offset)) => {
-                    let place = Place::Field {
-                        scope,
-                        variable,
-                        offset: Box::new(offset),
-                        value_type: value_type.clone(),
-                    };
-                    return Ok(Assignable::Place(place, value_type));
-                }
-                None => address,
-            },
-            ExpressionKind::Variable(place @ Place::Field { .. }) if types::is_scalar(&value_type) => {
-                return Ok(Assignable::Place(place, value_type));
             }
-            // A part of a structure that is held member by member.
-            ExpressionKind::Variable(place @ (Place::Element { .. } | Place::Scalar { .. }))
-                if types::is_scalar(&value_type) || value_type == Type::String =>
-            {
-                return Ok(Assignable::Place(place, value_type));
-            }
-            _ => return Err(not_assignable(mark, left)),
-        };
-        let address = Box::new(convert::to_address(*address));
-        let place = Place::Memory {
-            address,
-            value_type: value_type.clone(),
-        };
-        Ok(Assignable::Place(place, value_type))
+            | NodeKind::Index { .. } => Ok((self.operand(left)?, None)),
+            _ => Err(not_assignable(mark, left)),
+        }
     }
-}
-
-/// Whether it has room of its own, which 0 frees.
-fn is_dynamic(place: &Place) -> bool {
-    match place {
-        Place::Scalar { scope, .. } => *scope == Scope::ThreadLocal,
-        Place::Element { .. } => true,
-        Place::Field { .. } | Place::Memory { .. } => false,
-    }
-}
-
-/// What can be assigned through a pointer, or within a variable.
-enum Assignable {
-    Place(Place, Type),
-    Bits(Box<BitField>),
-    /// A string at this address.
-    Text(Expression),
 }
 
 fn not_assignable(mark: &str, left: &Node) -> Diagnostic {
@@ -405,27 +328,4 @@ fn not_assignable(mark: &str, left: &Node) -> Diagnostic {
         left.span,
         format!("operator {mark} requires modifiable lvalue as an operand"),
     )
-}
-
-/// The variable of D's whose bytes an address lies in, and where in it.
-fn own(address: &Expression) -> Option<(Scope, VariableId, Expression)> {
-    match &address.kind {
-        ExpressionKind::Cast(inner) => match (&inner.kind, &inner.value_type) {
-            (ExpressionKind::Variable(Place::Scalar { scope, variable }), Type::Bytes { .. }) => {
-                let start = constant::integer(0, constant::UNSIGNED_LONG, address.span);
-                Some((*scope, *variable, start))
-            }
-            _ => own(inner),
-        },
-        ExpressionKind::Binary {
-            operator: BinaryOperator::Add,
-            left,
-            right,
-        } => {
-            let (scope, variable, offset) = own(left)?;
-            let right = convert::to_address((**right).clone());
-            Some((scope, variable, memory::add(offset, right, address.span)))
-        }
-        _ => None,
-    }
 }

@@ -9,15 +9,17 @@
 //! s[i] = c    p = alloca(strsize), *(string *)p = s, p[i] = c, s = stringof(p)
 //! ```
 
-use super::variables::designator;
-use super::{Resolve, Resolver, scalarize};
+use super::variables::{Designator, designator};
+use super::{Resolve, Resolver};
 use crate::diagnostic::Diagnostic;
-use crate::lower::characters::character_at;
-use crate::lower::sequence::behind;
-use crate::lower::{constant, convert, refusals};
-use crate::program::{Expression, Type};
+use crate::lower::effects::has_effects;
+use crate::lower::sequence::{assigned_to, behind, reading};
+use crate::lower::temporaries::Keep;
+use crate::lower::variables::Purpose;
+use crate::lower::{characters, constant, convert, operators, pointers};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, Function, Type};
 use crate::source::Span;
-use crate::syntax::{IntegerLiteral, LocalScope, Node, NodeKind};
+use crate::syntax::{Node, NodeKind};
 use crate::types;
 
 impl Resolver {
@@ -36,68 +38,82 @@ impl Resolver {
             );
             return Err(Diagnostic::new("D_ARR_BADREF", at, message));
         }
-        Ok(character_at(string, index, span))
+        Ok(characters::character_at(string, index, span))
     }
 
-    /// `string[index] = right` of a variable. `None`: that is something else.
+    /// `string[index] = right` of a variable: the string goes to scratch memory, is changed there, and comes back.
+    /// `None`: that is something else.
     pub(super) fn assign_character(&mut self, left: &Node, right: &Node, span: Span) -> Option<Resolve<Expression>> {
-        /// No name that a program can spell.
-        const BUFFER: &str = "%characters";
         let NodeKind::Index { base, indices } = &left.kind else {
             return None;
         };
         let target = designator(base)?;
-        let known = self.known(target.scope, target.name)?;
-        let variable = self.variable(target.scope, known.id)?;
+        let known = self.variables.known(target.scope, target.name)?;
+        let variable = self.variables.get((target.scope, known.id))?;
         if variable.value_type != Type::String || variable.keys.is_some() != target.keys.is_some() {
             return None;
         }
-        let of = |kind| Node::new(kind, span);
-        let set = |left: &Node, right: NodeKind| {
-            of(NodeKind::Assign {
-                operator: None,
-                left: Box::new(left.clone()),
-                right: Box::new(of(right)),
-            })
+        Some(self.changed_string(&target, indices, right, span))
+    }
+
+    fn changed_string(
+        &mut self,
+        target: &Designator<'_>,
+        indices: &[Node],
+        right: &Node,
+        span: Span,
+    ) -> Resolve<Expression> {
+        let [index] = indices else {
+            let message = "a string has one index, not several keys";
+            return Err(Diagnostic::new("D_ARR_BADREF", span, message));
         };
-        let buffer = of(NodeKind::Local {
-            scope: LocalScope::Clause,
-            name: BUFFER.to_owned(),
-        });
-        let characters = Type::Pointer(Some(Box::new(Type::Integer(constant::CHARACTER))));
-        self.unnamed(BUFFER, characters, span);
-        let character = of(NodeKind::Index {
-            base: Box::new(buffer.clone()),
-            indices: indices.clone(),
-        });
-        let bytes = NodeKind::Integer(IntegerLiteral::decimal(i64::from(self.string_bytes)));
-        let taken = NodeKind::Call {
-            function: Box::new(of(NodeKind::Identifier("alloca".to_owned()))),
-            arguments: vec![of(bytes)],
+        let value = self.expression(right)?;
+        let Some((place, _)) = self.place(target)? else {
+            return Err(self.unassigned(target));
         };
-        let text = NodeKind::Stringof(Box::new(buffer.clone()));
-        Some((|| {
-            if !self.may_be_repeated(base)? || !self.may_be_repeated(&character)? {
-                let mut before = None;
-                let right = self.kept(right, &mut before)?;
-                let left = self.with_kept_keys(left, &mut before)?;
-                let NodeKind::Index { base, indices } = &left.kind else {
-                    return Err(refusals::twice(span));
-                };
-                if !self.may_be_repeated(base)? || !indices.iter().all(scalarize::is_plain) {
-                    return Err(refusals::twice(span));
-                }
-                return Ok(behind(before, self.assign(&left, &right, span)?, span));
+        let index = self.expression(index)?;
+        let string = reading(place.clone(), Type::String, span);
+        let mut before = None;
+        // As everywhere, the right side first.
+        let (value, string, index) = match has_effects(&value) || has_effects(&string) || has_effects(&index) {
+            true => {
+                let value = self.variables.kept_operand(value, &mut before)?;
+                let string = self.variables.repeatable(string, Keep::All, &mut before);
+                (value, string, self.variables.kept(index, &mut before))
             }
-            let index = self.expression(&character)?;
-            let taken = self.operand(&set(&buffer, taken))?;
-            let address = convert::to_address(self.expression(&buffer)?);
-            let copied = self.assign_text(address, base, span)?;
-            let stored = self.assign(&character, right, span)?;
-            let kept = self.operand(&set(base, text))?;
-            let all = [taken, copied, stored, kept, index].into_iter();
-            let all = all.reduce(|before, next| behind(Some(before), next, span));
-            all.ok_or_else(|| refusals::twice(span))
-        })())
+            false => (value, string, index),
+        };
+        let characters = Type::Pointer(Some(Box::new(Type::Integer(constant::CHARACTER))));
+        let buffer = self.variables.shared(Purpose::Characters, characters.clone());
+        let start = reading(buffer.clone(), characters.clone(), span);
+        let taken = self.scratch_for_a_string(span)?;
+        let taken = assigned_to(buffer, convert::cast(taken, characters), span);
+        let address = convert::to_address(start.clone());
+        let copied = self.variables.assign_text(address, string.clone(), span)?;
+        let address = operators::binary(BinaryOperator::Add, start.clone(), index, span)?;
+        let character = pointers::dereference(address, span)?;
+        let stored = self.variables.assign_part((character.clone(), None), value, span)?;
+        let changed = convert::to_string(start);
+        let kept = self.variables.assign_part((string, None), changed, span)?;
+        let all = [taken, copied, stored, kept].into_iter();
+        let all = all.fold(before, |before, next| Some(behind(before, next, span)));
+        Ok(behind(all, character, span))
+    }
+
+    /// `alloca(strsize)`.
+    fn scratch_for_a_string(&mut self, span: Span) -> Resolve<Expression> {
+        let size = constant::integer(i64::from(self.string_bytes), constant::UNSIGNED_LONG, span);
+        let size = match self.scratch_bytes {
+            Some(limit) => self.within_scratch("alloca", size, limit)?,
+            None => size,
+        };
+        Ok(Expression {
+            kind: ExpressionKind::Call {
+                function: Function::Allocate,
+                arguments: vec![size],
+            },
+            value_type: Type::Pointer(None),
+            span,
+        })
     }
 }

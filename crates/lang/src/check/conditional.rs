@@ -16,14 +16,15 @@
 //! ```
 //!
 //! A fault ends its own clause only; `%error` stays 1 then, and the rest of the statements is not carried out, as it
-//! would not be in one clause. The names cannot be written in D, so nobody else has them.
+//! would not be in one clause. These variables are temporaries: no text has a name for them.
 
 use super::{Resolve, Resolver};
 use crate::diagnostic::Diagnostic;
+use crate::lower::sequence::{assigned_to, reading};
+use crate::lower::variables::Purpose;
 use crate::lower::{arithmetic, constant, operators};
 use crate::program::{
-    BinaryOperator, Clause, Expression, ExpressionKind, LogicalOperator, Place, Scope, Statement, Type, UnaryOperator,
-    Variable, VariableId,
+    BinaryOperator, Clause, Expression, ExpressionKind, LogicalOperator, Place, Statement, Type, UnaryOperator,
 };
 use crate::source::Span;
 use crate::syntax::{self, Node};
@@ -33,9 +34,9 @@ use crate::types;
 const MAXIMUM_CONDITIONS: usize = 100;
 
 /// A condition that holds for a part of the statements.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Guard {
-    variable: VariableId,
+    condition: Place,
     /// Whether it is to be non-zero.
     holds: bool,
 }
@@ -43,13 +44,13 @@ struct Guard {
 /// The clause that is being taken apart.
 struct Parts<'c> {
     clause: &'c syntax::Clause,
-    error: VariableId,
+    error: Place,
     conditions: usize,
 }
 
 impl Resolver {
     pub(super) fn clause_with_conditions(&mut self, clause: &syntax::Clause) {
-        let error = self.hidden("%error".to_owned(), clause.span);
+        let error = self.hidden(Purpose::Error);
         let mut parts = Parts {
             clause,
             error,
@@ -63,9 +64,9 @@ impl Resolver {
                 .predicate(predicate)
                 .and_then(|value| self.condition(&mut parts, value))
             {
-                Ok((statement, variable)) => {
+                Ok((statement, condition)) => {
                     statements.push(statement);
-                    guards.push(Guard { variable, holds: true });
+                    guards.push(Guard { condition, holds: true });
                 }
                 Err(diagnostic) => self.diagnostics.push(diagnostic),
             }
@@ -93,21 +94,24 @@ impl Resolver {
                     let resolved = self
                         .if_condition(condition)
                         .and_then(|value| self.condition(parts, value));
-                    let variable = match resolved {
-                        Ok((statement, variable)) => {
+                    let kept = match resolved {
+                        Ok((statement, condition)) => {
                             statements.push(statement);
-                            variable
+                            condition
                         }
                         Err(diagnostic) => {
                             self.diagnostics.push(diagnostic);
-                            parts.error
+                            parts.error.clone()
                         }
                     };
                     self.part(parts, (!first).then_some(guards), std::mem::take(&mut statements));
                     first = false;
                     for (branch, holds) in [(then, true), (otherwise, false)] {
                         let mut inner = guards.to_vec();
-                        inner.push(Guard { variable, holds });
+                        inner.push(Guard {
+                            condition: kept.clone(),
+                            holds,
+                        });
                         self.block(parts, &inner, branch, false);
                     }
                 }
@@ -121,11 +125,11 @@ impl Resolver {
     /// One of the clauses; `guards` is `None` for the first.
     fn part(&mut self, parts: &Parts<'_>, guards: Option<&[Guard]>, mut statements: Vec<Statement>) {
         let span = parts.clause.span;
-        statements.insert(0, set(parts.error, constant::truth(true, span)));
-        statements.push(set(parts.error, constant::truth(false, span)));
+        statements.insert(0, set(&parts.error, constant::truth(true, span)));
+        statements.push(set(&parts.error, constant::truth(false, span)));
         let predicate = guards.map(|guards| {
-            guards.iter().fold(not(read(parts.error, span)), |left, guard| {
-                let value = read(guard.variable, span);
+            guards.iter().fold(not(read(&parts.error, span)), |left, guard| {
+                let value = read(&guard.condition, span);
                 let right = if guard.holds { value } else { not(value) };
                 let kind = ExpressionKind::Logical {
                     operator: LogicalOperator::And,
@@ -163,14 +167,14 @@ impl Resolver {
         ))
     }
 
-    /// Keeps a condition in a new variable: `this->%condition_N = value != 0`.
-    fn condition(&mut self, parts: &mut Parts<'_>, value: Expression) -> Resolve<(Statement, VariableId)> {
+    /// Keeps a condition in a temporary: `this->%condition_N = value != 0`.
+    fn condition(&mut self, parts: &mut Parts<'_>, value: Expression) -> Resolve<(Statement, Place)> {
         let span = value.span;
         if parts.conditions >= MAXIMUM_CONDITIONS {
             let message = format!("more than {MAXIMUM_CONDITIONS} conditions in one clause");
             return Err(Diagnostic::new("N_NESTING", span, message).with_help("divide it into several clauses"));
         }
-        let variable = self.hidden(format!("%condition_{}", parts.conditions), span);
+        let condition = self.hidden(Purpose::Condition(parts.conditions));
         parts.conditions += 1;
         let truth = if is_truth(&value) {
             value
@@ -178,23 +182,12 @@ impl Resolver {
             let zero = constant::integer(0, constant::INT, span);
             operators::binary(BinaryOperator::NotEqual, value, zero, span)?
         };
-        Ok((set(variable, truth), variable))
+        Ok((set(&condition, truth), condition))
     }
 
-    /// A clause-local `int` that no program can name. Clauses share them: each writes them before it reads them.
-    fn hidden(&mut self, name: String, span: Span) -> VariableId {
-        match self.known(Scope::ClauseLocal, &name) {
-            Some(known) => known.id,
-            None => self.define(
-                Scope::ClauseLocal,
-                Variable {
-                    name,
-                    value_type: Type::I32,
-                    keys: None,
-                },
-                span,
-            ),
-        }
+    /// Clauses share these: each writes them before it reads them.
+    fn hidden(&mut self, purpose: Purpose) -> Place {
+        self.variables.shared(purpose, Type::I32)
     }
 }
 
@@ -211,31 +204,15 @@ fn is_truth(value: &Expression) -> bool {
     }
 }
 
-fn place(variable: VariableId) -> Place {
-    Place::Scalar {
-        scope: Scope::ClauseLocal,
-        variable,
-    }
+fn read(place: &Place, span: Span) -> Expression {
+    reading(place.clone(), Type::I32, span)
 }
 
-fn read(variable: VariableId, span: Span) -> Expression {
-    Expression {
-        kind: ExpressionKind::Variable(place(variable)),
-        value_type: Type::I32,
-        span,
-    }
-}
-
-fn set(variable: VariableId, value: Expression) -> Statement {
+fn set(place: &Place, value: Expression) -> Statement {
     let span = value.span;
-    let kind = ExpressionKind::Assign {
-        place: place(variable),
-        value: Box::new(value),
-    };
     Statement::Expression(Expression {
-        kind,
         value_type: Type::I32,
-        span,
+        ..assigned_to(place.clone(), value, span)
     })
 }
 

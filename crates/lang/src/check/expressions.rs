@@ -90,17 +90,11 @@ impl Resolver {
                 Ok(constant::integer(bytes as i64, constant::UNSIGNED_LONG, span))
             }
             NodeKind::Sizeof(operand) => {
-                if let NodeKind::Member { base, name, arrow } = &operand.kind
-                    && self.member_in_unit(base, name, *arrow, span)?.1.is_some()
-                {
-                    let message = format!("cannot apply sizeof to a bit-field: {name}");
-                    return Err(Diagnostic::new("D_SIZEOF_BITFIELD", span, message));
-                }
                 if matches!(&operand.kind, NodeKind::Identifier(name) if name == "NULL") {
                     // DTrace's is an `int`.
                     return Ok(constant::integer(4, constant::UNSIGNED_LONG, span));
                 }
-                let operand = self.operand(operand)?;
+                let operand = self.measured(operand, span)?;
                 if let ExpressionKind::String(text) = &operand.kind {
                     return Ok(constant::integer(text.len() as i64 + 1, constant::UNSIGNED_LONG, span));
                 }
@@ -135,7 +129,7 @@ impl Resolver {
         if let Some((_, bound)) = self.bound.iter().rev().find(|(parameter, _)| parameter == name) {
             return Ok(Expression { span, ..bound.clone() });
         }
-        if self.known(Scope::Global, name).is_some() {
+        if self.variables.known(Scope::Global, name).is_some() {
             return self.variable_of(node);
         }
         if self.inline_functions.contains_key(name) {
@@ -267,7 +261,7 @@ impl Resolver {
                     return value;
                 }
             }
-            NodeKind::Identifier(name) if self.known(Scope::Global, name).is_none() => match name.as_str() {
+            NodeKind::Identifier(name) if self.variables.known(Scope::Global, name).is_none() => match name.as_str() {
                 "uregs" => return self.register(indices, span),
                 "args" => return self.typed_argument(indices, span),
                 _ if name.contains('`') => {}
@@ -285,8 +279,11 @@ impl Resolver {
             _ => {}
         }
         if let Some(found) = designator(node).filter(|found| self.bound.iter().all(|(name, _)| name != found.name)) {
-            let scalar = match self.known(found.scope, found.name) {
-                Some(known) => self.variable(found.scope, known.id).is_some_and(|v| v.keys.is_none()),
+            let scalar = match self.variables.known(found.scope, found.name) {
+                Some(known) => self
+                    .variables
+                    .get((found.scope, known.id))
+                    .is_some_and(|v| v.keys.is_none()),
                 None => found.scope == Scope::Global,
             };
             if !scalar {
@@ -362,6 +359,20 @@ impl Resolver {
                 span,
                 format!("cannot apply sizeof to an operand of unknown size: {}", types::name(of)),
             )),
+        }
+    }
+
+    /// What `sizeof` is applied to, which is no bit-field.
+    fn measured(&mut self, operand: &Node, span: Span) -> Resolve<Expression> {
+        let NodeKind::Member { base, name, arrow } = &operand.kind else {
+            return self.operand(operand);
+        };
+        match self.member_in_unit(base, name, *arrow, operand.span)? {
+            (part, None) => Ok(part),
+            (_, Some(_)) => {
+                let message = format!("cannot apply sizeof to a bit-field: {name}");
+                Err(Diagnostic::new("D_SIZEOF_BITFIELD", span, message))
+            }
         }
     }
 

@@ -42,8 +42,7 @@ impl Resolver {
 
     /// Decides whose `self->` variables are, once all of the text is known.
     pub(super) fn choose_task(&mut self) {
-        let first = self.thread_locals.values().map(|known| known.span);
-        let first = first.min_by_key(|span| (span.source, span.start));
+        let first = self.variables.first_thread_local();
         let Some(span) = first.filter(|_| self.self_scope == SelfScope::Task) else {
             return;
         };

@@ -8,23 +8,21 @@
 //! As in DTrace all bytes count, those between the members, too. Where the size is no multiple of 8 the last word has zeros
 //! behind it.
 
-use super::unions::gathered_word;
 use super::{Resolve, Resolver};
 use crate::diagnostic::Diagnostic;
 use crate::lower::effects::has_effects;
+use crate::lower::refusals::refuse_whole;
 use crate::lower::refusals::unsupported;
-use crate::lower::sequence::{assigned_to, behind, reading};
-use crate::lower::{constant, convert, memory, refusals};
-use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable, size_of};
+use crate::lower::sequence::behind;
+use crate::lower::unions::gathered_word;
+use crate::lower::{convert, memory};
+use crate::program::{Expression, Type, size_of};
 use crate::source::Span;
-use crate::syntax::{LocalScope, Node, NodeKind};
+use crate::syntax::Node;
 use crate::types;
 
 /// Bytes of a structure that is a key, at most.
 const BYTES_MAX: u64 = 128;
-
-/// The first letters of a copy's name. No program can spell them.
-const COPY: &str = "%copy";
 
 /// An element of a key.
 pub(super) enum KeyElement {
@@ -41,18 +39,18 @@ impl Resolver {
         match &found.value_type {
             // An array of characters is its text.
             Type::Array { of, .. } if size_of(of) == Some(1) && !matches!(of.as_ref(), Type::Structure(_)) => {
-                let text = match self.gathered(node, &found)? {
+                let text = match self.variables.gathered(&found)? {
                     Some(bytes) => bytes,
                     None => memory::decayed(memory::placed(found)?),
                 };
                 Ok(KeyElement::Value(convert::to_string(text)))
             }
-            Type::Structure(_) | Type::Array { .. } => self.key_words(node, found),
+            Type::Structure(_) | Type::Array { .. } => self.key_words(found),
             _ => Ok(KeyElement::Value(memory::placed(found)?)),
         }
     }
 
-    fn key_words(&mut self, node: &Node, found: Expression) -> Resolve<KeyElement> {
+    fn key_words(&mut self, found: Expression) -> Resolve<KeyElement> {
         let (of, span) = (found.value_type.clone(), found.span);
         let size = match size_of(&of) {
             Some(size @ 1..=BYTES_MAX) => size,
@@ -69,7 +67,7 @@ impl Resolver {
             }
         };
         let mut before = None;
-        let whole = self.repeatable(node, found, &mut before)?;
+        let whole = self.repeatable(found, &mut before)?;
         let mut words = (0..size)
             .step_by(8)
             .map(|start| gathered_word(&whole, start, (size - start).min(8), span))
@@ -80,64 +78,20 @@ impl Resolver {
         Ok(KeyElement::Words(words, u32::try_from(size).unwrap_or(0), of))
     }
 
-    /// A structure whose parts may be read one by one: where it lies, or a copy, which is made behind `before`.
-    fn repeatable(&mut self, node: &Node, found: Expression, before: &mut Option<Expression>) -> Resolve<Expression> {
+    /// A structure whose parts may be read one by one: where it lies, or a copy, which is made after `before`.
+    fn repeatable(&mut self, found: Expression, before: &mut Option<Expression>) -> Resolve<Expression> {
         let of = found.value_type.clone();
-        let bytes = match self.gathered(node, &found)? {
+        let bytes = match self.variables.gathered(&found)? {
             Some(gathered) => gathered,
             None => {
-                refusals::refuse_whole(&found)?;
+                refuse_whole(&found)?;
                 if !has_effects(&found) {
                     return Ok(found);
                 }
                 memory::bytes_of(memory::placed(found)?)
             }
         };
-        let (_, copy) = self.structure_copy(bytes, &of, before)?;
-        Ok(copy)
-    }
-
-    /// A copy of a structure in a variable of the clause's, assigned behind `before`: its name, and what it is.
-    pub(super) fn structure_copy(
-        &mut self,
-        bytes: Expression,
-        of: &Type,
-        before: &mut Option<Expression>,
-    ) -> Resolve<(Node, Expression)> {
-        let (scope, span) = (Scope::ClauseLocal, bytes.span);
-        let name = format!("{COPY}{}", self.program.clause_locals.len());
-        let variable = Variable {
-            name: name.clone(),
-            value_type: bytes.value_type.clone(),
-            keys: None,
-        };
-        let id = self.define(scope, variable, span);
-        self.aggregates.insert((scope, id), of.clone());
-        let copied = assigned_to(Place::Scalar { scope, variable: id }, bytes, span);
-        *before = Some(behind(before.take(), copied, span));
-        let place = Place::Field {
-            scope,
-            variable: id,
-            offset: Box::new(constant::integer(0, constant::UNSIGNED_LONG, span)),
-            value_type: of.clone(),
-        };
-        let named = NodeKind::Local {
-            scope: LocalScope::Clause,
-            name,
-        };
-        Ok((Node::new(named, span), reading(place, of.clone(), span)))
-    }
-
-    /// Whether an address is that of a copy, which nobody sees that is stored in it.
-    pub(super) fn is_of_copy(&self, address: &Expression) -> bool {
-        match &address.kind {
-            ExpressionKind::Cast(inner) | ExpressionKind::Comma { second: inner, .. } => self.is_of_copy(inner),
-            ExpressionKind::Binary { left, right, .. } => self.is_of_copy(left) || self.is_of_copy(right),
-            ExpressionKind::Variable(Place::Scalar { scope, variable }) => self
-                .variable(*scope, *variable)
-                .is_some_and(|variable| variable.name.starts_with(COPY)),
-            _ => false,
-        }
+        Ok(self.variables.copied(bytes, &of, before))
     }
 
     /// The keys of an element; with the types of the array's keys and where they were fixed, if it exists. Behind them the

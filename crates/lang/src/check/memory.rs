@@ -10,12 +10,12 @@
 //! Whoever wants a value gets one of these: the member or element (an integer or a pointer), the bytes ([`Resolver::bytes`]),
 //! or, of an array, the address of its first element ([`Resolver::expression`]).
 
-use super::{Resolve, Resolver, names, unions};
+use super::{Resolve, Resolver, names};
 use crate::diagnostic::Diagnostic;
-use crate::lower::memory::{bytes_of, decayed, extract, in_memory, part, placed, readable};
+use crate::lower::memory::{decayed, in_memory, readable};
 use crate::lower::refusals::find_member;
-use crate::lower::sequence::behind;
-use crate::lower::{constant, convert, enumerations, pointers};
+use crate::lower::structures::value_of;
+use crate::lower::{constant, convert};
 use crate::program::{Bits, Expression, ExpressionKind, IntegerType, Scope, Type};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
@@ -30,14 +30,7 @@ impl Resolver {
     /// What a node is, with a place of its own. An array of an associative array has none: a copy of it.
     pub(super) fn placed_operand(&mut self, node: &Node) -> Resolve<Expression> {
         let found = self.operand(node)?;
-        if matches!(found.value_type, Type::Array { .. })
-            && let Some(gathered) = self.gathered(node, &found)?
-        {
-            let mut before = None;
-            let (_, copy) = self.structure_copy(gathered, &found.value_type, &mut before)?;
-            return Ok(behind(before, copy, node.span));
-        }
-        placed(found)
+        self.variables.placed(found)
     }
 
     /// The value of an expression; a structure or an array becomes its bytes.
@@ -49,26 +42,13 @@ impl Resolver {
     pub(super) fn shown_bytes(&mut self, node: &Node) -> Resolve<(Expression, Type)> {
         let found = self.operand(node)?;
         let shown = found.value_type.clone();
-        let value = match self.gathered(node, &found)? {
-            Some(gathered) => gathered,
-            None => bytes_of(placed(found)?),
-        };
-        Ok((value, shown))
+        Ok((self.variables.bytes(found)?, shown))
     }
 
     /// `base.member`, `base->member`.
     pub(super) fn member(&mut self, base: &Node, name: &str, arrow: bool, span: Span) -> Resolve<Expression> {
-        Ok(match self.member_in_unit(base, name, arrow, span)? {
-            (part, None) => part,
-            (unit, Some(bits)) => {
-                let names = unit.value_type.clone();
-                let value = extract(decayed(unit), bits, span);
-                match &names {
-                    Type::Foreign(foreign) => enumerations::of_enumeration(value, foreign),
-                    _ => value,
-                }
-            }
-        })
+        let (part, bits) = self.member_in_unit(base, name, arrow, span)?;
+        Ok(value_of(part, bits, span))
     }
 
     /// A member; of a bit-field, its unit and where in it the field lies.
@@ -150,41 +130,18 @@ impl Resolver {
                 ),
             ));
         };
-        let nameless = unions::nameless_at(&whole, name);
-        let found = match &nameless {
-            Some(found) => found.clone(),
-            None => find_member(structure, name, span).map_err(|error| self.with_reason(error, structure))?,
-        };
+        let found = find_member(structure, name, span).map_err(|error| self.with_reason(error, structure))?;
         let base = if pointed {
             in_memory(convert::to_address(base), whole.clone(), span)
         } else {
             base
         };
-        let (mut base, mut offset) = (base, found.offset);
-        if let ExpressionKind::Variable(place) = &base.kind
-            && self.spread_type(place).is_some()
-        {
-            let place = place.clone();
-            match unions::nameless_with(&whole, name) {
-                _ if unions::is_union(&whole) => base = self.union_copy(&place, &whole, span)?,
-                // A member of a union without a name.
-                Some((at, nameless)) => {
-                    let held = self.spread_member(&place, &unions::nameless_name(at), &nameless, span)?;
-                    if let ExpressionKind::Variable(place) = held.kind {
-                        base = self.union_copy(&place, &nameless, span)?;
-                    }
-                    offset -= at;
-                }
-                None => return Ok((self.spread_member(&place, name, &found.member_type, span)?, found.bits)),
-            }
-        }
-        let offset = constant::integer(offset as i64, constant::UNSIGNED_LONG, span);
-        Ok((part(base, offset, &found.member_type, span)?, found.bits))
+        self.variables.member(base, name, &found, span)
     }
 
     /// Whether the text has given a name a meaning of its own.
     pub(super) fn is_declared(&self, name: &str) -> bool {
-        self.known(Scope::Global, name).is_some()
+        self.variables.known(Scope::Global, name).is_some()
             || self.inlines.contains_key(name)
             || self.externals.contains_key(name)
             || self.bound.iter().any(|(bound, _)| bound == name)
@@ -192,7 +149,7 @@ impl Resolver {
 
     /// `base[index]` of an array.
     pub(super) fn element(&mut self, base: Expression, indices: &[Node], span: Span) -> Resolve<Expression> {
-        let Type::Array { of, count } = base.value_type.clone() else {
+        let Type::Array { count, .. } = base.value_type else {
             return Err(Diagnostic::new("D_ARR_BADREF", span, "this has no elements"));
         };
         let [index] = indices else {
@@ -222,12 +179,6 @@ impl Resolver {
                 format!("index outside array bounds: there are {count} elements"),
             ));
         }
-        if let ExpressionKind::Variable(place) = &base.kind
-            && self.spread_type(place).is_some()
-        {
-            return self.spread_element(place, index, (&of, count), span);
-        }
-        let offset = pointers::scaled(index, Some(&of), span)?;
-        part(base, offset, &of, span)
+        self.variables.element(base, index, span)
     }
 }

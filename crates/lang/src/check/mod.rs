@@ -7,15 +7,15 @@
 //!
 //! | file | checks |
 //! |---|---|
-//! | `declarations`, `structures`, `attributes`, `inlines` | `int x;`, `typedef`, `enum`, `struct`, `inline` |
+//! | `declarations`, `declared_variables`, `structures`, `attributes`, `inlines` | `int x;`, `typedef`, `enum`, `struct`, `inline` |
 //! | `statements` | clauses and statements; `conditional` takes `if` apart |
 //! | `actions`, `aggregations`, `effects`, `speculations` | what only a statement can be |
 //! | `expressions`, `operators`, `assignment`, `subroutines` | values |
 //! | `constant_conditional` | `?:` with a constant before it |
-//! | `variables`, `implicit_width` | places that can be read and assigned; those that no declaration names |
+//! | `variables` | places that can be read and assigned |
 //! | `keys` | structures and arrays as keys |
 //! | `memory`, `pointers`, `characters` | members and elements; addresses; characters of strings |
-//! | `shown` | the names of types that `print()` shows |
+//! | `shown`, `pointed` | the names of types that `print()` shows; what pointers point to |
 //! | `files` | `fds[ ]` |
 //! | `translators`, `translated` | `translator`, `xlate`; translations that are assigned |
 //! | `foreign` | `args[]`, types and variables of the traced program |
@@ -26,19 +26,17 @@
 //! Every function that resolves answers with the first thing wrong; the statements of a clause are resolved
 //! independently of each other, so that each can have its own.
 
-mod access_path;
 mod action_arguments;
 mod actions;
 mod aggregations;
 mod assignment;
 mod attributes;
-mod bit_fields;
 mod bpftrace_hints;
 mod characters;
 mod conditional;
 mod constant_conditional;
-mod copies;
 mod declarations;
+mod declared_variables;
 mod distributions;
 pub mod effects;
 mod expressions;
@@ -46,33 +44,30 @@ mod files;
 mod foreign;
 mod forward_uses;
 mod goroutines;
-mod implicit_width;
 mod inlines;
 mod internet;
 mod keys;
 mod memory;
 mod names;
 mod operators;
+mod pointed;
 mod pointers;
-mod scalarize;
 mod shown;
 mod speculations;
 mod statements;
 mod structures;
 mod subroutines;
-mod temporaries;
 mod translated;
 mod translators;
-mod unions;
 mod variables;
 mod void_operand;
 
 use crate::diagnostic::Diagnostic;
+use crate::lower::variables::Variables;
 use crate::macros::MacroValues;
 use crate::options::{Options, SelfScope};
 use crate::program::{
-    AggregationId, Expression, Foreign, IntegerType, Pragma, ProbeDescription, Program, Scope, Structure, Type,
-    VariableId,
+    AggregationId, Expression, Foreign, IntegerType, Pragma, ProbeDescription, Program, Structure, Type,
 };
 use crate::source::Span;
 use crate::syntax::{Item, Node, TypeName};
@@ -141,18 +136,11 @@ pub fn check(
         }
     }
     if resolver.diagnostics.is_empty() {
+        resolver.variables.into_program(&mut resolver.program);
         Ok(resolver.program)
     } else {
         Err(resolver.diagnostics)
     }
-}
-
-/// What is known of a variable besides its type.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    id: VariableId,
-    /// Where it was declared or first assigned.
-    span: Span,
 }
 
 /// An aggregation, and where it was first assigned.
@@ -168,9 +156,7 @@ struct Resolver {
     diagnostics: Vec<Diagnostic>,
     /// What stands where a value is wanted and has none: told when nothing else refuses it (`valueless`).
     without_value: Option<Diagnostic>,
-    globals: HashMap<String, Known>,
-    thread_locals: HashMap<String, Known>,
-    clause_locals: HashMap<String, Known>,
+    variables: Variables,
     aggregations: HashMap<String, KnownAggregation>,
     types: HashMap<String, Type>,
     /// Of typedefs that have an alignment of their own.
@@ -181,14 +167,6 @@ struct Resolver {
     enumeration_types: HashMap<String, IntegerType>,
     /// By keyword and tag: `struct s`.
     structures: HashMap<String, Structure>,
-    /// Variables that hold a structure or an array: their program form is bytes.
-    aggregates: HashMap<(Scope, VariableId), Type>,
-    /// Variables whose structures are held member by member, in further variables (`spread`).
-    spread: HashMap<(Scope, VariableId), Type>,
-    /// Variables that are held in 64 bits, and the type that their first assignment gave them (`wide`).
-    wide: HashMap<(Scope, VariableId), IntegerType>,
-    /// Variables that hold values of an enumeration of the program's: their program form is integers.
-    enumerations: HashMap<(Scope, VariableId), Foreign>,
     enumerators: HashMap<String, i128>,
     /// What `print()` shows of the types that the text names.
     shown: shown::Shown,
@@ -223,10 +201,6 @@ struct Resolver {
     externals: HashMap<String, Type>,
     /// Why structures that were only named are not known.
     unknown: HashMap<String, Unknown>,
-    /// How many assignments of structures by way of keys with effects are looked at, one in another.
-    kept_levels: u32,
-    /// The clause's copies of unions that are held member by member, and where their words are kept.
-    union_copies: HashMap<VariableId, Vec<crate::program::Place>>,
 }
 
 impl Resolver {

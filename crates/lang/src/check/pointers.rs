@@ -22,11 +22,10 @@ impl Resolver {
         let Type::Array { count, .. } = array.value_type else {
             return Ok(None);
         };
-        let is_spread = matches!(&array.kind, ExpressionKind::Variable(place) if self.spread_type(place).is_some());
-        if is_spread || constant::wide_value(&index) != Some(i128::from(count)) {
+        if self.variables.is_held_by_member(&array) || constant::wide_value(&index) != Some(i128::from(count)) {
             return Ok(None);
         }
-        let first = self.expression(base)?;
+        let first = memory::decayed(self.variables.placed(array)?);
         pointer_arithmetic(BinaryOperator::Add, first, index, span).map(Some)
     }
 
@@ -39,12 +38,6 @@ impl Resolver {
                 "cannot take address of dynamic variable",
             ));
         }
-        if let NodeKind::Member { base, name, arrow } = &operand.kind
-            && self.member_in_unit(base, name, *arrow, span)?.1.is_some()
-        {
-            let message = format!("cannot take address of a bit-field: {name}");
-            return Err(Diagnostic::new("D_ADDROF_BITFIELD", span, message));
-        }
         if let NodeKind::Identifier(name) = &operand.kind
             && name.contains('`')
             && let Some(address) = self.address_of_symbol(name, span)
@@ -52,12 +45,12 @@ impl Resolver {
             return Ok(address);
         }
         let is_part = matches!(operand.kind, NodeKind::Index { .. } | NodeKind::Member { .. });
-        let operand = match self.operand(operand) {
+        let operand = match self.addressed(operand, span) {
             Err(error) if error.tag == "D_ARR_BOUNDS" => return self.behind_the_last(operand, span)?.ok_or(error),
             operand => operand?,
         };
         let to = operand.value_type.clone();
-        if matches!(&operand.kind, ExpressionKind::Variable(place) if self.is_in_union_copy(place)) {
+        if matches!(&operand.kind, ExpressionKind::Variable(place) if self.variables.is_in_union_copy(place)) {
             let message = "cannot take address of dynamic variable";
             return Err(Diagnostic::new("D_ADDROF_VAR", span, message));
         }
@@ -93,6 +86,20 @@ impl Resolver {
                 span,
                 "unacceptable operand for unary & operator",
             )),
+        }
+    }
+
+    /// What the address of is taken, which is no bit-field.
+    fn addressed(&mut self, operand: &Node, span: Span) -> Resolve<Expression> {
+        let NodeKind::Member { base, name, arrow } = &operand.kind else {
+            return self.operand(operand);
+        };
+        match self.member_in_unit(base, name, *arrow, operand.span)? {
+            (part, None) => Ok(part),
+            (_, Some(_)) => {
+                let message = format!("cannot take address of a bit-field: {name}");
+                Err(Diagnostic::new("D_ADDROF_BITFIELD", span, message))
+            }
         }
     }
 }

@@ -95,6 +95,15 @@ impl Resolver {
             .unwrap_or_else(|| resolved.clone())
     }
 
+    /// The type of what a pointer points to, as it is shown; `resolved` is what it is.
+    pub(super) fn shown_pointed(&mut self, pointer: &Node, resolved: &Type) -> Type {
+        let of = Type::Pointer(Some(Box::new(resolved.clone())));
+        match self.shown_node(pointer, &of) {
+            Some(Type::Pointer(Some(to))) if size_of(&to) == size_of(resolved) => *to,
+            _ => resolved.clone(),
+        }
+    }
+
     fn shown_node(&mut self, node: &Node, resolved: &Type) -> Option<Type> {
         match &node.kind {
             NodeKind::Cast { to, .. } => Some(self.shown_type_name(to, resolved)),
@@ -126,7 +135,7 @@ impl Resolver {
                     _ => None,
                 }
             }
-            NodeKind::Identifier(name) => match self.known(Scope::Global, name) {
+            NodeKind::Identifier(name) => match self.variables.known(Scope::Global, name) {
                 Some(known) => self.shown.variables.get(&(Scope::Global, known.id)).cloned(),
                 None => self
                     .shown
@@ -140,7 +149,7 @@ impl Resolver {
                     LocalScope::Thread => Scope::ThreadLocal,
                     LocalScope::Clause => Scope::ClauseLocal,
                 };
-                let known = self.known(scope, name)?;
+                let known = self.variables.known(scope, name)?;
                 self.shown.variables.get(&(scope, known.id)).cloned()
             }
             _ => None,

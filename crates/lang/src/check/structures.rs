@@ -4,6 +4,7 @@ use super::{Resolve, Resolver, internet};
 use crate::diagnostic::Diagnostic;
 use crate::lower::constant;
 use crate::lower::refusals::find_member;
+use crate::lower::refusals::{complete, too_many_bytes};
 use crate::program::{Declared, Packing, Structure, Type, alignment_of, size_of};
 use crate::source::Span;
 use crate::syntax::{Declarator, MemberDeclaration, Node};
@@ -11,8 +12,6 @@ use crate::types;
 
 /// The most bytes of a structure or array: what one record can still hold.
 const MAXIMUM_BYTES: u64 = 1 << 20;
-/// The most bytes of a variable that is one: there is one for each thread, or each clause's thread.
-const MAXIMUM_VARIABLE_BYTES: u64 = 64 << 10;
 
 impl Resolver {
     /// `struct tag`, with its members where they are given.
@@ -60,7 +59,7 @@ impl Resolver {
             ));
         }
         if size_of(&Type::Structure(structure.clone())).is_none_or(|bytes| bytes > MAXIMUM_BYTES) {
-            return Err(too_large(&name, span));
+            return Err(too_many_bytes(&name, span));
         }
         Ok(structure)
     }
@@ -193,21 +192,9 @@ impl Resolver {
             count,
         };
         if size_of(&array).is_none_or(|bytes| bytes > MAXIMUM_BYTES) {
-            return Err(too_large("the array", span));
+            return Err(too_many_bytes("the array", span));
         }
         Ok(array)
-    }
-
-    /// The program form of a variable that holds a structure or an array: bytes. `None` for other types.
-    pub(super) fn aggregate_of(&self, of: &Type, span: Span) -> Resolve<Option<Type>> {
-        if !matches!(of, Type::Structure(_) | Type::Array { .. }) {
-            return Ok(None);
-        }
-        complete(of, "a variable", span)?;
-        match size_of(of).and_then(|size| u32::try_from(size).ok()) {
-            Some(size) if u64::from(size) <= MAXIMUM_VARIABLE_BYTES => Ok(Some(Type::Bytes { size: Some(size) })),
-            _ => Err(too_large("the variable", span)),
-        }
     }
 
     /// `offsetof(type, member)`, or `member.of.it`.
@@ -241,21 +228,4 @@ impl Resolver {
             Some(rest) => Ok(found.offset + self.offset_of(&found.member_type, rest, span)?),
         }
     }
-}
-
-/// Refuses what has no size yet.
-fn complete(of: &Type, what: &str, span: Span) -> Resolve<()> {
-    match size_of(of) {
-        Some(_) => Ok(()),
-        None => Err(Diagnostic::new(
-            "D_DECL_INCOMPLETE",
-            span,
-            format!("incomplete struct/union/enum {}: {what}", types::name(of)),
-        )),
-    }
-}
-
-fn too_large(what: &str, span: Span) -> Diagnostic {
-    Diagnostic::new("N_SIZE", span, format!("{what} is too large"))
-        .with_help("a structure or array may have 1 MiB, a variable that is one 64 KiB")
 }

@@ -3,8 +3,9 @@
 use super::names::{self, Callable};
 use super::{Resolve, Resolver, bpftrace_hints};
 use crate::diagnostic::Diagnostic;
+use crate::lower::variables::Purpose;
 use crate::lower::{characters, coerce, constant, convert};
-use crate::program::{BinaryOperator, Expression, ExpressionKind, Function, IntegerType, Place, Scope, Type, Variable};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, Function, IntegerType, Scope, Type};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
@@ -111,7 +112,7 @@ impl Resolver {
         if let Some(callable) = names::callable(name) {
             return Ok((name, callable));
         }
-        let is_variable = self.known(Scope::Global, name).is_some() || names::is_variable(name);
+        let is_variable = self.variables.known(Scope::Global, name).is_some() || names::is_variable(name);
         Err(if is_variable {
             Diagnostic::new(
                 "D_FUNC_IDKIND",
@@ -188,7 +189,7 @@ impl Resolver {
 
     /// A number of bytes of scratch memory, of which the option `scratchsize` grants at most `limit`, rounded up as
     /// scratch memory is: more is refused at once where it is a constant, else no memory is large enough.
-    fn within_scratch(&mut self, name: &str, size: Expression, limit: u64) -> Resolve<Expression> {
+    pub(super) fn within_scratch(&mut self, name: &str, size: Expression, limit: u64) -> Resolve<Expression> {
         let (span, limit) = (size.span, limit.next_multiple_of(8));
         if let Some(bytes) = constant::value(&size) {
             if bytes as u64 <= limit {
@@ -199,7 +200,7 @@ impl Resolver {
         }
         let of = |kind, value_type| Expression { kind, value_type, span };
         let unsigned = |value: u64| constant::integer(value as i64, constant::UNSIGNED_LONG, span);
-        let place = self.unnamed("%size", Type::U64, span);
+        let place = self.variables.shared(Purpose::Size, Type::U64);
         let known = of(ExpressionKind::Variable(place.clone()), Type::U64);
         let value = Box::new(size);
         let granted = ExpressionKind::Conditional {
@@ -247,7 +248,7 @@ impl Resolver {
                 function = Function::AddressToString;
                 arguments.insert(0, number(10));
             }
-            ("bcopy", _) => return self.block_copy(arguments, span),
+            ("bcopy", _) => return self.variables.block_copy(arguments, span),
             ("copyin", _) => {
                 let size = arguments.get(1).and_then(constant::value);
                 value_type = Type::Bytes {
@@ -267,9 +268,9 @@ impl Resolver {
     /// `strtok(string, separators)`: the string goes to a variable of its own, off which this call and those with NULL
     /// take their tokens. It lives as long as the clause-local ones, as DTrace's position in the string does.
     fn token(&mut self, arguments: Vec<Expression>, span: Span) -> Expression {
-        let place = self.unnamed("%strtok", Type::String, span);
+        let place = self.variables.shared(Purpose::Token, Type::String);
         // A string was given: without one there are no tokens.
-        let given = self.unnamed("%strtok given", Type::I64, span);
+        let given = self.variables.shared(Purpose::TokenGiven, Type::I64);
         let string = |kind| Expression {
             kind,
             value_type: Type::String,
@@ -312,25 +313,6 @@ impl Resolver {
                 then: Box::new(call),
                 otherwise: Box::new(convert::null_string(span)),
             }),
-        }
-    }
-
-    /// A clause-local variable that no text can name.
-    pub(super) fn unnamed(&mut self, name: &str, value_type: Type, span: Span) -> Place {
-        let variable = match self.known(Scope::ClauseLocal, name) {
-            Some(known) => known.id,
-            None => {
-                let variable = Variable {
-                    name: name.to_owned(),
-                    value_type,
-                    keys: None,
-                };
-                self.define(Scope::ClauseLocal, variable, span)
-            }
-        };
-        Place::Scalar {
-            scope: Scope::ClauseLocal,
-            variable,
         }
     }
 

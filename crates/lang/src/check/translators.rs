@@ -150,11 +150,11 @@ impl Resolver {
     /// The members of `left = xlate <to>(operand)`, and the values of those that the translator gives.
     pub(super) fn translated_members(
         &mut self,
-        to: &TypeName,
-        operand: &Node,
+        known: &Known,
+        input: &Expression,
+        pointed: bool,
         span: Span,
     ) -> Resolve<(Structure, Vec<(String, Expression)>)> {
-        let (known, input, pointed) = self.translation(to, operand, span)?;
         if pointed {
             return Err(whole(span));
         }
@@ -162,10 +162,10 @@ impl Resolver {
         for (name, value) in &known.members {
             // Of a member that is given twice the first counts.
             if values.iter().all(|(given, _)| given != name) {
-                values.push((name.clone(), self.conversion(&known, name, value, input.clone(), span)?));
+                values.push((name.clone(), self.conversion(known, name, value, input.clone(), span)?));
             }
         }
-        Ok((known.output, values))
+        Ok((known.output.clone(), values))
     }
 
     /// Whether there is a translator for `xlate <to>(operand)`.
@@ -179,7 +179,12 @@ impl Resolver {
     }
 
     /// The translator that `xlate <to>(operand)` asks for, its input, and whether the result is a pointer.
-    fn translation(&mut self, to: &TypeName, operand: &Node, span: Span) -> Resolve<(Known, Expression, bool)> {
+    pub(super) fn translation(
+        &mut self,
+        to: &TypeName,
+        operand: &Node,
+        span: Span,
+    ) -> Resolve<(Known, Expression, bool)> {
         let output = self.type_of(to)?;
         let input = self.operand(operand)?;
         let none = || {

@@ -1,13 +1,14 @@
 //! Variables: global, `self->`, `this->`; scalars and associative arrays; and who may be assigned.
 
 use super::forward_uses::name_of;
-use super::{Known, Resolve, Resolver, names};
+use super::{Resolve, Resolver, names};
 use crate::diagnostic::Diagnostic;
-use crate::lower::{constant, convert};
-use crate::program::{Expression, ExpressionKind, Place, Scope, Type, Variable, VariableId};
+use crate::lower::constant;
+use crate::lower::scalarize::is_by_member;
+use crate::lower::{implicit_width, memory};
+use crate::program::{Expression, Place, Scope, Type, Variable};
 use crate::source::Span;
 use crate::syntax::{LocalScope, Node, NodeKind};
-use std::collections::HashMap;
 
 /// An operand that can stand to the left of an assignment, before it is known whether it exists.
 pub(super) struct Designator<'n> {
@@ -49,43 +50,12 @@ pub(super) fn designator(node: &Node) -> Option<Designator<'_>> {
 }
 
 impl Resolver {
-    pub(super) fn known(&self, scope: Scope, name: &str) -> Option<Known> {
-        match scope {
-            Scope::Global => self.globals.get(name),
-            Scope::ThreadLocal => self.thread_locals.get(name),
-            Scope::ClauseLocal => self.clause_locals.get(name),
-        }
-        .copied()
-    }
-
-    pub(super) fn variable(&self, scope: Scope, id: VariableId) -> Option<&Variable> {
-        match scope {
-            Scope::Global => &self.program.globals,
-            Scope::ThreadLocal => &self.program.thread_locals,
-            Scope::ClauseLocal => &self.program.clause_locals,
-        }
-        .get(id.0 as usize)
-    }
-
-    /// Adds a variable to the program.
-    pub(super) fn define(&mut self, scope: Scope, variable: Variable, span: Span) -> VariableId {
-        let (list, map): (&mut Vec<Variable>, &mut HashMap<String, Known>) = match scope {
-            Scope::Global => (&mut self.program.globals, &mut self.globals),
-            Scope::ThreadLocal => (&mut self.program.thread_locals, &mut self.thread_locals),
-            Scope::ClauseLocal => (&mut self.program.clause_locals, &mut self.clause_locals),
-        };
-        let id = VariableId(u32::try_from(list.len()).unwrap_or(u32::MAX));
-        map.insert(variable.name.clone(), Known { id, span });
-        list.push(variable);
-        id
-    }
-
     /// The place that a designator names and its type, if the variable exists.
     pub(super) fn place(&mut self, designator: &Designator<'_>) -> Resolve<Option<(Place, Type)>> {
-        let Some(known) = self.known(designator.scope, designator.name) else {
+        let Some(known) = self.variables.known(designator.scope, designator.name) else {
             return Ok(None);
         };
-        let Some(variable) = self.variable(designator.scope, known.id) else {
+        let Some(variable) = self.variables.get((designator.scope, known.id)) else {
             return Ok(None);
         };
         let (scope, id, value_type) = (designator.scope, known.id, variable.value_type.clone());
@@ -123,16 +93,16 @@ impl Resolver {
         if let Some(found) = self.place(designator)? {
             return Ok(found);
         }
-        let is_spread = self.is_to_spread(value_type, designator.keys.is_some(), designator.span)?;
-        if !is_spread && let Some(bytes) = self.aggregate_of(value_type, designator.span)? {
+        let by_member = is_by_member(value_type, designator.keys.is_some(), designator.span)?;
+        if !by_member && let Some(bytes) = memory::bytes_for(value_type, designator.span)? {
             let variable = Variable {
                 name: designator.name.to_owned(),
                 value_type: bytes.clone(),
                 keys: None,
             };
             let scope = designator.scope;
-            let id = self.define(scope, variable, designator.span);
-            self.aggregates.insert((scope, id), value_type.clone());
+            let id = self.variables.define(scope, variable, designator.span);
+            self.variables.hold((scope, id), value_type.clone());
             return Ok((Place::Scalar { scope, variable: id }, bytes));
         }
         let mut value_type = match value_type {
@@ -168,23 +138,24 @@ impl Resolver {
                 (Some(keys), Some(types))
             }
         };
-        let id = if is_spread {
-            self.define_spread(scope, designator.name, (&value_type, types), designator.span)
+        let id = if by_member {
+            self.variables
+                .define_by_member(scope, designator.name, (&value_type, types), designator.span)
         } else {
-            let held = super::implicit_width::held(&value_type);
+            let held = implicit_width::held(&value_type);
             let variable = Variable {
                 name: designator.name.to_owned(),
                 value_type: held.as_ref().map_or(&value_type, |(held, _)| held).clone(),
                 keys: types,
             };
-            let id = self.define(scope, variable, designator.span);
+            let id = self.variables.define(scope, variable, designator.span);
             if let Some((held, named)) = held {
-                self.wide.insert((scope, id), named);
+                self.variables.widen((scope, id), named);
                 value_type = held;
             }
             id
         };
-        let value_type = if is_spread {
+        let value_type = if by_member {
             Type::Bytes { size: None }
         } else {
             value_type
@@ -200,15 +171,6 @@ impl Resolver {
         Ok((place, value_type))
     }
 
-    /// Remembers that a variable holds values of a type, where that is an enumeration of the program's.
-    pub(super) fn names_values(&mut self, scope: Scope, variable: VariableId, of: &Type) {
-        if let Type::Foreign(foreign) = of
-            && foreign.integer().is_some()
-        {
-            self.enumerations.insert((scope, variable), foreign.clone());
-        }
-    }
-
     /// Whether a name is a function's in the version of D that the text asks for.
     pub(super) fn is_function(&self, name: &str) -> bool {
         names::callable(name).is_some() && !(self.is_1_0 && names::came_with_1_1(name))
@@ -217,7 +179,7 @@ impl Resolver {
     /// Refuses to assign what the tracer provides.
     pub(super) fn check_assignable(&self, designator: &Designator<'_>) -> Resolve<()> {
         let name = designator.name;
-        if designator.scope != Scope::Global || self.known(Scope::Global, name).is_some() {
+        if designator.scope != Scope::Global || self.variables.known(Scope::Global, name).is_some() {
             return Ok(());
         }
         if self.floats.contains_key(name) {
@@ -260,47 +222,7 @@ impl Resolver {
     /// The value of a variable that must exist.
     pub(super) fn read(&mut self, designator: &Designator<'_>, span: Span) -> Resolve<Expression> {
         if let Some((place, value_type)) = self.place(designator)? {
-            if let Some(of) = self.spread_type(&place).cloned() {
-                return Ok(Expression {
-                    kind: ExpressionKind::Variable(place),
-                    value_type: of,
-                    span,
-                });
-            }
-            if let Place::Scalar { scope, variable } = place
-                && let Some(of) = self.aggregates.get(&(scope, variable)).cloned()
-            {
-                let place = Place::Field {
-                    scope,
-                    variable,
-                    offset: Box::new(constant::integer(0, constant::UNSIGNED_LONG, span)),
-                    value_type: of.clone(),
-                };
-                return Ok(Expression {
-                    kind: ExpressionKind::Variable(place),
-                    value_type: of,
-                    span,
-                });
-            }
-            let known = self.known(designator.scope, designator.name);
-            let names = known.and_then(|known| self.enumerations.get(&(designator.scope, known.id)));
-            let named = self.named_type(&place);
-            let all = Expression {
-                kind: ExpressionKind::Variable(place),
-                value_type,
-                span,
-            };
-            let value = match named {
-                Some(named) => convert::narrow(all, named),
-                None => all,
-            };
-            return Ok(match names {
-                Some(of) => Expression {
-                    value_type: Type::Foreign(of.clone()),
-                    ..value
-                },
-                None => value,
-            });
+            return Ok(self.variables.operand(place, value_type, span));
         }
         Err(match designator.scope {
             Scope::Global if designator.keys.is_none() => {

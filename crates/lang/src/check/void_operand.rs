@@ -70,7 +70,7 @@ impl Resolver {
             }
             NodeKind::Identifier(name) => {
                 matches!(name.as_str(), "curpsinfo" | "curlwpsinfo" | "curcpu")
-                    && self.known(Scope::Global, name).is_none()
+                    && self.variables.known(Scope::Global, name).is_none()
             }
             _ => false,
         }

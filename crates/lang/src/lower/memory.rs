@@ -8,14 +8,14 @@
 //! ```
 
 use super::enumerations::of_enumeration;
-use super::refusals::{refuse_whole, unsupported};
+use super::refusals::{complete, refuse_whole, too_many_bytes, unsupported};
 use super::registers::in_words;
 use super::sequence::behind;
 use super::{Lowered, constant, convert};
 use crate::diagnostic::Diagnostic;
 use crate::program::{
     BinaryOperator, Bits, Builtin, Expression, ExpressionKind, Foreign, ForeignKind, Function, IntegerType, Place,
-    Type, size_of,
+    Scope, Type, VariableId, size_of,
 };
 use crate::source::Span;
 use crate::types;
@@ -102,7 +102,37 @@ pub(crate) fn in_memory(address: Expression, of: Type, span: Span) -> Expression
     }
 }
 
-/// What lies `offset` bytes behind the start of a structure or array.
+/// The most bytes of a variable that is a structure or an array: there is one for each thread, or each clause's thread.
+const MAXIMUM_VARIABLE_BYTES: u64 = 64 << 10;
+
+/// The program form of a variable that holds a structure or an array: bytes. `None` for other types.
+pub(crate) fn bytes_for(of: &Type, span: Span) -> Lowered<Option<Type>> {
+    if !matches!(of, Type::Structure(_) | Type::Array { .. }) {
+        return Ok(None);
+    }
+    complete(of, "a variable", span)?;
+    match size_of(of).and_then(|size| u32::try_from(size).ok()) {
+        Some(size) if u64::from(size) <= MAXIMUM_VARIABLE_BYTES => Ok(Some(Type::Bytes { size: Some(size) })),
+        _ => Err(too_many_bytes("the variable", span)),
+    }
+}
+
+/// The structure or array that a variable of bytes holds.
+pub(crate) fn start_of((scope, variable): (Scope, VariableId), of: Type, span: Span) -> Expression {
+    let place = Place::Field {
+        scope,
+        variable,
+        offset: Box::new(constant::integer(0, constant::UNSIGNED_LONG, span)),
+        value_type: of.clone(),
+    };
+    Expression {
+        kind: ExpressionKind::Variable(place),
+        value_type: of,
+        span,
+    }
+}
+
+/// What lies `offset` bytes after the start of a structure or array.
 pub(crate) fn part(whole: Expression, offset: Expression, of: &Type, span: Span) -> Lowered<Expression> {
     match whole.kind {
         ExpressionKind::Load(address) => {

@@ -8,22 +8,36 @@
 //! | `constant`, `convert`, `coerce` | constants; conversions |
 //! | `operators`, `arithmetic`, `pointers`, `characters` | operators |
 //! | `memory`, `registers` | structures and arrays, where they lie |
+//! | `variables`, `temporaries`, `implicit_width` | the program's variables, and values that are computed once |
+//! | `store`, `bit_fields`, `block_copy` | assignments |
+//! | `structures`, `access_path` | members, elements; structures that are assigned |
+//! | `scalarize`, `unions` | structures in associative arrays, and with strings in them; their unions |
 //! | `sequence`, `effects` | one expression after another; what may be computed twice |
 //! | `refusals` | what several operations refuse |
 
+pub(crate) mod access_path;
 pub(crate) mod arithmetic;
+pub(crate) mod bit_fields;
+pub(crate) mod block_copy;
 pub(crate) mod characters;
 pub(crate) mod coerce;
 pub(crate) mod constant;
 pub(crate) mod convert;
 pub(crate) mod effects;
 pub(crate) mod enumerations;
+pub(crate) mod implicit_width;
 pub(crate) mod memory;
 pub(crate) mod operators;
 pub(crate) mod pointers;
 pub(crate) mod refusals;
 pub(crate) mod registers;
+pub(crate) mod scalarize;
 pub(crate) mod sequence;
+pub(crate) mod store;
+pub(crate) mod structures;
+pub(crate) mod temporaries;
+pub(crate) mod unions;
+pub(crate) mod variables;
 
 /// What an operation is in the program, or why there is no such operation.
 pub(crate) type Lowered<T> = Result<T, crate::diagnostic::Diagnostic>;

@@ -2,8 +2,9 @@
 
 use super::Lowered;
 use crate::diagnostic::Diagnostic;
-use crate::program::{Expression, ExpressionKind, Found, Place, Structure, Type};
+use crate::program::{Expression, ExpressionKind, Found, Place, Structure, Type, size_of};
 use crate::source::Span;
+use crate::types;
 
 /// Something of D that is not there yet.
 pub(crate) fn unsupported(tag: &'static str, what: &str, span: Span) -> Diagnostic {
@@ -55,4 +56,22 @@ pub(crate) fn find_member(structure: &Structure, member: &str, span: Span) -> Lo
         let message = format!("{member} is not a member of {}", structure.name());
         Diagnostic::new("D_TYPE_MEMBER", span, message).with_help(format!("its members are {}", names.join(", ")))
     })
+}
+
+/// Refuses what has no size yet.
+pub(crate) fn complete(of: &Type, what: &str, span: Span) -> Lowered<()> {
+    match size_of(of) {
+        Some(_) => Ok(()),
+        None => Err(Diagnostic::new(
+            "D_DECL_INCOMPLETE",
+            span,
+            format!("incomplete struct/union/enum {}: {what}", types::name(of)),
+        )),
+    }
+}
+
+/// Refuses what has too many bytes.
+pub(crate) fn too_many_bytes(what: &str, span: Span) -> Diagnostic {
+    Diagnostic::new("N_SIZE", span, format!("{what} is too large"))
+        .with_help("a structure or array may have 1 MiB, a variable that is one 64 KiB")
 }

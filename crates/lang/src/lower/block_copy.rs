@@ -1,17 +1,18 @@
 //! `bcopy(source, destination, size)`: `copyinto(source, size, destination)`, but for the order of its arguments.
 
-use super::Resolver;
-use crate::lower::effects::has_effects;
-use crate::lower::{characters, constant};
-use crate::program::{Expression, ExpressionKind, Function, Place, Type};
+use super::effects::has_effects;
+use super::sequence::{assigned_to, reading};
+use super::variables::{Purpose, Variables};
+use super::{characters, constant};
+use crate::program::{Expression, ExpressionKind, Function, Type};
 use crate::source::Span;
 
-impl Resolver {
+impl Variables {
     /// The call, its arguments converted. They are computed in their order, which is seen where they have effects.
     ///
-    /// A string is laid into scratch memory to be copied from there, behind what `alloca` gave: the destination is looked
-    /// at before that, or the end of what was allocated would not be found. What `alloca` gives there is in front of it.
-    pub(super) fn block_copy(&mut self, arguments: Vec<Expression>, span: Span) -> Expression {
+    /// A string is laid into scratch memory to be copied from there, after what `alloca` gave. The destination is
+    /// looked at before that, or the end of what was allocated would not be found.
+    pub(crate) fn block_copy(&mut self, arguments: Vec<Expression>, span: Span) -> Expression {
         let Ok([source, destination, size]) = <[Expression; 3]>::try_from(arguments) else {
             // The signature has three.
             return constant::integer(0, constant::LONG, span);
@@ -24,16 +25,16 @@ impl Resolver {
         let source = match source.kind {
             ExpressionKind::Cast(string) if text && !has_effects(&string) => characters::address(*string),
             ExpressionKind::Cast(string) if text => {
-                let held = self.held("%bcopy text", Type::String, *string, &mut steps);
+                let held = self.held(Purpose::CopyText, Type::String, *string, &mut steps);
                 characters::address(held)
             }
             kind => {
                 let source = Expression { kind, ..source };
-                self.held("%bcopy source", Type::U64, source, &mut steps)
+                self.held(Purpose::CopySource, Type::U64, source, &mut steps)
             }
         };
-        let destination = self.held("%bcopy destination", Type::U64, destination, &mut steps);
-        let size = self.held("%bcopy size", Type::I64, size, &mut steps);
+        let destination = self.held(Purpose::CopyDestination, Type::U64, destination, &mut steps);
+        let size = self.held(Purpose::CopySize, Type::I64, size, &mut steps);
         if text {
             // Onto itself: nothing changes but that it must be scratch memory.
             steps.push(copy([destination.clone(), size.clone(), destination.clone()], span));
@@ -49,23 +50,21 @@ impl Resolver {
         })
     }
 
-    /// A value that is computed once, by a step in front; it is read as often as wanted.
-    fn held(&mut self, name: &str, value_type: Type, value: Expression, steps: &mut Vec<Expression>) -> Expression {
+    /// A value that is computed once, by a step before it; it is read as often as wanted.
+    fn held(
+        &mut self,
+        purpose: Purpose,
+        value_type: Type,
+        value: Expression,
+        steps: &mut Vec<Expression>,
+    ) -> Expression {
         let span = value.span;
-        let place: Place = self.unnamed(name, value_type.clone(), span);
+        let place = self.shared(purpose, value_type.clone());
         steps.push(Expression {
-            kind: ExpressionKind::Assign {
-                place: place.clone(),
-                value: Box::new(value),
-            },
             value_type: value_type.clone(),
-            span,
+            ..assigned_to(place.clone(), value, span)
         });
-        Expression {
-            kind: ExpressionKind::Variable(place),
-            value_type,
-            span,
-        }
+        reading(place, value_type, span)
     }
 }
 

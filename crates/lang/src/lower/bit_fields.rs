@@ -12,17 +12,19 @@
 //! p++->field = value    this->v = value, this->w = (address) p++, and then as above, of this->w
 //! ```
 
-use super::{Resolve, Resolver};
+use super::arithmetic::incompatible;
+use super::memory::extract;
+use super::sequence::{assigned_to, behind};
+use super::temporaries::Keep;
+use super::variables::Variables;
+use super::{Lowered, constant, convert};
 use crate::diagnostic::Diagnostic;
-use crate::lower::memory::extract;
-use crate::lower::sequence::{assigned_to, behind, reading};
-use crate::lower::{arithmetic, constant, convert};
 use crate::program::{BinaryOperator, Bits, Expression, ExpressionKind, IntegerType, Place, Type};
 use crate::source::Span;
 use crate::types;
 
 /// A bit-field that can be assigned.
-pub(super) struct BitField {
+pub(crate) struct BitField {
     /// Where its unit lies.
     unit: Place,
     /// The value of the unit.
@@ -35,14 +37,14 @@ pub(super) struct BitField {
 
 impl BitField {
     /// The value it has.
-    pub(super) fn read(&self, span: Span) -> Expression {
+    pub(crate) fn read(&self, span: Span) -> Expression {
         extract(self.value.clone(), self.bits, span)
     }
 }
 
-impl Resolver {
+impl Variables {
     /// The field in the unit that `part` reads.
-    pub(super) fn bit_field(&mut self, part: Expression, bits: Bits, span: Span) -> Resolve<BitField> {
+    pub(crate) fn bit_field(&mut self, part: Expression, bits: Bits, span: Span) -> Lowered<BitField> {
         let Expression { kind, value_type, .. } = part;
         let Type::Integer(unit_type) = value_type else {
             return Err(Diagnostic::new("D_OP_LVAL", span, "this cannot be assigned"));
@@ -50,7 +52,7 @@ impl Resolver {
         let mut way = None;
         let (unit, kind) = match kind {
             ExpressionKind::Load(address) => {
-                let address = self.kept_value(convert::to_address(*address), &mut way);
+                let address = self.kept_if_effects(convert::to_address(*address), &mut way);
                 let unit = Place::Memory {
                     address: Box::new(address.clone()),
                     value_type: value_type.clone(),
@@ -58,7 +60,7 @@ impl Resolver {
                 (unit, ExpressionKind::Load(Box::new(address)))
             }
             ExpressionKind::Variable(place) => {
-                let unit = self.with_kept_effects(&place, &mut way);
+                let unit = self.repeatable_place(&place, Keep::Effects, &mut way);
                 (unit.clone(), ExpressionKind::Variable(unit))
             }
             _ => return Err(Diagnostic::new("D_OP_LVAL", span, "this cannot be assigned")),
@@ -73,32 +75,31 @@ impl Resolver {
     }
 
     /// `field = value`; yields what the field then holds. As everywhere, the right side first.
-    pub(super) fn assign_bits(&mut self, mut field: BitField, value: Expression, span: Span) -> Resolve<Expression> {
+    pub(crate) fn assign_bits(&mut self, mut field: BitField, value: Expression, span: Span) -> Lowered<Expression> {
         let way = field.way.take();
         let Some(way) = way else {
             return self.store_bits(field, value, "=", span);
         };
-        let value_type = value.value_type.clone();
-        let kept = self.unnamed_for("%value", &value_type, span);
-        let first = assigned_to(kept.clone(), value, span);
-        let stored = self.store_bits(field, reading(kept, value_type, span), "=", span)?;
-        Ok(behind(Some(behind(Some(first), way, span)), stored, span))
+        let mut before = None;
+        let value = self.kept(value, &mut before);
+        let before = behind(before, way, span);
+        Ok(behind(Some(before), self.store_bits(field, value, "=", span)?, span))
     }
 
     /// `field mark value`, where `value` may be computed from what the field had.
-    pub(super) fn store_bits(
+    pub(crate) fn store_bits(
         &mut self,
         mut field: BitField,
         value: Expression,
         mark: &str,
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Lowered<Expression> {
         if !matches!(value.value_type, Type::Integer(_)) {
             let (to, from) = (
                 types::name(&Type::Integer(field.unit_type)),
                 types::name(&value.value_type),
             );
-            return Err(arithmetic::incompatible(&to, mark, &from, span));
+            return Err(incompatible(&to, mark, &from, span));
         }
         let way = field.way.take();
         let number = |value: u64| constant::integer(value as i64, constant::UNSIGNED_LONG, span);
@@ -129,13 +130,13 @@ impl Resolver {
     }
 
     /// `++` and `--`.
-    pub(super) fn increment_bits(
+    pub(crate) fn increment_bits(
         &mut self,
         field: BitField,
         delta: i64,
         post: bool,
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Lowered<Expression> {
         let (bits, unit_type) = (field.bits, field.unit_type);
         let wide = IntegerType { bytes: 8, ..unit_type };
         let step = |value: Expression, delta: i64| Expression {

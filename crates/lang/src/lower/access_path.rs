@@ -1,0 +1,115 @@
+//! The ways from a structure to all that it holds.
+
+use crate::program::{Structure, Type};
+
+/// The most values of a structure that is assigned as a whole.
+const MAXIMUM_ASSIGNED: usize = 256;
+
+/// How deep members without names are looked into.
+const DEPTH_MAX: u32 = 32;
+
+/// One step from a structure to a part of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    Member(String),
+    /// A union without a name, by where it begins.
+    Nameless(u64),
+    Element(u32),
+}
+
+/// A part of what is held member by member: it has a variable of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Part {
+    Member(String),
+    /// A union without a name, by where it begins.
+    Nameless(u64),
+    /// The elements of an array, by their index.
+    Elements,
+    /// The words of a union, by their index.
+    Words,
+}
+
+impl Part {
+    /// The name of its variable, for those who read the program. No text can spell it.
+    pub(super) fn name_in(&self, outer: &str) -> String {
+        match self {
+            Part::Member(name) => format!("{outer}.{name}"),
+            Part::Nameless(offset) => format!("{outer}.%{offset}"),
+            Part::Elements => format!("{outer}[]"),
+            Part::Words => format!("{outer}{{}}"),
+        }
+    }
+}
+
+/// Whether the same bytes are part of it by several names.
+pub(crate) fn is_union(of: &Type) -> bool {
+    match of {
+        Type::Structure(structure) => {
+            structure.name().starts_with("union") && structure.body().is_some_and(|body| body.members.len() > 1)
+        }
+        _ => false,
+    }
+}
+
+/// The union without a name that begins at an offset.
+pub(super) fn nameless_at(of: &Type, at: u64) -> Option<Type> {
+    nameless(of, 0, DEPTH_MAX, &|offset, _| offset == at).map(|(_, of)| of)
+}
+
+/// The union without a name that a member of a structure is in, and where it begins.
+pub(super) fn nameless_with(of: &Type, name: &str) -> Option<(u64, Type)> {
+    nameless(of, 0, DEPTH_MAX, &|_, found: &Structure| found.member(name).is_some())
+}
+
+fn nameless(of: &Type, start: u64, depth: u32, is_wanted: &dyn Fn(u64, &Structure) -> bool) -> Option<(u64, Type)> {
+    let Type::Structure(structure) = of else { return None };
+    let members = structure.body()?.members.iter();
+    let depth = depth.checked_sub(1)?;
+    members.filter(|member| member.name.is_empty()).find_map(|member| {
+        let start = start + member.offset;
+        match &member.member_type {
+            Type::Structure(union) if is_union(&member.member_type) => {
+                is_wanted(start, union).then(|| (start, member.member_type.clone()))
+            }
+            other => nameless(other, start, depth, is_wanted),
+        }
+    })
+}
+
+/// The ways to all values and unions in `of`; `None` where they are too many.
+pub(crate) fn paths(of: &Type) -> Option<Vec<Vec<Step>>> {
+    let mut found = Vec::new();
+    collect(of, 0, &mut Vec::new(), &mut found).then_some(found)
+}
+
+/// Those in `of`, which begins so many bytes after the start of the structure that has a name.
+fn collect(of: &Type, start: u64, way: &mut Vec<Step>, found: &mut Vec<Vec<Step>>) -> bool {
+    match of {
+        Type::Structure(structure) if !is_union(of) => {
+            let Some(body) = structure.body() else { return false };
+            body.members.iter().all(|member| {
+                // Those of a member without a name are the outer one's.
+                let (is_named, at) = (!member.name.is_empty(), start + member.offset);
+                let step = match (is_named, is_union(&member.member_type)) {
+                    (true, _) => Step::Member(member.name.clone()),
+                    (false, true) => Step::Nameless(at),
+                    (false, false) => return collect(&member.member_type, at, way, found),
+                };
+                way.push(step);
+                let fits = collect(&member.member_type, 0, way, found);
+                way.pop();
+                fits
+            })
+        }
+        Type::Array { of, count } => (0..*count).all(|index| {
+            way.push(Step::Element(index));
+            let fits = collect(of, 0, way, found);
+            way.pop();
+            fits
+        }),
+        _ => {
+            found.push(way.clone());
+            found.len() <= MAXIMUM_ASSIGNED
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The variables of a program, and how each of them is held.
+
+use super::access_path::Part;
+use super::{enumerations, implicit_width, memory};
+use crate::program::{
+    Expression, ExpressionKind, Foreign, IntegerType, Place, Program, Scope, Type, Variable, VariableId,
+};
+use crate::source::Span;
+use std::collections::{HashMap, HashSet};
+
+/// What is known of a variable besides its type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Known {
+    pub(crate) id: VariableId,
+    /// Where it was declared or first assigned.
+    pub(crate) span: Span,
+}
+
+/// A variable of the program's.
+pub(crate) type Home = (Scope, VariableId);
+
+/// What a shared temporary is for. It is read before it is assigned again for the same purpose, or means the same
+/// wherever it is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Purpose {
+    /// A clause that an `if` was taken apart into has begun and not ended.
+    Error,
+    /// The condition of this number in a clause.
+    Condition(usize),
+    /// A string that goes to scratch memory.
+    Text,
+    /// A number of bytes that scratch memory is asked for.
+    Size,
+    /// The string that `strtok( )` is at, and whether there is one.
+    Token,
+    /// Whether there is one.
+    TokenGiven,
+    /// The scratch memory in which a character of a string is changed.
+    Characters,
+    /// The operands of `bcopy( )`.
+    CopyText,
+    CopySource,
+    CopyDestination,
+    CopySize,
+}
+
+/// The variables of one scope.
+#[derive(Default)]
+struct Scoped {
+    /// All of them; those without a name are parts of others, and temporaries.
+    all: Vec<Variable>,
+    names: HashMap<String, Known>,
+}
+
+/// All variables.
+#[derive(Default)]
+pub(crate) struct Variables {
+    globals: Scoped,
+    thread_locals: Scoped,
+    clause_locals: Scoped,
+    /// Those that hold a structure or an array: their program form is bytes.
+    aggregates: HashMap<Home, Type>,
+    /// Those whose structures are held member by member, in further variables ([`super::scalarize`]).
+    pub(super) by_member: HashMap<Home, Type>,
+    /// These further variables.
+    pub(super) parts: HashMap<(Home, Part), VariableId>,
+    pub(super) is_part: HashSet<Home>,
+    /// Those that are held in 64 bits, and the type that their first assignment gave them ([`implicit_width`]).
+    implicit_widths: HashMap<Home, IntegerType>,
+    /// Those that hold values of an enumeration of the program's: their program form is integers.
+    enumerations: HashMap<Home, Foreign>,
+    /// Temporaries that all of a purpose share.
+    pub(super) shared: HashMap<Purpose, VariableId>,
+    /// Temporaries that hold copies of structures. Nobody would see what is stored in them.
+    pub(super) copies: HashSet<VariableId>,
+    /// Temporaries that hold copies of unions which are held member by member, and where their words are kept.
+    pub(super) union_copies: HashMap<VariableId, Vec<Place>>,
+}
+
+impl Variables {
+    fn scoped(&self, scope: Scope) -> &Scoped {
+        match scope {
+            Scope::Global => &self.globals,
+            Scope::ThreadLocal => &self.thread_locals,
+            Scope::ClauseLocal => &self.clause_locals,
+        }
+    }
+
+    fn scoped_mut(&mut self, scope: Scope) -> &mut Scoped {
+        match scope {
+            Scope::Global => &mut self.globals,
+            Scope::ThreadLocal => &mut self.thread_locals,
+            Scope::ClauseLocal => &mut self.clause_locals,
+        }
+    }
+
+    /// The variable that a text knows by a name.
+    pub(crate) fn known(&self, scope: Scope, name: &str) -> Option<Known> {
+        self.scoped(scope).names.get(name).copied()
+    }
+
+    pub(crate) fn get(&self, (scope, id): Home) -> Option<&Variable> {
+        self.scoped(scope).all.get(id.0 as usize)
+    }
+
+    /// How many variables a scope has.
+    pub(super) fn count(&self, scope: Scope) -> usize {
+        self.scoped(scope).all.len()
+    }
+
+    /// Adds a variable that the text knows by its name.
+    pub(crate) fn define(&mut self, scope: Scope, variable: Variable, span: Span) -> VariableId {
+        let name = variable.name.clone();
+        let id = self.add(scope, variable);
+        self.scoped_mut(scope).names.insert(name, Known { id, span });
+        id
+    }
+
+    /// Adds a variable that no name leads to. Its own is for those who read the program.
+    pub(super) fn add(&mut self, scope: Scope, variable: Variable) -> VariableId {
+        let all = &mut self.scoped_mut(scope).all;
+        let id = VariableId(u32::try_from(all.len()).unwrap_or(u32::MAX));
+        all.push(variable);
+        id
+    }
+
+    /// Where the first thread-local variable is.
+    pub(crate) fn first_thread_local(&self) -> Option<Span> {
+        let spans = self.thread_locals.names.values().map(|known| known.span);
+        spans.min_by_key(|span| (span.source, span.start))
+    }
+
+    /// Remembers the structure or array that a variable of bytes holds.
+    pub(crate) fn hold(&mut self, home: Home, of: Type) {
+        self.aggregates.insert(home, of);
+    }
+
+    /// The structure or array that a variable of bytes holds.
+    pub(crate) fn held_by(&self, home: Home) -> Option<&Type> {
+        self.aggregates.get(&home)
+    }
+
+    /// Remembers the type that the text knows of a variable of 64 bits.
+    pub(crate) fn widen(&mut self, home: Home, named: IntegerType) {
+        self.implicit_widths.insert(home, named);
+    }
+
+    /// Remembers that a variable holds values of a type, where that is an enumeration of the program's.
+    pub(crate) fn names_values(&mut self, home: Home, of: &Type) {
+        if let Type::Foreign(foreign) = of
+            && foreign.integer().is_some()
+        {
+            self.enumerations.insert(home, foreign.clone());
+        }
+    }
+
+    /// The type that the text knows of what is held in 64 bits.
+    pub(crate) fn named_type(&self, place: &Place) -> Option<IntegerType> {
+        self.implicit_widths.get(&home_of(place)?).copied()
+    }
+
+    /// A value of a place, or what was assigned to it, with the type that the text knows; operators take all of it.
+    pub(crate) fn as_named(&self, value: Expression, place: &Place) -> Expression {
+        implicit_width::as_type(value, self.named_type(place))
+    }
+
+    /// A variable as the text knows it.
+    pub(crate) fn named_variable(&self, home: Home) -> Option<Variable> {
+        let mut variable = self.get(home)?.clone();
+        if let Some(named) = self.implicit_widths.get(&home) {
+            variable.value_type = Type::Integer(*named);
+        }
+        Some(variable)
+    }
+
+    /// The type of a variable, or of a part of one, that is held member by member.
+    pub(crate) fn held_by_member(&self, place: &Place) -> Option<&Type> {
+        self.by_member.get(&home_of(place)?)
+    }
+
+    /// The type of a variable that is held member by member.
+    pub(crate) fn of_by_member(&self, home: Home) -> Option<&Type> {
+        self.by_member.get(&home)
+    }
+
+    /// The operand that a place of this type is.
+    pub(crate) fn operand(&self, place: Place, value_type: Type, span: Span) -> Expression {
+        if let Some(of) = self.held_by_member(&place).cloned() {
+            return Expression {
+                kind: ExpressionKind::Variable(place),
+                value_type: of,
+                span,
+            };
+        }
+        if let Place::Scalar { scope, variable } = place
+            && let Some(of) = self.held_by((scope, variable)).cloned()
+        {
+            return memory::start_of((scope, variable), of, span);
+        }
+        let names = home_of(&place).and_then(|home| self.enumerations.get(&home));
+        let named = self.named_type(&place);
+        let all = Expression {
+            kind: ExpressionKind::Variable(place),
+            value_type,
+            span,
+        };
+        let value = implicit_width::as_type(all, named);
+        match names {
+            Some(of) => enumerations::of_enumeration(value, of),
+            None => value,
+        }
+    }
+
+    /// Hands all of them to the program.
+    pub(crate) fn into_program(self, program: &mut Program) {
+        program.globals = self.globals.all;
+        program.thread_locals = self.thread_locals.all;
+        program.clause_locals = self.clause_locals.all;
+    }
+}
+
+/// The variable of a place, or the array that it is an element of; none of a part of what a variable holds.
+fn home_of(place: &Place) -> Option<Home> {
+    match place {
+        Place::Scalar { scope, variable } | Place::Element { scope, variable, .. } => Some((*scope, *variable)),
+        Place::Field { .. } | Place::Memory { .. } => None,
+    }
+}
