@@ -1,6 +1,6 @@
 //! Options: `-x name[=value]` on the command line, `#pragma D option name[=value]` in a program.
 //!
-//! One table of names ([`NAMES`]) and one typed result ([`Options`]); the same rules for both ways in. Values are of
+//! One table ([`rows`]) and one typed result ([`Options`]); the same rules for both ways in. Values are of
 //! five kinds:
 //!
 //! ```text
@@ -18,12 +18,14 @@
 
 mod error;
 mod interval;
-mod set;
+mod table;
 mod value;
 
 pub use error::OptionError;
 pub use interval::{Interval, IntervalKind, parse_interval};
-pub use set::NAMES;
+pub use table::{Row, ignored, refused, rows};
+
+use crate::layout::Limits;
 
 /// What to do when a thread's ring is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -254,7 +256,7 @@ impl Default for Options {
             processors: 0,
             processor: None,
             no_names: false,
-            print_bytes: set::PRINT_BYTES,
+            print_bytes: PRINT_BYTES,
             encoding: Encoding::Auto,
             evaluation_time: EvaluationTime::PreInitialization,
             tactic: None,
@@ -265,6 +267,21 @@ impl Default for Options {
             active_calls: 4096,
             trap: None,
             max_cost: None,
+        }
+    }
+}
+
+/// `printsize` when nobody says otherwise.
+const PRINT_BYTES: u64 = 8192;
+
+impl Options {
+    /// What the layout of values depends on.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            strsize: self.string_bytes,
+            ustackframes: self.stack_frames,
+            jstackframes: self.jstack_frames,
+            maxframes: self.stack_frames_max,
         }
     }
 }

@@ -1,13 +1,14 @@
-//! `docs/d-reference.md` says what is so: its programs compile, or are refused with the tag in the fence (```` ```d
-//! N_ACTION ````), its tables name every tag and every option there is.
+//! The chapters of `docs/d` say what is so: their programs compile, or are refused with the tag in the fence (```` ```d
+//! N_ACTION ````), their tables name every tag and every option there is. `BLESS` writes the tables of options.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
 use nanoprobe_lang::diagnostic::OWN_TAGS;
-use nanoprobe_lang::options::NAMES;
+use nanoprobe_lang::options;
 use nanoprobe_lang::{MacroValues, Source, compile};
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::path::Path;
 
 fn root() -> &'static Path {
@@ -18,18 +19,32 @@ fn root() -> &'static Path {
         .unwrap()
 }
 
-fn reference() -> String {
-    std::fs::read_to_string(root().join("docs/d-reference.md")).unwrap()
+/// The chapters: their names and texts.
+fn chapters() -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(root().join("docs/d")).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let chapter = |path: std::path::PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, std::fs::read_to_string(&path).unwrap())
+    };
+    let mut chapters: Vec<(String, String)> = paths.map(chapter).collect();
+    chapters.sort();
+    chapters
 }
 
-/// A fenced program, the line it starts in, and the tag with which it must be refused.
+/// All of them as one text.
+fn reference() -> String {
+    chapters().into_iter().map(|(_, text)| text).collect()
+}
+
+/// A fenced program, where it starts, and the tag with which it must be refused.
 struct Example {
-    line: usize,
+    line: String,
     refused: Option<String>,
     text: String,
 }
 
-fn examples(document: &str) -> Vec<Example> {
+fn examples(name: &str, document: &str) -> Vec<Example> {
     let mut examples = Vec::new();
     let mut open: Option<Example> = None;
     for (number, line) in document.lines().enumerate() {
@@ -38,9 +53,9 @@ fn examples(document: &str) -> Vec<Example> {
             (Some(example), None) => example.text += &format!("{line}\n"),
             (None, Some(info)) => {
                 let mut words = info.split_whitespace();
-                assert_eq!(words.next(), Some("d"), "line {}: only D is fenced", number + 1);
+                assert_eq!(words.next(), Some("d"), "{name}:{}: only D is fenced", number + 1);
                 open = Some(Example {
-                    line: number + 2,
+                    line: format!("{name}:{}", number + 2),
                     refused: words.next().map(str::to_owned),
                     text: String::new(),
                 });
@@ -48,7 +63,7 @@ fn examples(document: &str) -> Vec<Example> {
             (None, None) => {}
         }
     }
-    assert!(open.is_none(), "a fence is not closed");
+    assert!(open.is_none(), "{name}: a fence is not closed");
     examples
 }
 
@@ -64,7 +79,8 @@ fn listed(document: &str, prefix: &str) -> BTreeSet<String> {
 
 #[test]
 fn programs_are_accepted_or_refused_as_it_says() {
-    let examples = examples(&reference());
+    let chapters = chapters();
+    let examples: Vec<Example> = chapters.iter().flat_map(|(name, text)| examples(name, text)).collect();
     assert!(examples.len() > 20, "{} programs", examples.len());
     for Example { line, refused, text } in examples {
         let macros = MacroValues {
@@ -80,16 +96,16 @@ fn programs_are_accepted_or_refused_as_it_says() {
         let sources = [Source::new("reference", text)];
         match (compile(&sources, &macros), refused) {
             (Ok(program), None) => {
-                assert!(!program.clauses.is_empty(), "line {line}: no clause");
+                assert!(!program.clauses.is_empty(), "{line}: no clause");
                 common::check(&program);
             }
-            (Ok(_), Some(tag)) => panic!("line {line}: accepted, but {tag} was expected"),
+            (Ok(_), Some(tag)) => panic!("{line}: accepted, but {tag} was expected"),
             (Err(diagnostics), tag) => {
                 let rendered: Vec<String> = diagnostics.iter().map(|found| found.render(&sources)).collect();
                 assert_eq!(
                     Some(diagnostics[0].tag),
                     tag.as_deref(),
-                    "line {line}: {}",
+                    "{line}: {}",
                     rendered.join("\n")
                 );
             }
@@ -141,16 +157,45 @@ fn every_tag_of_dtrace_s_is_there() {
 }
 
 #[test]
-fn every_option_is_there() {
-    let document = reference();
-    let options = document
-        .split("## Options")
-        .nth(1)
-        .unwrap()
-        .split("\n## ")
-        .next()
-        .unwrap();
-    for name in NAMES {
-        assert!(options.contains(&format!("`{name}`")), "the option {name}");
+fn a_chapter_has_15_kilobytes_at_most() {
+    for (name, text) in chapters() {
+        assert!(text.len() <= 15_000, "docs/d/{name} has {} bytes", text.len());
+    }
+}
+
+/// What stands in front of the tables that follow from the rows of the options.
+const TABLES: &str = "<!-- The tables are made of crates/lang/src/options/table by BLESS. -->\n";
+
+fn option_tables() -> String {
+    let mut tables = "\n| option | value | default | |\n|---|---|---|---|\n".to_owned();
+    let mut rows: Vec<&options::Row> = options::rows().collect();
+    rows.sort_by_key(|row| row.name);
+    for row in rows {
+        let (name, values, default, line) = (row.name, row.values(), row.default, row.line);
+        writeln!(tables, "| `{name}` | {values} | {default} | {line} |").unwrap();
+    }
+    tables += "\nThese are DTrace's and change nothing here. A bad value is refused:\n\n| option | value | since |\n|---|---|---|\n";
+    for row in options::ignored() {
+        writeln!(tables, "| `{}` | {} | {} |", row.name, row.values(), row.line).unwrap();
+    }
+    tables += "\nThese are DTrace's and refused:\n\n| option | since |\n|---|---|\n";
+    let mut refused: Vec<(&str, &str)> = options::refused().collect();
+    refused.sort_unstable();
+    for (name, reason) in refused {
+        writeln!(tables, "| `{name}` | {reason} |").unwrap();
+    }
+    tables
+}
+
+#[test]
+fn the_tables_of_options_are_their_rows() {
+    let path = root().join("docs/d/options.md");
+    let document = std::fs::read_to_string(&path).unwrap();
+    let (intro, tables) = document.split_once(TABLES).unwrap();
+    let expected = option_tables();
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, format!("{intro}{TABLES}{expected}")).unwrap();
+    } else {
+        assert_eq!(tables, expected, "set BLESS to write the tables");
     }
 }

@@ -4,10 +4,12 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
     /// No such option.
-    #[error("Invalid option name")]
+    #[error("Invalid option name{}", .nearest.map(|name| format!("; did you mean {name}?")).unwrap_or_default())]
     Unknown {
         /// As given.
         name: String,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
     },
     /// DTrace has it, and it can mean nothing here.
     #[error("Option is not there: {reason}")]
@@ -23,7 +25,7 @@ pub enum OptionError {
         /// The option.
         name: String,
         /// What would do.
-        expected: &'static str,
+        expected: String,
     },
     /// The value is not one.
     #[error("Invalid value for specified option: {value}: expected {expected}")]
@@ -33,7 +35,7 @@ pub enum OptionError {
         /// As given.
         value: String,
         /// What would do.
-        expected: &'static str,
+        expected: String,
     },
     /// The value is too small or too large.
     #[error("Invalid value for specified option: {value}: from {minimum} to {maximum} is possible")]

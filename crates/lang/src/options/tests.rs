@@ -100,12 +100,50 @@ fn words_are_few() {
 }
 
 #[test]
-fn every_name_is_known_and_no_other() {
-    for name in NAMES {
-        let result = Options::default().set(name, Some("5\u{0}nonsense"));
-        assert!(!matches!(result, Err(OptionError::Unknown { .. })), "{name}");
+fn every_name_is_known_and_there_is_one_row_of_it() {
+    for row in rows().chain(ignored()) {
+        let result = Options::default().set(row.name, Some("5\u{0}nonsense"));
+        assert!(!matches!(result, Err(OptionError::Unknown { .. })), "{}", row.name);
+        assert!(!row.line.is_empty(), "{}", row.name);
     }
-    assert!(NAMES.is_sorted());
+    let mut names: Vec<&str> = rows().chain(ignored()).map(|row| row.name).collect();
+    names.extend(refused().map(|(name, _)| name));
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+}
+
+#[test]
+fn a_default_of_the_table_is_the_default() {
+    for row in rows().filter(|row| !["", "none", "auto", "off", "on"].contains(&row.default)) {
+        let mut options = Options::default();
+        options.set(row.name, Some(row.default)).unwrap();
+        // All that there is, is what is taken when nothing is said.
+        options.scratch_bytes = None;
+        assert_eq!(options, Options::default(), "{}", row.name);
+    }
+    for row in rows().filter(|row| ["off", "on"].contains(&row.default)) {
+        let mut options = Options::default();
+        options.set(row.name, Some(row.default)).unwrap();
+        assert_eq!(options, Options::default(), "{}", row.name);
+    }
+}
+
+#[test]
+fn a_name_that_is_nearly_right_is_told() {
+    for (given, meant) in [
+        ("bufsiz", "bufsize"),
+        ("bufsizes", "bufsize"),
+        ("bugsize", "bufsize"),
+        ("bufisze", "bufsize"),
+        ("quite", "quiet"),
+        ("uiet", "quiet"),
+    ] {
+        let error = set(given).unwrap_err().to_string();
+        assert_eq!(error, format!("Invalid option name; did you mean {meant}?"));
+    }
+    assert_eq!(set("cup").unwrap_err().to_string(), "Invalid option name");
 }
 
 #[test]

@@ -2,6 +2,9 @@
 
 use super::{OptionError, interval};
 
+/// The largest buffer.
+pub(super) const ROOM_MAX: u64 = 4 << 30;
+
 /// An option as it was given.
 pub(super) struct Given<'a> {
     pub(super) name: &'a str,
@@ -9,12 +12,12 @@ pub(super) struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    pub(super) fn required(&self, expected: &'static str) -> Result<&'a str, OptionError> {
+    pub(super) fn required(&self, expected: &str) -> Result<&'a str, OptionError> {
         match self.value {
             Some(value) if !value.is_empty() => Ok(value),
             _ => Err(OptionError::Missing {
                 name: self.name.to_owned(),
-                expected,
+                expected: expected.to_owned(),
             }),
         }
     }
@@ -36,12 +39,12 @@ impl<'a> Given<'a> {
         }
     }
 
-    fn invalid(&self, expected: &'static str) -> OptionError {
+    fn invalid(&self, expected: &str) -> OptionError {
         let value = self.value.unwrap_or_default().to_owned();
         OptionError::Invalid {
             name: self.name.to_owned(),
             value,
-            expected,
+            expected: expected.to_owned(),
         }
     }
 
@@ -85,8 +88,7 @@ impl<'a> Given<'a> {
     /// The size of a buffer; of one that is smaller than a page there is a page, in which no less finds room.
     pub(super) fn room(&self) -> Result<u64, OptionError> {
         const PAGE: u64 = 4096;
-        const MOST: u64 = 4 << 30;
-        Ok(self.size(1, MOST)?.max(PAGE))
+        Ok(self.size(1, ROOM_MAX)?.max(PAGE))
     }
 
     /// A period in ns, however short or long, as in DTrace (`statusrate=1nsec`).
@@ -111,10 +113,18 @@ impl<'a> Given<'a> {
         Ok(self.in_range(value, 1, 1_000_000)? as u32)
     }
 
-    pub(super) fn word<T: Copy>(&self, expected: &'static str, words: &[(&str, T)]) -> Result<T, OptionError> {
-        let value = self.required(expected)?;
+    /// One of a few words.
+    pub(super) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Result<T, OptionError> {
+        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let expected = match known.as_slice() {
+            [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
+            all => all.concat(),
+        };
+        let value = self.required(&expected)?;
         let found = words.iter().find(|(word, _)| *word == value);
-        found.map(|(_, meaning)| *meaning).ok_or_else(|| self.invalid(expected))
+        found
+            .map(|(_, meaning)| *meaning)
+            .ok_or_else(|| self.invalid(&expected))
     }
 }
 
