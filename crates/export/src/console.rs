@@ -13,20 +13,21 @@ pub enum Effect {
     Truncate,
     /// `stop()`, `raise()`: send the process this signal.
     Signal(i32),
-    /// `setopt()` of something that is no option, or not one that can be changed now: what to tell the user.
-    Complaint(String),
 }
 
-/// The output, and the one who can act.
+/// Where results are written, effects happen, and messages are read.
 pub trait Console: Write {
-    /// Does it.
+    /// Does what an action asks for.
     ///
     /// # Errors
     /// The output cannot be written.
     fn act(&mut self, effect: Effect) -> Result<()>;
+
+    /// Says something to the user that is no result.
+    fn tell(&mut self, message: &str);
 }
 
-/// For tests: an effect is a line of its own.
+/// For tests: an effect is a line of its own, and so is a message.
 impl Console for Vec<u8> {
     fn act(&mut self, effect: Effect) -> Result<()> {
         match effect {
@@ -34,7 +35,10 @@ impl Console for Vec<u8> {
             Effect::Reopen(path) => writeln!(self, "! freopen: {path}"),
             Effect::Truncate => writeln!(self, "! ftruncate"),
             Effect::Signal(signal) => writeln!(self, "! signal {signal}"),
-            Effect::Complaint(text) => writeln!(self, "! {text}"),
         }
+    }
+
+    fn tell(&mut self, message: &str) {
+        self.extend_from_slice(format!("! {message}\n").as_bytes());
     }
 }

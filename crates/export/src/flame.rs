@@ -11,14 +11,55 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
 
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program};
 
+use crate::Error;
 use crate::aggregate::word;
+use crate::console::Console;
 use crate::printf::name_of_value;
+use crate::sink::{Sink, View};
 use crate::stack::{Symbolizer, frame_names, name_of};
 use crate::table::AggregateTable;
+
+/// The file of a flame graph. It is written at the end.
+pub struct FlameGraph {
+    path: String,
+    title: String,
+}
+
+impl FlameGraph {
+    /// A picture that will be drawn into this file, with this title.
+    #[must_use]
+    pub fn new(path: &str, title: String) -> FlameGraph {
+        let path = path.to_owned();
+        FlameGraph { path, title }
+    }
+
+    /// Whether the file can be written: better known before the tracing begins than when it is over.
+    ///
+    /// # Errors
+    /// [`Error::File`]
+    pub fn check(path: &str) -> Result<(), Error> {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        file.map(drop).map_err(|error| Error::File {
+            path: path.to_owned(),
+            error,
+        })
+    }
+}
+
+impl Sink for FlameGraph {
+    fn aggregations(&mut self, _: &mut dyn Console, view: &mut View<'_>) -> Result<(), Error> {
+        let stacks = folded(view.program, view.aggregations, view.symbolizer);
+        std::fs::write(&self.path, flame_graph(&self.title, &stacks)).map_err(|error| Error::File {
+            path: self.path.clone(),
+            error,
+        })
+    }
+}
 
 /// Pixels.
 const WIDTH: f64 = 1200.0;
@@ -31,11 +72,11 @@ const DEPTH_MAX: usize = 256;
 
 /// One stack: the names from the outermost frame on, and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Folded {
+struct Folded {
     /// Without offsets, so that all places in a function are one frame.
-    pub frames: Vec<String>,
+    frames: Vec<String>,
     /// A count or a sum.
-    pub value: u64,
+    value: u64,
 }
 
 /// Whether a program has something to draw: a `count()` or `sum()` by `ustack()`.
@@ -57,7 +98,7 @@ fn is_drawn(aggregation: &Aggregation) -> bool {
 }
 
 /// The stacks of all aggregations that can be drawn. Strings and numbers of a key are frames below its stack.
-pub fn folded(program: &Program, table: &AggregateTable, symbolizer: &mut dyn Symbolizer) -> Vec<Folded> {
+fn folded(program: &Program, table: &AggregateTable, symbolizer: &mut dyn Symbolizer) -> Vec<Folded> {
     let mut stacks = Vec::new();
     for (index, aggregation) in (0_u32..).zip(&program.aggregations) {
         if !is_drawn(aggregation) {
@@ -124,8 +165,7 @@ impl Frame {
 }
 
 /// The picture.
-#[must_use]
-pub fn flame_graph(title: &str, stacks: &[Folded]) -> String {
+fn flame_graph(title: &str, stacks: &[Folded]) -> String {
     let mut root = Frame::default();
     stacks.iter().for_each(|stack| root.add(&stack.frames, stack.value));
     let rows = root.depth();

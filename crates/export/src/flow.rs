@@ -14,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use crate::printer::ProbeName;
+use crate::event::ProbeName;
 
 /// One thread's position.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,4 +1,4 @@
-//! What was recorded, in the formats people use: DTrace's text, byte for byte, or JSON lines.
+//! What was recorded, in the formats people use: DTrace's text, byte for byte, JSON lines, a flame graph.
 //!
 //! # Theory of operation
 //!
@@ -7,10 +7,13 @@
 //! [`Symbolizer`], times become local ones through a function.
 //!
 //! ```text
-//! rings ------> Event ----------------------> Printer::record --> columns, trace, printf, ustack, exit status
-//!                                                  |  printa, clear, trunc, normalize
-//! aggregations of all threads --> Snapshot --> AggregateTable --> Printer::finish --> what no printa has printed
+//! rings ------> Event ----------------------> Printer::record --> Sink: columns, trace, printf, ustack, printa
+//!                                                  |  clear, trunc, normalize, system, setopt
+//! aggregations of all threads --> Snapshot --> AggregateTable --> Printer::finish --> Sink: what no printa has printed
 //! ```
+//!
+//! A format is an implementation of [`Sink`], in a file of its own: `text` and `json_lines`, each with a row of [`FORMATS`],
+//! and `flame`, which is asked for beside another one.
 //!
 //! The words of one aggregation value are laid out as `agent/contract.h` says; [`merge`] adds the threads' words up,
 //! [`update`] does what the agent does for the clauses that the tracer runs itself.
@@ -34,12 +37,16 @@ mod bytes;
 mod console;
 mod date;
 mod escape;
+mod event;
 mod flame;
 mod floating;
 mod flow;
+mod formats;
 mod histogram;
 mod json;
-mod lines;
+mod json_data;
+mod json_lines;
+mod keys;
 mod message;
 mod number;
 mod order;
@@ -48,23 +55,31 @@ mod pointed;
 mod printa;
 mod printer;
 mod printf;
+mod several;
+mod sink;
 mod speculation;
 mod stack;
 mod table;
+mod text;
 mod typed;
 
 pub use aggregate::{average, merge, standard_deviation, update};
 pub use console::{Console, Effect};
 pub use date::LocalTime;
-pub use flame::{Folded, flame_graph, folded, has_stacks};
+pub use event::{Event, ProbeName};
+pub use flame::{FlameGraph, has_stacks};
+pub use formats::{FORMATS, Format};
 pub use json::Json;
-pub use lines::probe as probe_members;
+pub use json_lines::JsonLines;
 pub use message::{drop_message, error_message};
 pub use order::{Order, sort};
-pub use printer::{Event, Printer, ProbeName};
+pub use printer::Printer;
+pub use several::Several;
+pub use sink::{Action, Ended, Loss, Matched, Recorded, Sink, Unplaced, View};
 pub use speculation::{Speculations, Taken, is_speculative};
 pub use stack::Symbolizer;
 pub use table::{AggregateTable, Epoch, Row, Snapshot};
+pub use text::Text;
 
 /// Why something could not be printed.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +87,14 @@ pub enum Error {
     /// The output could not be written.
     #[error("cannot write output: {0}")]
     Write(#[from] std::io::Error),
+    /// Nor could a file of its own.
+    #[error("cannot write {path}: {error}")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        error: std::io::Error,
+    },
     /// A record is shorter than its clause makes it: the target wrote over it.
     #[error("record of enabled probe {epid} is damaged: it has {bytes} bytes, its clause writes {expected}")]
     Damaged {

@@ -2,7 +2,7 @@
 
 use nanoprobe_lang::interpret::{ClauseFault, FaultKind};
 
-use crate::printer::ProbeName;
+use crate::event::ProbeName;
 
 /// `error on enabled probe ID 1 (ID 2: pid1:a:b:c): invalid address (0x0) in action #1`.
 pub fn error_message(epid: u32, probe: &ProbeName, fault: &ClauseFault) -> String {

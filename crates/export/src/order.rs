@@ -1,16 +1,15 @@
 //! The order in which aggregations are printed.
 //!
 //! By aggregation, then by value, then by key - or by key alone, or the other way round, or by another element of the
-//! key first, as the options say. Strings and stacks in keys are compared by their bytes, as DTrace does it; integers
-//! by their values, so that they stand as they are printed (DTrace takes all of them for unsigned).
+//! key first, as the options say. `keys` compares keys.
 
 use std::cmp::Ordering;
 
-use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program};
 
 use crate::aggregate::rank;
+use crate::keys::compare_keys;
 use crate::table::Row;
 
 /// What the options say about order.
@@ -74,41 +73,4 @@ pub(crate) fn function(program: &Program, id: AggregationId) -> AggregatingFunct
 pub(crate) fn key_types(program: &Program, id: AggregationId) -> &[KeyType] {
     let found = program.aggregations.get(id.0 as usize);
     found.map(Aggregation::shown_keys).unwrap_or_default()
-}
-
-/// The order of two keys of these types, beginning with the element at `position` and coming round to it.
-pub(crate) fn compare_keys(types: &[KeyType], left: &[Value], right: &[Value], position: usize) -> Ordering {
-    let position = if position < left.len() { position } else { 0 };
-    let elements = || {
-        left.iter()
-            .zip(right)
-            .zip(types)
-            .map(|((left, right), key_type)| compare_elements(key_type, left, right))
-    };
-    let first = |order: Ordering, next: Ordering| order.then(next);
-    elements()
-        .skip(position)
-        .chain(elements().take(position))
-        .fold(Ordering::Equal, first)
-}
-
-/// Whether integers of a key may be negative.
-fn is_signed(key_type: &KeyType) -> bool {
-    match key_type {
-        KeyType::Integer(integer) => integer.signed,
-        KeyType::Enumeration(of) => of.integer().is_some_and(|integer| integer.signed),
-        _ => false,
-    }
-}
-
-fn compare_elements(key_type: &KeyType, left: &Value, right: &Value) -> Ordering {
-    match (left, right) {
-        (Value::Integer(left), Value::Integer(right)) if is_signed(key_type) => left.cmp(right),
-        (Value::Integer(left), Value::Integer(right)) => (*left as u64).cmp(&(*right as u64)),
-        (Value::Stack(left), Value::Stack(right)) => {
-            let bytes = |frames: &[u64]| frames.iter().flat_map(|frame| frame.to_le_bytes()).collect::<Vec<u8>>();
-            bytes(left).cmp(&bytes(right))
-        }
-        _ => left.as_bytes().cmp(right.as_bytes()),
-    }
 }

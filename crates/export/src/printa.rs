@@ -14,8 +14,9 @@ use nanoprobe_lang::program::{AggregatingFunction, AggregationId, IntegerType, K
 use crate::aggregate::{average, rank, standard_deviation, word};
 use crate::bytes;
 use crate::histogram::{self, Scale};
+use crate::keys::compare_keys;
 use crate::number::{self, Shape};
-use crate::order::{Order, compare_keys, function, key_types, sort};
+use crate::order::{Order, function, key_types, sort};
 use crate::packed::{Chart, key_text};
 use crate::printf::{self, Context, Item, of_enumeration};
 use crate::stack::name_of;

@@ -6,6 +6,7 @@ use std::io::{Result, Write};
 use nanoprobe_lang::bytes::bytes_of;
 use nanoprobe_lang::format::{Conversion, Dimension, Directive, Format, Piece, Size};
 use nanoprobe_lang::interpret::{Value, normalise};
+use nanoprobe_lang::layout::{FieldKind, RecordField};
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::{AggregatingFunction, Foreign, IntegerType, SymbolKind};
 
@@ -250,6 +251,32 @@ fn integral(
         ),
         // Refused by the check of the format.
         Conversion::Stack | Conversion::String | Conversion::EscapedString | Conversion::WideString => Vec::new(),
+    }
+}
+
+/// A format with the values that were recorded for it.
+pub(crate) fn formatted<'v>(
+    out: &mut dyn Write,
+    context: &mut Context<'_>,
+    format: &Format,
+    recorded: &mut dyn Iterator<Item = &'v (&'v RecordField, Value)>,
+) -> Result<()> {
+    let mut names = format.names.iter();
+    self::format(out, context, format, &mut |_| {
+        let (field, value) = recorded.next()?;
+        let of = names.next().and_then(Option::as_ref);
+        Some(Item::named(value, integer_type(field), of))
+    })
+}
+
+/// The type of a recorded integer.
+pub(crate) fn integer_type(field: &RecordField) -> IntegerType {
+    match field.kind {
+        FieldKind::Integer(integer) => integer,
+        _ => IntegerType {
+            bytes: 8,
+            signed: false,
+        },
     }
 }
 

@@ -9,7 +9,7 @@ use nanoprobe_lang::interpret::{Value, key};
 use nanoprobe_lang::program::{AggregatingFunction, Aggregation, AggregationId, KeyType, Program, SymbolKind};
 
 use crate::aggregate::{merge, rank, since, update, value_words};
-use crate::order::compare_keys;
+use crate::keys::compare_keys;
 use crate::stack::Symbolizer;
 
 type Identity = (u32, Vec<u8>);
@@ -303,6 +303,13 @@ impl AggregateTable {
                 })
             })
             .collect()
+    }
+
+    /// The lines of all aggregations but those that have been printed.
+    pub(crate) fn rest(&self, program: &Program, printed: &BTreeSet<AggregationId>) -> Vec<Row> {
+        let ids = (0..program.aggregations.len()).filter_map(|id| u32::try_from(id).ok());
+        let left = ids.map(AggregationId).filter(|id| !printed.contains(id));
+        left.flat_map(|id| self.rows(program, id)).collect()
     }
 
     /// The minima and maxima that were cleared or truncated since this was last asked.

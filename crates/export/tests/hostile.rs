@@ -3,7 +3,7 @@
 
 mod support;
 
-use nanoprobe_export::{AggregateTable, Error, Event, Printer, ProbeName, Snapshot};
+use nanoprobe_export::{AggregateTable, Error, Event, Printer, ProbeName, Snapshot, Text};
 use nanoprobe_lang::layout::record_layout;
 use nanoprobe_lang::program::{
     AggregatingFunction as Function, AggregationId, Clause, KeyType, RecordAction, Statement, Type,
@@ -96,7 +96,11 @@ fn print(record: &[u8], options: &[&str]) -> Result<String, Error> {
         next: None,
     };
     let mut out = Vec::new();
-    let mut printer = Printer::new(&session.program, &session.options);
+    let mut printer = Printer::new(
+        &session.program,
+        &session.options,
+        Box::new(Text::new(&session.options, false)),
+    );
     printer.record(&mut out, &event, &mut session.table, &mut Names)?;
     printer.finish(&mut out, &session.table, &mut Names)?;
     Ok(String::from_utf8_lossy(&out).into_owned())

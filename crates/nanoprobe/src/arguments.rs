@@ -6,8 +6,7 @@
 use std::borrow::Cow;
 
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
-
-use crate::tools;
+use nanoprobe_export::{FORMATS, Format};
 
 /// What the command was asked to do.
 #[derive(Debug)]
@@ -28,8 +27,8 @@ pub struct Arguments {
     pub listing: bool,
     /// `--flamegraph`: the picture's file.
     pub flame_graph: Option<String>,
-    /// `--format json`
-    pub json: bool,
+    /// `--format`
+    pub format: Format,
     /// `-C`: what the preprocessor is given besides the script.
     pub preprocessor: Option<Vec<String>>,
     /// `-L`: folders of libraries.
@@ -65,7 +64,7 @@ pub enum ProgramText {
 
 impl ProgramText {
     /// Whether `-f PIC` was a flag of the compiler's.
-    fn is_position_independence(&self) -> bool {
+    pub fn is_position_independence(&self) -> bool {
         matches!(self, ProgramText::Short { text, .. } if text.eq_ignore_ascii_case("pic"))
     }
 }
@@ -135,17 +134,17 @@ pub struct LowArguments {
     #[arg(long = "flamegraph", value_name = "file.svg")]
     flame_graph: Option<String>,
     /// The form of the results and of what is said while tracing
-    #[arg(long = "format", value_name = "text|json", value_parser = ["text", "json"], default_value = "text")]
+    #[arg(long = "format", value_name = "text|json", value_parser = FORMATS.map(|format| format.name), default_value = FORMATS[0].name)]
     format: String,
     /// Enable the probe of this number; only those of BEGIN, END and ERROR last
     #[arg(short = 'i', value_name = "id", hide = true, allow_hyphen_values = true, action = ArgAction::Append)]
     id: Vec<String>,
     /// Make the header of provider definitions (-s), whose macros are a program's probes
     #[arg(short = 'h', conflicts_with_all = ["list", "version"], overrides_with = "header")]
-    header: bool,
+    pub header: bool,
     /// Make the object of provider definitions (-s) that is linked with what uses their header
     #[arg(short = 'G', conflicts_with_all = ["list", "version", "header"], overrides_with = "object")]
-    object: bool,
+    pub object: bool,
     /// Refused: there is no anonymous tracing
     #[arg(short = 'A', hide = true)]
     anonymous: bool,
@@ -200,7 +199,7 @@ pub struct LowArguments {
     verbose: bool,
     /// Print the version of the D language that is spoken, and of nanoprobe
     #[arg(short = 'V', overrides_with = "version")]
-    version: bool,
+    pub version: bool,
     /// Permit destructive actions
     #[arg(short = 'w', overrides_with = "destructive")]
     destructive: bool,
@@ -213,83 +212,6 @@ pub struct LowArguments {
     /// Macro arguments: $1, $2, ...
     #[arg(value_name = "argument")]
     arguments: Vec<String>,
-}
-
-/// What is made of provider definitions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Product {
-    /// `-h`
-    Header,
-    /// `-G`
-    Object,
-}
-
-/// What to do: trace, or something smaller.
-#[derive(Debug)]
-pub enum Request {
-    Trace(Box<Arguments>),
-    Cost(Box<Arguments>),
-    /// `-h`, `-G`
-    Provide(Product, Box<Arguments>),
-    Restore {
-        pid: i32,
-    },
-    Bench(crate::bench::Arguments),
-    /// Text that was asked for.
-    Print(String),
-    Version,
-}
-
-/// Reads the command line.
-///
-/// # Errors
-/// Clap's error, which knows its own exit status and whether it is the help that was asked for.
-pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
-    if words.get(1).is_some_and(|word| word == "bench") {
-        return crate::bench::parse(words.get(1..).unwrap_or_default()).map(Request::Bench);
-    }
-    if words.get(1).is_some_and(|word| word == "restore") {
-        let pid = words
-            .get(2)
-            .and_then(|word| word.parse().ok())
-            .filter(|_| words.len() == 3);
-        return pid.map(|pid| Request::Restore { pid }).ok_or_else(|| {
-            LowArguments::command().error(clap::error::ErrorKind::ValueValidation, "usage: nanoprobe restore PID")
-        });
-    }
-    if words.get(1).is_some_and(|word| word == "tools") {
-        return Ok(Request::Print(tools::list()));
-    }
-    if words.get(1).is_some_and(|word| word == "tool") {
-        return Ok(match tools::parse(words.get(2..).unwrap_or_default())? {
-            tools::Wanted::Run(arguments) => Request::Trace(arguments),
-            tools::Wanted::Print(text) => Request::Print(text),
-        });
-    }
-    // `cost` takes the flags of tracing: it is asked about what is about to be traced.
-    let is_cost = words.get(1).is_some_and(|word| word == "cost");
-    let words = words.iter().enumerate().filter(|(index, _)| !(is_cost && *index == 1));
-    let words: Vec<String> = words.map(|(_, word)| word.clone()).collect();
-    let low = LowArguments::try_parse_from(&words)?;
-    if low.version {
-        return Ok(Request::Version);
-    }
-    let mut arguments = Box::new(parse_trace(&words)?);
-    let product = match (low.header, low.object) {
-        (true, _) => Some(Product::Header),
-        (_, true) => Some(Product::Object),
-        _ => None,
-    };
-    if let Some(product) = product {
-        // Builds hand over what the compiler is told: -fPIC.
-        arguments.programs.retain(|program| !program.is_position_independence());
-        return Ok(Request::Provide(product, arguments));
-    }
-    Ok(if is_cost {
-        Request::Cost(arguments)
-    } else {
-        Request::Trace(arguments)
-    })
 }
 
 /// The flags of tracing.
@@ -323,7 +245,7 @@ pub fn parse_trace(words: &[String]) -> Result<Arguments, clap::Error> {
         allow_zero_matches: low.zero,
         listing: low.listing,
         flame_graph: low.flame_graph,
-        json: low.format == "json",
+        format: Format::named(&low.format).unwrap_or(FORMATS[0]),
         preprocessor,
         libraries: low.library,
         preprocessor_path: low.preprocessor_path,
@@ -428,6 +350,3 @@ fn of_range(text: &str) -> String {
         _ => text.to_owned(),
     }
 }
-
-#[cfg(test)]
-mod tests;

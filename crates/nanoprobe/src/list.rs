@@ -2,44 +2,17 @@
 
 use std::io::Write;
 
-use nanoprobe_export::Json;
+use nanoprobe_export::{Console, Sink};
 use nanoprobe_session::{Place, Session};
 
-/// Prints the table, as dtrace does.
-pub fn print(session: &Session, out: &mut dyn Write) -> std::io::Result<()> {
-    writeln!(
-        out,
-        "{:>5} {:>10} {:>17} {:>33} NAME",
-        "ID", "PROVIDER", "MODULE", "FUNCTION"
-    )?;
-    for probe in session.probes() {
-        writeln!(
-            out,
-            "{:>5} {:>10} {:>17} {:>33} {}",
-            probe.id,
-            probe.provider,
-            probe.module,
-            probe.function,
-            probe.name()
-        )?;
-    }
-    Ok(())
-}
+use crate::output::probe_name;
 
-/// Prints a line of JSON for each.
-pub fn print_json(session: &Session, out: &mut dyn Write) -> std::io::Result<()> {
-    for probe in session.probes() {
-        let line = Json::Object(vec![
-            ("type", "probe".into()),
-            ("id", probe.id.into()),
-            ("provider", probe.provider.to_string().into()),
-            ("module", probe.module.to_string().into()),
-            ("function", probe.function.to_string().into()),
-            ("name", probe.name().into_owned().into()),
-        ]);
-        writeln!(out, "{line}")?;
-    }
-    Ok(())
+/// Prints the probes.
+pub fn print(session: &Session, sink: &mut dyn Sink, out: &mut dyn Console) -> Result<(), nanoprobe_export::Error> {
+    sink.list_begins(out)?;
+    session
+        .probes()
+        .try_for_each(|probe| sink.listed(out, &probe_name(probe)))
 }
 
 /// Prints how the sites of the probes would be patched.

@@ -11,6 +11,7 @@ mod cost;
 mod interrupt;
 mod libraries;
 mod list;
+mod losses;
 mod macros;
 mod memory;
 mod output;
@@ -18,6 +19,7 @@ mod own_probes;
 mod preprocess;
 mod progress;
 mod provide;
+mod request;
 mod tools;
 mod trace;
 mod words;
@@ -25,7 +27,7 @@ mod words;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use arguments::Request;
+use request::Request;
 
 #[global_allocator]
 static MEMORY: memory::Reserving = memory::Reserving;
@@ -64,7 +66,7 @@ fn run() -> ExitCode {
     let words: Vec<String> = std::env::args_os()
         .map(|word| nanoprobe_lang::bytes::text_of(word.as_bytes()))
         .collect();
-    let request = match arguments::parse(&words) {
+    let request = match request::parse(&words) {
         Ok(request) => request,
         Err(error) => {
             // Printing can only fail when nobody listens.
@@ -91,7 +93,7 @@ fn run() -> ExitCode {
         Request::Cost(arguments) => cost::run(&arguments),
         Request::Provide(product, arguments) => provide::run(product, &arguments),
         Request::Trace(arguments) => {
-            let _shown = progress::Shown::start(arguments.quiet || arguments.json);
+            let _shown = progress::Shown::start(arguments.quiet || !arguments.format.is_for_people);
             trace::run(*arguments)
         }
     }

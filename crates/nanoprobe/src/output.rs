@@ -4,10 +4,13 @@ use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Seek as _, SeekFrom, Stdout, Write};
 
-use nanoprobe_export::{Console, Effect, Printer, ProbeName, Symbolizer};
+use nanoprobe_export::{Console, Effect, Ended, Printer, ProbeName, Sink, Symbolizer};
+use nanoprobe_lang::Program;
 use nanoprobe_lang::bytes::readable;
+use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::SymbolKind;
-use nanoprobe_session::{Detached, Losses, Probe, Session};
+use nanoprobe_session::{Detached, Probe, Session};
+use nanoprobe_target::Exit;
 
 use crate::progress;
 
@@ -24,7 +27,7 @@ pub fn tell(text: &str) {
 }
 
 /// Where results go.
-pub struct Sink {
+pub struct Stream {
     /// Standard output, or the file of `-o`.
     first: Writer,
     /// That file's name.
@@ -40,9 +43,9 @@ enum Writer {
     File(BufWriter<File>),
 }
 
-impl Sink {
+impl Stream {
     /// Opens it; a file is appended to.
-    pub fn open(path: Option<&str>) -> io::Result<Sink> {
+    pub fn open(path: Option<&str>) -> io::Result<Stream> {
         const BUFFER: usize = 1 << 16;
         let first = match path {
             None => Writer::Terminal(BufWriter::with_capacity(BUFFER, io::stdout())),
@@ -54,7 +57,7 @@ impl Sink {
                 Writer::File(BufWriter::with_capacity(BUFFER, file))
             }
         };
-        Ok(Sink {
+        Ok(Stream {
             first,
             path: path.map(str::to_owned),
             reopened: None,
@@ -87,7 +90,7 @@ impl Sink {
     }
 }
 
-impl Write for Sink {
+impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.writer().write(bytes);
         written.map_err(|error| self.told(error))
@@ -99,7 +102,7 @@ impl Write for Sink {
     }
 }
 
-impl Console for Sink {
+impl Console for Stream {
     /// What fails is told, and the tracing goes on.
     fn act(&mut self, effect: Effect) -> io::Result<()> {
         self.flush()?;
@@ -124,13 +127,16 @@ impl Console for Sink {
                 file.seek(SeekFrom::Start(0))?;
             }
             Effect::Signal(number) => self.signal(number),
-            Effect::Complaint(text) => message(text),
         }
         Ok(())
     }
+
+    fn tell(&mut self, text: &str) {
+        message(text);
+    }
 }
 
-impl Sink {
+impl Stream {
     fn signal(&self, number: i32) {
         use nix::errno::Errno;
         use nix::sys::signal::{Signal, kill};
@@ -182,116 +188,6 @@ pub fn probe_name(probe: &Probe) -> ProbeName {
     }
 }
 
-/// Something that was lost.
-pub struct Loss {
-    /// What, in one word; with the option `droptags` DTrace's word for it stands in front of the message.
-    pub kind: &'static str,
-    /// DTrace's word.
-    tag: &'static str,
-    /// How many since the last time.
-    pub count: u64,
-    /// The message.
-    pub text: String,
-}
-
-impl Loss {
-    /// The message, with its tag if that is wanted.
-    pub fn message(&self, tagged: bool) -> String {
-        if tagged && !self.tag.is_empty() {
-            format!("[{}] {}", self.tag, self.text)
-        } else {
-            self.text.clone()
-        }
-    }
-}
-
-/// What was lost since the last time.
-pub fn losses(before: &Losses, now: &Losses) -> Vec<Loss> {
-    let drops = |count: u64, what: &str, remedy: &str| {
-        format!("{} ({remedy})", nanoprobe_export::drop_message(count, what, ""))
-    };
-    let plural = |count: u64| if count == 1 { "" } else { "s" };
-    let mut all = Vec::new();
-    let mut add = |kind, tag, now: u64, before: u64, text: &dyn Fn(u64) -> String| {
-        let count = now.saturating_sub(before);
-        if count > 0 {
-            let text = text(count);
-            all.push(Loss { kind, tag, count, text });
-        }
-    };
-    let text = |count| {
-        format!(
-            "{count} failed speculation{} (no speculative buffer available)",
-            plural(count)
-        )
-    };
-    let (since, until) = (before.failed_speculations, now.failed_speculations);
-    add("failed speculation", "DTRACEDROP_SPECUNAVAIL", until, since, &text);
-    let text = |count| drops(count, "", "increase bufsize, or record less");
-    add("principal", "DTRACEDROP_PRINCIPAL", now.drops, before.drops, &text);
-    let text = |count| drops(count, "aggregation", "increase aggsize, or use fewer keys");
-    let (since, until) = (before.aggregation_drops, now.aggregation_drops);
-    add("aggregation", "DTRACEDROP_AGGREGATION", until, since, &text);
-    let text = |count| drops(count, "dynamic variable", "increase dynvarsize");
-    let (since, until) = (before.dynamic_drops, now.dynamic_drops);
-    add("dynamic variable", "DTRACEDROP_DYNAMIC", until, since, &text);
-    let text = |count| drops(count, "speculative", "increase specsize");
-    let (since, until) = (before.speculation_drops, now.speculation_drops);
-    add("speculative", "DTRACEDROP_SPEC", until, since, &text);
-    let text = |count| format!("{count} error{} in ERROR probe enabling", plural(count));
-    let (since, until) = (before.errors_in_error, now.errors_in_error);
-    add("error in ERROR", "DTRACEDROP_DBLERROR", until, since, &text);
-    let text = |count| {
-        format!(
-            "{count} sample{} lost: profile probes sample faster than they can be read",
-            plural(count)
-        )
-    };
-    add("sample", "", now.lost_samples, before.lost_samples, &text);
-    let text = |count| {
-        format!(
-            "{count} firing{} of tick or profile probes missed: nanoprobe got no processor for more than a second",
-            plural(count)
-        )
-    };
-    add("missed tick", "", now.missed_ticks, before.missed_ticks, &text);
-    let text = |count| format!("{count} hits missed: a probe was hit while a handler ran in the same thread");
-    add("missed", "", now.missed, before.missed, &text);
-    let text = |count| {
-        format!("{count} hits missed: all places for threads were taken, by threads that run or have just ended")
-    };
-    let (since, until) = (before.missed_without_context, now.missed_without_context);
-    add("missed thread", "", until, since, &text);
-    let text = |count| format!("{count} hits missed: a restartable sequence was aborted since it met a trap");
-    add("missed sequence", "", now.aborted, before.aborted, &text);
-    let text = |count| {
-        format!(
-            "{count} hits missed: the thread cannot be told from others (it has no thread pointer of its own, and the process \
-             may make no system calls)"
-        )
-    };
-    let (since, until) = (before.missed_unknown_thread, now.missed_unknown_thread);
-    add("missed unknown thread", "", until, since, &text);
-    let text = |count| {
-        format!(
-            "{count} returns missed: more calls at once than maxactive, or they were left by longjmp or an exception"
-        )
-    };
-    add("missed return", "", now.missed_returns, before.missed_returns, &text);
-    let text = |count| {
-        format!(
-            "{count} time{} the program went on before its new libraries had their probes: what it did until then is not \
-             recorded",
-            plural(count)
-        )
-    };
-    let (since, until) = (before.unawaited_libraries, now.unawaited_libraries);
-    add("library", "", until, since, &text);
-    let text = |count| format!("{count} times a buffer was found damaged: the process writes into it");
-    add("damaged", "", now.damaged, before.damaged, &text);
-    all
-}
-
 /// Says what a detachment left.
 pub fn detached(detached: &Detached) {
     if detached.damaged > 0 {
@@ -316,14 +212,18 @@ pub fn detached(detached: &Detached) {
     }
 }
 
-/// The session's printer prints into this, and forgets what it cannot write.
-pub fn print_error(error: &nanoprobe_export::Error) {
-    message(error);
+/// How a process ended, in the words of the output.
+pub fn ended(exit: Exit) -> Ended {
+    match exit {
+        Exit::Status(status) => Ended::Status(status),
+        Exit::Signal(signal) => Ended::Signal(signal),
+        Exit::Unknown => Ended::Unknown,
+    }
 }
 
 /// A printer for a session's program.
-pub fn printer<'a>(program: &'a nanoprobe_lang::Program, options: &'a nanoprobe_lang::options::Options) -> Printer<'a> {
-    Printer::new(program, options).with_local_time(local_time)
+pub fn printer<'a>(program: &'a Program, options: &Options, sink: Box<dyn Sink>) -> Printer<'a> {
+    Printer::new(program, options, sink).with_local_time(local_time)
 }
 
 /// Seconds east of UTC and the zone's name at a time, by libc.

@@ -2,7 +2,7 @@
 
 use std::io::{Result, Write};
 
-use nanoprobe_export::{AggregateTable, Console, Effect, Event, Printer, ProbeName, Symbolizer};
+use nanoprobe_export::{AggregateTable, Console, Effect, Event, FORMATS, Printer, ProbeName, Symbolizer};
 use nanoprobe_lang::format::{Conversion, Format};
 use nanoprobe_lang::layout::record_layout;
 use nanoprobe_lang::options::Options;
@@ -35,6 +35,8 @@ impl Console for Counter {
     fn act(&mut self, _: Effect) -> Result<()> {
         Ok(())
     }
+
+    fn tell(&mut self, _: &str) {}
 }
 
 struct Names;
@@ -88,8 +90,8 @@ pub fn formats(data: &[u8]) {
         record: &bytes,
         next: None,
     };
-    for json in [false, true] {
-        let mut printer = Printer::new(&program, &options).with_json(json);
+    for format in FORMATS {
+        let mut printer = Printer::new(&program, &options, format.sink(&options, false));
         let _printed = printer.record(&mut Counter(0), &event, &mut AggregateTable::new(), &mut Names);
     }
 }

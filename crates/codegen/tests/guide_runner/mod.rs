@@ -4,7 +4,7 @@ pub mod target;
 pub mod world;
 
 use nanoprobe_codegen::ProbeKind;
-use nanoprobe_export::{AggregateTable, Event, Printer, ProbeName, Speculations, Symbolizer, error_message};
+use nanoprobe_export::{AggregateTable, Event, Printer, ProbeName, Speculations, Symbolizer, Text, error_message};
 use nanoprobe_lang::interpret::{ClauseFault, FaultKind, Outcome, run_clause};
 use nanoprobe_lang::layout::record_layout;
 use nanoprobe_lang::options::Options;
@@ -91,7 +91,7 @@ impl<'a> Run<'a> {
         Run {
             program,
             options,
-            printer: Printer::new(program, options),
+            printer: Printer::new(program, options, Box::new(Text::new(options, false))),
             world: GuideWorld::new(program, options.speculations as usize, options.speculation_bytes),
             speculations: Speculations::new(options.speculation_bytes),
             time: 0,

@@ -4,8 +4,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use nanoprobe_export::{AggregateTable, Event, Printer, ProbeName, Snapshot, Symbolizer};
-use nanoprobe_lang::format::Format;
+use nanoprobe_export::{AggregateTable, Event, Format, Printer, ProbeName, Snapshot, Symbolizer};
+use nanoprobe_lang::format;
 use nanoprobe_lang::interpret::{Value, key};
 use nanoprobe_lang::layout::{Limits, RecordLayout, record_layout, recorded_values};
 use nanoprobe_lang::options::Options;
@@ -66,7 +66,7 @@ pub fn trace_name(of: &Foreign, value: i64) -> (RecordKind, Vec<Value>) {
 }
 
 pub fn printf(format: &str, values: Vec<Typed>) -> (RecordKind, Vec<Value>) {
-    let format = Format::parse(format).unwrap();
+    let format = format::Format::parse(format).unwrap();
     let types: Vec<Type> = values.iter().map(|(value_type, _)| value_type.clone()).collect();
     format.check("printf", &types).unwrap();
     let (types, values): (Vec<Type>, Vec<Value>) = values.into_iter().unzip();
@@ -87,7 +87,7 @@ pub fn ustack(frames: &[u64]) -> (RecordKind, Vec<Value>) {
 }
 
 pub fn printa(format: Option<&str>, aggregations: &[u32]) -> (RecordKind, Vec<Value>) {
-    let format = format.map(|format| Format::parse(format).unwrap());
+    let format = format.map(|format| format::Format::parse(format).unwrap());
     (
         RecordKind::Printa {
             format,
@@ -260,18 +260,19 @@ impl Session {
 
     /// What is printed for the records (all from one thread), and at the end for the aggregations.
     pub fn output(&mut self) -> String {
-        self.written(false)
+        self.written("text")
     }
 
     /// The same as JSON lines.
     pub fn json(&mut self) -> String {
-        self.written(true)
+        self.written("json")
     }
 
-    fn written(&mut self, json: bool) -> String {
+    fn written(&mut self, format: &str) -> String {
         self.table.add(&self.program, std::mem::take(&mut self.snapshot));
         let mut out = Vec::new();
-        let mut printer = Printer::new(&self.program, &self.options).with_json(json);
+        let sink = Format::named(format).unwrap().sink(&self.options, false);
+        let mut printer = Printer::new(&self.program, &self.options, sink);
         let identities: Vec<(u32, u32)> = self.events.iter().map(|(probe, ..)| (probe.id, probe.id)).collect();
         for (index, (probe, clause, layout, record)) in self.events.iter().enumerate() {
             let next = identities.get(index + 1).copied();

@@ -29,7 +29,7 @@ use nanoprobe_target::Process;
 use crate::arguments::Arguments;
 use crate::cost::budget::{Cost, thousands, word};
 use crate::cost::hits::Name;
-use crate::output::{Sink, message};
+use crate::output::{Stream, message};
 use crate::{attempts, compile, interrupt, macros};
 
 /// How long hits are counted.
@@ -169,7 +169,7 @@ fn report(
     patched: &BTreeMap<Name, SiteCost>,
     max: u32,
 ) -> Result<u8, anyhow::Error> {
-    let mut out = Sink::open(arguments.output.as_deref())?;
+    let mut out = Stream::open(arguments.output.as_deref())?;
     costs.sort_by(|left, right| right.share().total_cmp(&left.share()));
     writeln!(
         out,

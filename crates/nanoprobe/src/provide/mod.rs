@@ -20,10 +20,11 @@ use std::process::ExitCode;
 use nanoprobe_lang::bytes::bytes_of;
 use nanoprobe_lang::{Program, Source};
 
-use crate::arguments::{Arguments, Product, ProgramText};
+use crate::arguments::{Arguments, ProgramText};
 use crate::compile;
 use crate::macros::macro_values;
 use crate::output::message;
+use crate::request::Product;
 
 impl Product {
     fn flag(self) -> &'static str {

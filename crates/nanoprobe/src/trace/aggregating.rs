@@ -1,15 +1,31 @@
-//! What a run has aggregated, up to date where it is needed.
+//! What a run has aggregated, up to date where it is needed; and what `-x maxcost` makes of the hits among it.
 
+use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::program::{Clause, RecordKind, Statement};
 use nanoprobe_session::Session;
 
-use super::Trace;
 use crate::cost::hits;
+use crate::cost::limit::Limit;
 use crate::output::Names;
 
-impl Trace<'_> {
+/// All aggregations of a run.
+#[derive(Default)]
+pub struct Aggregated {
+    pub table: AggregateTable,
+    /// `-x maxcost`.
+    limit: Option<Limit>,
+}
+
+impl Aggregated {
+    pub fn new(limit: Option<Limit>) -> Aggregated {
+        Aggregated {
+            table: AggregateTable::new(),
+            limit,
+        }
+    }
+
     /// Brings the aggregations up to date.
-    pub(super) fn load(&mut self, session: &mut Session) -> Result<(), anyhow::Error> {
+    pub fn load(&mut self, session: &mut Session) -> Result<(), anyhow::Error> {
         let mut new = session.take_aggregations()?;
         let session = &*session;
         // Ours is never printed.
@@ -17,13 +33,22 @@ impl Trace<'_> {
             limit.add(session.program(), new.split_off(id));
         }
         let new = new.with_symbols(session.program(), &mut Names(session));
-        self.aggregations.add(session.program(), new);
+        self.table.add(session.program(), new);
+        Ok(())
+    }
+
+    /// Turns off what costs too much, where a limit is set and it is time to look.
+    pub fn watch_cost(&mut self, session: &mut Session) -> Result<(), anyhow::Error> {
+        if self.limit.as_ref().is_some_and(Limit::is_due) {
+            self.load(session)?;
+            self.limit.as_mut().map_or(Ok(()), |limit| limit.look(session))?;
+        }
         Ok(())
     }
 }
 
 /// Whether a clause's records are printed by what was aggregated.
-pub(super) fn needs_aggregations(clause: &Clause) -> bool {
+pub fn needs_aggregations(clause: &Clause) -> bool {
     clause.statements.iter().any(|statement| match statement {
         Statement::Record(action) => matches!(
             action.kind,

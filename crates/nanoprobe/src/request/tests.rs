@@ -1,6 +1,7 @@
 //! Command lines, and what is asked for by them.
 
 use super::*;
+use crate::arguments::ProgramText;
 
 fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()

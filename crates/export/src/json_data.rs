@@ -1,15 +1,7 @@
-//! Records and aggregations as JSON lines. The schema is in `docs/json.md`.
-//!
-//! ```text
-//! {"type":"record","epid":1,"id":4,"provider":"pid7","module":"a.out","function":"f","name":"entry","cpu":1,"thread":0,
-//!  "data":[{"action":"trace","value":5},{"action":"printf","text":"5\n","values":[5]}]}
-//! {"type":"aggregation","name":"@","function":"quantize","key":["f"],"value":[{"from":4,"below":8,"count":2}]}
-//! ```
-
-use std::io::Result;
+//! What actions have recorded, and what was aggregated, as values of JSON.
 
 use nanoprobe_arena::buckets::{LogLinear, Magnitudes, QUANTIZE_BUCKETS, quantize_value};
-use nanoprobe_lang::format::Conversion;
+use nanoprobe_lang::format::{Conversion, Format};
 use nanoprobe_lang::interpret::Value;
 use nanoprobe_lang::layout::{FieldKind, RecordField};
 use nanoprobe_lang::program::{AggregatingFunction, AggregationId, Foreign, KeyType, Program, RecordKind, SymbolKind};
@@ -22,34 +14,11 @@ use crate::json::{self, Json};
 use crate::order::{Order, sort};
 use crate::pointed;
 use crate::printa;
-use crate::printer::{Event, ProbeName, formatted, integer_type};
-use crate::printf::Context;
+use crate::printf::{Context, formatted, integer_type};
+use crate::sink::Recorded;
 use crate::stack::{Symbolizer, frame_names, name_of};
 use crate::table::{AggregateTable, Row};
 use crate::typed;
-
-/// The members that name a probe.
-#[must_use]
-pub fn probe(epid: u32, probe: &ProbeName) -> Vec<(&'static str, Json)> {
-    vec![
-        ("epid", epid.into()),
-        ("id", probe.id.into()),
-        ("provider", probe.provider.as_str().into()),
-        ("module", probe.module.as_str().into()),
-        ("function", probe.function.as_str().into()),
-        ("name", probe.name.as_str().into()),
-    ]
-}
-
-/// The line of a record.
-pub(crate) fn record(event: &Event<'_>, data: Vec<Json>) -> Json {
-    let mut members = vec![("type", "record".into())];
-    members.extend(probe(event.epid, event.probe));
-    members.push(("cpu", event.cpu.into()));
-    members.push(("thread", event.thread.into()));
-    members.push(("data", Json::List(data)));
-    Json::Object(members)
-}
 
 /// What an action has recorded, and the aggregations that it has printed.
 type Datum = (Vec<Json>, Vec<AggregationId>);
@@ -59,21 +28,11 @@ pub(crate) fn datum(
     context: &mut Context<'_>,
     (program, table): (&Program, &AggregateTable),
     kind: &RecordKind,
-    recorded: &[&(&RecordField, Value)],
-) -> std::result::Result<Option<Datum>, Error> {
-    let action = |name: &'static str, mut members: Vec<(&'static str, Json)>| {
-        members.insert(0, ("action", name.into()));
-        Json::Object(members)
-    };
-    let mut values = || -> Vec<Json> {
-        recorded
-            .iter()
-            .map(|(field, found)| value(found, is_signed(field), context.symbolizer))
-            .collect()
-    };
+    recorded: &[&Recorded<'_>],
+) -> Result<Option<Datum>, Error> {
     let data = match kind {
         RecordKind::Trace(_) => {
-            let values = values().into_iter();
+            let values = values(context, recorded).into_iter();
             values.map(|value| action("trace", vec![("value", value)])).collect()
         }
         RecordKind::TraceName { of, .. } => {
@@ -85,36 +44,16 @@ pub(crate) fn datum(
             vec![action("tracemem", vec![("hex", json::hex(bytes))])]
         }
         RecordKind::UserStack { .. } => {
-            let values = values().into_iter();
+            let values = values(context, recorded).into_iter();
             values.map(|value| action("ustack", vec![("frames", value)])).collect()
         }
         RecordKind::Symbol { kind, .. } => {
             let address = recorded.first().map_or(0, |(_, value)| value.as_integer()) as u64;
             let name = name_of(context.symbolizer, address, *kind);
-            vec![action(
-                symbol_name(*kind),
-                vec![("address", address.into()), ("value", name.into())],
-            )]
+            let members = vec![("address", address.into()), ("value", name.into())];
+            vec![action(symbol_name(*kind), members)]
         }
-        RecordKind::Printf { format, .. } => {
-            let mut values = values();
-            for ((value, (_, found)), of) in values.iter_mut().zip(recorded).zip(&format.names) {
-                if let Some(of) = of {
-                    *value = named(of, found);
-                }
-            }
-            for ((value, (field, found)), conversion) in values.iter_mut().zip(recorded).zip(format.conversions()) {
-                if conversion == Some(Conversion::Float) {
-                    *value = Json::Floating(floating::of_bits(found.as_integer(), integer_type(field).bytes));
-                }
-            }
-            let mut text = Vec::new();
-            formatted(&mut text, context, format, &mut recorded.iter().copied())?;
-            vec![action(
-                "printf",
-                vec![("text", json::text(&text)), ("values", Json::List(values))],
-            )]
-        }
+        RecordKind::Printf { format, .. } => vec![printf(context, format, recorded)?],
         RecordKind::Print { shown, .. } => {
             let mut text = Vec::new();
             for (_, value) in recorded {
@@ -138,39 +77,70 @@ pub(crate) fn datum(
             vec![action("print", members)]
         }
         RecordKind::Printa { format, aggregations } => {
-            let mut members = Vec::new();
-            if format.is_some() {
-                let mut text = Vec::new();
-                printa::print(&mut text, context, program, table, aggregations, format.as_ref())?;
-                members.push(("text", json::text(&text)));
-            }
-            let rows = aggregations.iter().flat_map(|id| table.rows(program, *id)).collect();
-            let rows = sorted(context, program, rows);
-            members.push(("rows", Json::List(rows.into_iter().map(Json::Object).collect())));
-            let printed = aggregations.iter().copied();
-            let printed = printed.filter(|id| !table.rows(program, *id).is_empty()).collect();
-            return Ok(Some((vec![action("printa", members)], printed)));
+            let format = format.as_ref();
+            return printa(context, (program, table), format, aggregations).map(Some);
         }
         _ => return Ok(None),
     };
     Ok(Some((data, Vec::new())))
 }
 
-/// The lines of what no `printa` has printed.
-pub(crate) fn rest(
-    out: &mut dyn std::io::Write,
-    context: &mut Context<'_>,
-    program: &Program,
-    rows: Vec<Row>,
-) -> Result<()> {
-    for mut members in sorted(context, program, rows) {
-        members.insert(0, ("type", "aggregation".into()));
-        writeln!(out, "{}", Json::Object(members))?;
-    }
-    Ok(())
+fn action(name: &'static str, mut members: Vec<(&'static str, Json)>) -> Json {
+    members.insert(0, ("action", name.into()));
+    Json::Object(members)
 }
 
-fn sorted(context: &mut Context<'_>, program: &Program, mut rows: Vec<Row>) -> Vec<Vec<(&'static str, Json)>> {
+fn values(context: &mut Context<'_>, recorded: &[&Recorded<'_>]) -> Vec<Json> {
+    let values = recorded.iter();
+    values
+        .map(|(field, found)| value(found, is_signed(field), context.symbolizer))
+        .collect()
+}
+
+fn printf(context: &mut Context<'_>, format: &Format, recorded: &[&Recorded<'_>]) -> Result<Json, Error> {
+    let mut values = values(context, recorded);
+    for ((value, (_, found)), of) in values.iter_mut().zip(recorded).zip(&format.names) {
+        if let Some(of) = of {
+            *value = named(of, found);
+        }
+    }
+    for ((value, (field, found)), conversion) in values.iter_mut().zip(recorded).zip(format.conversions()) {
+        if conversion == Some(Conversion::Float) {
+            *value = Json::Floating(floating::of_bits(found.as_integer(), integer_type(field).bytes));
+        }
+    }
+    let mut text = Vec::new();
+    formatted(&mut text, context, format, &mut recorded.iter().copied())?;
+    let members = vec![("text", json::text(&text)), ("values", Json::List(values))];
+    Ok(action("printf", members))
+}
+
+fn printa(
+    context: &mut Context<'_>,
+    (program, table): (&Program, &AggregateTable),
+    format: Option<&Format>,
+    aggregations: &[AggregationId],
+) -> Result<Datum, Error> {
+    let mut members = Vec::new();
+    if format.is_some() {
+        let mut text = Vec::new();
+        printa::print(&mut text, context, program, table, aggregations, format)?;
+        members.push(("text", json::text(&text)));
+    }
+    let rows = aggregations.iter().flat_map(|id| table.rows(program, *id)).collect();
+    let rows = sorted(context, program, rows);
+    members.push(("rows", Json::List(rows.into_iter().map(Json::Object).collect())));
+    let printed = aggregations.iter().copied();
+    let printed = printed.filter(|id| !table.rows(program, *id).is_empty()).collect();
+    Ok((vec![action("printa", members)], printed))
+}
+
+/// Lines of aggregations, as their members.
+pub(crate) fn sorted(
+    context: &mut Context<'_>,
+    program: &Program,
+    mut rows: Vec<Row>,
+) -> Vec<Vec<(&'static str, Json)>> {
     sort(program, &mut rows, Order::of(context.options));
     let rows = rows.iter();
     rows.filter_map(|row| self::row(context.symbolizer, program, row))

@@ -1,0 +1,46 @@
+//! The order of keys.
+//!
+//! Strings and stacks are compared by their bytes, as DTrace does it; integers by their values, so that they stand as
+//! they are printed (DTrace takes all of them for unsigned).
+
+use std::cmp::Ordering;
+
+use nanoprobe_lang::interpret::Value;
+use nanoprobe_lang::program::KeyType;
+
+/// The order of two keys of these types, beginning with the element at `position` and coming round to it.
+pub(crate) fn compare_keys(types: &[KeyType], left: &[Value], right: &[Value], position: usize) -> Ordering {
+    let position = if position < left.len() { position } else { 0 };
+    let elements = || {
+        left.iter()
+            .zip(right)
+            .zip(types)
+            .map(|((left, right), key_type)| compare_elements(key_type, left, right))
+    };
+    let first = |order: Ordering, next: Ordering| order.then(next);
+    elements()
+        .skip(position)
+        .chain(elements().take(position))
+        .fold(Ordering::Equal, first)
+}
+
+/// Whether integers of a key may be negative.
+fn is_signed(key_type: &KeyType) -> bool {
+    match key_type {
+        KeyType::Integer(integer) => integer.signed,
+        KeyType::Enumeration(of) => of.integer().is_some_and(|integer| integer.signed),
+        _ => false,
+    }
+}
+
+fn compare_elements(key_type: &KeyType, left: &Value, right: &Value) -> Ordering {
+    match (left, right) {
+        (Value::Integer(left), Value::Integer(right)) if is_signed(key_type) => left.cmp(right),
+        (Value::Integer(left), Value::Integer(right)) => (*left as u64).cmp(&(*right as u64)),
+        (Value::Stack(left), Value::Stack(right)) => {
+            let bytes = |frames: &[u64]| frames.iter().flat_map(|frame| frame.to_le_bytes()).collect::<Vec<u8>>();
+            bytes(left).cmp(&bytes(right))
+        }
+        _ => left.as_bytes().cmp(right.as_bytes()),
+    }
+}

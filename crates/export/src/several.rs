@@ -1,0 +1,85 @@
+//! Several formats at once: each is told everything.
+
+use nanoprobe_lang::interpret::ClauseFault;
+use nanoprobe_lang::options::Options;
+
+use crate::Error;
+use crate::console::Console;
+use crate::event::{Event, ProbeName};
+use crate::sink::{Action, Ended, Loss, Matched, Sink, Unplaced, View};
+
+/// One after the other. The console is that of all: one of them writes to it, the others to files of their own.
+#[derive(Default)]
+pub struct Several(pub Vec<Box<dyn Sink>>);
+
+impl Several {
+    fn each(&mut self, mut told: impl FnMut(&mut dyn Sink) -> Result<(), Error>) -> Result<(), Error> {
+        self.0.iter_mut().try_for_each(|sink| told(&mut **sink))
+    }
+}
+
+impl Sink for Several {
+    fn list_begins(&mut self, out: &mut dyn Console) -> Result<(), Error> {
+        self.each(|sink| sink.list_begins(out))
+    }
+
+    fn listed(&mut self, out: &mut dyn Console, probe: &ProbeName) -> Result<(), Error> {
+        self.each(|sink| sink.listed(out, probe))
+    }
+
+    fn matched(&mut self, out: &mut dyn Console, found: &Matched) -> Result<(), Error> {
+        self.each(|sink| sink.matched(out, found))
+    }
+
+    fn refused(&mut self, out: &mut dyn Console, new: &[Unplaced]) -> Result<(), Error> {
+        self.each(|sink| sink.refused(out, new))
+    }
+
+    fn record_begins(&mut self, out: &mut dyn Console, options: &Options, event: &Event<'_>) -> Result<(), Error> {
+        self.each(|sink| sink.record_begins(out, options, event))
+    }
+
+    fn action(&mut self, out: &mut dyn Console, view: &mut View<'_>, action: Action<'_>) -> Result<(), Error> {
+        self.each(|sink| sink.action(out, view, action))
+    }
+
+    fn record_ends(&mut self, out: &mut dyn Console, options: &Options, event: &Event<'_>) -> Result<(), Error> {
+        self.each(|sink| sink.record_ends(out, options, event))
+    }
+
+    fn fault(&mut self, out: &mut dyn Console, epid: u32, probe: &ProbeName, fault: &ClauseFault) -> Result<(), Error> {
+        self.each(|sink| sink.fault(out, epid, probe, fault))
+    }
+
+    fn warning(&mut self, out: &mut dyn Console, text: &str) -> Result<(), Error> {
+        self.each(|sink| sink.warning(out, text))
+    }
+
+    fn losses(&mut self, out: &mut dyn Console, losses: &[Loss]) -> Result<(), Error> {
+        self.each(|sink| sink.losses(out, losses))
+    }
+
+    fn exited(&mut self, out: &mut dyn Console, pid: Option<i32>, how: Ended) -> Result<(), Error> {
+        self.each(|sink| sink.exited(out, pid, how))
+    }
+
+    fn interrupted(&mut self, out: &mut dyn Console) -> Result<(), Error> {
+        self.each(|sink| sink.interrupted(out))
+    }
+
+    fn ended(&mut self, out: &mut dyn Console) -> Result<(), Error> {
+        self.each(|sink| sink.ended(out))
+    }
+
+    fn aggregations(&mut self, out: &mut dyn Console, view: &mut View<'_>) -> Result<(), Error> {
+        self.each(|sink| sink.aggregations(out, view))
+    }
+
+    fn unplaced(&mut self, out: &mut dyn Console, first: &Unplaced) -> Result<(), Error> {
+        self.each(|sink| sink.unplaced(out, first))
+    }
+
+    fn finish(&mut self, out: &mut dyn Console, status: i32) -> Result<(), Error> {
+        self.each(|sink| sink.finish(out, status))
+    }
+}
