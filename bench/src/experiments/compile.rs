@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use nanoprobe_codegen::{ArenaLayout, Compiler, ProbeKind};
 use nanoprobe_lang::layout::{Limits, Storage};
 use nanoprobe_lang::{MacroValues, Source, Target};
-use nanoprobe_session::{Choice, TracedProgram};
+use nanoprobe_session::{Acquired, TracedProgram};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::programs;
@@ -73,8 +73,8 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
     for (name, text, reach, is_first) in rows {
         say(name);
         let count = if is_first { 1 } else { rounds.max(1) * SAMPLES };
-        let choice = Choice::Command(vec![subject.clone()]);
-        let samples: Result<Vec<f64>> = (0..count).map(|_| from_text(&text, &choice)).collect();
+        let acquired = Acquired::started(&[subject.clone()])?;
+        let samples: Result<Vec<f64>> = (0..count).map(|_| from_text(&text, &acquired)).collect();
         section.rows.push(Row::of(name, "ms", samples).reach(reach));
     }
     Ok(())
@@ -90,13 +90,13 @@ fn script(lines: usize, clauses: &[&str]) -> String {
 }
 
 /// Milliseconds of this thread from a text to the machine code of all its clauses.
-fn from_text(text: &str, choice: &Choice) -> Result<f64> {
+fn from_text(text: &str, acquired: &Acquired) -> Result<f64> {
     let now = || {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6
     };
     let start = now();
-    let target: Rc<dyn Target> = Rc::new(TracedProgram::new(choice.clone()));
+    let target: Rc<dyn Target> = Rc::new(TracedProgram::new(acquired));
     let macros = MacroValues {
         target: Some(0),
         ..MacroValues::default()

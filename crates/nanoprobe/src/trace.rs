@@ -4,16 +4,14 @@ mod aggregating;
 mod run;
 mod telling;
 
-use std::cell::OnceCell;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 use nanoprobe_export::FlameGraph;
 use nanoprobe_lang::options::Options;
-use nanoprobe_lang::{MacroValues, Source, Target};
-use nanoprobe_session::{Choice, Session, SessionError, TracedProgram};
-use nanoprobe_target::Process;
+use nanoprobe_lang::{Source, Target};
+use nanoprobe_session::{Acquired, Session, SessionError, TracedProgram};
 
 use self::run::Trace;
 use self::telling::unsampled;
@@ -65,25 +63,22 @@ fn try_run(arguments: &Arguments, sources: &[Source]) -> Result<u8, anyhow::Erro
     attempts::persistently(|now| attempt(arguments, sources, now))
 }
 
-/// Compiles the program, attaches and traces; [`SessionError::Executed`] and [`SessionError::Starting`] before anything is
-/// printed.
+/// Acquires the process, compiles the program, attaches and traces. [`SessionError::Executed`] and
+/// [`SessionError::Starting`] come before anything is printed.
 fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8, anyhow::Error> {
-    // $target is known only when the command has been started, and a program that does not compile starts nothing: so
-    // a command's program is compiled once with a number that stands in for it.
-    let mut macros = macro_values(arguments);
-    if arguments.command.is_some() {
-        macros.target = Some(0);
-    }
-    let choice = match (&arguments.command, arguments.pid) {
-        (Some(command), _) => Choice::Command(words::split(command).map_err(anyhow::Error::msg)?),
-        (None, Some(pid)) => Choice::Process(pid),
-        (None, None) => Choice::Named,
+    let acquired = match (&arguments.command, arguments.pid) {
+        (Some(command), _) => Acquired::started(&words::split(command).map_err(anyhow::Error::msg)?)?,
+        (None, Some(pid)) => Acquired::running(pid)?,
+        (None, None) => Acquired::none(),
     };
-    // Both live as long as the session: the types of what is compiled read on from them.
-    let traced = Rc::new(TracedProgram::new(choice.clone()));
+    let mut macros = macro_values(arguments);
+    macros.target = acquired.process().map(|process| i64::from(process.pid()));
+    // It lives as long as the session: the types of what is compiled read on from it.
+    let traced = Rc::new(TracedProgram::new(&acquired));
     let target: Rc<dyn Target> = traced.clone();
-    let started: OnceCell<Rc<dyn Target>> = OnceCell::new();
-    let compiled = interrupt::at_once(None, || nanoprobe_lang::compile_for(sources, &macros, &target));
+    let compiled = interrupt::at_once(acquired.command(), || {
+        nanoprobe_lang::compile_for(sources, &macros, &target)
+    });
     // What is wrong may be so of the old program only.
     traced.check_program()?;
     if compiled.is_err() && now.may_wait {
@@ -96,17 +91,11 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
     if (arguments.listing || options.listing) && now.is_first {
         tell(&nanoprobe_lang::dump::dump(&program));
     }
-    let is_limited = options.max_cost.is_some();
-    let with_hits = |macros: &MacroValues, target: &Rc<dyn Target>| {
-        if is_limited {
-            hits::compile(sources, macros, target)
-        } else {
-            nanoprobe_lang::compile_for(sources, macros, target)
-        }
-    };
-    if is_limited {
-        program = with_hits(&macros, &target)
-            .map_err(|_| anyhow::Error::msg("maxcost: the hits of these probes cannot be counted"))?;
+    if options.max_cost.is_some() {
+        let counted = interrupt::at_once(acquired.command(), || {
+            hits::compile(&program, sources, &macros, &target)
+        });
+        program = counted.map_err(|_| anyhow::Error::msg("maxcost: the hits of these probes cannot be counted"))?;
     }
     if arguments.list {
         options.allow_unmatched = true;
@@ -129,14 +118,7 @@ fn attempt(arguments: &Arguments, sources: &[Source], now: Attempt) -> Result<u8
     if let Some(path) = &arguments.flame_graph {
         FlameGraph::check(path)?;
     }
-    let compile = |process: &Process| {
-        let mut macros = macros.clone();
-        macros.target = Some(i64::from(process.pid()));
-        let target = started.get_or_init(|| Rc::new(traced.started(process)));
-        let compiled = interrupt::at_once(Some(process.pid()), || with_hits(&macros, target));
-        compile::shown(sources, compiled).ok_or(SessionError::Program)
-    };
-    let mut session = Session::open(program, options.clone(), choice, &compile)?;
+    let mut session = Session::open(program, options.clone(), acquired)?;
     // Types and addresses are those of the program that is now to be traced.
     traced.check_program()?;
     if arguments.list {

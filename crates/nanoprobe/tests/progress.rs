@@ -6,6 +6,7 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::process::{Command, Stdio};
 
 use nanoprobe_tests::in_time::InTime;
+use nanoprobe_tests::program::program;
 
 /// Both ends of a pseudo-terminal: ours, and that of who is run.
 fn terminal() -> (File, OwnedFd) {
@@ -18,8 +19,8 @@ fn terminal() -> (File, OwnedFd) {
     unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
 }
 
-/// What is written to standard error, a terminal of this kind, while every function of a large program is probed.
-fn told(term: &str, arguments: &[&str]) -> String {
+/// What is written to standard error, a terminal of this kind, while every function of a program is probed.
+fn told(term: &str, arguments: &[&str], probed: &str) -> String {
     let (mut ours, theirs) = terminal();
     let program = env!("CARGO_BIN_EXE_nanoprobe");
     let mut command = Command::new(program);
@@ -32,7 +33,7 @@ fn told(term: &str, arguments: &[&str]) -> String {
             "/dev/null",
             "-c",
         ])
-        .arg(format!("{program} -V"))
+        .arg(probed)
         .env("TERM", term)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -58,7 +59,7 @@ const ERASE: &str = "\r\u{1b}[K";
 
 #[test]
 fn a_terminal_sees_how_far_it_has_come() {
-    let text = told("xterm", &[]);
+    let text = told("xterm", &[], &program("many_functions.c").to_string_lossy());
     let lines: Vec<&str> = text.split(ERASE).collect();
     let counted = |line: &&&str| {
         let rest = line
@@ -88,7 +89,7 @@ fn nobody_else_is_told() {
         ("xterm", &["-q"]),
         ("xterm", &["--format", "json"]),
     ] {
-        let text = told(term, arguments);
+        let text = told(term, arguments, &format!("{} -V", env!("CARGO_BIN_EXE_nanoprobe")));
         assert!(
             !text.contains('\u{1b}') && !text.contains(" ..."),
             "{term} {arguments:?}: {text:?}"

@@ -4,6 +4,7 @@
 //!
 //! | file | |
 //! |---|---|
+//! | `acquire` | the process: opened, or started |
 //! | `session` | the whole: open, begin, step, end |
 //! | `names`, `probes` | what the descriptions match in the modules ([`nanoprobe_text::modules`]) |
 //! | `perf_map` | names for code that the target makes at run time |
@@ -18,6 +19,7 @@
 //! | `consume`, `world` | what comes out; the clauses that fire in the tracer |
 //! | `detach` | taking everything back, also after a tracer that was killed |
 
+mod acquire;
 mod aggregations;
 mod arena_memory;
 mod arming;
@@ -61,6 +63,7 @@ mod types;
 mod unwinding;
 mod world;
 
+pub use acquire::Acquired;
 pub use arming::Armed;
 pub use consume::Losses;
 pub use coverage::{Class, Coverage, Wanted, plan_all};
@@ -72,5 +75,5 @@ pub use nanoprobe_patch::{Tactic, TrapForm};
 pub use nanoprobe_text::Patch;
 pub use placement::{Placement, Refused, RefusedBecause};
 pub use probes::{Place, Probe, ProbeIndex, Spot};
-pub use session::{Begun, Choice, Output, Session};
+pub use session::{Begun, Output, Session};
 pub use types::TracedProgram;

@@ -27,7 +27,6 @@ mod unseen;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::ffi::OsString;
 use std::mem::offset_of;
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -49,8 +48,9 @@ use nanoprobe_text::Patch;
 use nanoprobe_text::code::{Instructions, Neighbours};
 use nanoprobe_text::modules::Modules;
 
-use self::attaching::{open_process, release_one};
+use self::attaching::{check_acquired, open_named, release_one};
 use self::timers::Timer;
+use crate::acquire::{Acquired, Starting};
 use crate::arena_memory::ArenaMemory;
 use crate::arming::Armed;
 use crate::attachment::{Attachment, Parameters};
@@ -73,17 +73,6 @@ use crate::pulse::Pulse;
 use crate::statics::{Statics, may_be_static, provider_of};
 use crate::world::{TracerState, TracerWorld};
 use crate::{identity, interrupt, semaphores, shims, unwinding};
-
-/// What is traced.
-#[derive(Clone, Debug)]
-pub enum Choice {
-    /// Nothing, or the process that a probe description names (`pid1234:...`).
-    Named,
-    /// A running process (`-p`).
-    Process(i32),
-    /// A command, to be started (`-c`).
-    Command(Vec<OsString>),
-}
 
 /// Something for the user.
 #[derive(Clone, Debug)]
@@ -159,7 +148,7 @@ pub struct Session {
     clock: Option<Clock>,
     process: Option<Process>,
     /// A command that was started stands still until probes are in place.
-    starting: Option<Stopped>,
+    starting: Starting,
     attachment: Option<Attachment>,
     private: Option<ArenaMemory>,
     consumer: Consumer,
@@ -205,46 +194,19 @@ const PATIENCE_WITH_TRACERS: Duration = Duration::from_secs(2);
 const STATUS_PERIOD: Duration = Duration::from_millis(500);
 
 impl Session {
-    /// Looks at the target, matches and compiles. A command that is started for it lives no longer than the session: what
-    /// is left of it when that is dropped is killed, as DTrace does it (it alone: what it has started by itself lives on).
+    /// Looks at the target, matches, and makes the clauses' machine code. `program` was compiled for what was acquired.
     ///
     /// # Errors
     /// [`SessionError`]; a running target was not touched, a command that was started is ended.
-    ///
-    /// `compile` yields the program for the process: that of a command is known only when it is started.
-    pub fn open(
-        program: Program,
-        options: Options,
-        choice: Choice,
-        compile: &dyn Fn(&Process) -> Result<Program, SessionError>,
-    ) -> Result<Session, SessionError> {
+    pub fn open(program: Program, options: Options, acquired: Acquired) -> Result<Session, SessionError> {
         let clock_start = clock::read();
         let limits = options.limits();
-        let mut program = program;
-        let (process, starting) = match choice {
-            Choice::Process(pid) => (Some(open_process(pid)?), None),
-            Choice::Command(words) => {
-                let spawned = Process::spawn(&words, None)?;
-                spawned.process.set_kill_on_drop(true);
-                program = compile(&spawned.process)?;
-                (Some(spawned.process), Some(spawned.stopped))
-            }
-            Choice::Named => {
-                let descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
-                let process = named_process(descriptions).map(|(pid, description)| {
-                    let failed = |error| SessionError::Grab {
-                        pid,
-                        error: Box::new(error),
-                    };
-                    let opened = match pid {
-                        0 => Err(crate::probes::DescriptionError::no_process(description).into()),
-                        _ => open_process(pid).map_err(failed),
-                    };
-                    opened.map_err(|error| error.at(description))
-                });
-                (process.transpose()?, None)
-            }
-        };
+        let (mut process, starting) = acquired.into_parts();
+        match &process {
+            Some(process) if !starting.is_some() => check_acquired(process)?,
+            Some(_) => {}
+            None => process = open_named(&program)?,
+        }
         let storage = Storage::new(&program, limits);
         let layout = ArenaLayout::new(&program, &storage, &options)?;
         let constants = process.as_ref().map_or_else(SessionConstants::default, |process| {

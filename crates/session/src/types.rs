@@ -1,20 +1,15 @@
 //! What the D compiler asks about the traced program ([`Target`]), answered from its modules and their debug information.
 //!
-//! Nothing is opened before something is asked. A command is asked twice: before it is started its file stands for it, so
-//! that a program that does not compile starts nothing; then the process, which has the addresses. Debug information that
-//! was read once is kept for the second time ([`debug_info`]).
+//! No file is opened before something is asked.
 //!
-//! The libraries of a command are not mapped when its program is compiled. Which they will be follows from its file as the
-//! linker would find them ([`loader`]), so that their types are known; their variables' addresses are not.
+//! A command stands before its first instruction, and its libraries are not mapped. Which they will be follows from its
+//! file as the linker would find them ([`loader`]), so that their types are known; their variables' addresses are not.
 //!
 //! A name may say its module, as in `` a.out`request ``; one that does not is looked for in the program first, then in its
 //! libraries in the order in which they were mapped. In front of both may stand the process: `` pid123`request ``.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::ffi::OsString;
-use std::path::Path;
-use std::rc::Rc;
 
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::Demangle;
@@ -26,12 +21,12 @@ use nanoprobe_target::Process;
 use nanoprobe_text::modules::{is_whole, modules_of};
 use nanoprobe_types::{DebugInfo, Inlined, Kind, Problem, at_entry};
 
+use crate::acquire::Acquired;
 use crate::debug::debug_info;
 use crate::error::SessionError;
 use crate::function_arguments::{arguments_of, unknown};
 use crate::goroutines;
 use crate::probes::{Line, answers_to, is_target_provider, matching_name, means_inlined, named_process};
-use crate::session::Choice;
 use crate::statics::{arguments_at, has_provider, may_be_static};
 
 /// The most functions whose parameters are compared for one clause.
@@ -39,15 +34,14 @@ const FUNCTIONS_MAX: usize = 4096;
 
 /// The program of a session, for the compiler. It must live as long as what was compiled with it: its types read on.
 pub struct TracedProgram {
-    choice: Choice,
     process: Option<Process>,
-    /// Of a running process: as it was when it was asked first.
-    asked: OnceCell<Process>,
-    /// What a type's name has said that it is, where nothing else does.
-    named: OnceCell<i32>,
+    /// It is a command before its first instruction.
+    is_starting: bool,
+    /// Where none was given: the process that a probe's or a type's name has said.
+    named: OnceCell<Option<Process>>,
     modules: OnceCell<Vec<Module>>,
     /// Of a command: what the linker will map.
-    libraries: Rc<OnceCell<Vec<Library>>>,
+    libraries: OnceCell<Vec<Library>>,
 }
 
 /// A library that is not mapped yet: its file stands for it.
@@ -64,30 +58,21 @@ impl Library {
 }
 
 impl TracedProgram {
-    /// What is going to be traced.
+    /// The program of the process that was acquired.
     #[must_use]
-    pub fn new(choice: Choice) -> TracedProgram {
+    pub fn new(acquired: &Acquired) -> TracedProgram {
         TracedProgram {
-            choice,
-            process: None,
-            asked: OnceCell::new(),
+            process: acquired.process().cloned(),
+            is_starting: acquired.is_starting(),
             named: OnceCell::new(),
             modules: OnceCell::new(),
-            libraries: Rc::default(),
+            libraries: OnceCell::new(),
         }
     }
 
-    /// The same, now that its process is known.
-    #[must_use]
-    pub fn started(&self, process: &Process) -> TracedProgram {
-        TracedProgram {
-            choice: self.choice.clone(),
-            process: Some(process.clone()),
-            asked: OnceCell::new(),
-            named: OnceCell::new(),
-            modules: OnceCell::new(),
-            libraries: self.libraries.clone(),
-        }
+    /// The process, as far as it is known by now.
+    fn process(&self) -> Option<&Process> {
+        self.process.as_ref().or_else(|| self.named.get()?.as_ref())
     }
 
     /// Whether what was answered so far is about the program that the process executes now.
@@ -95,7 +80,7 @@ impl TracedProgram {
     /// # Errors
     /// [`SessionError::Executed`]: it is to be asked anew.
     pub fn check_program(&self) -> Result<(), SessionError> {
-        match self.asked.get().filter(|process| process.has_executed()) {
+        match self.process().filter(|process| process.has_executed()) {
             Some(process) => Err(SessionError::Executed { pid: process.pid() }),
             None => Ok(()),
         }
@@ -106,8 +91,8 @@ impl TracedProgram {
     /// # Errors
     /// [`SessionError::Starting`].
     pub fn check_started(&self) -> Result<(), SessionError> {
-        match (self.asked.get(), self.modules.get()) {
-            (Some(process), Some(modules)) if !is_whole(modules) => Err(SessionError::Starting {
+        match (self.process(), self.modules.get()) {
+            (Some(process), Some(modules)) if !self.is_starting && !is_whole(modules) => Err(SessionError::Starting {
                 pid: process.pid(),
                 error: None,
             }),
@@ -115,12 +100,10 @@ impl TracedProgram {
         }
     }
 
-    /// The modules of a running process; none where it cannot be traced, which the session will say.
-    fn ask_process(&self, pid: i32) -> Vec<Module> {
-        let Ok(process) = Process::open(pid) else {
-            return Vec::new();
-        };
-        modules_of(self.asked.get_or_init(|| process))
+    /// The modules of a process that the text names; none where it cannot be traced, which the session will say.
+    fn modules_of_named(&self, pid: i32) -> Vec<Module> {
+        let named = self.named.get_or_init(|| Process::open(pid).ok());
+        named.as_ref().map(modules_of).unwrap_or_default()
     }
 
     /// Its modules, the program first. `probes` may name the process where nothing else does.
@@ -128,12 +111,10 @@ impl TracedProgram {
         if let Some(modules) = self.modules.get() {
             return modules;
         }
-        let found = match (&self.process, &self.choice) {
-            (Some(process), _) => modules_of(process),
-            (None, Choice::Process(pid)) => self.ask_process(*pid),
-            (None, Choice::Command(words)) => executable(words).into_iter().collect(),
-            (None, Choice::Named) => match named_process(probes.iter()) {
-                Some((pid, _)) => self.ask_process(pid),
+        let found = match &self.process {
+            Some(process) => modules_of(process),
+            None => match named_process(probes.iter()) {
+                Some((pid, _)) => self.modules_of_named(pid),
                 // The next question may know it.
                 None => return &[],
             },
@@ -147,18 +128,12 @@ impl TracedProgram {
         let Some((pid, rest)) = numbered(name) else {
             return Ok(name);
         };
-        let own = match (&self.process, &self.choice) {
-            (Some(process), _) => Some(process.pid()),
-            (None, Choice::Process(own)) => Some(*own),
-            (None, Choice::Named) if pid > 0 => Some(*self.named.get_or_init(|| pid)),
-            (None, Choice::Command(_) | Choice::Named) => None,
-        };
-        if own != Some(pid) {
+        if self.process().is_none() && pid > 0 {
+            self.modules.get_or_init(|| self.modules_of_named(pid));
+        }
+        if self.process().map(Process::pid) != Some(pid) {
             let message = format!("failed to resolve {name}: pid{pid} is not the process that is traced");
             return Err(Unknown::new("D_TYPE_ERR", message).with_help("name it by -p"));
-        }
-        if self.named.get().is_some() {
-            self.modules.get_or_init(|| self.ask_process(pid));
         }
         Ok(rest)
     }
@@ -181,12 +156,13 @@ impl TracedProgram {
     }
 
     fn libraries(&self) -> &[Library] {
-        let Choice::Command(words) = &self.choice else {
+        if !self.is_starting {
             return &[];
-        };
+        }
         self.libraries.get_or_init(|| {
             let path = std::env::var_os("LD_LIBRARY_PATH");
-            let found = executable(words).map(|program| loader::libraries(&program, path.as_deref()));
+            let program = self.modules(&[]).first();
+            let found = program.map(|program| loader::libraries(program, path.as_deref()));
             let library = |needed| Library {
                 needed,
                 module: OnceCell::new(),
@@ -463,19 +439,4 @@ fn numbered(name: &str) -> Option<(i32, &str)> {
 
 fn is_meant(module: &Module, pattern: &str) -> bool {
     module.module_matches(|name| glob::matches(pattern, name))
-}
-
-/// The program of a command, from its file.
-fn executable(words: &[OsString]) -> Option<Module> {
-    let name = Path::new(words.first()?);
-    let path = if name.components().count() > 1 {
-        name.to_owned()
-    } else {
-        let folders = std::env::var_os("PATH")?;
-        std::env::split_paths(&folders)
-            .map(|folder| folder.join(name))
-            .find(|path| path.is_file())?
-    };
-    let path = path.canonicalize().ok()?;
-    Some(files::open(&path, &path).ok()?.with_kind(ModuleKind::Executable))
 }

@@ -14,7 +14,7 @@ use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::program::AggregationId;
 use nanoprobe_lang::{MacroValues, Source, compile};
-use nanoprobe_session::{Choice, Session};
+use nanoprobe_session::{Acquired, Session};
 
 /// The program, with its ends of the pipes.
 struct Masks {
@@ -102,8 +102,7 @@ fn traced(masks: &mut Masks, said: &mut Vec<String>, text: &str, tactic: Option<
         tactic: tactic.map(str::to_owned),
         ..Options::default()
     };
-    let again = |_: &_| Ok(compile(&sources, &macros).unwrap());
-    let mut session = Session::open(program, options, Choice::Process(pid), &again).unwrap();
+    let mut session = Session::open(program, options, Acquired::running(pid).unwrap()).unwrap();
     session.begin().unwrap();
     assert!(session.refused().is_empty(), "{:?}", session.refused());
     masks.go_on();

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use nanoprobe_lang::options::Options;
 use nanoprobe_lang::{MacroValues, Source, compile};
-use nanoprobe_session::{Choice, Session};
+use nanoprobe_session::{Acquired, Session};
 use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
 
 /// Some sixty handlers, whose masks all change: at attach the borrowed thread is resumed once while all stand, at detach
@@ -44,13 +44,12 @@ fn a_borrowed_thread_is_resumed_a_fixed_small_number_of_times() {
             ..MacroValues::default()
         };
         let sources = [Source::new("test", text)];
-        let again = |_: &_| Ok(compile(&sources, &macros).unwrap());
         let options = Options {
             tactic: tactic.map(str::to_owned),
             ..Options::default()
         };
         let compiled = compile(&sources, &macros).unwrap();
-        let mut session = Session::open(compiled, options, Choice::Process(pid), &again).unwrap();
+        let mut session = Session::open(compiled, options, Acquired::running(pid).unwrap()).unwrap();
         session.begin().unwrap();
         let process = session.process().unwrap().clone();
         assert_eq!(process.resumes_in_whole_stops(), 1, "{tactic:?}");

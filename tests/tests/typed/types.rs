@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use nanoprobe_tests::command::Running;
+use nanoprobe_tests::command::{Running, run};
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::{Build, need_program, program};
-use nanoprobe_tests::tracer::Tracer;
+use nanoprobe_tests::tracer::{Tracer, nanoprobe};
 
 use crate::printed;
 
@@ -174,6 +174,28 @@ live_tests! {
             assert_ne!(finished.status.code(), Some(0), "{clause}");
             assert!(finished.stderr.contains(&format!("[{tag}]")), "{clause}: {}", finished.stderr);
             assert!(!finished.stdout.contains("700"), "{clause}: the program ran");
+        }
+    }
+}
+
+/// The command stands before its first instruction while its program is compiled, and is killed there.
+#[test]
+fn a_command_whose_program_does_not_compile_executes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = folder.path().join("made");
+    for text in [
+        "BEGIN { trace(nobody); }",
+        "pid$target:a.out:main:entry { trace(args[99]); }",
+        "pid$target:a.out:no_such:entry { }",
+    ] {
+        for _ in 0..20 {
+            let mut command = Command::new(nanoprobe());
+            command
+                .args(["-n", text, "-c"])
+                .arg(format!("touch {}", made.display()));
+            let finished = run(&mut command);
+            assert_eq!(finished.code(), 1, "{}", finished.stderr);
+            assert!(!made.exists(), "the command ran: {text}");
         }
     }
 }

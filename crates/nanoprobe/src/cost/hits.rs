@@ -48,14 +48,18 @@ fn text_of(probe: &ProbeDescription) -> String {
     format!("{}:{}:{}:{}", probe.provider, probe.module, probe.function, probe.name)
 }
 
-/// A program, and behind it the clause that counts.
+/// A program once more, with the clause that counts after its own.
 ///
 /// # Errors
-/// The program's diagnostics.
-pub fn compile(sources: &[Source], macros: &MacroValues, target: &Rc<dyn Target>) -> Result<Program, Vec<Diagnostic>> {
-    let program = nanoprobe_lang::compile_for(sources, macros, target)?;
-    let Some(hits) = source(&program) else {
-        return Ok(program);
+/// The clause's diagnostics.
+pub fn compile(
+    program: &Program,
+    sources: &[Source],
+    macros: &MacroValues,
+    target: &Rc<dyn Target>,
+) -> Result<Program, Vec<Diagnostic>> {
+    let Some(hits) = source(program) else {
+        return Ok(program.clone());
     };
     let mut all = sources.to_vec();
     all.push(hits);
@@ -109,6 +113,12 @@ mod tests {
         Rc::new(nanoprobe_lang::NoTarget)
     }
 
+    fn counted(text: &str) -> Program {
+        let sources = [Source::new("test", text)];
+        let program = nanoprobe_lang::compile_for(&sources, &macros(), &none()).expect("a program");
+        compile(&program, &sources, &macros(), &none()).expect("a program that counts")
+    }
+
     fn macros() -> MacroValues {
         MacroValues {
             target: Some(12),
@@ -120,7 +130,7 @@ mod tests {
     fn every_probe_of_the_target_is_counted_once() {
         let text = "pid$target:libc:mal*:entry, pid$target:::return { trace(1); } tick-1s { trace(2); }
                     pid$target:libc:mal*:entry { @a = count(); }";
-        let program = compile(&[Source::new("test", text)], &macros(), &none()).expect("a program");
+        let program = counted(text);
         let last = program.clauses.last().expect("ours");
         let probes: Vec<String> = last.probes.iter().map(text_of).collect();
         assert_eq!(probes, ["pid12:libc:mal*:entry", "pid12:::return"]);
@@ -130,8 +140,7 @@ mod tests {
 
     #[test]
     fn a_program_without_a_target_stays_as_it_is() {
-        let sources = [Source::new("test", "BEGIN { trace(1); }")];
-        let program = compile(&sources, &macros(), &none()).expect("a program");
+        let program = counted("BEGIN { trace(1); }");
         assert_eq!((program.clauses.len(), aggregation(&program)), (1, None));
     }
 }

@@ -23,8 +23,7 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_export::AggregateTable;
 use nanoprobe_lang::{Source, Target};
-use nanoprobe_session::{Choice, Session, SessionError, TracedProgram};
-use nanoprobe_target::Process;
+use nanoprobe_session::{Acquired, Session, SessionError, TracedProgram};
 
 use crate::arguments::Arguments;
 use crate::cost::budget::{Cost, thousands, word};
@@ -65,7 +64,8 @@ fn try_run(arguments: &Arguments) -> Result<u8, anyhow::Error> {
 
 fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, anyhow::Error> {
     let macros = macros::macro_values(arguments);
-    let traced = Rc::new(TracedProgram::new(Choice::Process(pid)));
+    let acquired = Acquired::running(pid)?;
+    let traced = Rc::new(TracedProgram::new(&acquired));
     let target: Rc<dyn Target> = traced.clone();
     let compiled = interrupt::at_once(None, || nanoprobe_lang::compile_for(sources, &macros, &target));
     traced.check_program()?;
@@ -78,15 +78,13 @@ fn attempt(arguments: &Arguments, sources: &[Source], pid: i32) -> Result<u8, an
         return Ok(0);
     };
     // What the program would do where: only looked at, never begun.
-    let compile = |_: &Process| Ok(program.clone());
-    let planned = Session::open(program.clone(), options.clone(), Choice::Process(pid), &compile)?;
+    let planned = Session::open(program, options.clone(), acquired)?;
     let work = work(&planned);
     drop(planned);
     // And how often: only the counts are placed.
     let counting = nanoprobe_lang::compile(&[counting], &macros)
         .map_err(|_| anyhow::Error::msg("the hits of these probes cannot be counted"))?;
-    let compile = |_: &Process| Ok(counting.clone());
-    let mut session = Session::open(counting.clone(), options.clone(), Choice::Process(pid), &compile)?;
+    let mut session = Session::open(counting, options.clone(), Acquired::running(pid)?)?;
     session.begin()?;
     let start = Instant::now();
     let sampled = sample(&mut session, start);

@@ -114,9 +114,9 @@ impl Session {
     /// tracer is about to do the same, or has just gone, this is begun again.
     fn enter(&mut self, process: &Process, clock: &Clock, pauses: &mut Pauses) -> Result<Stopped, SessionError> {
         let deadline = Instant::now() + PATIENCE_WITH_TRACERS;
-        let seen = match self.starting {
-            Some(_) => None,
-            None => Some(look_at_threads(process, pauses)?),
+        let seen = match self.starting.is_some() {
+            true => None,
+            false => Some(look_at_threads(process, pauses)?),
         };
         loop {
             let parameters = self.parameters(process, seen)?;
@@ -351,13 +351,33 @@ pub(super) fn release_one(stopped: Stopped, pauses: &mut Pauses) {
     pauses.add_single(tid, stopped.release());
 }
 
-/// Opens a process, and cleans up first where a tracer was killed before it could.
-pub(super) fn open_process(pid: i32) -> Result<Process, SessionError> {
-    let process = Process::open(pid)?;
-    process.check_sharing()?;
-    match sandbox::check(&process).and_then(|()| clean_up(&process)) {
-        Err(_) if process.has_executed() => Err(SessionError::Executed { pid }),
-        other => other.map(|()| process),
+/// Opens the process that the program names, where none was given.
+pub(super) fn open_named(program: &Program) -> Result<Option<Process>, SessionError> {
+    let descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
+    let Some((pid, description)) = named_process(descriptions) else {
+        return Ok(None);
+    };
+    let open = || {
+        let process = Process::open(pid)?;
+        process.check_sharing()?;
+        check_acquired(&process)?;
+        Ok(process)
+    };
+    let opened = match pid {
+        0 => Err(crate::probes::DescriptionError::no_process(description).into()),
+        _ => open().map_err(|error| SessionError::Grab {
+            pid,
+            error: Box::new(error),
+        }),
+    };
+    opened.map(Some).map_err(|error| error.at(description))
+}
+
+/// Whether a running process may be traced; what a killed tracer has left in it is cleaned up first.
+pub(super) fn check_acquired(process: &Process) -> Result<(), SessionError> {
+    match sandbox::check(process).and_then(|()| clean_up(process)) {
+        Err(_) if process.has_executed() => Err(SessionError::Executed { pid: process.pid() }),
+        other => other,
     }
 }
 

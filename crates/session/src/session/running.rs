@@ -99,7 +99,7 @@ impl Session {
     /// # Errors
     /// The target could not be restored: the message says what is left, and `nanoprobe restore` may try again.
     pub fn end(&mut self) -> Result<Detached, SessionError> {
-        self.starting = None;
+        self.starting = Starting::default();
         self.end_timers()?;
         self.look_for_exec();
         let mut detached = if self.exited.is_none() {
@@ -174,7 +174,7 @@ impl Session {
     /// Ends a session that has not begun; a command that was started for it is ended too.
     pub fn abandon(&mut self) {
         self.kill_command();
-        self.starting = None;
+        self.starting = Starting::default();
     }
 
     /// Nobody else has its number while it is not collected, and a process that has ended takes no harm.

@@ -14,7 +14,7 @@ use nanoprobe_lang::options::{Options, StopPolicy};
 use nanoprobe_lang::program::AggregationId;
 use nanoprobe_lang::{MacroValues, Source, compile};
 use nanoprobe_patch::TargetAddress;
-use nanoprobe_session::{Choice, Patch, Session};
+use nanoprobe_session::{Acquired, Patch, Session};
 use nanoprobe_target::Process;
 
 use crate::{Functions, Way};
@@ -193,8 +193,7 @@ impl Target {
             ..Options::default()
         };
         let program = compile(&sources, &macros).unwrap();
-        let again = |_: &_| Ok(compile(&sources, &macros).unwrap());
-        let mut session = Session::open(program, options, Choice::Process(self.pid()), &again).unwrap();
+        let mut session = Session::open(program, options, Acquired::running(self.pid()).unwrap()).unwrap();
         session.begin().unwrap();
         if let Some(tactic) = tactic {
             let fits = |patch: &&Patch| patch.tactic.name() == tactic && !patch.sites.is_empty();

@@ -1,0 +1,97 @@
+//! The process is acquired first: a running one is opened, a command is started and stands before its first
+//! instruction. Then the program is compiled, once, with the number, the types and the addresses of this process
+//! (DTrace: grab, create). Nothing is written into a process here.
+
+use std::ffi::OsString;
+
+use nanoprobe_target::{Process, Stopped};
+
+use crate::error::SessionError;
+
+/// The process that is to be traced, if there is one by now.
+#[derive(Debug, Default)]
+pub struct Acquired {
+    process: Option<Process>,
+    starting: Starting,
+}
+
+/// The stop in which a command stands before its first instruction. A command that is given up executes none.
+#[derive(Debug, Default)]
+pub(crate) struct Starting(Option<Stopped>);
+
+impl Starting {
+    pub(crate) fn is_some(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Stopped> {
+        self.0.take()
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        // While it stands: the stop's own drop would let it run for a moment.
+        if let Some(stopped) = &self.0 {
+            stopped.process().kill();
+        }
+    }
+}
+
+impl Acquired {
+    /// No process. The program may name one (`pid1234:...`), which the session opens.
+    #[must_use]
+    pub fn none() -> Acquired {
+        Acquired::default()
+    }
+
+    /// A running process (`-p`).
+    ///
+    /// # Errors
+    /// There is no such process, or it may not be traced, or it shares its memory with another.
+    pub fn running(pid: i32) -> Result<Acquired, SessionError> {
+        let process = Process::open(pid)?;
+        process.check_sharing()?;
+        Ok(Acquired {
+            process: Some(process),
+            starting: Starting::default(),
+        })
+    }
+
+    /// A command (`-c`). It is killed when this is dropped, or the session, as DTrace does it; what it has started by
+    /// itself lives on.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn started(words: &[OsString]) -> Result<Acquired, SessionError> {
+        let spawned = Process::spawn(words, None)?;
+        spawned.process.set_kill_on_drop(true);
+        Ok(Acquired {
+            process: Some(spawned.process),
+            starting: Starting(Some(spawned.stopped)),
+        })
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn process(&self) -> Option<&Process> {
+        self.process.as_ref()
+    }
+
+    /// The command's number, which is to be killed where this process is ended at once.
+    #[must_use]
+    pub fn command(&self) -> Option<i32> {
+        let command = self.process.as_ref().filter(|process| process.is_child());
+        command.map(Process::pid)
+    }
+
+    /// Whether it is a command that stands before its first instruction.
+    #[must_use]
+    pub fn is_starting(&self) -> bool {
+        self.starting.is_some()
+    }
+
+    pub(crate) fn into_parts(self) -> (Option<Process>, Starting) {
+        (self.process, self.starting)
+    }
+}
