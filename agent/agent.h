@@ -8,14 +8,15 @@
  *   3. No relocation: everything is reached relative to rip, so the image runs wherever it is written.
  *   4. General registers only, and no string instruction (the direction flag may be set). Whatever a handler calls is
  *      declared NP_ENTRY and preserves every register. Flags are the detour's to keep.
- *   5. Bounded stack: no frame exceeds 256 bytes (the compiler checks it) and no call chain is deeper than four, so
- *      the agent stays below 1 KiB and, with a handler, below 2 KiB. No recursion, no alloca. On Go's stacks nothing but
+ *   5. Bounded stack: no frame exceeds 256 bytes (the compiler checks it) and no call chain is deeper than four, so the
+ *      agent stays below 1 KiB and, with a handler, below 2 KiB. No recursion, no alloca. On Go's stacks nothing but
  *      eight words lies: handlers run on the context's own (docs/design/stacks.md has all figures).
- *   6. Bounded time: every loop has a bound that is a constant, a limit that the tracer set, or a size that was checked.
+ *   6. Bounded time: every loop has a bound that is a constant, a limit that the tracer set, or a size that was
+ *      checked.
  *   7. No lock but the bucket locks of dynamic variables, and these give up.
  *   8. Memory of the target is only read by the guarded loads of guard.h, from ranges known to be readable, or by a
- *      system call; only copyout and copyoutstr write it, by a system call or guarded stores. A bad pointer is a fault of
- *      the clause, never of the target.
+ *      system call; only copyout and copyoutstr write it, by a system call or guarded stores. A bad pointer is a fault
+ *      of the clause, never of the target.
  *   9. In a forked child nothing of the arena is written.
  *
  * Ordering: x86 keeps stores in order and loads in order, so publication needs only that the compiler does too:

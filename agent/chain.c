@@ -8,8 +8,8 @@
  *     there;
  *   - SIGTRAP, SIGILL, SIGSEGV and SIGBUS are not blocked while the handler runs, whatever the action says: the handler
  *     may meet our traps;
- *   - where system calls are not allowed, the action's mask is not blocked while its handler runs, and the signal itself
- *     is.
+ *   - where system calls are not allowed, the action's mask is not blocked while its handler runs, and the signal
+ *     itself is.
  *
  * A program that must die does so by the very signal: the default action is put back and the same siginfo queued again,
  * so the kernel delivers it when we return, with the interrupted registers as they were. Should the kernel refuse, or

@@ -2,8 +2,8 @@
  * field, and a test compares both sides), the compiled handlers (crates/codegen) and the detours (crates/patch).
  *
  * Bump NP_VERSION when any offset, size or meaning below changes: an arena of another version is only ever read for
- * what `nanoprobe restore` needs (struct np_control up to and including `regions`, struct np_site, struct np_region, and what
- * it says of semaphores), whose layout is frozen.
+ * what `nanoprobe restore` needs (struct np_control up to and including `regions`, struct np_site, struct np_region,
+ * and what it says of semaphores), whose layout is frozen.
  *
  * Five kinds of memory in the target:
  *
@@ -11,7 +11,8 @@
  *             np_image), the redirect table, the handlers, and, near each module, the detours. A forked child inherits
  *             it by copy, so it keeps working there whatever becomes of the parent's tracing.
  *   table     private, rw-, MADV_WIPEONFORK: struct np_thread_table. A child finds zeros, so it never finds a context.
- *   returns   private, rw-: struct np_return_pool. A child's stack has replaced return addresses on it too, so it has a copy.
+ *   returns   private, rw-: struct np_return_pool. A child's stack has replaced return addresses on it too, so it has a
+ *             copy.
  *   stacks    private, rw-: where handlers of small stacks' probes run; only in processes that have such stacks.
  *   arena     shared with the tracer, rw-: struct np_control, descriptors, strings, variables, one context a thread.
  *

@@ -1,10 +1,10 @@
 /* Dynamic variables: one table for all threads and the tracer, chained hashing.
  *
  * Every bucket has a lock that its users only try, NP_DYNAMIC_SPINS times: the owner may have been stopped, or be the
- * tracer and dead. Who does not get it drops the access, counted. Under the lock a chain's entries are read and written;
- * entries are never unlinked. One that was assigned zero is dead, and the next new key of the same sizes in its bucket
- * takes it over. Strings are copied to scratch memory under the lock, so a value is never seen half written; an integer
- * is one word.
+ * tracer and dead. Who does not get it drops the access, counted. Under the lock a chain's entries are read and
+ * written; entries are never unlinked. One that was assigned zero is dead, and the next new key of the same sizes in
+ * its bucket takes it over. Strings are copied to scratch memory under the lock, so a value is never seen half written;
+ * an integer is one word.
  */
 #include "hash.h"
 #include "scratch.h"

@@ -9,12 +9,12 @@
  *
  * Every site also has the whole detour of a jump, and the handler sends the thread there instead (the boosted form)
  *
- *   - in front of the fires, where they had better not run in a signal handler: in a forked child, whose SIGSEGV may not
- *     be ours; where system calls are refused, since a signal then cannot be handed on from within a handler; when the
- *     alternate stack on which we are has no room for a second signal frame; when call or ret would have to move a shadow
- *     stack;
- *   - behind them, at the copy of the instruction, when it turns out to fault: the fault is then the processor's own, and
- *     np_on_fault gives it the original address.
+ *   - in front of the fires, where they had better not run in a signal handler: in a forked child, whose SIGSEGV may
+ *     not be ours; where system calls are refused, since a signal then cannot be handed on from within a handler; when
+ *     the alternate stack on which we are has no room for a second signal frame; when call or ret would have to move a
+ *     shadow stack;
+ *   - behind them, at the copy of the instruction, when it turns out to fault: the fault is then the processor's own,
+ *     and np_on_fault gives it the original address.
  *
  * So nothing is written before all that can fault has not. While we are here, SIGSEGV and SIGBUS are not blocked (the
  * action's mask says so): handlers read the program's memory under guard.h.
@@ -29,10 +29,10 @@ enum { NP_RSP = 15 };
 /* What the agent, and what handlers besides, may need of a stack. */
 enum { NP_AGENT_STACK = 2048, NP_HANDLER_STACK = 2048 };
 
-/* Saves what C expects to be kept, loads the program's registers, and calls. The routine finds, from its stack pointer up:
- * the return address, its own address, the program's stack pointer. The status flags are the program's: handlers may read
- * them in the frame. Of the others rt_sigreturn leaves some as they are here (ID, NT): these stay the program's. Alignment is
- * not checked in handlers. */
+/* Saves what C expects to be kept, loads the program's registers, and calls. The routine finds, from its stack pointer
+ * up: the return address, its own address, the program's stack pointer. The status flags are the program's: handlers
+ * may read them in the frame. Of the others rt_sigreturn leaves some as they are here (ID, NT): these stay the
+ * program's. Alignment is not checked in handlers. */
 __asm__(".text\n"
 	".globl np_call_routine\n"
 	".hidden np_call_routine\n"

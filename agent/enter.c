@@ -1,28 +1,29 @@
 /* Finding a thread's context when the detour's one look into the thread table has failed.
  *
- * A thread's key is its thread pointer. A thread without one (a program without a C library) is told by its number, which the
- * kernel is asked for at each hit; so are all threads where some share one thread pointer. The tracer chooses how the detours
- * look (crates/session/src/thread_key.rs), and what they do not find by that is found here.
+ * A thread's key is its thread pointer. A thread without one (a program without a C library) is told by its number,
+ * which the kernel is asked for at each hit; so are all threads where some share one thread pointer. The tracer chooses
+ * how the detours look (crates/session/src/thread_key.rs), and what they do not find by that is found here.
  *
- * The table is open addressing over keys, linear probing from the slot that the detour has looked at. A thread never gives its
- * slot back: a key that is used again (a new thread on a dead one's stack) finds the old context, and handlers see from the id
- * in the thread control block that the thread has changed. When slots or contexts become few, the tracer frees those of threads
- * that are gone, while all threads stand still (docs/design/threads.md).
+ * The table is open addressing over keys, linear probing from the slot that the detour has looked at. A thread never
+ * gives its slot back: a key that is used again (a new thread on a dead one's stack) finds the old context, and
+ * handlers see from the id in the thread control block that the thread has changed. When slots or contexts become few,
+ * the tracer frees those of threads that are gone, while all threads stand still (docs/design/threads.md).
  *
- *     1. claim a slot: compare-and-swap its key from 0 or NP_SLOT_ENDED to ours, unless there is one with ours. A slot may be
- *        ours without a context: there was none left then, or only the thread's signal mask was of interest (shims.c).
- *     2. claim a context: one whose thread is gone, by its bit in contexts_ended; else a new one, counted in the control
- *        block, but never beyond those that are ready. The tracer makes more of them free while threads come, so who finds
- *        none now is missed, and asks again at the next hit.
+ *     1. claim a slot: compare-and-swap its key from 0 or NP_SLOT_ENDED to ours, unless there is one with ours. A slot
+ *        may be ours without a context: there was none left then, or only the thread's signal mask was of interest
+ *        (shims.c).
+ *     2. claim a context: one whose thread is gone, by its bit in contexts_ended; else a new one, counted in the
+ *        control block, but never beyond those that are ready. The tracer makes more of them free while threads come,
+ *        so who finds none now is missed, and asks again at the next hit.
  *     3. write its identity, then publish it in the slot. A nested hit, in a signal handler that came since 1, may have
  *        published one already: then that is the thread's, and the one claimed here stays unused.
  *     4. exit() may have passed over the table between 1 and 3: look again, and take it back.
  *
- * A detour comes here, too, when it finds that handlers run in its thread already, because a signal has interrupted them. Then
- * it is deeper in the stack than they are. A program's signal handler may also leave them for ever, by siglongjmp: then the
- * next hit is about as deep as they were, or less, and they are over, or the thread would be blind from then on. Only on an
- * alternate stack a live one may be found so, which the kernel tells (not of one with SS_AUTODISARM). What they had begun is
- * undone by whoever begins it anew.
+ * A detour comes here, too, when it finds that handlers run in its thread already, because a signal has interrupted
+ * them. Then it is deeper in the stack than they are. A program's signal handler may also leave them for ever, by
+ * siglongjmp: then the next hit is about as deep as they were, or less, and they are over, or the thread would be blind
+ * from then on. Only on an alternate stack a live one may be found so, which the kernel tells (not of one with
+ * SS_AUTODISARM). What they had begun is undone by whoever begins it anew.
  */
 #include "guard.h"
 #include "syscalls.h"
@@ -30,8 +31,8 @@
 
 /* Attempts at the count of contexts against other threads that want one at the same moment. */
 #define NP_CLAIM_ATTEMPTS 1000
-/* A signal's frame, and the red zone above it, take more than this; our own frame here, and the red zone of one of two sites,
- * less. */
+/* A signal's frame, and the red zone above it, take more than this; our own frame here, and the red zone of one of two
+ * sites, less. */
 #define NP_SIGNAL_FRAME_MIN 640
 
 /* Full barrier: the store before it is seen before the load after it is made. */
@@ -47,8 +48,8 @@ NP_INLINE u64 missed(const struct np_control *control, u64 *count)
 	return 0;
 }
 
-/* Where the C library keeps the thread's number; the context's own word where nobody knows. A C library's thread control block
- * begins with its own address; what other thread pointers point to is somebody else's. */
+/* Where the C library keeps the thread's number; the context's own word where nobody knows. A C library's thread
+ * control block begins with its own address; what other thread pointers point to is somebody else's. */
 NP_INLINE u64 tid_address(const struct np_control *control, const struct np_context *context, u64 key)
 {
 	u64 self;
@@ -217,8 +218,9 @@ __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_en
 	return np_load_once(table->magic) == NP_MAGIC ? missed(control, &control->missed_without_context) : 0;
 }
 
-/* np_enter: rax = the context. Where the process has small stacks, all but three words are on one of NP_ENTRY_STACKS: the lowest
- * bit that is 0 names one that is free. Where none is, the hit is missed, for which two words more are needed. */
+/* np_enter: rax = the context. Where the process has small stacks, all but three words are on one of NP_ENTRY_STACKS:
+ * the lowest bit that is 0 names one that is free. Where none is, the hit is missed, for which two words more are
+ * needed. */
 __asm__(".text\n"
 	".globl np_enter\n"
 	".type np_enter, @function\n"

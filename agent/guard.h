@@ -1,7 +1,7 @@
 /* Guarded loads, and stores: the only instructions of the agent that touch the target's memory.
  *
- * Each is listed in the section .np_guards with the place to go on at when it faults. np_on_fault finds the faulting rip
- * there, stores the place as the interrupted rip, and returns: the load has become a jump to its error path.
+ * Each is listed in the section .np_guards with the place to go on at when it faults. np_on_fault finds the faulting
+ * rip there, stores the place as the interrupted rip, and returns: the load has become a jump to its error path.
  *
  *     .np_guards:   i32 instruction - .     i32 recovery - .     (relative, so the image needs no relocation)
  *

@@ -1,5 +1,5 @@
-/* The hash of keys, the same in arena::hash: a word, exclusive or'ed in, and both halves of one long multiplication folded
- * together, so that every bit of a key reaches the low bits that choose the bucket. */
+/* The hash of keys, the same in arena::hash: a word, exclusive or'ed in, and both halves of one long multiplication
+ * folded together, so that every bit of a key reaches the low bits that choose the bucket. */
 #ifndef NANOPROBE_HASH_H
 #define NANOPROBE_HASH_H
 

@@ -1,17 +1,18 @@
 /* What would be pending, were the four blocked for the kernel, too.
  *
- * The pool lies in the thread table, private memory that a forked child finds empty, as its pending signals are. Any thread
- * takes and gives, also in a handler in the midst of the same: each entry has a state that is changed by compare-and-swap, and
- * counts the claims, so that what was read of it holds if the swap succeeds. Nobody waits for anybody.
+ * The pool lies in the thread table, private memory that a forked child finds empty, as its pending signals are. Any
+ * thread takes and gives, also in a handler in the midst of the same: each entry has a state that is changed by
+ * compare-and-swap, and counts the claims, so that what was read of it holds if the swap succeeds. Nobody waits for
+ * anybody.
  *
  *     FREE -> CLAIMED -> THERE      put: the entry is written in between
  *     THERE -> CLAIMED -> FREE      take: it is read in between
  *
- * Standard signals do not queue: of each of the four one can be pending for a thread, and one for the process. When the pool
- * is full a further one is lost; there is room for 15 threads with all four, besides the process's.
+ * Standard signals do not queue: of each of the four one can be pending for a thread, and one for the process. When the
+ * pool is full a further one is lost; there is room for 15 threads with all four, besides the process's.
  *
- * Each entry is sent on by rt_tgsigqueueinfo with the siginfo that came. The kernel lets a thread send to others only what
- * looks like sigqueue; so to another thread kill's SI_USER becomes SI_QUEUE, which has the same fields.
+ * Each entry is sent on by rt_tgsigqueueinfo with the siginfo that came. The kernel lets a thread send to others only
+ * what looks like sigqueue; so to another thread kill's SI_USER becomes SI_QUEUE, which has the same fields.
  */
 #include "held.h"
 #include "threads.h"

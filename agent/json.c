@@ -1,5 +1,5 @@
-/* json(text, path): the part of a JSON text that a path names, as illumos' dtrace_json finds it. crates/lang, interpret/json.rs,
- * does the same, and says what exactly.
+/* json(text, path): the part of a JSON text that a path names, as illumos' dtrace_json finds it. crates/lang,
+ * interpret/json.rs, does the same, and says what exactly.
  *
  * One pass over both strings: whatever is read moves `at` on, so the time is bounded by strsize.
  */
@@ -89,7 +89,8 @@ static int skip_number(struct reader *reader)
 	}
 }
 
-/* Behind true, false or null, of which the first byte is read; yields whether it is one of them. Something must follow it. */
+/* Behind true, false or null, of which the first byte is read; yields whether it is one of them. Something must follow
+ * it. */
 static int skip_word(struct reader *reader)
 {
 	u64 start = reader->at - 1, word = 0;

@@ -1,11 +1,11 @@
-/* The dynamic linker has changed its list of libraries: the tracer gets a moment to place probes in a new one before its
- * code runs.
+/* The dynamic linker has changed its list of libraries: the tracer gets a moment to place probes in a new one before
+ * its code runs.
  *
  * It is told by a counter and a futex, and answers by library_ack. The wait ends with the answer, or when the tracer's
  * heartbeat is older than its limit: a dead tracer costs the target nothing. A tracer that lives is at work: probes on
  * every instruction of a large library take it seconds, and to go on without them would lose hits that nobody counts.
- * The bound of a minute is for one that beats and never answers. Whenever the program goes on without an answer, that is
- * counted: what it does then, before the probes are there, nobody records.
+ * The bound of a minute is for one that beats and never answers. Whenever the program goes on without an answer, that
+ * is counted: what it does then, before the probes are there, nobody records.
  */
 #include "ring.h"
 #include "syscalls.h"

@@ -1,17 +1,18 @@
 /* Looking up redirects and origins, in tables that are replaced while threads run.
  *
- * The image is written through /proc/PID/mem, and that is done byte by byte: a word that changes while a thread loads it may be
- * found half old and half new. (It is rare: an interrupt in the midst of the kernel's `rep movsb`.) So no pointer there is ever
- * changed. Which tables hold is told
+ * The image is written through /proc/PID/mem, and that is done byte by byte: a word that changes while a thread loads
+ * it may be found half old and half new. (It is rare: an interrupt in the midst of the kernel's `rep movsb`.) So no
+ * pointer there is ever changed. Which tables hold is told
  *
  *     by rows       tables:  | first | second | third |   ...   |      written once each
  *                   rows:    |   .   |   1    |   1   | 0 | ... |      then one byte
  *
  *                   The last row whose byte is set holds. No memory of a table is used again.
  *
- *     by one row    which a library in the program itself changes by ordinary stores, in memory of its own. It uses the memory of
- *                   tables again, when nobody is in the midst of a look-up that may have found them: who looks something up is
- *                   counted (struct np_readers), with a full barrier in front of the load of the table's address.
+ *     by one row    which a library in the program itself changes by ordinary stores, in memory of its own. It uses the
+ *                   memory of tables again, when nobody is in the midst of a look-up that may have found them: who
+ *                   looks something up is counted (struct np_readers), with a full barrier in front of the load of the
+ *                   table's address.
  */
 #include "redirects.h"
 

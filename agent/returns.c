@@ -233,8 +233,8 @@ fault:
 	return 0;
 }
 
-/* The calling thread's stack, from where it is upwards: as far as there is memory, and no further than its thread control block,
- * which lies above it where a C library has mapped both. */
+/* The calling thread's stack, from where it is upwards: as far as there is memory, and no further than its thread
+ * control block, which lies above it where a C library has mapped both. */
 struct stack {
 	u64 lowest;
 	u64 seen;               /* all below is memory */
@@ -275,8 +275,8 @@ static u32 own_number(void)
 	return 0;
 }
 
-/* Whether an instance of a chunk may have its slot on the stack. Most chunks are of other threads, and have not: so what is done
- * for a stack grows with what its own thread has replaced, and not with what the process has. */
+/* Whether an instance of a chunk may have its slot on the stack. Most chunks are of other threads, and have not: so
+ * what is done for a stack grows with what its own thread has replaced, and not with what the process has. */
 NP_INLINE int may_be_on(const struct np_return_pool *pool, u64 chunk, const struct stack *stack)
 {
 	return np_load_once(pool->chunk_lowest[chunk]) < stack->limit &&
@@ -364,8 +364,8 @@ __asm__(".text\n"
 	"	popq %rdi\n"
 	"	ret\n"
 	".size np_return_take_at_jump_from, . - np_return_take_at_jump_from\n"
-	/* From the detour at the entry of a function that looks at its return address; above ours on the stack are the flags, r15 and
-	 * rax, and then that one. */
+	/* From the detour at the entry of a function that looks at its return address; above ours on the stack are the flags,
+	 * r15 and rax, and then that one. */
 	".globl np_return_give_back\n"
 	".type np_return_give_back, @function\n"
 	"np_return_give_back:\n"

@@ -10,9 +10,9 @@
  * that fails between reserve and commit leaves nothing behind.
  *
  * No room: policies switch and fill drop the record. Policy overwrite gives up the oldest records: it moves
- * ring_overwritten over them first and writes then, so that a reader that has copied a record and finds ring_overwritten
- * still at or before it knows the copy to be whole. Behind exit() it gives up none: what the ring holds then is what was
- * asked for, and handlers may go on for milliseconds, until their probes are gone.
+ * ring_overwritten over them first and writes then, so that a reader that has copied a record and finds
+ * ring_overwritten still at or before it knows the copy to be whole. Behind exit() it gives up none: what the ring
+ * holds then is what was asked for, and handlers may go on for milliseconds, until their probes are gone.
  */
 #include "ring.h"
 
@@ -35,7 +35,8 @@ static NP_COLD void make_room(struct np_context *context, u64 head, u64 tail, u6
 	np_store(context->ring_overwritten, oldest);
 }
 
-/* The usual case of it: the oldest record, which lies where the new one goes, is as large as that. Yields whether it was. */
+/* The usual case of it: the oldest record, which lies where the new one goes, is as large as that. Yields whether it
+ * was. */
 NP_INLINE int give_up_one(struct np_context *context, u64 head, u64 tail, u64 need)
 {
 	u64 size = context->ring_bytes, oldest = context->ring_overwritten;
@@ -47,12 +48,12 @@ NP_INLINE int give_up_one(struct np_context *context, u64 head, u64 tail, u64 ne
 	return 1;
 }
 
-/* The ring is larger than the caches near the processor: the line of one of the next records is asked for while the clock
- * is read. Behind the ring's end this asks for nothing that anybody needs, and faults nowhere. */
+/* The ring is larger than the caches near the processor: the line of one of the next records is asked for while the
+ * clock is read. Behind the ring's end this asks for nothing that anybody needs, and faults nowhere. */
 #define NP_RING_AHEAD 640
 
-/* Puts the header into its place. The stores that need nothing but what is at hand come first: then little is to be kept, and
- * saved before, over the reading of the clock. */
+/* Puts the header into its place. The stores that need nothing but what is at hand come first: then little is to be
+ * kept, and saved before, over the reading of the clock. */
 NP_INLINE struct np_record *begin(struct np_context *context, struct np_record *record, u32 epid, u64 bytes, u64 pending)
 {
 	u32 cpu;

@@ -14,8 +14,8 @@ NP_INLINE u64 np_tsc(void)
 	return (u64)high << 32 | low;
 }
 
-/* Time stamp counter and CPU; Linux keeps the CPU's number in the low 12 bits of TSC_AUX. Untimed: 0 for the counter, which
- * is the dearer one to read. */
+/* Time stamp counter and CPU; Linux keeps the CPU's number in the low 12 bits of TSC_AUX. Untimed: 0 for the counter,
+ * which is the dearer one to read. */
 NP_INLINE u64 np_tsc_and_cpu(u32 *cpu, int untimed)
 {
 	u32 low, high;

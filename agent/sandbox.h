@@ -1,6 +1,6 @@
 /* The program puts itself under seccomp while it is traced. From then on a filter may kill it for system calls that it
- * never makes itself, so the agent makes none any more (np_may_call): what cannot be done without is a fault of the clause,
- * as vtimestamp, or is done less exactly.
+ * never makes itself, so the agent makes none any more (np_may_call): what cannot be done without is a fault of the
+ * clause, as vtimestamp, or is done less exactly.
  *
  * The agent stands in front of the calls by which programs get there (shims.c). It is noted before the filter is there,
  * and for good, whatever the call then yields: in the thread table, which is this process's own, and, if this is the

@@ -40,9 +40,9 @@ NP_INLINE int np_in_scratch(const struct np_context *context, u64 address, u64 b
 	return offset <= used && bytes <= used - offset;
 }
 
-/* The same for a store. One byte right behind what the clause has taken last may be stored, too: scripts put a NUL behind what
- * copyin() gave (`s[n] = 0`), and illumos, FreeBSD and macOS let them. What has been taken ends within a word then, and no
- * further byte behind it may be stored. */
+/* The same for a store. One byte right behind what the clause has taken last may be stored, too: scripts put a NUL
+ * behind what copyin() gave (`s[n] = 0`), and illumos, FreeBSD and macOS let them. What has been taken ends within a
+ * word then, and no further byte behind it may be stored. */
 NP_INLINE int np_scratch_store(struct np_context *context, u64 address, u64 bytes)
 {
 	u64 room, next = np_scratch_next(context, &room);

@@ -1,36 +1,36 @@
-/* In front of the program's system calls: of rt_sigprocmask, rt_sigaction and rt_sigpending, of those that wait for signals or
- * under a mask of their own (waits.c), of clone, and of those whose number only the program knows. Nothing may block SIGTRAP,
- * SIGILL, SIGSEGV or SIGBUS.
+/* In front of the program's system calls: of rt_sigprocmask, rt_sigaction and rt_sigpending, of those that wait for
+ * signals or under a mask of their own (waits.c), of clone, and of those whose number only the program knows. Nothing
+ * may block SIGTRAP, SIGILL, SIGSEGV or SIGBUS.
  *
- * The kernel kills a process that blocks a signal which one of its instructions raises. Our traps and guarded loads raise
- * such signals anywhere, and libraries block all signals as a matter of course, around the creation of a thread for one.
- * So the kernel is told of these four that they are not blocked; what the program believes is kept in the thread table,
- * told to the program when it asks, and told to the kernel when tracing ends.
+ * The kernel kills a process that blocks a signal which one of its instructions raises. Our traps and guarded loads
+ * raise such signals anywhere, and libraries block all signals as a matter of course, around the creation of a thread
+ * for one. So the kernel is told of these four that they are not blocked; what the program believes is kept in the
+ * thread table, told to the program when it asks, and told to the kernel when tracing ends.
  *
  *     mask of a thread            table->blocked, by the slot of the thread
  *     mask of an action           table->action_masks, by the signal
  *     action for one of the four  control->actions, which np_chain carries out; the kernel's stays ours
  *
- * A call that is not about the four goes on as it was, at the program's own instruction: nearly all do, and a signal that
- * is delivered there finds the program where its unwinding tables describe it.
+ * A call that is not about the four goes on as it was, at the program's own instruction: nearly all do, and a signal
+ * that is delivered there finds the program where its unwinding tables describe it.
  *
  * A bad pointer must end in the program's EFAULT, not in a signal. The kernel itself is asked: it looks at the pointer
  * before it finds that the rest of the call is invalid, so such a call changes nothing and says which it is.
  *
- * Calls that wait under a mask of their own (rt_sigsuspend, ppoll, ...) are made by the program, which sleeps in them; the
- * handler that ends the wait runs under that mask. So the register that says where the mask is gets the address of a copy
- * without the four. The kernel reads it when the call begins, and again when it is made again after a stop, which it is
- * only while no handler has run. A handler that comes in front of the call may make such calls of its own: these take
- * the next copies.
+ * Calls that wait under a mask of their own (rt_sigsuspend, ppoll, ...) are made by the program, which sleeps in them;
+ * the handler that ends the wait runs under that mask. So the register that says where the mask is gets the address of
+ * a copy without the four. The kernel reads it when the call begins, and again when it is made again after a stop,
+ * which it is only while no handler has run. A handler that comes in front of the call may make such calls of its own:
+ * these take the next copies.
  *
  * A child of fork finds a wiped table: its calls are filtered, nothing is recorded. A child of vfork (posix_spawn) has
- * the same memory as its parent, but other masks and actions: only its number tells, so before anything is recorded that
- * is compared.
+ * the same memory as its parent, but other masks and actions: only its number tells, so before anything is recorded
+ * that is compared.
  *
  * What is sent while the program believes it blocked is held (waits.c), and let go here when the program opens it.
  *
- * What a program can see: in a handler, and in the masks of a signal frame, the four are not blocked; a mask that a handler
- * leaves to sigreturn stays recorded.
+ * What a program can see: in a handler, and in the masks of a signal frame, the four are not blocked; a mask that a
+ * handler leaves to sigreturn stays recorded.
  */
 #include "chain.h"
 #include "guard.h"

@@ -1,9 +1,9 @@
 /* Speculations: numbers that a program takes, and gives back by commit() or discard().
  *
- * A word in the arena for each (enum np_speculation_word). A thread takes one with a compare-and-exchange, and counts in it
- * the bytes that are recorded under it; who commits or discards it marks it, once. The tracer makes it free when it meets the
- * record of that. What is recorded under a number waits in the tracer (crates/export/src/speculation.rs), so nothing is
- * copied here.
+ * A word in the arena for each (enum np_speculation_word). A thread takes one with a compare-and-exchange, and counts
+ * in it the bytes that are recorded under it; who commits or discards it marks it, once. The tracer makes it free when
+ * it meets the record of that. What is recorded under a number waits in the tracer (crates/export/src/speculation.rs),
+ * so nothing is copied here.
  */
 #include "agent.h"
 
@@ -43,7 +43,8 @@ NP_ENTRY void np_speculation(struct np_context *context)
 	__atomic_fetch_add(&control->speculation_failures, 1, __ATOMIC_RELAXED);
 }
 
-/* result = whether this speculation is taken, and has room for so many bytes, which are counted; that it has none is counted. */
+/* result = whether this speculation is taken, and has room for so many bytes, which are counted; that it has none is
+ * counted. */
 NP_ENTRY void np_speculate(struct np_context *context, u64 id, u64 bytes)
 {
 	struct np_control *control = np_control_block(context);

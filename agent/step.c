@@ -1,17 +1,17 @@
 /* Single steps: the relocated instruction is executed with the trap flag set, until it is done.
  *
  *     int3 -> SIGTRAP -> np_at_site:      fires; rip = copy, TF = 1, all signals blocked that can be
- *     copy:  the relocated instruction    a trap behind each of its instructions (a call has two), and of each iteration
- *                                         of a string instruction
+ *     copy:  the relocated instruction    a trap behind each of its instructions (a call has two), and of each
+ *                                         iteration of a string instruction
  *          -> SIGTRAP -> np_end_step:     as soon as rip is elsewhere: TF and mask are as they were
  *
  * This is what kprobes and uprobes did first, and is here to be compared with: whatever can be stepped can be boosted,
- * which is cheaper by a signal. As the copy is the boosted one, nothing depends on the steps: when somebody swallows such
- * a trap (strace, a debugger), or a signal is sent meanwhile, the thread goes on and arrives all the same.
+ * which is cheaper by a signal. As the copy is the boosted one, nothing depends on the steps: when somebody swallows
+ * such a trap (strace, a debugger), or a signal is sent meanwhile, the thread goes on and arrives all the same.
  *
- * What a thread has begun stands in the thread table, which is private memory, by its thread pointer. One place is enough:
- * until the step ends nothing else of the program runs in this thread, since signals are blocked, and what enters the
- * kernel is never stepped.
+ * What a thread has begun stands in the thread table, which is private memory, by its thread pointer. One place is
+ * enough: until the step ends nothing else of the program runs in this thread, since signals are blocked, and what
+ * enters the kernel is never stepped.
  */
 #include "emulate.h"
 #include "threads.h"

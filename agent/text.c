@@ -1,8 +1,8 @@
 /* The subroutines that take strings apart and put them together, with DTrace's results (illumos, dtrace_dif_subr).
  *
  * Every string they take is ours (arena, scratch, constants of the handlers), so it is read without a guard; every
- * string they yield is a copy in scratch memory as long as it needs to be. For what is not found they yield 0, the string
- * NULL: the handlers know what to make of it.
+ * string they yield is a copy in scratch memory as long as it needs to be. For what is not found they yield 0, the
+ * string NULL: the handlers know what to make of it.
  *
  * Bounds: strsize for a pass over a string; the searches, too, take time linear in strsize.
  */
@@ -94,8 +94,8 @@ static u64 greatest_suffix(const struct direction *in, int reversed, u64 *period
 	return suffix + 1;
 }
 
-/* Where what is wanted is first found. Crochemore and Perrin's two-way search: time linear in both lengths, no memory. What
- * is wanted is cut in two; its right part is compared first, to the right, then its left part, to the left. */
+/* Where what is wanted is first found. Crochemore and Perrin's two-way search: time linear in both lengths, no memory.
+ * What is wanted is cut in two; its right part is compared first, to the right, then its left part, to the left. */
 static u64 search(const struct direction *in)
 {
 	u64 period, other_period, at = 0, known = 0, keeps = 0;
@@ -146,8 +146,8 @@ NP_ENTRY void np_strstr(struct np_context *context, u64 string, u64 wanted)
 	yield_from(context, string, length, first_place(string, length, wanted, bytes, 0));
 }
 
-/* As Perl's, which DTrace follows: a position in front of the string is its start, for index; one behind it is its end, for
- * rindex; and the empty string is found wherever one looks, and where one cannot. */
+/* As Perl's, which DTrace follows: a position in front of the string is its start, for index; one behind it is its end,
+ * for rindex; and the empty string is found wherever one looks, and where one cannot. */
 NP_ENTRY void np_index(struct np_context *context, u64 string, u64 wanted, u64 position)
 {
 	u64 length = np_text_length(context, string), bytes = np_text_length(context, wanted);
@@ -311,7 +311,8 @@ static int leads_up(u64 string, u64 length)
 	return 0;
 }
 
-/* A relative path, component by component: `..` takes back what is in front of it; what leads out of where it begins stays. */
+/* A relative path, component by component: `..` takes back what is in front of it; what leads out of where it begins
+ * stays. */
 static void clean_relative(struct np_context *context, u64 string, u64 length)
 {
 	/* `fixed`: the leading `..`. */

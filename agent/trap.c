@@ -1,17 +1,17 @@
 /* SIGTRAP, SIGILL, SIGSEGV and SIGBUS.
  *
- * A thread that arrives at a boundary of a run, or at a `trap` site, meets int3 or an invalid opcode. The redirect table
- * says where it goes on. That reads nothing but the image and the table, private memory, so it works as well in a forked
- * child, in a thread without a context and while a handler runs. At some trap sites nobody goes anywhere: the handler
- * itself fires and does what the instruction does (emulate.c), or has it stepped (step.c).
+ * A thread that arrives at a boundary of a run, or at a `trap` site, meets int3 or an invalid opcode. The redirect
+ * table says where it goes on. That reads nothing but the image and the table, private memory, so it works as well in a
+ * forked child, in a thread without a context and while a handler runs. At some trap sites nobody goes anywhere: the
+ * handler itself fires and does what the instruction does (emulate.c), or has it stepped (step.c).
  *
  * A fault at one of the agent's guarded loads resumes at that load's error path. Every other fault is the program's; if
- * it was raised by a relocated instruction, the program sees its original address. A fault in the midst of a detour's own
- * code (there is only one kind: the stack is at its end) keeps its rip, since only there the thread can go on.
+ * it was raised by a relocated instruction, the program sees its original address. A fault in the midst of a detour's
+ * own code (there is only one kind: the stack is at its end) keeps its rip, since only there the thread can go on.
  *
  * Where a trap of ours lies in a restartable sequence that no section describes, the kernel has sent the thread to the
- * sequence's abort handler before it delivers the signal. The trap's address is gone then, and the thread goes on where it
- * is; the tracer takes the trap out, or the sequence would be aborted for ever.
+ * sequence's abort handler before it delivers the signal. The trap's address is gone then, and the thread goes on where
+ * it is; the tracer takes the trap out, or the sequence would be aborted for ever.
  *
  * A signal that somebody has sent is the program's. What the program blocks is held until it opens it: waits.c.
  */
@@ -19,9 +19,9 @@
 #include "guard.h"
 #include "waits.h"
 
-/* siginfo.si_code of a SIGTRAP: int1, an instruction was executed with the trap flag set, an int3 was executed. What others
- * there are (breakpoint registers, perf events) is the program's, or a library's in it, and leaves rip wherever it was: a byte
- * behind a trap of ours, perhaps, to where the program has jumped. */
+/* siginfo.si_code of a SIGTRAP: int1, an instruction was executed with the trap flag set, an int3 was executed. What
+ * others there are (breakpoint registers, perf events) is the program's, or a library's in it, and leaves rip wherever
+ * it was: a byte behind a trap of ours, perhaps, to where the program has jumped. */
 enum { NP_TRAP_BRKPT = 1, NP_TRAP_TRACE = 2, NP_TRAP_PERF = 6, NP_SI_KERNEL = 0x80 };
 
 /* Where a thread goes on that has trapped at `from`; 0: that is no trap of ours. */
@@ -38,8 +38,8 @@ static int is_dealt_with(i32 signal, struct np_ucontext *ucontext, u64 original,
 	return hook && hook(signal, ucontext, original, pushed);
 }
 
-/* Whether the thread may have made a step. Some virtual machines lose the processor's word for it once in a million; the
- * kernel then says what it says of int1, and the trap flag is still set. */
+/* Whether the thread may have made a step. Some virtual machines lose the processor's word for it once in a million;
+ * the kernel then says what it says of int1, and the trap flag is still set. */
 static int is_step(const struct np_siginfo *information, const struct np_ucontext *ucontext)
 {
 	return information->code == NP_TRAP_TRACE || (information->code == NP_TRAP_BRKPT && ucontext->flags & NP_FLAG_TRAP);
@@ -55,9 +55,9 @@ static int is_own_event(const struct np_siginfo *information, struct np_ucontext
 	return hook(information, ucontext, original, pushed);
 }
 
-/* A detour loads the thread's key from where a C library keeps it. The program may have given a thread another thread pointer, to
- * where nothing can be read: then the key is 0, by which no slot is found, and np_enter finds the thread otherwise. Nobody else
- * has these instructions: mov rax, fs:[0] and mov r15, NP_TABLE_FACTOR. */
+/* A detour loads the thread's key from where a C library keeps it. The program may have given a thread another thread
+ * pointer, to where nothing can be read: then the key is 0, by which no slot is found, and np_enter finds the thread
+ * otherwise. Nobody else has these instructions: mov rax, fs:[0] and mov r15, NP_TABLE_FACTOR. */
 static int skip_load_of_key(const struct np_siginfo *information, struct np_ucontext *ucontext)
 {
 	static const u8 load[19] = { 0x64, 0x48, 0x8b, 0x04, 0x25, 0,    0,    0,    0,   0x49,
@@ -73,7 +73,8 @@ static int skip_load_of_key(const struct np_siginfo *information, struct np_ucon
 	return 1;
 }
 
-/* RSEQ_SIG: lies in front of each place to which the kernel sends a thread whose restartable sequence it has aborted. */
+/* RSEQ_SIG: lies in front of each place to which the kernel sends a thread whose restartable sequence it has
+ * aborted. */
 #define NP_RSEQ_SIGNATURE 0x53053053u
 
 static int is_aborted_sequence(i32 signal, const struct np_siginfo *information, const struct np_ucontext *ucontext)
@@ -93,9 +94,10 @@ static int is_aborted_sequence(i32 signal, const struct np_siginfo *information,
 	return 1;
 }
 
-/* A debugger that sees a thread trap and knows of no breakpoint there may set the thread back to where the int3 lies, and
- * pass the signal on all the same (gdb does, when it detaches while it passes SIGTRAP). The thread stands at our int3 then,
- * and will meet it again. A program's own int3 right in front of ours leaves its thread there, too; its bytes tell. */
+/* A debugger that sees a thread trap and knows of no breakpoint there may set the thread back to where the int3 lies,
+ * and pass the signal on all the same (gdb does, when it detaches while it passes SIGTRAP). The thread stands at our
+ * int3 then, and will meet it again. A program's own int3 right in front of ours leaves its thread there, too; its
+ * bytes tell. */
 static int is_set_back(const struct np_ucontext *ucontext)
 {
 	u64 before;

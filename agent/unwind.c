@@ -10,8 +10,8 @@
  * A caller's pc is its return address; the row that holds there is the call's own, so one less is looked up. After a
  * signal frame the pc is the interrupted instruction itself. Where no module covers the pc (code made at run time), or
  * the module says nothing of it (NP_CFA_UNKNOWN), the chain of rbp is followed; an rbp that is lost counts as 0, which
- * ends the walk where it would be needed. The walk stops at the first thing that makes no sense: a canonical address that does not
- * rise, one that is not aligned, a word that cannot be read, a return address of no user memory.
+ * ends the walk where it would be needed. The walk stops at the first thing that makes no sense: a canonical address
+ * that does not rise, one that is not aligned, a word that cannot be read, a return address of no user memory.
  */
 #include "unwind.h"
 #include "ranges.h"

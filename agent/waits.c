@@ -1,40 +1,42 @@
 /* Signals that are sent to a program that blocks them, and calls that wait for them.
  *
- * The four that our code raises are open for the kernel in every thread (shims.c). So one that somebody sends arrives at once,
- * in our handler, whatever the program blocks. np_hold does then what the kernel would have done:
+ * The four that our code raises are open for the kernel in every thread (shims.c). So one that somebody sends arrives
+ * at once, in our handler, whatever the program blocks. np_hold does then what the kernel would have done:
  *
  *     the thread does not block it     the program's action (chain.c)
  *     it waits for it                  the wait ends with it
  *     another thread waits for it      it is sent on to that one, if it was sent to the process
- *     else                             it is held (held.c): sigpending tells of it, the next wait takes it, and it is sent again
- *                                      when the program opens it
+ *     else                             it is held (held.c): sigpending tells of it, the next wait takes it, and it is
+ *                                      sent again when the program opens it
  *
- * The program makes a wait itself and sleeps in the kernel, which wakes it for the four as for any signal. But one that arrives
- * after the shim has looked at what is held, and before the `syscall`, would run our handler, and the thread would go to
- * sleep without it. So the shim says in the thread's struct np_wait what is about to come, and the handler looks where the
- * thread is:
+ * The program makes a wait itself and sleeps in the kernel, which wakes it for the four as for any signal. But one that
+ * arrives after the shim has looked at what is held, and before the `syscall`, would run our handler, and the thread
+ * would go to sleep without it. So the shim says in the thread's struct np_wait what is about to come, and the handler
+ * looks where the thread is:
  *
  *     np_shim_syscall:      call np_shim       state = LOOKING; looks at what is held
  *                                              the handler holds it and sets `disturbed`
  *       np_leaving:         state = BEGUN      .
  *                           disturbed? again   .
  *                           ret                .  the handler answers in the kernel's place: all registers as in front
- *     the detour:           registers popped   .  of the call, from struct np_registers or, when all are popped, as they
+ *     the detour:           registers popped   .  of the call, from struct np_registers or, when all are popped, as
+ *                                                 they
  *                           jmp                .  are; rip behind the `syscall`, and the result in rax
  *     the program:          syscall            .
  *                             asleep           the kernel ends the wait, and for the four the result is its own
- *                           (behind it)        rax is EINTR: of one that stays blocked it must not end; the call is made again
+ *                           (behind it)        rax is EINTR: of one that stays blocked it must not end; the call is
+ *                                              made again
  *
- * Two threads that do not see each other's writes would lose a signal. So whoever waits says so first and looks at what is held
- * then, and whoever holds a signal puts it down first and looks for a waiter then.
+ * Two threads that do not see each other's writes would lose a signal. So whoever waits says so first and looks at what
+ * is held then, and whoever holds a signal puts it down first and looks for a waiter then.
  *
- * A wait that ended otherwise leaves its struct np_wait as it was. What is sent on by that arrives in a thread that waits no
- * more: it ends the record, and the signal is held or sent on as any other.
+ * A wait that ended otherwise leaves its struct np_wait as it was. What is sent on by that arrives in a thread that
+ * waits no more: it ends the record, and the signal is held or sent on as any other.
  *
- * What a program can see: signalfd is not told of the four; a call that the kernel does not make again after a handler ends with
- * EINTR though what came is blocked (but the waits here are made again, with their whole time); one for the process that its
- * receiver blocks waits until some thread takes or opens it, even where another has it open; where calls are forbidden
- * (seccomp) nothing is held; what is held is gone after execve.
+ * What a program can see: signalfd is not told of the four; a call that the kernel does not make again after a handler
+ * ends with EINTR though what came is blocked (but the waits here are made again, with their whole time); one for the
+ * process that its receiver blocks waits until some thread takes or opens it, even where another has it open; where
+ * calls are forbidden (seccomp) nothing is held; what is held is gone after execve.
  */
 #include "waits.h"
 #include "guard.h"

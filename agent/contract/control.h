@@ -104,8 +104,8 @@ struct np_control {
 	u64 aborted;            /* trap.c: restartable sequences that the kernel aborted since they met a trap of ours; atomic */
 	u64 aborted_at;         /* where the thread of the last one went on */
 };
-/* The word of a speculation: it is free (0), taken, with the bytes of its records above the bit, or ended: nobody may add to it
- * any more, and the tracer makes it free when it meets the record of that. */
+/* The word of a speculation: it is free (0), taken, with the bytes of its records above the bit, or ended: nobody may
+ * add to it any more, and the tracer makes it free when it meets the record of that. */
 enum np_speculation_word { NP_SPECULATION_TAKEN = 1, NP_SPECULATION_ENDED = 2, NP_SPECULATION_SHIFT = 1 };
 #define NP_SPECULATIONS_MAX 256u
 #define NP_EXAMPLE_AGGREGATES 1024
@@ -114,7 +114,8 @@ enum np_signal_slot { NP_SLOT_TRAP = 0, NP_SLOT_SEGV = 1, NP_SLOT_BUS = 2, NP_SL
 
 /* One patched place. Published before the text is touched; `length` bytes at `address`. Frozen. While a patch comes or
  * goes (crates/patch/src/transition.rs), or when its tracer was killed then, each of its bytes is the original one, the
- * patched one, or int3; where several sites overlap, a patch was replaced by another, and it may be that of any of them. */
+ * patched one, or int3; where several sites overlap, a patch was replaced by another, and it may be that of any of
+ * them. */
 struct np_site {
 	u64 address;
 	u32 length;
@@ -132,12 +133,12 @@ struct np_region {
 };
 enum np_region_kind { NP_REGION_CODE = 1, NP_REGION_TABLE = 2, NP_REGION_ARENA = 3, NP_REGION_RETURNS = 4, NP_REGION_STACKS = 5 };
 
-/* A static probe's semaphore that we have raised: u16 at `address` in the program's data, a count of tracers, to which we
- * have added 1. Published before the program's memory is touched. Frozen.
+/* A static probe's semaphore that we have raised: u16 at `address` in the program's data, a count of tracers, to which
+ * we have added 1. Published before the program's memory is touched. Frozen.
  *
- * The program, and tracers of other kinds, count in the same word, so nothing is ever put back: 1 is taken off. A tracer
- * may be killed between the announcement of a change and the change; then the value that it has seen tells. A forked child
- * has a copy of the word and shares this entry; whether the copy was raised, `resting` tells. */
+ * The program, and tracers of other kinds, count in the same word, so nothing is ever put back: 1 is taken off. A
+ * tracer may be killed between the announcement of a change and the change; then the value that it has seen tells. A
+ * forked child has a copy of the word and shares this entry; whether the copy was raised, `resting` tells. */
 struct np_semaphore {
 	u64 address;
 	u64 site;               /* the probe's first: of the same module, so that who comes later sees whether it is still there */

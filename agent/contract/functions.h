@@ -26,17 +26,18 @@ void np_strcmp(struct np_context *context, u64 left, u64 right);
 void np_strcpy(struct np_context *context, u64 destination, u64 source, u64 capacity);
 /* alloca: result = address of `bytes` zero bytes of scratch memory. */
 void np_alloca(struct np_context *context, u64 bytes);
-/* copyinto and bcopy: `bytes` bytes at `address` to `destination`, which must be scratch memory that the clause has taken. */
+/* copyinto and bcopy: `bytes` bytes at `address` to `destination`, which must be scratch memory that the clause has
+ * taken. */
 void np_copyinto(struct np_context *context, u64 address, u64 bytes, u64 destination);
-/* Stores the low `bytes` bytes of a value into scratch memory that the clause has taken, or one byte right behind it; anywhere
- * else: a bad address. */
+/* Stores the low `bytes` bytes of a value into scratch memory that the clause has taken, or one byte right behind it;
+ * anywhere else: a bad address. */
 void np_store_scratch(struct np_context *context, u64 address, u64 bytes, u64 value);
 /* Copies `bytes` bytes at `address` to memory of ours (a reserved record, a variable), aligned to 8. */
 void np_fetch_into(struct np_context *context, u64 destination, u64 address, u64 bytes);
 /* The subroutines of D on strings and numbers, by their names there. Strings are ours; a string result is a copy in
  * scratch memory. np_strchr with `last` is strrchr, np_strcase with `upper` toupper, else tolower; np_strtok takes the
- * token off the string variable `state`; np_inet_ntop is also inet_ntoa and (short_form) inet_ntoa6. What np_strchr, np_strstr,
- * np_strtok and np_json do not find is 0. */
+ * token off the string variable `state`; np_inet_ntop is also inet_ntoa and (short_form) inet_ntoa6. What np_strchr,
+ * np_strstr, np_strtok and np_json do not find is 0. */
 void np_strjoin(struct np_context *context, u64 left, u64 right);
 void np_strchr(struct np_context *context, u64 string, u64 wanted, u64 last);
 void np_strstr(struct np_context *context, u64 string, u64 wanted);
@@ -54,12 +55,12 @@ void np_inet_ntop(struct np_context *context, u64 family, u64 address, u64 short
 void np_link_ntop(struct np_context *context, u64 type, u64 address);
 void np_rand(struct np_context *context);
 void np_json(struct np_context *context, u64 text, u64 path);
-/* copyout: `bytes` bytes of scratch memory that the clause has taken to the program's memory; copyoutstr: a string of ours
- * with its NUL, at most `bytes` bytes of it. */
+/* copyout: `bytes` bytes of scratch memory that the clause has taken to the program's memory; copyoutstr: a string of
+ * ours with its NUL, at most `bytes` bytes of it. */
 void np_copyout(struct np_context *context, u64 buffer, u64 address, u64 bytes);
 void np_copyoutstr(struct np_context *context, u64 string, u64 address, u64 bytes);
-/* result = the number of a speculation that was free and is taken now, 0: none; whether this one is taken and has room for a
- * record of `bytes`; its number where it was taken and is given back now, else 0. */
+/* result = the number of a speculation that was free and is taken now, 0: none; whether this one is taken and has room
+ * for a record of `bytes`; its number where it was taken and is given back now, else 0. */
 void np_speculation(struct np_context *context);
 void np_speculate(struct np_context *context, u64 id, u64 bytes);
 void np_end_speculation(struct np_context *context, u64 id);
@@ -88,9 +89,10 @@ void np_ustack(struct np_context *context, u64 destination, u64 frames);
 void np_ucaller(struct np_context *context);
 /* result = the thread's errno, 0 where nobody knows where it is. */
 void np_errno(struct np_context *context);
-/* result = the number of the goroutine that the thread executes: the word at `slot` from the thread pointer leads to its `g`, and
- * `offsets` has 16 bits for where a g has its m, 16 for where that has the g that it executes, 16 for where this has its number.
- * Where there is none: 0; with `task`, what stands for the thread, and is no goroutine's number. */
+/* result = the number of the goroutine that the thread executes: the word at `slot` from the thread pointer leads to
+ * its `g`, and `offsets` has 16 bits for where a g has its m, 16 for where that has the g that it executes, 16 for
+ * where this has its number. Where there is none: 0; with `task`, what stands for the thread, and is no goroutine's
+ * number. */
 #define NP_TASK_OF_THREAD (1UL << 63)
 void np_goroutine(struct np_context *context, u64 slot, u64 offsets, u64 task);
 /* result = the path of an open file, of the current folder (AT_FDCWD) or of the root; a string, in scratch memory. */
@@ -108,8 +110,8 @@ void np_cpu(struct np_context *context);
 void np_error(struct np_context *context, u64 action);
 /* exit(status): no handler runs any more, in any thread. */
 void np_exit(struct np_context *context, u64 status);
-/* The dynamic linker changed its list: counts the event and waits, at most a minute and only for a living tracer. Called
- * by an internal detour as a handler. */
+/* The dynamic linker changed its list: counts the event and waits, at most a minute and only for a living tracer.
+ * Called by an internal detour as a handler. */
 void np_library_event(struct np_context *context);
 /* The same as a handler's entry: the context is in r15. */
 void np_library_event_handler(void);
@@ -118,12 +120,12 @@ void np_library_event_handler(void);
 u64 np_return_take(struct np_context *context, u64 slot, u64 stub);
 /* For detours: slot in rsi, stub in rax, context in r15; changes rax and flags only. */
 void np_return_take_at(void);
-/* The same at a jump to another function, which is the last that its function does. A function that comes there twice with the same
- * slot has been entered twice, and returns twice. */
+/* The same at a jump to another function, which is the last that its function does. A function that comes there twice
+ * with the same slot has been entered twice, and returns twice. */
 u64 np_return_take_at_jump(struct np_context *context, u64 slot, u64 stub);
 void np_return_take_at_jump_from(void);
-/* For a detour at the entry of a function that looks at its return address: makes that the real one. No context is needed;
- * changes rax and flags only. */
+/* For a detour at the entry of a function that looks at its return address: makes that the real one. No context is
+ * needed; changes rax and flags only. */
 void np_return_give_back(void);
 /* Where thunks lead; np_frame on the stack and the real address above it: see returns.h. Not to be called. */
 void np_return_arrive(void);
@@ -142,17 +144,17 @@ void np_restorer(void);
  * Ordinary calling convention. 0: the processor must do that, nothing is changed. */
 int np_emulate(const struct np_emulation *emulation, void *ucontext);
 /* np_image.fault_hook: a signal that an instruction has raised, before the program is told of it. `original` is the
- * instruction as the program knows it, `pushed` by how many words the stack is deeper than at its fault. Not 0: the thread
- * goes on as `ucontext` says now. */
+ * instruction as the program knows it, `pushed` by how many words the stack is deeper than at its fault. Not 0: the
+ * thread goes on as `ucontext` says now. */
 typedef int (*np_fault_hook)(i32 signal, void *ucontext, u64 original, u64 pushed);
-/* np_image.event_hook: a SIGTRAP that a perf event has raised (si_code TRAP_PERF; TRAP_BRKPT: perhaps, or int1), its siginfo. `original` is where the
- * thread goes on, as the program knows it, where that is known. Not 0: the event was the library's, and the thread goes on
- * as `ucontext` says now. */
+/* np_image.event_hook: a SIGTRAP that a perf event has raised (si_code TRAP_PERF; TRAP_BRKPT: perhaps, or int1), its
+ * siginfo. `original` is where the thread goes on, as the program knows it, where that is known. Not 0: the event was
+ * the library's, and the thread goes on as `ucontext` says now. */
 typedef int (*np_event_hook)(const void *siginfo, void *ucontext, u64 original, u64 pushed);
-/* In front of a system call of the program's that is, or may be, about signals, seccomp, or a new thread (shims.c); ordinary
- * calling convention, any thread, any process. `lends`: nobody reads the register that says where the call's own mask is when
- * the call is done, so it may be changed. `syscall`: the instruction's address. 0: make the system call, as the registers say
- * now. 1: it was made, rax is its result. */
+/* In front of a system call of the program's that is, or may be, about signals, seccomp, or a new thread (shims.c);
+ * ordinary calling convention, any thread, any process. `lends`: nobody reads the register that says where the call's
+ * own mask is when the call is done, so it may be changed. `syscall`: the instruction's address. 0: make the system
+ * call, as the registers say now. 1: it was made, rax is its result. */
 u64 np_shim_syscall(struct np_registers *registers, u64 lends, u64 syscall);
 
 #endif

@@ -25,16 +25,16 @@ struct np_image {
 	u64 stacks;             /* address of the handler stacks (stacks.h); 0: there are none */
 };
 
-/* The tables that hold. When one grows it is written anew elsewhere: a table tells its own length and never changes, so whoever
- * has found an old one reads an old one. */
+/* The tables that hold. When one grows it is written anew elsewhere: a table tells its own length and never changes, so
+ * whoever has found an old one reads an old one. */
 struct np_tables {
 	u64 redirects;          /* address of a struct np_redirect_table: trapping address to where it goes on; 0: none */
 	u64 origins;            /* address of a struct np_redirect_table: relocated address to original one; 0: none */
 };
 #define NP_TABLE_ROWS 4096u
 
-/* Who looks something up in a table just now. Two counts, so that one of them comes to 0 though others begin: they add to the
- * one that `phase` names. */
+/* Who looks something up in a table just now. Two counts, so that one of them comes to 0 though others begin: they add
+ * to the one that `phase` names. */
 struct np_readers {
 	u32 phase;              /* 0 or 1 */
 	u32 reserved;
@@ -57,8 +57,8 @@ struct np_redirect {
 };
 #define NP_REDIRECT_EMULATION 0x8000000000000000UL
 /* In `origins` an entry holds up to the next one: an instruction may be relocated as several. `to` is 0 where a detour
- * does something of its own. Its top byte is by how many words the stack is deeper there than at a fault of the original
- * instruction. */
+ * does something of its own. Its top byte is by how many words the stack is deeper there than at a fault of the
+ * original instruction. */
 #define NP_ORIGIN_PUSHED_SHIFT 56
 struct np_redirect_table {
 	u64 count;
@@ -69,11 +69,11 @@ struct np_redirect_table {
 
 /* ---- trap sites that need no copy of their instruction --------------------------------------------------------- */
 
-/* What the instruction at a trap site does, so that the signal handler can do it (emulate.c), or where the processor is to
- * do it step by step (step.c). It lies in its site's detour, at any address, and never changes.
+/* What the instruction at a trap site does, so that the signal handler can do it (emulate.c), or where the processor is
+ * to do it step by step (step.c). It lies in its site's detour, at any address, and never changes.
  *
- * Registers are numbered as the kernel's signal frame has them: r8 .. r15 are 0 .. 7, then rdi, rsi, rbp, rbx, rdx, rax,
- * rcx, rsp. Offsets count from the byte behind their field; 0: there is none. */
+ * Registers are numbered as the kernel's signal frame has them: r8 .. r15 are 0 .. 7, then rdi, rsi, rbp, rbx, rdx,
+ * rax, rcx, rsp. Offsets count from the byte behind their field; 0: there is none. */
 struct np_emulation {
 	u8 operation;           /* enum np_operation */
 	u8 operand;             /* enum np_operand: where the source is */
@@ -175,8 +175,8 @@ struct np_return_pool {
 	struct np_returns head;
 	u32 chunk_owners[NP_RETURN_CHUNKS]; /* index of the thread's context + 1; 0: none */
 	struct np_return_instance instances[NP_RETURN_INSTANCES];
-	/* For each chunk, the lowest and the highest slot that its instances have had; 0: none yet. Who takes instances without
-	 * saying so here sets the highest to the end of all addresses. */
+	/* For each chunk, the lowest and the highest slot that its instances have had; 0: none yet. Who takes instances
+	 * without saying so here sets the highest to the end of all addresses. */
 	u64 chunk_lowest[NP_RETURN_CHUNKS];
 	u64 chunk_highest[NP_RETURN_CHUNKS];
 };
@@ -198,8 +198,9 @@ struct np_step {
 	u64 emulation;          /* address of its struct np_emulation; 0: it steps nothing */
 	u64 mask;               /* the program's own */
 };
-/* A mask that the program has passed to a call that waits under it (rt_sigsuspend, ppoll, ...), without NP_SYNCHRONOUS. A
- * register of the program's holds the address of `mask`, or of `pair`, from in front of the call to when it is overwritten. */
+/* A mask that the program has passed to a call that waits under it (rt_sigsuspend, ppoll, ...), without NP_SYNCHRONOUS.
+ * A register of the program's holds the address of `mask`, or of `pair`, from in front of the call to when it is
+ * overwritten. */
 #define NP_LENT_MASKS 4
 struct np_lent_mask {
 	u64 original;           /* what the register held */
@@ -211,8 +212,8 @@ struct np_lent_masks {
 	struct np_lent_mask masks[NP_LENT_MASKS];
 	u64 next;               /* is taken next */
 };
-/* A call that waits for signals, or under a mask of its own, and that the thread of this slot is about to make: see waits.c. Of
- * no meaning any more when the thread is elsewhere. */
+/* A call that waits for signals, or under a mask of its own, and that the thread of this slot is about to make: see
+ * waits.c. Of no meaning any more when the thread is elsewhere. */
 struct np_wait {
 	u64 syscall;            /* address of the instruction */
 	u64 registers;          /* address of the struct np_registers that the thread finds there */

@@ -7,9 +7,9 @@
 /* Open addressing over u32 indices (byte offset of the entry / 8, 0: free); entries are bump-allocated behind it and
  * published by the store of their index. Linear probing, at most NP_AGGREGATE_PROBES, then a drop.
  *
- * A thread adds to one table until the tracer wants the other one (context->aggregates_wanted), which is empty. The thread
- * moves there at the begin of its next aggregation, and says so (context->aggregates). From then on it neither adds to the first
- * table nor holds an address in it, so the tracer takes over what is in there, and empties it. */
+ * A thread adds to one table until the tracer wants the other one (context->aggregates_wanted), which is empty. The
+ * thread moves there at the begin of its next aggregation, and says so (context->aggregates). From then on it neither
+ * adds to the first table nor holds an address in it, so the tracer takes over what is in there, and empties it. */
 #define NP_AGGREGATE_PROBES 64
 struct np_aggregate_table {
 	u64 bytes;              /* of the whole table with this header */
@@ -28,13 +28,13 @@ struct np_aggregate_entry {
 /* Key elements, each padded with zeros to a multiple of 8: integer: 8 bytes (sign- or zero-extended by its type);
  * string: its bytes with the NUL; stack: u64 number of frames, then the frames, innermost first.
  *
- * Value words: count: 1 [count]; sum: 2 [sum, updates]; min, max: 4 [value, updates, epoch, wanted]; avg: 2 [count, sum];
- * stddev: 4 [count, sum, sum of squares low, high]; quantize: 128 buckets, index as arena::quantize_bucket says;
+ * Value words: count: 1 [count]; sum: 2 [sum, updates]; min, max: 4 [value, updates, epoch, wanted]; avg: 2 [count,
+ * sum]; stddev: 4 [count, sum, sum of squares low, high]; quantize: 128 buckets, index as arena::quantize_bucket says;
  * lquantize: levels + 2; llquantize: as arena::llquantize_buckets says. Buckets hold signed weights.
  * An update of min or max whose epoch is not the wanted one takes its value as it is, and makes it so: the tracer alone
  * writes `wanted`, one more for each clear( ), and nothing else in a table that a thread may use. */
 
-/* ---- dynamic variables: associative arrays, and self-> arrays (the tid is then the first key element) ------------- */
+/* ---- dynamic variables: associative arrays, and self-> arrays (the tid is then the first key element) ------------ */
 
 #define NP_DYNAMIC_SPINS 1000
 struct np_dynamic_table {

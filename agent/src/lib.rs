@@ -231,8 +231,8 @@ pub const EVENT_HOOK_OFFSET: u32 = 104;
 /// Offset of `readers`, likewise.
 pub const READERS_OFFSET: u32 = 112;
 
-/// The bytes of a `struct np_redirect_table`: pairs of `from` and `to`, which must be sorted by `from`. To be written at
-/// a multiple of 8.
+/// The bytes of a `struct np_redirect_table`: pairs of `from` and `to`, which must be sorted by `from`. To be written
+/// at a multiple of 8.
 pub fn redirect_table(entries: impl ExactSizeIterator<Item = (u64, u64)>) -> Vec<u8> {
     redirect_table_over(0, entries)
 }
@@ -255,7 +255,8 @@ fn has_rdpid() -> bool {
     highest >= 7 && __cpuid_count(7, 0).ecx & (1 << 22) != 0
 }
 
-/// Thunks of replaced return addresses, to be written at `at`; the image lies at `image`, at most 2 GiB away. A thunk is
+/// Thunks of replaced return addresses, to be written at `at`; the image lies at `image`, at most 2 GiB away. A thunk
+/// is
 ///
 /// ```text
 ///   48 8d 64 24 e8    lea rsp, [rsp - 24]     the slot, and two words below it

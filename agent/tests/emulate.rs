@@ -1,5 +1,5 @@
-//! Emulated instructions against the processor's own single-stepping: from the same state, the same registers, flags and
-//! memory; and what fires at them.
+//! Emulated instructions against the processor's own single-stepping: from the same state, the same registers, flags
+//! and memory; and what fires at them.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 

@@ -188,8 +188,8 @@ fn copyin_is_exact() {
     }
 }
 
-/// A thread that blocks SIGSEGV dies of any fault, guarded or not. With a snapshot that is right, or with none, there is
-/// no fault to begin with.
+/// A thread that blocks SIGSEGV dies of any fault, guarded or not. With a snapshot that is right, or with none, there
+/// is no fault to begin with.
 #[test]
 fn a_thread_that_blocks_the_signal_lives() {
     let end = edge();

@@ -313,8 +313,8 @@ fn no_defer_and_reset() {
     assert_eq!(signal_of_death(in_child(|| execute(code + INT3))), libc::SIGTRAP);
 }
 
-/// A program that jumps to the byte behind a trap of ours, and is told of something else there: its own step, a breakpoint
-/// register, a perf event.
+/// A program that jumps to the byte behind a trap of ours, and is told of something else there: its own step, a
+/// breakpoint register, a perf event.
 #[test]
 fn only_an_int3_has_executed_our_int3() {
     let _alone = alone();
@@ -393,8 +393,8 @@ fn a_step_ends_whatever_it_is_called() {
     ];
     let mut handed_on = 0;
     for (si_code, trap_flag, rip, taken, after) in cases {
-        // SAFETY: plain structures of integers; the table is private memory of this test's, in which this thread has the
-        // first slot of its row; the handler lies in the image and keeps to the ABI.
+        // SAFETY: plain structures of integers; the table is private memory of this test's, in which this thread has
+        // the first slot of its row; the handler lies in the image and keeps to the ABI.
         let (found, flags, left) = unsafe {
             *((target.table + 16 * slot) as *mut u64) = key;
             *(step as *mut u64) = target.arena + emulation;
