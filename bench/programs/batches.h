@@ -1,5 +1,5 @@
-/* What the measured programs have in common: clocks, the processor that they run on, what they print. All of it is static:
- * each is one file, and one of them is compiled where the comparison runs. */
+/* What the measured programs have in common: clocks, the processor that they run on, what they print. All of it is
+ * static: each is one file, and one of them is compiled where the comparison runs. */
 #ifndef NANOPROBE_BENCH_BATCHES_H
 #define NANOPROBE_BENCH_BATCHES_H
 

@@ -9,8 +9,8 @@
  *                    48 8d 46 01                lea rax, [rsi+1]|
  *                    e9 rel32                   jmp bench_function + 8
  *
- * Prints `plain <ns per call>` and `patched <ns per call>` in turn, of each thread, in time of that thread on a processor;
- * then `counted <hits> <calls while patched>`. While the text is changed no thread executes it.
+ * Prints `plain <ns per call>` and `patched <ns per call>` in turn, of each thread, in time of that thread on a
+ * processor; then `counted <hits> <calls while patched>`. While the text is changed no thread executes it.
  * floor [pairs] [threads] */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -37,9 +37,9 @@ static void put_rel32(uint8_t *at, const void *target)
 
 /* A page of code within reach of a rel32.
  *
- * The distance is no multiple of 2^24: branch target buffers tag branches by the low 24 bits or so of their address, and
- * a detour whose own jump or call lies at the same low bits as the branches around the site evicts them at every hit.
- * With the very code below, 2^24 apart costs 20 to 30 ns a call, anything else 1 to 2. */
+ * The distance is no multiple of 2^24: branch target buffers tag branches by the low 24 bits or so of their address,
+ * and a detour whose own jump or call lies at the same low bits as the branches around the site evicts them at every
+ * hit. With the very code below, 2^24 apart costs 20 to 30 ns a call, anything else 1 to 2. */
 static uint8_t *map_near(uint8_t *text)
 {
 	for (uintptr_t distance = (1 << 24) + 0x5000; distance < 1U << 30; distance += 1 << 20) {

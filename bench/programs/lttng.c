@@ -1,5 +1,5 @@
-/* LTTng-UST's static tracepoint in a loop like loop.c's; prints the same batches. Built where the comparison runs, since it
- * needs LTTng's library. */
+/* LTTng-UST's static tracepoint in a loop like loop.c's; prints the same batches. Built where the comparison runs,
+ * since it needs LTTng's library. */
 #define _GNU_SOURCE
 #define LTTNG_UST_TRACEPOINT_CREATE_PROBES
 #define LTTNG_UST_TRACEPOINT_DEFINE

@@ -2,8 +2,8 @@
  *
  * neighbour batches [threads] [function]
  *
- * function: 0 bench_neighbour, 1 bench_last_resort, 2 bench_shared. The program is linked to lie so low that what the bytes behind an
- * instruction spell is below address 0, and no padding is in reach. */
+ * function: 0 bench_neighbour, 1 bench_last_resort, 2 bench_shared. The program is linked to lie so low that what the
+ * bytes behind an instruction spell is below address 0, and no padding is in reach. */
 #define _GNU_SOURCE
 #include "batches.h"
 #include <pthread.h>

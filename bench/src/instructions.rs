@@ -1,5 +1,5 @@
-//! Instructions that are probed one by one, and what a probe on one costs: by a forced tactic, by a form of the trap, by the
-//! kernel.
+//! Instructions that are probed one by one, and what a probe on one costs: by a forced tactic, by a form of the trap,
+//! by the kernel.
 
 use anyhow::{Context, Result, ensure};
 
@@ -62,7 +62,8 @@ pub struct Way {
     pub reach: Option<f64>,
 }
 
-/// A row for each instruction and way that it can be probed in; the rounds go through the ways of an instruction in turn.
+/// A row for each instruction and way that it can be probed in; the rounds go through the ways of an instruction in
+/// turn.
 pub fn measure(instructions: &[Instruction], ways: &[Way], rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for instruction in instructions {

@@ -1,4 +1,5 @@
-//! Whether somebody asked to end: looked at between two measurements, so that everything that was started ends as usual.
+//! Whether somebody asked to end: looked at between two measurements, so that everything that was started ends as
+//! usual.
 
 use std::sync::OnceLock;
 

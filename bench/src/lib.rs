@@ -1,20 +1,20 @@
-//! The measured comparison: what a probe costs, in one run, against a hand-made floor, the kernel's uprobes, and the other
-//! tools that are there. `nanoprobe bench` runs it.
+//! The measured comparison: what a probe costs, in one run, against a hand-made floor, the kernel's uprobes, and the
+//! other tools that are there. `nanoprobe bench` runs it.
 //!
 //! Method. A measured program ([`looping`]) calls a small function for ever, pinned to a processor, and says every few
-//! milliseconds what a call cost, in time of its thread on the processor. Tracers attach to it while it runs, so that no
-//! start-up is in any figure. A round goes through all configurations in turn; each takes batches without the probe, with
-//! it, and again without, three samples each: an overhead is one with minus the mean of both without
-//! ([`statistics::paired`]: a machine that changes its speed between configurations does not change the figure). What is
-//! reported is the median over all samples and the median absolute deviation; what is doubtful is measured again, and a figure that spreads too widely is marked
-//! ([`statistics::Measured::doubt`]). Figures in ns are this machine's; the ratios to the kernel's uprobe in the same run
-//! are what to quote.
+//! milliseconds what a call cost, in time of its thread on the processor. Tracers attach to it while it runs, so that
+//! no start-up is in any figure. A round goes through all configurations in turn; each takes batches without the probe,
+//! with it, and again without, three samples each: an overhead is one with minus the mean of both without
+//! ([`statistics::paired`]: a machine that changes its speed between configurations does not change the figure). What
+//! is reported is the median over all samples and the median absolute deviation; what is doubtful is measured again,
+//! and a figure that spreads too widely is marked ([`statistics::Measured::doubt`]). Figures in ns are this machine's;
+//! the ratios to the kernel's uprobe in the same run are what to quote.
 //!
 //! What cannot be measured is a row that says why.
 //!
 //! | file | |
 //! |---|---|
-//! | `floor`, `looping`, `instructions`, `tactics`, `traps`, `bash`, `memory` | the groups: what a call costs, by which way |
+//! | `floor`, `looping`, `instructions`, `tactics`, `traps`, `bash`, `memory` | the groups: what a call costs, by way |
 //! | `experiments` | the seeds' experiments, by name |
 //! | `own` | what a process measures on itself, by libnanoprobe |
 //! | `interrupt` | somebody asked to end |
@@ -126,8 +126,8 @@ const LONG: &[&str] = &["bash-tools"];
 /// Runs what is asked for; `say` hears what is being done: the experiment, and the step in it.
 ///
 /// # Errors
-/// An experiment that does not exist, a nanoprobe that cannot be run, or somebody who asked to end; nothing that was started
-/// or written is left then. What cannot be measured is a row instead.
+/// An experiment that does not exist, a nanoprobe that cannot be run, or somebody who asked to end; nothing that was
+/// started or written is left then. What cannot be measured is a row instead.
 pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
     let only = options.only.as_deref();
     let wanted: Vec<_> = EXPERIMENTS

@@ -1,5 +1,5 @@
-//! A shell that runs a loop in its own language, as a program with many functions; and how many of these are patched, whoever
-//! has patched them.
+//! A shell that runs a loop in its own language, as a program with many functions; and how many of these are patched,
+//! whoever has patched them.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! Each tactic that jumps, on each instruction that it can be had on; and what is had where there is no room of one's own,
-//! beside the kernel's uprobe on the same instruction.
+//! Each tactic that jumps, on each instruction that it can be had on; and what is had where there is no room of one's
+//! own, beside the kernel's uprobe on the same instruction.
 
 use anyhow::Result;
 

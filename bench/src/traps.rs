@@ -1,5 +1,5 @@
-//! The trap in its three forms, beside the kernel's uprobe on the same instruction, and the floor: an `int3` whose handler
-//! does nothing.
+//! The trap in its three forms, beside the kernel's uprobe on the same instruction, and the floor: an `int3` whose
+//! handler does nothing.
 
 use anyhow::Result;
 

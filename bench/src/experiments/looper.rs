@@ -161,8 +161,8 @@ fn probed(program: &str, times: u64) -> Result<Took> {
     Ok(took)
 }
 
-/// Events a second against slow-down: work of a fixed length, a call at its end, timed by itself; what it takes longer is a
-/// part of the time from one to the next.
+/// Events a second against slow-down: work of a fixed length, a call at its end, timed by itself; what it takes longer
+/// is a part of the time from one to the next.
 fn rates(rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for (name, rate) in [("1k", 1e3), ("10k", 1e4), ("100k", 1e5), ("1M", 1e6), ("10M", 1e7)] {

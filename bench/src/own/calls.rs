@@ -313,8 +313,8 @@ pub fn together(threads: usize) -> Result<Vec<f64>> {
     })
 }
 
-/// Has [`Handler::Spin`] spend so many ticks of the time stamp counter, and tells how many ns that is without any probe:
-/// the least of some tries, since whatever disturbs it makes it longer.
+/// Has [`Handler::Spin`] spend so many ticks of the time stamp counter, and tells how many ns that is without any
+/// probe: the least of some tries, since whatever disturbs it makes it longer.
 pub fn measured_spin(ticks: u64) -> f64 {
     let once = || {
         let start = std::time::Instant::now();

@@ -1,7 +1,7 @@
 //! What a process measures on itself, by libnanoprobe's probes: plain and jumper probes with handlers in C.
 //!
-//! The measured process is this command once more (`nanoprobe bench --own NAME`), so that nothing need be compiled where
-//! the comparison runs. It prints one line a sample, which the parent reads:
+//! The measured process is this command once more (`nanoprobe bench --own NAME`), so that nothing need be compiled
+//! where the comparison runs. It prints one line a sample, which the parent reads:
 //!
 //! ```text
 //! sample <tab> ROW <tab> FIGURE        ns a call over the calls just before and after, or what the experiment says

@@ -1,5 +1,5 @@
-//! Tools that need a program of their own: uftrace, which patches functions built for it and must start them; LTTng-UST,
-//! whose tracepoints are compiled in.
+//! Tools that need a program of their own: uftrace, which patches functions built for it and must start them;
+//! LTTng-UST, whose tracepoints are compiled in.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;

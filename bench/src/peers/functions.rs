@@ -1,10 +1,10 @@
-//! All functions of bash at once, by each tool that can attach to a running program: how long until the last is patched, how
-//! much slower the shell's loop is, how long until none is patched any more, what the process holds more.
+//! All functions of bash at once, by each tool that can attach to a running program: how long until the last is
+//! patched, how much slower the shell's loop is, how long until none is patched any more, what the process holds more.
 //!
-//! All tools are looked at in the same way, from outside: by the first bytes of the functions in the process's memory. What
-//! a tool says of itself is not needed. Each has a shell of its own, and a copy of bash of this run's: the kernel's probes are
-//! on files, and no other shell is to be slowed. Each has some seconds; one that does not come up, or does not end, in time
-//! shows as that.
+//! All tools are looked at in the same way, from outside: by the first bytes of the functions in the process's memory.
+//! What a tool says of itself is not needed. Each has a shell of its own, and a copy of bash of this run's: the
+//! kernel's probes are on files, and no other shell is to be slowed. Each has some seconds; one that does not come up,
+//! or does not end, in time shows as that.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -150,7 +150,8 @@ impl Taken {
         self.loops.take(slowed(&shell, plain));
         self.held.push(Held::by(shell.pid())?.since(held));
         self.detach.take(go_down(&mut attached.outside, &text));
-        // A tool that did not end in time, and was killed, may still have to be waited for; not with the shell in its hands.
+        // A tool that did not end in time, and was killed, may still have to be waited for; not with the shell in its
+        // hands.
         drop(shell);
         drop(attached);
         Ok(())

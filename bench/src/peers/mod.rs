@@ -1,5 +1,5 @@
-//! Other tools on the same function, in the same run. Those that are not here are named with what installs them; those that
-//! fail are shown as failed, with what they said.
+//! Other tools on the same function, in the same run. Those that are not here are named with what installs them; those
+//! that fail are shown as failed, with what they said.
 
 pub mod attaching;
 mod building;

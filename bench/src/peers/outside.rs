@@ -34,8 +34,8 @@ pub struct Outside {
 }
 
 impl Outside {
-    /// Starts a tool, and waits until it has said `ready` (where it says nothing, for as long as `settle`) and `settle` is
-    /// over. `check`: whether what it says at its end shows that it fired.
+    /// Starts a tool, and waits until it has said `ready` (where it says nothing, for as long as `settle`) and `settle`
+    /// is over. `check`: whether what it says at its end shows that it fired.
     pub fn start(
         mut command: Command,
         ready: &str,

@@ -1,5 +1,5 @@
-//! gdb: its breakpoints stop the program, so its threads' own time does not show what a hit costs. Counted instead is how
-//! many hits there are in some seconds.
+//! gdb: its breakpoints stop the program, so its threads' own time does not show what a hit costs. Counted instead is
+//! how many hits there are in some seconds.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -3,8 +3,9 @@
 //!
 //!     cargo run --release -p nanoprobe-bench --bin coverage [-- [--markdown] [--kind WORD] [FILE...]]
 //!
-//! Without files it takes twelve programs: those of the machine as it finds them, and some that it compiles. What is not
-//! there is named. `--markdown` prints what docs/coverage.md holds, when all is measured. Nothing is executed or traced: see [`plan_all`] for the model.
+//! Without files it takes twelve programs: those of the machine as it finds them, and some that it compiles. What is
+//! not there is named. `--markdown` prints what docs/coverage.md holds, when all is measured. Nothing is executed or
+//! traced: see [`plan_all`] for the model.
 
 mod programs;
 mod table;
