@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::in_time::InTime;
 
-/// Flags in front of all others. The programs mark functions whose calls are counted by gcc's attributes `noipa` and `noclone`.
-/// clang knows neither, inlines such a function, and evaluates calls of it; it leaves alone what it may not optimise. It takes
-/// away a `malloc` whose memory is only freed, which is counted, too. What it
-/// warns of besides is no concern of ours: gcc's warnings are errors.
+/// Flags in front of all others. The programs mark functions whose calls are counted by gcc's attributes `noipa` and
+/// `noclone`. clang knows neither, inlines such a function, and evaluates calls of it; it leaves alone what it may not
+/// optimise. It takes away a `malloc` whose memory is only freed, which is counted, too. What it warns of besides is no
+/// concern of ours: gcc's warnings are errors.
 pub fn flags(compiler: impl AsRef<OsStr>) -> &'static [&'static str] {
     const FOR_CLANG: [&str; 4] = [
         "-w",

@@ -1,9 +1,9 @@
 //! Whole-program tests: what the integration tests in `tests/tests/` share.
 //!
-//! A test has three parts. A *program* of `tests/programs/`, compiled on first use ([`program`]), which verifies its own
-//! results, prints what it did and ends with `OK`. A *tracer*: the nanoprobe command under test, always run with a time
-//! limit ([`tracer`]). And an *expectation* about three things: the program's output is that of the unprobed run, the
-//! tracer's results are exact ([`results`]), and afterwards the program's text and memory map are what they were
+//! A test has three parts. A *program* of `tests/programs/`, compiled on first use ([`program`]), which verifies its
+//! own results, prints what it did and ends with `OK`. A *tracer*: the nanoprobe command under test, always run with a
+//! time limit ([`tracer`]). And an *expectation* about three things: the program's output is that of the unprobed run,
+//! the tracer's results are exact ([`results`]), and afterwards the program's text and memory map are what they were
 //! ([`text`]).
 //!
 //! To have exact counts although a tracer attaches to a running program, programs started with `--wait` print `ready`
@@ -17,8 +17,8 @@
 //! capture, and in a summary when the test binary ends ([`left_out`]).
 //!
 //! Environment: `NANOPROBE` the command under test; `NANOPROBE_CYCLES` attach/detach cycles (default 100);
-//! `NANOPROBE_KILLS` kill points a phase (default 20); `NANOPROBE_EVERY_INSTRUCTION=all` what takes minutes of the programs
-//! with every instruction probed; `NANOPROBE_OPENSSL` a build of openssl whose own tests are run so.
+//! `NANOPROBE_KILLS` kill points a phase (default 20); `NANOPROBE_EVERY_INSTRUCTION=all` what takes minutes of the
+//! programs with every instruction probed; `NANOPROBE_OPENSSL` a build of openssl whose own tests are run so.
 
 pub mod busy;
 pub mod command;

@@ -1,7 +1,7 @@
 //! An oracle that needs nothing of nanoprobe: a program executed one instruction at a time, by ptrace.
 //!
-//! A program that is stepped, and one that is probed, take the same way only when nothing tells their runs apart; so both
-//! are started without address space randomisation ([`without_randomisation`]) and with the same environment.
+//! A program that is stepped, and one that is probed, take the same way only when nothing tells their runs apart; so
+//! both are started without address space randomisation ([`without_randomisation`]) and with the same environment.
 
 use std::collections::HashMap;
 use std::os::unix::process::CommandExt;

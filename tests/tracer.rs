@@ -32,8 +32,8 @@ impl Form {
     }
 }
 
-/// The path of the command: `NANOPROBE`, or built from this workspace in this profile. `cargo test -p` of another crate does
-/// not build the command: a test of an old one would prove nothing.
+/// The path of the command: `NANOPROBE`, or built from this workspace in this profile. `cargo test -p` of another crate
+/// does not build the command: a test of an old one would prove nothing.
 ///
 /// # Panics
 /// When it cannot be built.

@@ -1,5 +1,5 @@
-/* Threads that are in the functions under test all the time, until a line of input comes; an alarm's handler interrupts them
- * everywhere, 2000 times a second. */
+/* Threads that are in the functions under test all the time, until a line of input comes; an alarm's handler interrupts
+ * them everywhere, 2000 times a second. */
 #ifndef ALARMED_H
 #define ALARMED_H
 

@@ -1,5 +1,5 @@
-/* Executes itself when a tracer has mapped something: `execs N`, N times; -1: always. Then `ready`, and for each line that it
- * reads a thousand calls of `work`. */
+/* Executes itself when a tracer has mapped something: `execs N`, N times; -1: always. Then `ready`, and for each line
+ * that it reads a thousand calls of `work`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,6 @@
-/* A program that pretends to have been traced: it makes an arena that claims many sites, as a dead tracer would leave it.
- * faked [--wait] MODE SITES
- * MODE: "true": every site is in place, and is to be put back; "sparse": the table is a hole of the file;
- * "beyond": the table claims more than there is. */
+/* A program that pretends to have been traced: it makes an arena that claims many sites, as a dead tracer would leave
+ * it. faked [--wait] MODE SITES MODE: "true": every site is in place, and is to be put back; "sparse": the table is a
+ * hole of the file; "beyond": the table claims more than there is. */
 #include <sys/mman.h>
 #include "check.h"
 

@@ -1,7 +1,8 @@
 /* Instructions that fault, or are single-stepped by the program itself, where probes stand.
  *
  * faults ROUNDS   each faulting instruction; what its SIGSEGV handler was told is printed
- * steps ROUNDS    the program sets its own trap flag around a call; the addresses that its SIGTRAP handler saw are printed */
+ * steps ROUNDS    the program sets its own trap flag around a call; the addresses that its SIGTRAP handler saw are
+ *                 printed */
 #include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>

@@ -1,6 +1,6 @@
 /* One of each kind of code whose every instruction can be probed: branches, loops, calls, a jump table, string
- * instructions, recursion, a cold part, an entry in the middle, functions of one instruction, the last byte of a section.
- * Does the same, instruction by instruction, in every run.
+ * instructions, recursion, a cold part, an entry in the middle, functions of one instruction, the last byte of a
+ * section. Does the same, instruction by instruction, in every run.
  * instructions [rounds] */
 #include "check.h"
 

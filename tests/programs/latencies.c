@@ -1,5 +1,5 @@
-/* Functions that take a known time, each way out of a function among them; what each call took, by clock reads around it.
- * latencies [COUNT] */
+/* Functions that take a known time, each way out of a function among them; what each call took, by clock reads around
+ * it. latencies [COUNT] */
 #include <time.h>
 #include "check.h"
 

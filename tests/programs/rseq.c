@@ -1,8 +1,8 @@
 /* Counters of each processor, added to by restartable sequences: rseq listed|unlisted|LIBRARY ROUNDS.
  *
  * Four threads on as many processors as there are add to them by load, work and store, which is atomic only because the
- * kernel restarts what it interrupts. `listed`: the descriptor lies in section __rseq_cs. `unlisted`: it is made when the
- * program runs, so that no file tells of it. LIBRARY: this source as a library, whose `listed` one is used. */
+ * kernel restarts what it interrupts. `listed`: the descriptor lies in section __rseq_cs. `unlisted`: it is made when
+ * the program runs, so that no file tells of it. LIBRARY: this source as a library, whose `listed` one is used. */
 #include "check.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
-/* A program that damages what a tracer has in it: as long as it runs, a thread writes random bytes over the arena (and over
- * the thread table, when asked), cuts and punches the arena's file where it can have it, and closes every descriptor that it
- * did not open, or puts another there.
+/* A program that damages what a tracer has in it: as long as it runs, a thread writes random bytes over the arena (and
+ * over the thread table, when asked), cuts and punches the arena's file where it can have it, and closes every
+ * descriptor that it did not open, or puts another there.
  * scribbler [--wait] arena|table [later]
  * "later": not before the second line of input. */
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /* What becomes of a raised semaphore's place. Each mode waits for lines, and says what the word is.
  *
- * semaphores unload LIBRARY OTHER [calls]   calls into it, closes it, has at its place OTHER, or with "pages" a page of its own
+ * semaphores unload LIBRARY OTHER [calls]   calls into it, closes it, has at its place OTHER, or with "pages" a page of
+ *                                           its own
  * semaphores exec LIBRARY [calls]           the same library, in the program that execs itself
  * semaphores work LIBRARY                   calls until a line comes */
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 /* Threads that live for one call, or a few.
- * short_threads [threads] [at once] [calls of each] [raw]
- * raw: made by clone(2), each with a thread control block where none has been before; else the C library's.
- * After a batch of threads, which are gone by then, the program calls batch_done; after `--wait` it waits for a line each time. */
+ * short_threads [threads] [at once] [calls of each] [raw] raw: made by clone(2), each with a thread control block where
+ * none has been before; else the C library's. After a batch of threads, which are gone by then, the program calls
+ * batch_done; after `--wait` it waits for a line each time. */
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>

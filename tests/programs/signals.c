@@ -4,8 +4,8 @@
  * blocked   probed functions called while every signal, SIGTRAP too, is blocked, ignored, or masked by a handler
  * own-segv  the program's SIGSEGV and SIGFPE handlers see its own faults where they happened
  * own-trap  the program's SIGTRAP handler gets the program's own int3 and raise(SIGTRAP), and nothing else
- * small     handlers on the smallest alternate stack that the program itself survives on: room for one signal frame of this
- *           machine's (AT_MINSIGSTKSZ) and 1 KiB, or for as many frames as a third argument says */
+ * small     handlers on the smallest alternate stack that the program itself survives on: room for one signal frame of
+ *           this machine's (AT_MINSIGSTKSZ) and 1 KiB, or for as many frames as a third argument says */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,15 +1,15 @@
-/* A program for the soak: calls in batches, on request, whose number is known; and work in between, so that a tracer always
- * comes upon a program that executes.
+/* A program for the soak: calls in batches, on request, whose number is known; and work in between, so that a tracer
+ * always comes upon a program that executes.
  *
  *   soak threads|coroutines|rseq
  *
- * A line with a number on the input is a batch of so many calls of soak_call, answered by `done NUMBER`. The end of the input
- * ends the program, which then says OK. It checks its own results after each batch:
+ * A line with a number on the input is a batch of so many calls of soak_call, answered by `done NUMBER`. The end of the
+ * input ends the program, which then says OK. It checks its own results after each batch:
  *
  *   threads     four threads make the calls; each sums what the calls returned
  *   coroutines  64 coroutines whose stacks lie side by side in one array, with a filled gap between any two
- *   rseq        two threads that change their processor add to a counter of each processor in a restartable sequence, which
- *               nothing else keeps from losing an addition
+ *   rseq        two threads that change their processor add to a counter of each processor in a restartable sequence,
+ *               which nothing else keeps from losing an addition
  */
 #include <pthread.h>
 #include <sched.h>
@@ -160,8 +160,8 @@ struct rseq_area {
 	uint64_t rseq_cs;
 };
 
-/* Adds 1 to the counter of the processor that the thread is on: load, add, store, which the kernel begins anew where it takes
- * the processor away in between. */
+/* Adds 1 to the counter of the processor that the thread is on: load, add, store, which the kernel begins anew where it
+ * takes the processor away in between. */
 PROBED void rseq_add(struct rseq_area *area)
 {
 	for (;;) {

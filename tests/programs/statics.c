@@ -1,5 +1,5 @@
-/* Static probes, as sys/sdt.h makes them, written out so that every kind of operand is there whatever the compiler likes.
- * statics [rounds [hold | fork]]
+/* Static probes, as sys/sdt.h makes them, written out so that every kind of operand is there whatever the compiler
+ * likes. statics [rounds [hold | fork]]
  *
  *   test:counted      i, 2 * i (a 32-bit negative number), a string; twice in one function, by other operands
  *   test:guarded      behind a semaphore: i

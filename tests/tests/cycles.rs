@@ -85,8 +85,8 @@ fn every_cycle_counts() {
     busy.finish().success();
 }
 
-/// Go blocks signals by system calls of its own, and its handlers run with all of them blocked. A thread that is in one when
-/// we come must not be left with what only the handler blocked: the next nil dereference would kill the process.
+/// Go blocks signals by system calls of its own, and its handlers run with all of them blocked. A thread that is in one
+/// when we come must not be left with what only the handler blocked: the next nil dereference would kill the process.
 #[test]
 fn a_go_program_full_of_signals_and_faults() {
     let Some(path) = need_program("gosignals.go", Build::Go) else {

@@ -1,5 +1,5 @@
-//! Short jumps to springboards in padding, and jumps that share bytes with those behind them: every call counts, and the
-//! text is the text again, whoever takes it back.
+//! Short jumps to springboards in padding, and jumps that share bytes with those behind them: every call counts, and
+//! the text is the text again, whoever takes it back.
 
 use std::process::Command;
 use std::time::Duration;
@@ -123,8 +123,8 @@ fn padding_is_padding_after_a_kill_and_a_restore() {
     kill_and_restore("short.c", evicting);
 }
 
-/// Each return of a chain of jumps that share bytes is told from the others, and the last return of a function whose room
-/// is the next function's is had, too.
+/// Each return of a chain of jumps that share bytes is told from the others, and the last return of a function whose
+/// room is the next function's is had, too.
 #[test]
 fn every_return_over_a_successor_counts() {
     let tracer = of_returns(EXITS).argument("-v");
@@ -147,8 +147,8 @@ fn every_instruction_over_a_successor_counts() {
         .command(&program("returns.c"), "0")
         .run()
         .complete();
-    // Instructions of three_bytes by value: 0 to 3 leave the branches one by one, 4 and more go on. The others have 7 or 4,
-    // and 3. Besides, there are `entry` and `return`.
+    // Instructions of three_bytes by value: 0 to 3 leave the branches one by one, 4 and more go on. The others have 7
+    // or 4, and 3. Besides, there are `entry` and `return`.
     let three_bytes = [3 + 2, 4 + 2, 6 + 2, 7 + 2, 8 + 2, 8 + 2, 8 + 2, 8 + 2]
         .iter()
         .sum::<i64>()
@@ -176,7 +176,8 @@ fn successors_are_themselves_after_a_kill_and_a_restore() {
     kill_and_restore("returns.c", || of_returns(INSTRUCTIONS));
 }
 
-/// Whoever comes to the site by a branch is counted, as is who falls in; who comes to the neighbour, or behind it, is not.
+/// Whoever comes to the site by a branch is counted, as is who falls in; who comes to the neighbour, or behind it, is
+/// not.
 #[test]
 fn every_hit_by_way_of_a_neighbour_counts() {
     let tracer = neighbours().argument("-v");
@@ -203,8 +204,8 @@ fn neighbours_are_themselves_after_a_kill_and_a_restore() {
     kill_and_restore("neighbour.c", neighbours);
 }
 
-/// Two sites that would trap share a jump. Who falls in comes by it, who branches to the second one traps there: both are
-/// counted exactly, and `-v` says which branches trap.
+/// Two sites that would trap share a jump. Who falls in comes by it, who branches to the second one traps there: both
+/// are counted exactly, and `-v` says which branches trap.
 #[test]
 fn the_last_resort_counts_both_ways_in() {
     let Some(path) = need_program("branched.c", Build::FixedAddress) else {
@@ -213,8 +214,8 @@ fn the_last_resort_counts_both_ways_in() {
     let clause = "pid$target:a.out:branched:a,pid$target:a.out:branched:d { @[probename] = count(); }";
     let traced = of_returns(clause).argument("-v").command(&path, "100").run().complete();
     let counts = table(&traced.results);
-    // Ten calls a round fall in. Their loops make 1 + 2 + .. + 10 steps, and so do those of the ten with negative numbers,
-    // all by the branch.
+    // Ten calls a round fall in. Their loops make 1 + 2 + .. + 10 steps, and so do those of the ten with negative
+    // numbers, all by the branch.
     assert_eq!(
         (counts["a"], counts["d"]),
         (1000, 100 * (55 + 55)),
@@ -241,8 +242,8 @@ fn the_last_resort_counts_both_ways_in() {
     target.finish().success();
 }
 
-/// Three functions without room, one behind the other: a lone `ret`, `xor; ret`, `rep ret`. Each has both probes, and each
-/// jump ends with the bytes of the next one, which has its own.
+/// Three functions without room, one behind the other: a lone `ret`, `xor; ret`, `rep ret`. Each has both probes, and
+/// each jump ends with the bytes of the next one, which has its own.
 #[test]
 fn a_lone_ret_in_front_of_other_short_functions_counts() {
     let functions = ["only_ret", "short_zero", "rep_ret"];
@@ -281,8 +282,8 @@ fn short_functions_are_themselves_after_each_detach() {
     target.signal(Signal::SIGKILL);
 }
 
-/// `.init` and `.fini` of a static program of musl are three bytes each; what is behind them belongs to nobody, up to the
-/// next section and to the end of the page.
+/// `.init` and `.fini` of a static program of musl are three bytes each; what is behind them belongs to nobody, up to
+/// the next section and to the end of the page.
 #[test]
 fn three_bytes_at_the_end_of_a_section_have_room_behind_it() {
     let Some(path) = need_program("staticprog.c", Build::MuslStatic) else {

@@ -62,8 +62,8 @@ live_tests! {
         assert_eq!(found, rows([("asm_known entry", ROUNDS), ("asm_single entry", ROUNDS)]));
     }
 
-    /// Entry, return and each instruction, every one once a call; also where functions have one instruction, share their
-    /// ends, lie in two parts, or end where their section ends.
+    /// Entry, return and each instruction, every one once a call; also where functions have one instruction, share
+    /// their ends, lie in two parts, or end where their section ends.
     fn no_name_means_every_instruction(form) {
         let path = program("instructions.c");
         let functions = ["asm_known", "asm_single", "asm_outer", "asm_inner", "asm_last"];
@@ -125,7 +125,8 @@ live_tests! {
         assert_eq!(found, rows([("asm_known 9", ROUNDS), ("asm_split 9", ROUNDS - 2)]));
     }
 
-    /// Behind the function `-` stands an address: of the image, as nm shows it, or of the process. The probe is the same.
+    /// Behind the function `-` stands an address: of the image, as nm shows it, or of the process. The probe is the
+    /// same.
     fn an_address_of_the_image_or_of_the_process(form) {
         for build in [Build::Usual, Build::FixedAddress, Build::Static, Build::StaticPie] {
             let Some(path) = need_program("instructions.c", build) else { continue };
@@ -149,8 +150,8 @@ live_tests! {
         }
     }
 
-    /// A clause fires once for all names of a function, as often as one of them is given, and each clause by itself. Here
-    /// DTrace has a probe for each name.
+    /// A clause fires once for all names of a function, as often as one of them is given, and each clause by itself.
+    /// Here DTrace has a probe for each name.
     fn a_function_of_several_names(form) {
         let path = program("aliased.c");
         let entry = |name: &str| format!("pid$target:a.out:{name}:entry");

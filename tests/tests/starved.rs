@@ -161,8 +161,8 @@ fn a_process_that_may_map_little_more_is_traced_or_left_as_it_was() {
     }
 }
 
-/// Another tracer comes in the middle and stays: neither attaching nor taking back is possible. The error says both, and
-/// what is left, which is then taken back as it says.
+/// Another tracer comes in the middle and stays: neither attaching nor taking back is possible. The error says both,
+/// and what is left, which is then taken back as it says.
 #[test]
 fn what_a_failed_clean_up_leaves_is_said_and_repaired() {
     let is_left = fails_and_is_repaired(
@@ -173,8 +173,8 @@ fn what_a_failed_clean_up_leaves_is_said_and_repaired() {
     assert!(is_left, "attached in spite of another tracer");
 }
 
-/// The other one comes when the first probes, those that replaced return addresses need, are in the text already, and the
-/// others are being planned.
+/// The other one comes when the first probes, those that replaced return addresses need, are in the text already, and
+/// the others are being planned.
 #[test]
 fn probes_that_a_failed_clean_up_leaves_are_said_and_repaired() {
     let clause = "pid$target:::entry,pid$target:::return { @ = count(); }";
@@ -183,7 +183,8 @@ fn probes_that_a_failed_clean_up_leaves_are_said_and_repaired() {
     assert!(is_left, "the other tracer was never there in time");
 }
 
-/// Whether attaching failed while another tracer came; then the message says so and what is `left`, which is taken back.
+/// Whether attaching failed while another tracer came; then the message says so and what is `left`, which is taken
+/// back.
 #[track_caller]
 fn fails_and_is_repaired(when: &str, clause: &str, left: &str) -> bool {
     let mut running = Running::start(Command::new(program("grabbed.c")).arg(when));

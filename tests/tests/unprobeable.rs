@@ -1,5 +1,5 @@
-//! Instructions that stay in place, with every instruction of a function probed: restartable sequences, and where the stack
-//! pointer is no stack's. What the program computes stays right, and what is refused is told.
+//! Instructions that stay in place, with every instruction of a function probed: restartable sequences, and where the
+//! stack pointer is no stack's. What the program computes stays right, and what is refused is told.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use nanoprobe_tests::program::{Build, need_program, program};
 use nanoprobe_tests::results::value;
 use nanoprobe_tests::tracer::{Form, Tracer};
 
-/// Adds to the counters of the processors with every instruction of a function probed; what nanoprobe says of it, if the
-/// C library has registered its threads for such sequences.
+/// Adds to the counters of the processors with every instruction of a function probed; what nanoprobe says of it, if
+/// the C library has registered its threads for such sequences.
 fn counters(form: Form, binary: &Path, how: &str, function: &str) -> Option<String> {
     let module = if how.starts_with('/') { "rseq.so" } else { "a.out" };
     let clause = format!("pid$target:{module}:{function}: {{ @ = count(); }}");
@@ -81,7 +81,8 @@ live_tests! {
         let traced = tracer.command(&program("stackless.c"), &rounds.to_string()).run().complete();
         assert!(traced.finished.stderr.contains("rsp is no stack"), "{}", traced.finished.stderr);
         let rows = nanoprobe_tests::results::table(&traced.results);
-        // The entry, the return, and all of the 13 instructions on the other stack; of the others what comes before and after.
+        // The entry, the return, and all of the 13 instructions on the other stack; of the others what comes before and
+        // after.
         assert_eq!(rows["stackless_switch"], (2 + 13) * rounds as i64);
         assert_eq!(rows["stackless_product"], (2 + 6) * rounds as i64);
         assert_eq!(rows["stackless_sum"], (2 + 4) * rounds as i64);

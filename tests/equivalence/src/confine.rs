@@ -1,8 +1,8 @@
 //! System calls of what is tested: a sequence is entered anywhere, so a `syscall` meets any number in rax.
 //!
 //! A seccomp filter goes by where a call comes from. Code of the arenas and of the detours around them may ask for its
-//! ids, give up its turn, and nothing else: every other call fails, natively and patched. The executor itself may not make
-//! processes, nor send signals.
+//! ids, give up its turn, and nothing else: every other call fails, natively and patched. The executor itself may not
+//! make processes, nor send signals.
 
 use crate::memory::BASES;
 

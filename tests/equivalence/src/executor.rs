@@ -5,14 +5,15 @@
 //!   np_eq_exit   the exit pad leads here: stores all of it
 //!   np_eq_after  where a fault's handler sends the thread instead: restores our registers, returns
 //!   np_eq_step   traps; its handler goes to the sequence with the trap flag set
-//!   np_eq_signal in front of our handlers: they need our fs, and the sequence gets its own back; goes on in the agent's
+//!   np_eq_signal in front of our handlers: they need our fs, and the sequence gets its own back; goes on in the
+//!   agent's
 //!                handler when ours says so
 //! ```
 //!
-//! Signals are taken on a stack of their own. `SIGTRAP` and `SIGILL` where a redirect begins, and steps that the agent has
-//! begun, go to the agent's own handler, and so do its guarded loads that fault; every other signal ends the run, with the
-//! state that the kernel saved. A timer ends runs that do not end. A single step costs tens of
-//! microseconds in a virtual machine, so few runs are counted by them.
+//! Signals are taken on a stack of their own. `SIGTRAP` and `SIGILL` where a redirect begins, and steps that the agent
+//! has begun, go to the agent's own handler, and so do its guarded loads that fault; every other signal ends the run,
+//! with the state that the kernel saved. A timer ends runs that do not end. A single step costs tens of microseconds in
+//! a virtual machine, so few runs are counted by them.
 
 mod entry;
 mod signals;
@@ -136,8 +137,8 @@ impl Executor {
         }
     }
 
-    /// Runs single-stepped: how often each byte of the code was the start of an instruction that began; `None` when that
-    /// does not end.
+    /// Runs single-stepped: how often each byte of the code was the start of an instruction that began; `None` when
+    /// that does not end.
     pub fn count_steps(&mut self, start: &Start<'_>, code: u64) -> Option<Vec<u32>> {
         steps::begin(code, start.target);
         let target = np_eq_step as *const () as u64;
@@ -146,8 +147,8 @@ impl Executor {
         (outcome.end != End::Endless).then_some(counts)
     }
 
-    /// The registers in front of each step of the last [`Executor::count_steps`]: those of [`crate::state::NAMES`], rsp,
-    /// rip.
+    /// The registers in front of each step of the last [`Executor::count_steps`]: those of [`crate::state::NAMES`],
+    /// rsp, rip.
     pub fn steps(&self) -> Vec<[u64; 17]> {
         steps::all()
     }

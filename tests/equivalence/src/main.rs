@@ -1,6 +1,7 @@
-//! A differential fuzzer of relocation: random sequences of instructions are run natively, and patched by each tactic with
-//! points that count and call, and the whole state is compared: registers, flags, x87 and vectors, memory, the stack with
-//! its red zone, how the run ended (of a fault: all that a signal handler sees), and how often each point fired.
+//! A differential fuzzer of relocation: random sequences of instructions are run natively, and patched by each tactic
+//! with points that count and call, and the whole state is compared: registers, flags, x87 and vectors, memory, the
+//! stack with its red zone, how the run ended (of a fault: all that a signal handler sees), and how often each point
+//! fired.
 //!
 //! ```text
 //!   main          workers (processes), each with every n-th sequence; a worker that dies is started again behind it
@@ -17,8 +18,8 @@
 //!   cargo run --release -p nanoprobe-equivalence -- --cases 100000000
 //! ```
 //!
-//! A failure says its seed and the number of its sequence; `--seed S --only N` runs that one again, and `--seed S --from N`
-//! what came around it.
+//! A failure says its seed and the number of its sequence; `--seed S --only N` runs that one again, and `--seed S
+//! --from N` what came around it.
 
 mod access;
 mod agent;

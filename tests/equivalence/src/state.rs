@@ -32,7 +32,8 @@ pub struct XLayout {
     areas: Vec<(u32, usize, usize)>,
     /// Behind the last of them.
     pub bytes: usize,
-    /// Whether the x87 unit keeps the last instruction's opcode when its state is saved and loaded, as every signal does.
+    /// Whether the x87 unit keeps the last instruction's opcode when its state is saved and loaded, as every signal
+    /// does.
     keeps_opcode: bool,
 }
 
@@ -47,8 +48,8 @@ const OPCODE: std::ops::Range<usize> = 6..8;
 /// Asks the processor. AMD's save and load the opcode for a pending exception alone.
 fn keeps_opcode() -> bool {
     let (mut now, mut then) = (Legacy([0; HEADER]), Legacy([0; HEADER]));
-    // SAFETY: the state that is loaded first is the present one but for the opcode, without an exception that is pending;
-    // the second is the present one.
+    // SAFETY: the state that is loaded first is the present one but for the opcode, without an exception that is
+    // pending; the second is the present one.
     unsafe {
         std::arch::asm!("fxsave64 [{}]", in(reg) &raw mut now);
         let mut other = now;

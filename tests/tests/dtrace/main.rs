@@ -1,5 +1,5 @@
-//! What dtrace(1) prints, to the byte: of every kind of output the bytes that the D guide, the manual pages and DTrace's
-//! own library for Linux define, against ours. No blank is of no account here.
+//! What dtrace(1) prints, to the byte: of every kind of output the bytes that the D guide, the manual pages and
+//! DTrace's own library for Linux define, against ours. No blank is of no account here.
 
 mod errors;
 mod linux;

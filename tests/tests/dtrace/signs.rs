@@ -1,5 +1,5 @@
-//! Numbers of every width and sign: recorded, as keys, formatted and printed with their type, by the tracer's clauses and
-//! in a program, as text and as JSON.
+//! Numbers of every width and sign: recorded, as keys, formatted and printed with their type, by the tracer's clauses
+//! and in a program, as text and as JSON.
 
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::tracer::{Form, Tracer};

@@ -1,9 +1,9 @@
-//! openssl's own tests with every instruction probed of what they test: the FIPS provider, which comes while they run and
-//! tests itself before it answers anybody; libcrypto; libssl; the test's own code.
+//! openssl's own tests with every instruction probed of what they test: the FIPS provider, which comes while they run
+//! and tests itself before it answers anybody; libcrypto; libssl; the test's own code.
 //!
-//! No distribution packages them, so `NANOPROBE_OPENSSL` names the folder of a build (CONTRIBUTING.md has the commands). What
-//! a test prints is what each of its parts came to, and is compared; the parts check vectors of every algorithm, arithmetic
-//! on random numbers, handshakes.
+//! No distribution packages them, so `NANOPROBE_OPENSSL` names the folder of a build (CONTRIBUTING.md has the
+//! commands). What a test prints is what each of its parts came to, and is compared; the parts check vectors of every
+//! algorithm, arithmetic on random numbers, handshakes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -84,7 +84,8 @@ impl Build {
         running.finish_within(LIMIT).success()
     }
 
-    /// The same standard output with every instruction of a module counted; how many hits, and the program's standard error.
+    /// The same standard output with every instruction of a module counted; how many hits, and the program's standard
+    /// error.
     #[track_caller]
     fn probed(&self, module: &str, line: &str, expected: &Finished) -> (i64, Vec<String>) {
         let environment = self.environment();

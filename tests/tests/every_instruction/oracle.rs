@@ -99,8 +99,8 @@ fn differences(
     differing
 }
 
-/// The last digits of the offsets at which a part of all instructions has probes: enough for neighbours to share detours,
-/// and few enough for short instructions to be on their own.
+/// The last digits of the offsets at which a part of all instructions has probes: enough for neighbours to share
+/// detours, and few enough for short instructions to be on their own.
 const SOME: &str = "0369cf";
 /// What `-v` says of a patch behind its place. A trap is the last resort, and not counted on.
 const TACTICS: [&str; 4] = [": jump", ": run", ": pun", ": evict"];

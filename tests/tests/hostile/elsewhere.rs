@@ -1,5 +1,5 @@
-//! Programs whose files are where other names lead than ours: in a changed root, and on an overlay of two folders. Each module
-//! is the very file that is mapped, or is refused.
+//! Programs whose files are where other names lead than ours: in a changed root, and on an overlay of two folders. Each
+//! module is the very file that is mapped, or is refused.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +14,8 @@ use nanoprobe_tests::tracer::{Form, Traced, Tracer, assert_nothing_lost};
 
 const CLAUSE: &str = "pid$target:a.out:uprobed_other:entry,pid$target:uprobed.so:uprobed_function:entry
                       { @[probefunc] = count(); }";
-/// Without these the kernel's own links to mapped files (`/proc/PID/map_files`) are not followed: names are all there is.
+/// Without these the kernel's own links to mapped files (`/proc/PID/map_files`) are not followed: names are all there
+/// is.
 const WITHOUT_LINKS: [&str; 3] = ["setpriv", "--bounding-set", "-sys_admin,-checkpoint_restore"];
 
 /// A program and its library, in a folder.
@@ -119,8 +120,8 @@ live_tests! {
     }
 }
 
-/// Another library of the same name takes the place of the mapped one. Root follows the kernel's link to the mapped one, and
-/// counts; who has only names takes nothing else for it, and writes nothing.
+/// Another library of the same name takes the place of the mapped one. Root follows the kernel's link to the mapped
+/// one, and counts; who has only names takes nothing else for it, and writes nothing.
 #[test]
 fn a_file_that_has_taken_anothers_name_is_not_believed() {
     const WHAT: &str = "a replaced library in a changed root";

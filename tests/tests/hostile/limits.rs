@@ -8,8 +8,8 @@ use nanoprobe_tests::program::program;
 use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{Form, Tracer, nanoprobe, start_waiting_as};
 
-/// Every limit that there is, by prlimit's names, with how much less than everything is tried first. From there on it is
-/// doubled until the program under the limit starts at all, and then twice more.
+/// Every limit that there is, by prlimit's names, with how much less than everything is tried first. From there on it
+/// is doubled until the program under the limit starts at all, and then twice more.
 const LIMITS: [(&str, u64); 15] = [
     ("as", 1 << 20),
     ("core", 0),

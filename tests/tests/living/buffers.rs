@@ -51,8 +51,8 @@ live_tests! {
         assert_eq!(traced.finished.stderr, "", "what was overwritten is no drop");
     }
 
-    /// A clause of the tracer's ends the tracing, and handlers go on until their probes are gone: what they record takes no room
-    /// from what was recorded before, and that they are kept from running is no miss.
+    /// A clause of the tracer's ends the tracing, and handlers go on until their probes are gone: what they record
+    /// takes no room from what was recorded before, and that they are kept from running is no miss.
     fn the_buffer_policy_ring_keeps_what_came_in_front_of_an_exit(form) {
         let mut looper = start_waiting(&program("looper.c"), "100000000");
         let clause = "pid$target:a.out:func:entry { printf(\"%d\\n\", ++n); } tick-10ms /n > 1000/ { exit(0); }";
@@ -65,7 +65,8 @@ live_tests! {
         assert!(looper.is_running());
     }
 
-    /// ERROR fires for the faults that the ring has kept when it is read, though an exit() is behind them, and its own counts.
+    /// ERROR fires for the faults that the ring has kept when it is read, though an exit() is behind them, and its own
+    /// counts.
     fn with_the_buffer_policy_ring_error_fires_at_the_end(form) {
         let mut looper = start_waiting(&program("looper.c"), "100000000");
         let clause = "pid$target:a.out:func:entry { n++; trace(*(int *)8); } tick-10ms /n > 1000/ { exit(1); } \

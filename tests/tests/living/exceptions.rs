@@ -52,8 +52,8 @@ live_tests! {
     }
 }
 
-/// Return addresses are put back for an unwinder on its own stack, and on no other: there a call might return, and another be
-/// made from elsewhere, in the midst of it. That one would return to where the older one was called from.
+/// Return addresses are put back for an unwinder on its own stack, and on no other: there a call might return, and
+/// another be made from elsewhere, in the midst of it. That one would return to where the older one was called from.
 #[test]
 fn calls_beside_exceptions_return_to_their_callers() {
     let clause = "pid$target:a.out:third:return, pid$target:a.out:fifth:return, pid$target:a.out:between:return

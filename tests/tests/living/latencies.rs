@@ -1,5 +1,6 @@
-//! Latencies by entry and return, call by call, against clock reads that are compiled into the program; and the kernel's
-//! return probes, which are held against the same. What takes 0.4 ms and more is right within a twentieth by traps, too.
+//! Latencies by entry and return, call by call, against clock reads that are compiled into the program; and the
+//! kernel's return probes, which are held against the same. What takes 0.4 ms and more is right within a twentieth by
+//! traps, too.
 
 use std::collections::HashMap;
 use std::fs;

@@ -21,9 +21,9 @@ pub fn after_some_work(tracing: Tracing) -> Traced {
     tracing.interrupt()
 }
 
-/// By jumps only. strace, when it comes or goes, swallows signals of a program that traps on purpose: of 800,000 `int3` of a
-/// program of its own making, attached to six times, up to three were never handled. Who is sent on without its signal
-/// executes what follows the trap.
+/// By jumps only. strace, when it comes or goes, swallows signals of a program that traps on purpose: of 800,000 `int3`
+/// of a program of its own making, attached to six times, up to three were never handled. Who is sent on without its
+/// signal executes what follows the trap.
 #[test]
 fn strace_comes_and_goes() {
     let form = Form::Default;

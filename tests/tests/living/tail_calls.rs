@@ -1,4 +1,5 @@
-//! Functions that end by a jump to another one return when that has returned: the return address is replaced at the jump.
+//! Functions that end by a jump to another one return when that has returned: the return address is replaced at the
+//! jump.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;

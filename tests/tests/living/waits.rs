@@ -20,8 +20,8 @@ live_tests! {
         assert_eq!(value(&traced.results), said(&target.stdout, "calls"), "{}", traced.finished.stderr);
     }
 
-    /// Who sleeps under such a mask when we come, or is in a handler that will go back to one, does not die of the next trap;
-    /// who sleeps when we go finds its own mask where it was.
+    /// Who sleeps under such a mask when we come, or is in a handler that will go back to one, does not die of the next
+    /// trap; who sleeps when we go finds its own mask where it was.
     fn sleepers(form) {
         let mut target = start_waiting(&program("waits.c"), "asleep");
         let snapshot = Snapshot::take(target.pid());

@@ -1,5 +1,5 @@
-//! Interpreters: python3's static probes against what the interpreter tells its own program; typed arguments of python3's
-//! and node's functions, where they have debug information.
+//! Interpreters: python3's static probes against what the interpreter tells its own program; typed arguments of
+//! python3's and node's functions, where they have debug information.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ fn script(suffix: &str, text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-/// Between two audited events the interpreter counts what its static probes tell: audited events by a hook, collections by
-/// gc.callbacks, lines by sys.settrace (in a second call, since who is traced is not told to the probe).
+/// Between two audited events the interpreter counts what its static probes tell: audited events by a hook, collections
+/// by gc.callbacks, lines by sys.settrace (in a second call, since who is traced is not told to the probe).
 const COUNTED: &str = r#"import sys, gc
 events, collections, lines = {}, {}, {}
 def hook(name, arguments):
@@ -91,8 +91,8 @@ live_tests! {
     }
 }
 
-/// A python3 whose functions have debug information, and the module that they are in: as built from source, by pyenv for
-/// example.
+/// A python3 whose functions have debug information, and the module that they are in: as built from source, by pyenv
+/// for example.
 fn python_with_types() -> Option<(PathBuf, String)> {
     let first = std::env::var("PATH").unwrap_or_default();
     let first = first.split(':').map(|folder| Path::new(folder).join("python3"));

@@ -303,8 +303,8 @@ fn mallocstacks_adds_bytes_up() {
     );
 }
 
-/// Each time the holder has the mutex, and sleeps for 60 ms, before the waiter asks for it. How late the waiter is, is the
-/// scheduler's business: nine times running it will not be.
+/// Each time the holder has the mutex, and sleeps for 60 ms, before the waiter asks for it. How late the waiter is, is
+/// the scheduler's business: nine times running it will not be.
 #[test]
 fn lockwait_sees_each_wait() {
     let lines = tool("lockwait", "locks", &["libc", "0"]);

@@ -1,5 +1,5 @@
-//! The tools on programs that people run, which run already: what they count is what the program itself says, or what its
-//! clients sent. Ended by Ctrl-C, or by the end of the program.
+//! The tools on programs that people run, which run already: what they count is what the program itself says, or what
+//! its clients sent. Ended by Ctrl-C, or by the end of the program.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -362,7 +362,8 @@ fn counts_of_a_server_under_load_are_its_own() {
     let closed = lines.iter().filter(|line| line[1] == "}").count();
     assert_eq!((opened as u64, closed as u64), (commands[2], commands[2]));
 
-    // Sixty clients, each with 32 KiB of buffers: nothing is left of them once they have gone, but perhaps of who asked last.
+    // Sixty clients, each with 32 KiB of buffers: nothing is left of them once they have gone, but perhaps of who asked
+    // last.
     if uses_jemalloc {
         let (lines, _) = counted("memleak", &["libjemalloc*", "a.out:createClient"]);
         let bytes: Vec<i64> = lines.iter().filter_map(|line| line.get(1)?.parse().ok()).collect();
@@ -388,8 +389,8 @@ fn counts_of_a_server_under_load_are_its_own() {
     server.finish().success();
 }
 
-/// A python3 that calls the allocator itself, a known number of times among its own: what it leaks is found, to the byte, with
-/// every form of the allocator's functions; glibc's aligned ones end by tail calls.
+/// A python3 that calls the allocator itself, a known number of times among its own: what it leaks is found, to the
+/// byte, with every form of the allocator's functions; glibc's aligned ones end by tail calls.
 #[test]
 fn memleak_finds_what_python_leaks() {
     let Some(python) = need_command("memleak, attached", "python3") else {

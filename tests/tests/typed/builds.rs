@@ -1,5 +1,5 @@
-//! The same program however it was compiled and linked, and wherever its debug information and its file are: its types are
-//! known, or a message says what is missing.
+//! The same program however it was compiled and linked, and wherever its debug information and its file are: its types
+//! are known, or a message says what is missing.
 
 use std::path::Path;
 use std::process::Command;
@@ -180,7 +180,8 @@ fn debug_information_of_lines_alone_is_told() {
     }
 }
 
-/// Go's functions take their arguments in registers of their own; what they return is held against the program's checksum.
+/// Go's functions take their arguments in registers of their own; what they return is held against the program's
+/// checksum.
 #[test]
 fn arguments_of_go_are_those_of_go() {
     const WORKERS: u64 = 16;

@@ -60,8 +60,8 @@ live_tests! {
     }
 }
 
-/// A variable of the library's that the loader copies into the program: the program's is the one that counts, whichever is
-/// named, and the library says its type.
+/// A variable of the library's that the loader copies into the program: the program's is the one that counts, whichever
+/// is named, and the library says its type.
 const COPIED: &str = "extern struct point { int x; short y; } origin;\n\
     int origin_x(void);\n\
     __attribute__((noipa)) int moved(int by) { origin.x += by; return origin_x(); }\n\

@@ -9,8 +9,8 @@ use crate::memory::{STACK_BYTES, write};
 use crate::sequence::Laid;
 
 impl Bench {
-    /// Whether only such flags differ as an instruction of the sequence leaves undefined: they may then depend on what was
-    /// executed before it.
+    /// Whether only such flags differ as an instruction of the sequence leaves undefined: they may then depend on what
+    /// was executed before it.
     pub(super) fn only_undefined_flags(&self, map: &FunctionMap, laid: &Laid, native: &Native, found: &Found) -> bool {
         use iced_x86::{Decoder, DecoderOptions, RflagsBits};
         let bits = [

@@ -47,8 +47,8 @@ pub static TICKS: AtomicU32 = AtomicU32::new(0);
 pub static TICKS_MAX: AtomicU32 = AtomicU32::new(0);
 
 const TRAP_FLAG: u64 = 0x100;
-/// `si_code` of int3. Every other SIGTRAP is a single-step, TRAP_TRACE or, where a virtual machine lost the processor's word
-/// for it, TRAP_BRKPT. int1, which says that too, is not generated.
+/// `si_code` of int3. Every other SIGTRAP is a single-step, TRAP_TRACE or, where a virtual machine lost the processor's
+/// word for it, TRAP_BRKPT. int1, which says that too, is not generated.
 const SI_KERNEL: i32 = 0x80;
 
 /// Sends an interrupted run home.
@@ -173,8 +173,8 @@ pub extern "C" fn on_signal(signal: i32, information: *mut libc::siginfo_t, cont
             0
         },
     };
-    // SAFETY: one thread, whose run is interrupted here: nobody else uses the statics. The frame's image has the size that
-    // the kernel says in its software-reserved bytes.
+    // SAFETY: one thread, whose run is interrupted here: nobody else uses the statics. The frame's image has the size
+    // that the kernel says in its software-reserved bytes.
     unsafe {
         END = End::Fault(fault);
         let state = &raw mut np_eq_registers;
