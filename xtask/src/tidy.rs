@@ -1,8 +1,8 @@
 //! The rules of the house that no compiler knows, one file for each.
 //!
 //! A rule looks at all files at once and returns what it found. What is known and not mended yet is in
-//! `xtask/allowed.txt`, a line for each rule and place: such a finding passes, and a line without a finding fails, so that
-//! the list only becomes shorter.
+//! `xtask/allowed.txt`, a line for each rule and place: such a finding passes, and a line without a finding fails, so
+//! that the list only becomes shorter.
 
 mod circles;
 mod columns;

@@ -1,7 +1,7 @@
 //! No circle between files: imports point one way.
 //!
-//! The modules of each crate are the nodes, and the paths of `use crate::...` and `use super::...` the arrows. A parent that
-//! names its child's items and a child that names its parent's are a circle, too.
+//! The modules of each crate are the nodes, and the paths of `use crate::...` and `use super::...` the arrows. A parent
+//! that names its child's items and a child that names its parent's are a circle, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -126,7 +126,8 @@ fn from_root(path: &str, module: &str) -> Option<String> {
     is_local.then_some(joined)
 }
 
-/// The strongly connected parts of more than one module (Tarjan would do it in one pass; these are a few hundred files).
+/// The strongly connected parts of more than one module (Tarjan would do it in one pass; these are a few hundred
+/// files).
 fn circles(arrows: &Arrows) -> Vec<Vec<Module>> {
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
         arrows.keys().map(|from| (from, reachable(arrows, from))).collect();
