@@ -1,8 +1,8 @@
 //! Dynamic variables from the tracer's side: its own clauses (`BEGIN`, `tick-1s`, `END`) read and write the same
 //! associative arrays as the target's threads, under the same bucket locks. `agent/dynamic.c` is the other half.
 //!
-//! A lock is only tried: the thread that holds it may be stopped by a debugger, or have been killed. A bucket whose lock
-//! cannot be had is [`DynamicError::Busy`]; the access is dropped and counted by the caller.
+//! A lock is only tried: the thread that holds it may be stopped by a debugger, or have been killed. A bucket whose
+//! lock cannot be had is [`DynamicError::Busy`]; the access is dropped and counted by the caller.
 
 use core::hint;
 use core::mem::offset_of;

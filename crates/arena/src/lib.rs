@@ -7,8 +7,9 @@
 //!
 //! * [`layout`] mirrors `agent/contract.h`; [`ContextPlan`] says where things lie in a thread's context.
 //! * [`Memory`] is access to an arena, [`Mapping`] a shared mapping, [`Bytes`] plain bytes.
-//! * [`ControlBlock`] reads and writes the arena's head, [`RingReader`] takes records, [`RingMerge`] puts those of all rings in order,
-//!   [`AggregateReader`] and [`static_words`] read aggregations, [`AggregateTables`] has a thread change its tables, [`DynamicVariables`] and [`variables`] serve the tracer's own clauses.
+//! * [`ControlBlock`] reads and writes the arena's head, [`RingReader`] takes records, [`RingMerge`] puts those of all
+//!   rings in order, [`AggregateReader`] and [`static_words`] read aggregations, [`AggregateTables`] has a thread
+//!   change its tables, [`DynamicVariables`] and [`variables`] serve the tracer's own clauses.
 //! * [`registry`] is the list of the probes that a program has put on itself.
 //! * [`buckets`] are the bucket functions of `quantize`, `lquantize` and `llquantize`, and their inverse.
 //!

@@ -1,8 +1,8 @@
 //! The records of all rings, in the order of their time.
 //!
-//! A round takes the records up to a moment, its *horizon*: the time at which the round began. What is newer waits for the
-//! next round, since a ring that was looked at earlier in this one may hold older records by then. So the order holds
-//! across rounds, too:
+//! A round takes the records up to a moment, its *horizon*: the time at which the round began. What is newer waits for
+//! the next round, since a ring that was looked at earlier in this one may hold older records by then. So the order
+//! holds across rounds, too:
 //!
 //! ```text
 //!   ring 0   3   9   |           ahead[0] = 12         the horizon stands at 10
@@ -11,13 +11,13 @@
 //!            3 4 5 9 |           this round yields these four
 //! ```
 //!
-//! Of each ring one record is read ahead. The heap holds their times; the earliest comes first. A thread that is kept from
-//! its processor between the reading of the clock and the publication of the record is late by that time, and its record
-//! comes in the round that finds it.
+//! Of each ring one record is read ahead. The heap holds their times; the earliest comes first. A thread that is kept
+//! from its processor between the reading of the clock and the publication of the record is late by that time, and its
+//! record comes in the round that finds it.
 //!
-//! A round is bounded. A ring that is flooded gives its records in the order of their time, like all others, so it cannot
-//! hold others back for longer than what lies in front of them takes. Where records carry no time, every ring gives the same
-//! share, and the next round begins after the ring that was the last.
+//! A round is bounded. A ring that is flooded gives its records in the order of their time, like all others, so it
+//! cannot hold others back for longer than what lies in front of them takes. Where records carry no time, every ring
+//! gives the same share, and the next round begins after the ring that was the last.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -95,15 +95,16 @@ pub struct ContextPlan {
     pub ring: u64,
     /// Its size, a power of two.
     pub ring_bytes: u64,
-    /// Whether its records carry no time: then nobody reads the clock for them, and those of different threads are in no order.
+    /// Whether its records carry no time: then nobody reads the clock for them, and those of different threads are in
+    /// no order.
     pub untimed: bool,
     /// Bytes from one context to the next, a multiple of 4096.
     pub stride: u64,
 }
 
 impl ContextPlan {
-    /// Lays a context out. All sizes are in bytes and are rounded up to a multiple of 8; `aggregate_bytes`, of each of the
-    /// two tables, and `ring_bytes` may be 0 (none). The ring's size must be a power of two, at least a page.
+    /// Lays a context out. All sizes are in bytes and are rounded up to a multiple of 8; `aggregate_bytes`, of each of
+    /// the two tables, and `ring_bytes` may be 0 (none). The ring's size must be a power of two, at least a page.
     pub fn new(
         slots_bytes: u64,
         locals: u64,

@@ -7,9 +7,9 @@
 //!     88    row 1   ...
 //! ```
 //!
-//! Hits and missed are not in it: they are sums over all threads, and nothing on a hit's path may be shared. So the reader
-//! walks the threads' blocks, as the library itself does. Whoever writes a row makes it a free one first, and names its kind
-//! last; whoever reads believes what it has read twice.
+//! Hits and missed are not in it: they are sums over all threads, and nothing on a hit's path may be shared. So the
+//! reader walks the threads' blocks, as the library itself does. Whoever writes a row makes it a free one first, and
+//! names its kind last; whoever reads believes what it has read twice.
 
 use std::collections::HashSet;
 

@@ -61,8 +61,8 @@ enum Look {
 }
 
 impl RingReader {
-    /// A reader of the ring of the context at offset `context`; `policy` is one of `RING_*`. The plan's ring must not be
-    /// empty (a reader of none finds no record).
+    /// A reader of the ring of the context at offset `context`; `policy` is one of `RING_*`. The plan's ring must not
+    /// be empty (a reader of none finds no record).
     pub fn new(context: u64, plan: &ContextPlan, policy: u32) -> Self {
         Self {
             context,
@@ -110,8 +110,8 @@ impl RingReader {
         Ok(memory.load_u64(self.field(offset_of!(Context, ring_drops)))?)
     }
 
-    /// Records that were committed and have not been returned. When [`RingReader::next`] has just said that there are no
-    /// more and the writer is still, these are lost: overwritten, or skipped after damage.
+    /// Records that were committed and have not been returned. When [`RingReader::next`] has just said that there are
+    /// no more and the writer is still, these are lost: overwritten, or skipped after damage.
     pub fn outstanding<M: Memory>(&self, memory: &M) -> Result<u64, Corrupt> {
         let written = memory.load_u64(self.field(offset_of!(Context, ring_records)))?;
         Ok(written.saturating_sub(self.delivered))

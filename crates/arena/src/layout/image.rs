@@ -48,8 +48,8 @@ pub const TABLE_SLOTS: usize = 1 << TABLE_BITS;
 /// [`ThreadSlot::key`]: its thread is gone; it may be claimed, and chains go on past it.
 pub const SLOT_ENDED: u64 = 1;
 
-/// Of an entry of the table of origins: by how many words the stack is deeper than at the original instruction's fault is
-/// above this bit of the original address.
+/// Of an entry of the table of origins: by how many words the stack is deeper than at the original instruction's fault
+/// is above this bit of the original address.
 pub const ORIGIN_PUSHED_SHIFT: u32 = 56;
 
 /// How often tables are published at most where they are told by rows.
