@@ -28,8 +28,8 @@ pub struct Relocation {
 /// A compiled clause: position-independent but for its absolute relocations, so it can be placed anywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handler {
-    /// Machine code; its first byte is the entry point. Behind the last instruction there may be literals that it loads.
-    /// The eight bytes of each relocation hold 0.
+    /// Machine code; its first byte is the entry point. Behind the last instruction there may be literals that it
+    /// loads. The eight bytes of each relocation hold 0.
     pub code: Vec<u8>,
     /// Where addresses go into the code.
     pub relocations: Vec<Relocation>,

@@ -79,8 +79,8 @@ pub enum ProbeKind {
     Return,
     /// Any other instruction: as [`ProbeKind::Entry`], whatever the registers hold there.
     Offset,
-    /// A static probe: `arg0` to `arg9` are where its note says, and those that it does not have are 0. The number is an
-    /// index into [`ArenaLayout::static_arguments`].
+    /// A static probe: `arg0` to `arg9` are where its note says, and those that it does not have are 0. The number is
+    /// an index into [`ArenaLayout::static_arguments`].
     Static(u32),
     /// An instruction of a function of Go's that takes registers, its first as a rule: `arg0`-`arg8` are rax, rbx, rcx,
     /// rdi, rsi, r8 to r11, `arg9` is the first word on the stack.
@@ -155,8 +155,8 @@ pub struct ArenaLayout {
 }
 
 impl ArenaLayout {
-    /// Argument number `index` where the kind of probe says by itself where that is; `None` when it has no so many, and at
-    /// any other probe.
+    /// Argument number `index` where the kind of probe says by itself where that is; `None` when it has no so many, and
+    /// at any other probe.
     ///
     /// # Errors
     ///

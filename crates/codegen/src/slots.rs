@@ -154,8 +154,8 @@ pub fn static_key(
 }
 
 /// The byte offsets in the enabling's static slots that one hit increments, when that is all the clause does: only
-/// `count()` with static keys, no predicate, nothing recorded, and no clause before it whose `exit()` ends the firing. The detour then needs no handler. An offset that appears
-/// twice is incremented twice.
+/// `count()` with static keys, no predicate, nothing recorded, and no clause before it whose `exit()` ends the firing.
+/// The detour then needs no handler. An offset that appears twice is incremented twice.
 pub fn inline_counts(program: &Program, clause: usize) -> Option<Vec<u32>> {
     let found = program.clauses.get(clause)?;
     if found.predicate.is_some() || found.statements.is_empty() || crate::scan::follows_exit(program, clause) {

@@ -10,10 +10,10 @@
 //! 1                           (what it prints; messages on stderr begin with `! `)
 //! ```
 //!
-//! The program's clauses fire in this order: BEGIN, the pid probes once (`pid$target:a.out:work:entry`), END; ERROR after a
-//! fault. Each runs twice: by the interpreter, whose records are printed, and as machine code with the agent's own image,
-//! whose records must be the same. In a pid clause `arg0` is the address of [`world::MEMORY`]. `BLESS=1` writes the outputs anew,
-//! never the tags.
+//! The program's clauses fire in this order: BEGIN, the pid probes once (`pid$target:a.out:work:entry`), END; ERROR
+//! after a fault. Each runs twice: by the interpreter, whose records are printed, and as machine code with the agent's
+//! own image, whose records must be the same. In a pid clause `arg0` is the address of [`world::MEMORY`]. `BLESS=1`
+//! writes the outputs anew, never the tags.
 #![allow(clippy::unwrap_used)] // tests
 
 #[path = "guide_runner/mod.rs"]
@@ -114,8 +114,8 @@ fn the_guide_is_right() {
     );
 }
 
-/// Random programs come to the same by the interpreter and as machine code. `NANOPROBE_RANDOM=seed,seconds` goes on from a
-/// seed for so long.
+/// Random programs come to the same by the interpreter and as machine code. `NANOPROBE_RANDOM=seed,seconds` goes on
+/// from a seed for so long.
 #[test]
 fn random_programs_come_to_the_same_both_ways() {
     let given = std::env::var("NANOPROBE_RANDOM").ok();

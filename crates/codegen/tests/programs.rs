@@ -1,5 +1,5 @@
-//! Random D programs, from a grammar, as text: what the front end accepts must do the same interpreted and compiled, and
-//! nothing may panic, whatever the text is. `guide_runner` compares every record and every fault.
+//! Random D programs, from a grammar, as text: what the front end accepts must do the same interpreted and compiled,
+//! and nothing may panic, whatever the text is. `guide_runner` compares every record and every fault.
 #![allow(clippy::unwrap_used)] // tests
 
 #[path = "guide_runner/mod.rs"]

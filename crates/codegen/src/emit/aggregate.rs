@@ -182,8 +182,8 @@ impl Emitter<'_, '_> {
         self.store(new, address, offset);
     }
 
-    /// The first value, and the first since a `clear()`, is taken as it is; a later one when it is on the right side of the
-    /// one before.
+    /// The first value, and the first since a `clear()`, is taken as it is; a later one when it is on the right side of
+    /// the one before.
     fn extreme(&mut self, words: Value, value: Value, better: IntCC) {
         let old = self.load(words, 0);
         let updates = self.load(words, SECOND);

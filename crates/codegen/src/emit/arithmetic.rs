@@ -60,8 +60,8 @@ impl Emitter<'_, '_> {
         }
     }
 
-    /// `left operator right` for all operators but comparisons. Both operands are of type `operands` (the right one of a
-    /// shift may be of any); `divisor` is the right one's value where it is a literal.
+    /// `left operator right` for all operators but comparisons. Both operands are of type `operands` (the right one of
+    /// a shift may be of any); `divisor` is the right one's value where it is a literal.
     pub(super) fn arithmetic(
         &mut self,
         operator: BinaryOperator,

@@ -1,8 +1,8 @@
 //! The string NULL: what was never assigned, and what `strchr( )` and its kin have not found.
 //!
-//! In registers it is the address of one empty string of the handler's own, so that whoever reads it without asking reads the
-//! empty string, as comparisons do. In a variable a word behind the text says it ([`Limits::string_mark`]); an element of an array
-//! that is NULL is not there. The agent says 0.
+//! In registers it is the address of one empty string of the handler's own, so that whoever reads it without asking
+//! reads the empty string, as comparisons do. In a variable a word behind the text says it ([`Limits::string_mark`]);
+//! an element of an array that is NULL is not there. The agent says 0.
 //!
 //! [`Limits::string_mark`]: nanoprobe_lang::layout::Limits::string_mark
 
@@ -27,8 +27,8 @@ impl Emitter<'_, '_> {
         self.builder.ins().select(string, string, null)
     }
 
-    /// The value of an expression that is recorded, part of a key or given to a subroutine: NULL is an address that cannot
-    /// be read.
+    /// The value of an expression that is recorded, part of a key or given to a subroutine: NULL is an address that
+    /// cannot be read.
     pub(super) fn present(&mut self, expression: &Expression) -> Result<Value, Error> {
         let value = self.value(expression)?;
         if may_be_null(expression) {

@@ -300,7 +300,8 @@ impl<'a> Emitter<'a, '_> {
         self.store(narrow, address, 0);
     }
 
-    /// Stores at an address that lies in an array or a structure of D's own, and goes on at `done`; here where it lies in none.
+    /// Stores at an address that lies in an array or a structure of D's own, and goes on at `done`; here where it lies
+    /// in none.
     fn write_by_address(&mut self, address: Value, slot: &Slot<'_>, value: Value, done: Block) -> Result<(), Error> {
         let program = self.source.program;
         let wanted = u32::from(integer_type(slot.value_type).bytes);

@@ -227,7 +227,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Both ways must have come to the same; a record's gaps are zero in both, a string's bytes behind its NUL are not compared.
+/// Both ways must have come to the same; a record's gaps are zero in both, a string's bytes behind its NUL are not
+/// compared.
 fn same(
     clause: &Clause,
     limits: nanoprobe_lang::layout::Limits,

@@ -1,8 +1,9 @@
-//! Random D programs, as texts: every construct that has a value. They only have to be compiled, or refused, and to come to
-//! the same both ways; `guide_runner` compares each record and each fault.
+//! Random D programs, as texts: every construct that has a value. They only have to be compiled, or refused, and to
+//! come to the same both ways; `guide_runner` compares each record and each fault.
 //!
-//! What a program asks of memory lies within the memory of `guide_runner/world.rs` or nowhere near it, since the interpreter sees nothing
-//! else of this process; no address of scratch memory becomes a number, since each side has its own.
+//! What a program asks of memory lies within the memory of `guide_runner/world.rs` or nowhere near it, since the
+//! interpreter sees nothing else of this process; no address of scratch memory becomes a number, since each side has
+//! its own.
 
 /// Declarations that all programs have.
 const HEAD: &str = "
@@ -69,7 +70,8 @@ struct Writer {
     random: Random,
     /// The clause at hand has arguments and a target's memory.
     in_target: bool,
-    /// `this->p` is memory of the clause at hand: what `alloca` gave is gone with its clause, and with its part of an `if`.
+    /// `this->p` is memory of the clause at hand: what `alloca` gave is gone with its clause, and with its part of an
+    /// `if`.
     has_memory: bool,
 }
 
