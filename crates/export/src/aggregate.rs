@@ -78,11 +78,11 @@ fn add(words: &mut [u64], other: &[u64]) {
     }
 }
 
-/// What words of the target's have become since they were `before`, to be merged. An extreme is that of its epoch, which a
-/// `clear()` begins: who merges the same one twice changes nothing.
+/// What words of the target's have become since they were `before`, to be merged. An extreme is that of its epoch,
+/// which a `clear()` begins: who merges the same one twice changes nothing.
 ///
-/// An update that meets the beginning of an epoch may leave an extreme of the epoch before. It is the update's own where it is
-/// another one than `before`; else nobody knows what the update's value was, and it only counts.
+/// An update that meets the beginning of an epoch may leave an extreme of the epoch before. It is the update's own
+/// where it is another one than `before`; else nobody knows what the update's value was, and it only counts.
 pub(crate) fn since(function: AggregatingFunction, words: &[u64], before: &[u64]) -> Vec<u64> {
     let mut result: Vec<u64> = (0..words.len())
         .map(|index| word(words, index).wrapping_sub(word(before, index)))

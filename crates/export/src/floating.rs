@@ -10,8 +10,8 @@ pub(crate) fn of_bits(bits: i64, bytes: u8) -> f64 {
     }
 }
 
-/// A number by one of the letters `eEfgG`, with the sign, the precision and the zeros of a shape; spaces are left to others.
-/// No precision is a precision of 6.
+/// A number by one of the letters `eEfgG`, with the sign, the precision and the zeros of a shape; spaces are left to
+/// others. No precision is a precision of 6.
 pub(crate) fn text(value: f64, letter: char, shape: Shape) -> String {
     let precision = shape.precision.unwrap_or(6);
     let magnitude = value.abs();

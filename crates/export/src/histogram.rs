@@ -155,8 +155,8 @@ fn print(
     Ok(())
 }
 
-/// The bar with its line: to the right for positive weights, to the left for negative ones. Of a whole bar it is the share
-/// times the weight by the total. `blocks`: of block elements, where there are only positive weights.
+/// The bar with its line: to the right for positive weights, to the left for negative ones. Of a whole bar it is the
+/// share times the weight by the total. `blocks`: of block elements, where there are only positive weights.
 pub(crate) fn bar(
     weight: i64,
     (share, total): (u128, u128),

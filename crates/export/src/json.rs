@@ -1,7 +1,7 @@
 //! JSON, written: one value, one line.
 //!
-//! Numbers are written whole, up to 64 bits with or without a sign: who reads them as floating point loses the last bits of
-//! addresses and times. Bytes that are not UTF-8 are no JSON string; [`text`] says how they are kept.
+//! Numbers are written whole, up to 64 bits with or without a sign: who reads them as floating point loses the last
+//! bits of addresses and times. Bytes that are not UTF-8 are no JSON string; [`text`] says how they are kept.
 
 use std::fmt;
 

@@ -12,24 +12,24 @@
 //! aggregations of all threads --> Snapshot --> AggregateTable --> Printer::finish --> Sink: what no printa has printed
 //! ```
 //!
-//! A format is an implementation of [`Sink`], in a file of its own: `text` and `json_lines`, each with a row of [`FORMATS`],
-//! and `flame`, which is asked for beside another one.
+//! A format is an implementation of [`Sink`], in a file of its own: `text` and `json_lines`, each with a row of
+//! [`FORMATS`], and `flame`, which is asked for beside another one.
 //!
 //! The words of one aggregation value are laid out as `agent/contract.h` says; [`merge`] adds the threads' words up,
 //! [`update`] does what the agent does for the clauses that the tracer runs itself.
 //!
 //! # Where this differs from DTrace
 //!
-//! * A string is printed as a string when it is empty, and when it is UTF-8 without control characters; DTrace dumps the
-//!   bytes of both.
-//! * A key's integer is printed, and sorted, by the sign of its type; DTrace takes small ones for unsigned, large ones for
-//!   signed, and sorts all as unsigned. Of records this is DTrace's on Linux.
+//! * A string is printed as a string when it is empty, and when it is UTF-8 without control characters; DTrace dumps
+//!   the bytes of both.
+//! * A key's integer is printed, and sorted, by the sign of its type; DTrace takes small ones for unsigned, large ones
+//!   for signed, and sorts all as unsigned. Of records this is DTrace's on Linux.
 //! * `llquantize` has illumos' rows, not those of DTrace on Linux, which has rows for negative values.
 //! * `%S` ends at the string's NUL.
 //! * A negative sum is divided as a signed number: by `normalize()`, and for the `avg()` of a `printa` with a format.
 //! * A `quantize` of which only the last bucket holds something is not taken for an empty one.
-//! * Several aggregations in one `printa` are never drawn by `agghist` or `aggpack`; `agghist` draws averages and deviations
-//!   by their values.
+//! * Several aggregations in one `printa` are never drawn by `agghist` or `aggpack`; `agghist` draws averages and
+//!   deviations by their values.
 #![forbid(unsafe_code)]
 
 mod aggregate;

@@ -30,8 +30,8 @@ pub(crate) fn enabled(epid: u32, probe: &ProbeName) -> String {
     format!("error on enabled probe ID {epid} (ID {id}: {provider}:{module}:{function}:{name})")
 }
 
-/// `3 drops on CPU 1`, `1 aggregation drop`, `2 dynamic variable drops`: `what` is nothing or `aggregation`, ..., `place`
-/// nothing or `CPU 1`.
+/// `3 drops on CPU 1`, `1 aggregation drop`, `2 dynamic variable drops`: `what` is nothing or `aggregation`, ...,
+/// `place` nothing or `CPU 1`.
 pub fn drop_message(count: u64, what: &str, place: &str) -> String {
     let space = if what.is_empty() { "" } else { " " };
     let plural = if count > 1 { "s" } else { "" };

@@ -9,9 +9,9 @@
 //!              read    0 :  _X_ : 16   | 12
 //! ```
 //!
-//! A bar of `agghist` is a key's share of the sum over all keys; a character of `aggpack` is a bucket's share of the sum of
-//! its distribution. Both sums are those of what is printed; with `aggzoom` the greatest takes nearly all of the room.
-//! `normalize()` divides the values of `agghist`, and nothing of `aggpack`, as in DTrace.
+//! A bar of `agghist` is a key's share of the sum over all keys; a character of `aggpack` is a bucket's share of the
+//! sum of its distribution. Both sums are those of what is printed; with `aggzoom` the greatest takes nearly all of the
+//! room. `normalize()` divides the values of `agghist`, and nothing of `aggpack`, as in DTrace.
 
 use std::io::{Result, Write};
 

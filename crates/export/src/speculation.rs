@@ -6,10 +6,10 @@
 //! discard(id)                   they are forgotten; id is free again
 //! ```
 //!
-//! The target says which numbers are taken, counts the bytes under them, and ends each but once (a later commit or discard has
-//! the number 0); the records wait here. The bound here is for a target that counts wrongly. Records of several threads come in the order of
-//! their time but for those of different rounds of reading, so one may come after the commit that it precedes: such a
-//! straggler shares the fate of the others.
+//! The target says which numbers are taken, counts the bytes under them, and ends each but once (a later commit or
+//! discard has the number 0); the records wait here. The bound here is for a target that counts wrongly. Records of
+//! several threads come in the order of their time but for those of different rounds of reading, so one may come after
+//! the commit that it precedes: such a straggler shares the fate of the others.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,8 @@
 //! All aggregations of a session, as the tracer knows them.
 //!
 //! The tracer reads what is new in the target's tables into a [`Snapshot`], each count once, and adds that to the
-//! [`AggregateTable`]. So `clear()` makes words zeros there, and `trunc()` forgets them: what they have taken away is nowhere any more.
+//! [`AggregateTable`]. So `clear()` makes words zeros there, and `trunc()` forgets them: what they have taken away is
+//! nowhere any more.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
@@ -46,8 +47,8 @@ impl Snapshot {
         true
     }
 
-    /// Adds what value words have become since they were `before`, which was added; empty: nothing was. So a key whose words have
-    /// only begun another epoch does not come back. False as for [`Snapshot::add`].
+    /// Adds what value words have become since they were `before`, which was added; empty: nothing was. So a key whose
+    /// words have only begun another epoch does not come back. False as for [`Snapshot::add`].
     #[must_use = "false means that the arena is damaged"]
     pub fn add_since(
         &mut self,
@@ -112,8 +113,8 @@ impl Snapshot {
         true
     }
 
-    /// Makes one of the keys whose addresses have the same name: those in one function, for `usym`, or in one module, for
-    /// `umod`. As in DTrace, that is the consumer's work: the agent knows no names.
+    /// Makes one of the keys whose addresses have the same name: those in one function, for `usym`, or in one module,
+    /// for `umod`. As in DTrace, that is the consumer's work: the agent knows no names.
     #[must_use]
     pub fn with_symbols(self, program: &Program, symbolizer: &mut dyn Symbolizer) -> Snapshot {
         let is_symbol = |key_type: &KeyType| matches!(key_type, KeyType::Symbol(_));

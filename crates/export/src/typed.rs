@@ -10,8 +10,8 @@
 //!
 //! Types have the names that the source has for them: `ushort_t`, `request_t {`, as far as these are known.
 //!
-//! An enumeration's value is shown by name, where it has one, in a bit-field, too. A structure's members stand four columns
-//! deeper than its name; the elements of an array stand in one line, unless they are structures.
+//! An enumeration's value is shown by name, where it has one, in a bit-field, too. A structure's members stand four
+//! columns deeper than its name; the elements of an array stand in one line, unless they are structures.
 
 use std::io::{ErrorKind, Result, Write};
 

@@ -265,7 +265,7 @@ fn conversions() {
     golden("conversions", &session.output());
 }
 
-// ---- enumerations of the program's ------------------------------------------------------------------------------------
+// ---- enumerations of the program's ----------------------------------------------------------------------------------
 
 fn color() -> Foreign {
     let integer = IntegerType { bytes: 4, signed: true };
