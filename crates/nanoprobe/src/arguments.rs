@@ -1,7 +1,7 @@
 //! The command line: dtrace(1)'s flags, in dtrace's order.
 //!
-//! The order matters: several `-n` and `-s` make one program, in the order in which they stand. Hence the flags are read
-//! by clap as raw occurrences (`LowArguments`) and then put in order by their positions ([`Arguments`]).
+//! The order matters: several `-n` and `-s` make one program, in the order in which they stand. Hence the flags are
+//! read by clap as raw occurrences (`LowArguments`) and then put in order by their positions ([`Arguments`]).
 
 use std::borrow::Cow;
 
@@ -162,8 +162,8 @@ pub struct LowArguments {
     /// Trace this process; $target is its id
     #[arg(short = 'p', allow_hyphen_values = true, value_name = "pid")]
     pid: Option<i32>,
-    /// List the matching probes instead of enabling them (with -v: how each would be patched); without a program, all that
-    /// exist already, or those that the process of -p has put on itself by libnanoprobe
+    /// List the matching probes instead of enabling them (with -v: how each would be patched); without a program, all
+    /// that exist already, or those that the process of -p has put on itself by libnanoprobe
     #[arg(short = 'l', overrides_with = "list")]
     list: bool,
     /// Print only what the program prints

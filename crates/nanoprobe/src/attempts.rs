@@ -23,8 +23,8 @@ pub struct Attempt {
     pub may_wait: bool,
 }
 
-/// Attaches and runs by `attempt`. Until the probes are in place, nothing has been printed and nothing of ours has been left,
-/// so the next attempt is as good as the first.
+/// Attaches and runs by `attempt`. Until the probes are in place, nothing has been printed and nothing of ours has been
+/// left, so the next attempt is as good as the first.
 ///
 /// # Errors
 /// What the last attempt says.

@@ -20,7 +20,8 @@ pub struct Arguments {
     /// Write report.html, report.json, samples.csv and report.txt into this folder
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// How often each configuration is attached and measured: 1 is a run of some minutes. What is doubtful then is measured again
+    /// How often each configuration is attached and measured: 1 is a run of some minutes. What is doubtful then is
+    /// measured again
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub rounds: u16,
     /// Only the experiments whose names contain this

@@ -1,4 +1,5 @@
-//! Ctrl-C, and the other ways of being asked to end: noted, and looked at between two steps, and within those that take long.
+//! Ctrl-C, and the other ways of being asked to end: noted, and looked at between two steps, and within those that take
+//! long.
 
 use nanoprobe_session::interrupt::{self, End};
 use nanoprobe_session::progress::{Work, doing};
@@ -20,8 +21,8 @@ extern "C" fn note(_signal: i32) {
     }
 }
 
-/// Does what may take long (it reads debug information) while there is nothing to be taken back: who asks to end then ends
-/// at once. `command`: what was started, and is killed.
+/// Does what may take long (it reads debug information) while there is nothing to be taken back: who asks to end then
+/// ends at once. `command`: what was started, and is killed.
 pub fn at_once<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
     let _reading = doing(Work::Reading, 0);
     interrupt::harmless(command, || {
@@ -35,16 +36,17 @@ pub fn at_once<T>(command: Option<i32>, work: impl FnOnce() -> T) -> T {
 
 extern "C" fn ignore(_signal: i32) {}
 
-/// From now on a file that grows beyond the limit (ulimit -f) is an error of the call that writes it, and does not kill. It
-/// is a handler, not the signal ignored: a handler goes with the next execve, so commands that we start are killed as usual.
+/// From now on a file that grows beyond the limit (ulimit -f) is an error of the call that writes it, and does not
+/// kill. It is a handler, not the signal ignored: a handler goes with the next execve, so commands that we start are
+/// killed as usual.
 pub fn survive_file_limit() {
     let action = SigAction::new(SigHandler::Handler(ignore), SaFlags::SA_RESTART, SigSet::empty());
     // SAFETY: the handler does nothing.
     let _ = unsafe { sigaction(Signal::SIGXFSZ, &action) };
 }
 
-/// From now on SIGINT, SIGTERM, SIGHUP and SIGXCPU (ulimit -t) end tracing, not the tracer: its probes must be taken out
-/// first. SIGHUP stays ignored where it was (nohup).
+/// From now on SIGINT, SIGTERM, SIGHUP and SIGXCPU (ulimit -t) end tracing, not the tracer: its probes must be taken
+/// out first. SIGHUP stays ignored where it was (nohup).
 pub fn install() {
     crate::memory::reserve();
     let action = SigAction::new(SigHandler::Handler(note), SaFlags::empty(), SigSet::empty());

@@ -7,8 +7,8 @@ use nanoprobe_lang::Source;
 use nanoprobe_lang::bytes::{bytes_of, text_of};
 use nanoprobe_lang::libraries::ordered;
 
-/// The libraries of these folders, each behind those that it depends on. As in DTrace a folder or a file that cannot be read
-/// is none, and of files of one name that of the first folder counts.
+/// The libraries of these folders, each behind those that it depends on. As in DTrace a folder or a file that cannot be
+/// read is none, and of files of one name that of the first folder counts.
 ///
 /// # Errors
 /// What is wrong with their order.

@@ -1,7 +1,7 @@
 //! The command. The only room that prints or exits.
 //!
-//! Exit status as dtrace's: 0 when all went well, the status of an `exit()` in D, 1 when something failed, 2 for a wrong
-//! command line.
+//! Exit status as dtrace's: 0 when all went well, the status of an `exit()` in D, 1 when something failed, 2 for a
+//! wrong command line.
 
 mod arguments;
 mod attempts;

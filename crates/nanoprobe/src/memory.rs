@@ -1,8 +1,8 @@
 //! What happens when no memory can be had, under `ulimit -v` or `-d` for instance.
 //!
 //! By default a Rust program aborts then, and our patches would stay in the traced program's text. So a reserve is kept
-//! while we trace: the first request that fails gives it back, and asks for the end of tracing, as Ctrl-C does. When even
-//! that is used up the command says so and ends with status 1; `nanoprobe restore` takes back what is left.
+//! while we trace: the first request that fails gives it back, and asks for the end of tracing, as Ctrl-C does. When
+//! even that is used up the command says so and ends with status 1; `nanoprobe restore` takes back what is left.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -34,7 +34,8 @@ pub fn reserve() {
 fn give_back(reserve: *mut u8) -> bool {
     match reserve_layout() {
         Some(layout) if !reserve.is_null() => {
-            // SAFETY: it came from `reserve`, by that layout, and whoever took it off the static is the only one to have it.
+            // SAFETY: it came from `reserve`, by that layout, and whoever took it off the static is the only one to
+            // have it.
             unsafe { System.dealloc(reserve, layout) };
             true
         }

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 /// What every script may rely on, as with dtrace; and the names that cpp would otherwise put numbers for.
 ///
 /// Headers are told that they are read by a compiler of GNU C: otherwise they leave out attributes and flexible arrays,
-/// and structures lie elsewhere than in the program (`struct epoll_event` is packed, `struct inotify_event` ends with no
-/// element).
+/// and structures lie elsewhere than in the program (`struct epoll_event` is packed, `struct inotify_event` ends with
+/// no element).
 const ALWAYS: [&str; 10] = [
     "-D__SUNW_D=1",
     // D 1.13, as -V has it: eight bits of the major number, twelve of the minor, twelve of the micro.
@@ -23,7 +23,8 @@ const ALWAYS: [&str; 10] = [
     "-std=gnu11",
 ];
 
-/// The preprocessed text, by `cpp` or by another program that takes its flags. Files in `#include "..."` are looked for beside the script.
+/// The preprocessed text, by `cpp` or by another program that takes its flags. Files in `#include "..."` are looked for
+/// beside the script.
 ///
 /// # Errors
 /// A message: there is no preprocessor, or it has found something wrong and said so on stderr.

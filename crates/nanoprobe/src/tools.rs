@@ -1,7 +1,7 @@
 //! `nanoprobe tools` and `nanoprobe tool NAME`: the D scripts of `tools/`, which the command carries.
 //!
-//! A script takes its arguments as macro variables. What was not given has a default, so that the script itself need not
-//! know; a function may be named without its module.
+//! A script takes its arguments as macro variables. What was not given has a default, so that the script itself need
+//! not know; a function may be named without its module.
 
 use std::borrow::Cow;
 

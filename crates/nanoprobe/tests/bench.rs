@@ -35,8 +35,8 @@ fn median(text: &str, row: &str) -> f64 {
 /// A handler that spends a known time costs that time more than one that does nothing.
 ///
 /// The bounds are wide, and must be: the known time is that of the wall, measured at the machine's best moment, the
-/// figure is of the thread's processor time under whatever load there is, at whatever clock rate. A harness that lost its
-/// baseline, halved or doubled, or measured another handler, is still outside.
+/// figure is of the thread's processor time under whatever load there is, at whatever clock rate. A harness that lost
+/// its baseline, halved or doubled, or measured another handler, is still outside.
 #[test]
 fn a_handler_that_takes_a_known_time_comes_out_as_that_time() {
     let text = bench(&["--own", "spin", "--rounds", "7"]);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use nanoprobe_tests::in_time::{EndsInTime, InTime, TimeLimit};
 
-/// Calls hot() with 1, 2, 3, ..., and cold() after each five thousand, from the first line of its input to the second. Prints
-/// where hot() lies, and at the end how often both were called.
+/// Calls hot() with 1, 2, 3, ..., and cold() after each five thousand, from the first line of its input to the second.
+/// Prints where hot() lies, and at the end how often both were called.
 const PROGRAM: &str = r#"
 #include <poll.h>
 #include <stdio.h>
@@ -139,8 +139,8 @@ fn a_probe_over_budget_is_turned_off_and_its_counts_are_exact_up_to_then() {
     // Arguments go 1, 2, 3, ...: the greatest that was seen is the number of calls that were.
     let text = "pid$target:busy:hot:entry { @hot[\"calls\"] = count(); @last[\"last\"] = max(arg0); }
                 pid$target:busy:cold:entry { @cold[\"cold\"] = count(); }";
-    // A processor that does nothing but call hot() without a probe, a nanosecond each, calls cold() 200,000 times a second:
-    // that is a fifth of what all may take.
+    // A processor that does nothing but call hot() without a probe, a nanosecond each, calls cold() 200,000 times a
+    // second: that is a fifth of what all may take.
     let mut tracer = nanoprobe()
         .args(["-q", "-v", "-x", "maxcost=0.2%", "-n", text, "-p", &program.pid(), "-o"])
         .arg(&results)

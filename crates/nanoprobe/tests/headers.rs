@@ -202,8 +202,8 @@ struct usual { char a; long b; };
     );
 }
 
-/// A call's arguments by the types of the system's headers: a packed structure, bit-fields that cross their units, `errno` and
-/// other names that these headers have macros for.
+/// A call's arguments by the types of the system's headers: a packed structure, bit-fields that cross their units,
+/// `errno` and other names that these headers have macros for.
 #[test]
 fn a_live_call_is_read_by_the_types_of_headers() {
     if !has_gcc() {

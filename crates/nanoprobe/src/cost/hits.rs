@@ -1,5 +1,5 @@
-//! How often each probe is hit: by a clause of our own that counts at all of a program's probes in the target. It is one
-//! increment in the detour, at a fixed place for each probe, so it costs nothing that is seen.
+//! How often each probe is hit: by a clause of our own that counts at all of a program's probes in the target. It is
+//! one increment in the detour, at a fixed place for each probe, so it costs nothing that is seen.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

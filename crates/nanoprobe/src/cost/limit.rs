@@ -1,9 +1,9 @@
-//! `-x maxcost`: what probes take is watched while they trace, and the dearest are turned off when all together take more
-//! than they may.
+//! `-x maxcost`: what probes take is watched while they trace, and the dearest are turned off when all together take
+//! more than they may.
 //!
-//! A probe that is turned off has its original instructions back; what it counted and recorded until then stays, exactly.
-//! Those that share its patch go with it, and are named too. Nothing is turned on again: a program whose load changes would
-//! see probes come and go, and counts that mean nothing.
+//! A probe that is turned off has its original instructions back; what it counted and recorded until then stays,
+//! exactly. Those that share its patch go with it, and are named too. Nothing is turned on again: a program whose load
+//! changes would see probes come and go, and counts that mean nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

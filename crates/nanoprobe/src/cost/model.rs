@@ -1,8 +1,8 @@
 //! What a hit costs, in ns: how the site is patched, and what its clauses do there.
 //!
-//! The figures are those of docs/benchmarks.md's machine, rounded, each measured alone there; `pace` is for other machines
-//! (`nanoprobe bench --only cost` measures by how much they are off then). They are an estimate, within 30 % of what is
-//! measured of the usual clauses: caches and predictors make up the rest.
+//! The figures are those of docs/benchmarks.md's machine, rounded, each measured alone there; `pace` is for other
+//! machines (`nanoprobe bench --only cost` measures by how much they are off then). They are an estimate, within 30 %
+//! of what is measured of the usual clauses: caches and predictors make up the rest.
 
 use nanoprobe_lang::layout::recorded_values;
 use nanoprobe_lang::program::{

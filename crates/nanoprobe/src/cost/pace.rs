@@ -1,8 +1,9 @@
 //! By how much this processor is slower, now, than the one that the model's figures are of.
 //!
-//! Of a time that costs what it does everywhere nothing is known here; but what a hit does (loads, stores, a time stamp counter
-//! that is read) gets dearer together: on another processor, at another frequency, beside a busy hyperthread. So a reading of the
-//! clock, which is mostly the time stamp counter's and takes two hundredths of a microsecond, stands for all of it.
+//! Of a time that costs what it does everywhere nothing is known here; but what a hit does (loads, stores, a time stamp
+//! counter that is read) gets dearer together: on another processor, at another frequency, beside a busy hyperthread.
+//! So a reading of the clock, which is mostly the time stamp counter's and takes two hundredths of a microsecond,
+//! stands for all of it.
 
 use std::hint::black_box;
 use std::time::Instant;
