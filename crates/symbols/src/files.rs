@@ -1,8 +1,8 @@
 //! The edge: the one place that opens files.
 //!
 //! What a name means is decided by whoever may write to the folders on its way, so a name is looked up without effects
-//! first (O_PATH: no device is opened, no FIFO waited for), what was found is looked at, and that very thing is then opened
-//! for reading. A caller that knows which file is meant compares device and inode of what it gets.
+//! first (O_PATH: no device is opened, no FIFO waited for), what was found is looked at, and that very thing is then
+//! opened for reading. A caller that knows which file is meant compares device and inode of what it gets.
 
 use std::fs::{File, Metadata};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -138,8 +138,8 @@ pub fn open_regular(path: &Path) -> Result<File, Error> {
     open_inside(Path::new("/"), path)
 }
 
-/// A regular file by its path inside of a root (/proc/PID/root): no link, absolute or with `..`, leads out of it. With our
-/// own root (`/`) the path is an ordinary one, and may be relative.
+/// A regular file by its path inside of a root (/proc/PID/root): no link, absolute or with `..`, leads out of it. With
+/// our own root (`/`) the path is an ordinary one, and may be relative.
 ///
 /// # Errors
 ///
@@ -179,8 +179,8 @@ fn look_up(root: &Path, path: &Path, flags: OFlags) -> Result<OwnedFd, Error> {
     Err(failed(last))
 }
 
-/// Opens for reading what a path has led to (an O_PATH descriptor): that very thing, if it is a regular file. `path` is for
-/// messages.
+/// Opens for reading what a path has led to (an O_PATH descriptor): that very thing, if it is a regular file. `path` is
+/// for messages.
 ///
 /// # Errors
 ///

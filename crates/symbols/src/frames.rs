@@ -121,8 +121,8 @@ impl Frames {
         built
     }
 
-    /// Whether the stack pointer points at the return address at an instruction, as at a function's entry: its frame is gone.
-    /// `None`: nothing is said of that address.
+    /// Whether the stack pointer points at the return address at an instruction, as at a function's entry: its frame is
+    /// gone. `None`: nothing is said of that address.
     pub fn is_frameless_at(&self, elf: &Elf, address: u64) -> Option<bool> {
         let frame = self.at(address)?;
         let mut found = RowAt {

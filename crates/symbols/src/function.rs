@@ -7,8 +7,8 @@ use crate::name::{self, Demangled};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// The name it goes by, without version (`memcpy`, not `memcpy@@GLIBC_2.14`). Of several at one address it is the
-    /// one that has a size, and of these the one that DTrace prefers: global before local, fewest leading underscores, shortest extent, first in the
-    /// alphabet.
+    /// one that has a size, and of these the one that DTrace prefers: global before local, fewest leading underscores,
+    /// shortest extent, first in the alphabet.
     pub name: Box<str>,
     /// Its further names, in that same order of preference. A probe description matches the function when it matches
     /// any of its names; the function is then probed once.

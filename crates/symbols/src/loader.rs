@@ -7,8 +7,8 @@
 //!                       /etc/ld.so.cache, the default folders
 //! ```
 //!
-//! It is a forecast, for the names of types: addresses come from the process, when it has them. What a process under another
-//! root, a hook or dlopen does is not foreseen. Manual: ld.so(8).
+//! It is a forecast, for the names of types: addresses come from the process, when it has them. What a process under
+//! another root, a hook or dlopen does is not foreseen. Manual: ld.so(8).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
@@ -120,8 +120,8 @@ fn folders(run_path: Option<&str>, file: &Path) -> Vec<PathBuf> {
     parts.map(expand).collect()
 }
 
-/// The cache's libraries for this machine, by name; of several the first, which is the best that there is. Those that are
-/// for special processors only come behind the plain one.
+/// The cache's libraries for this machine, by name; of several the first, which is the best that there is. Those that
+/// are for special processors only come behind the plain one.
 fn read_cache(bytes: &[u8]) -> HashMap<String, PathBuf> {
     let read = || {
         let start = bytes.windows(MAGIC.len()).position(|window| window == MAGIC)?;

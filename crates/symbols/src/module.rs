@@ -141,8 +141,8 @@ impl Module {
         self
     }
 
-    /// The same module of a process whose files lie below this folder: /proc/PID/root. What [`Module::path`] says is meant
-    /// within it.
+    /// The same module of a process whose files lie below this folder: /proc/PID/root. What [`Module::path`] says is
+    /// meant within it.
     #[must_use]
     pub fn with_root(mut self, root: &Path) -> Self {
         root.clone_into(&mut self.root);
@@ -343,8 +343,8 @@ impl Module {
     }
 
     /// The function that an address belongs to, and how many bytes behind its start it lies: the innermost function or
-    /// fragment whose extent holds it. `None` where nothing has an extent there (as in most stripped programs, or in assembly
-    /// code that has but local labels): a wrong name is worse than none.
+    /// fragment whose extent holds it. `None` where nothing has an extent there (as in most stripped programs, or in
+    /// assembly code that has but local labels): a wrong name is worse than none.
     pub fn resolve(&self, address: ImageAddress) -> Option<(&str, u64)> {
         self.index.resolve(&self.functions, address)
     }
@@ -369,8 +369,8 @@ impl Module {
         &self.linkage
     }
 
-    /// How the function around an address takes its arguments, where it is one of Go's; not C's in the same module. `None`:
-    /// it takes them as C does.
+    /// How the function around an address takes its arguments, where it is one of Go's; not C's in the same module.
+    /// `None`: it takes them as C does.
     pub fn go_call(&self, address: ImageAddress) -> Option<GoCall> {
         let go = self.go.as_ref()?;
         let function = self.function_at(address);
@@ -378,8 +378,8 @@ impl Module {
         go.call(&self.elf, address.0, !self.full_symbols, is_abi0)
     }
 
-    /// How many bytes behind its entry a function of Go's is entered once a call: behind its look at how much stack is left,
-    /// from which it begins anew when it has got more. 0: at the entry.
+    /// How many bytes behind its entry a function of Go's is entered once a call: behind its look at how much stack is
+    /// left, from which it begins anew when it has got more. 0: at the entry.
     pub fn stack_check_bytes(&self, entry: ImageAddress) -> u64 {
         const BYTES_MAX: u64 = 48;
         let bytes = self.elf.rest_at(entry.0).filter(|_| self.go_call(entry).is_some());

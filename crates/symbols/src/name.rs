@@ -43,8 +43,8 @@ pub fn demangle(name: &str) -> Option<Demangled> {
     })
 }
 
-/// A method of Rust's as its source calls it, and as the older mangling has it: `shapes::Circle::area`, which the newer one
-/// has as `<shapes::Circle>::area`. What belongs to a trait stays: `<shapes::Circle as core::clone::Clone>::clone`.
+/// A method of Rust's as its source calls it, and as the older mangling has it: `shapes::Circle::area`, which the newer
+/// one has as `<shapes::Circle>::area`. What belongs to a trait stays: `<shapes::Circle as core::clone::Clone>::clone`.
 fn without_brackets(name: &str) -> Cow<'_, str> {
     let Some(inner) = name.strip_prefix('<') else {
         return Cow::Borrowed(name);

@@ -9,8 +9,8 @@
 //!   parts            each is read once: at once, or (large sections that nobody maps: DWARF) when it is asked for
 //! ```
 //!
-//! So memory and time are bounded by what the file's owner has really stored, not by what its length or its headers claim:
-//! a hole is read as zeros only where it is short beside the data around it.
+//! So memory and time are bounded by what the file's owner has really stored, not by what its length or its headers
+//! claim: a hole is read as zeros only where it is short beside the data around it.
 
 use std::fs::File;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Pointers to code in a module's data: tables of labels, of functions, of methods.
 //!
-//! In a position-independent image the loader makes them (R_X86_64_RELATIVE); in one at a fixed address they are words of
-//! its data. Nothing says which words are pointers, so two neighbours that happen to lie in the code count, too.
+//! In a position-independent image the loader makes them (R_X86_64_RELATIVE); in one at a fixed address they are words
+//! of its data. Nothing says which words are pointers, so two neighbours that happen to lie in the code count, too.
 
 use object::elf;
 use object::endian::LittleEndian;

@@ -1,7 +1,7 @@
 //! Restartable sequences (`man 2 rseq`): code that the kernel restarts when it interrupts it.
 //!
-//! The program leaves a descriptor for each, 32 bytes, in the section `__rseq_cs`; `__rseq_cs_ptr_array` has pointers to
-//! descriptors that lie elsewhere:
+//! The program leaves a descriptor for each, 32 bytes, in the section `__rseq_cs`; `__rseq_cs_ptr_array` has pointers
+//! to descriptors that lie elsewhere:
 //!
 //! ```text
 //!   u32 version, u32 flags    0
@@ -11,8 +11,8 @@
 //! ```
 //!
 //! In a position-independent image the loader fills in the addresses. Where it says so in its relocations, their values
-//! count, else those in the file. Descriptors in other sections, or in a file that has no list of sections, are found by
-//! the usual signature: there is none in other code, or next to none.
+//! count, else those in the file. Descriptors in other sections, or in a file that has no list of sections, are found
+//! by the usual signature: there is none in other code, or next to none.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Static probes: what the notes of `sys/sdt.h` say (section `.note.stapsdt`, owner `stapsdt`, type 3).
 //!
-//! `DTRACE_PROBE2(postgresql, query__start, text, n)` leaves a `nop` in the program's code, and this in a section that is
-//! not loaded:
+//! `DTRACE_PROBE2(postgresql, query__start, text, n)` leaves a `nop` in the program's code, and this in a section that
+//! is not loaded:
 //!
 //! ```text
 //!    u64   address of the nop

@@ -13,9 +13,9 @@
 //!   anything else, or no FDE            UNKNOWN      follow the chain of saved rbp and hope
 //! ```
 //!
-//! Gaps shorter than a function's alignment are given to the function before: the return address of a call that does not
-//! return, at a function's very end, points there. Longer gaps are UNKNOWN, but for what restores the registers after a
-//! signal (`mov $15, %eax; syscall`), which musl and Go have without an FDE: it is recognised by its bytes.
+//! Gaps shorter than a function's alignment are given to the function before: the return address of a call that does
+//! not return, at a function's very end, points there. Longer gaps are UNKNOWN, but for what restores the registers
+//! after a signal (`mov $15, %eax; syscall`), which musl and Go have without an FDE: it is recognised by its bytes.
 
 use gimli::{
     BaseAddresses, CfaRule, FrameDescriptionEntry, Register, RegisterRule, UnwindContext, UnwindExpression,

@@ -295,7 +295,8 @@ fn a_label_without_a_size_does_not_name_a_function_that_has_one() {
     assert_eq!(module.resolve(function.address), Some(("zfun", 0)));
 }
 
-/// A sequence that a section describes, one to which that section's array points, and one that only its signature shows.
+/// A sequence that a section describes, one to which that section's array points, and one that only its signature
+/// shows.
 const SEQUENCES: &str = r#"
 __asm__(".macro sequence name section\n"
         "	.text\n"

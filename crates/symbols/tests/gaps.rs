@@ -9,8 +9,8 @@ use std::sync::Arc;
 use common::{Build, only};
 use nanoprobe_symbols::{Function, ImageAddress, Module};
 
-/// As a static program of musl begins and ends: three bytes of `.init`, `.text` on the next multiple of 16, three bytes of
-/// `.fini`.
+/// As a static program of musl begins and ends: three bytes of `.init`, `.text` on the next multiple of 16, three bytes
+/// of `.fini`.
 const SOURCE: &str = r#"
     .section .init, "ax", @progbits
     .globl first

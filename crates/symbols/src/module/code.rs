@@ -28,7 +28,8 @@ impl Module {
         (2..=CALL_BYTES_MAX).rev().find_map(before).is_some_and(ends_with_call)
     }
 
-    /// `bytes` bytes of constant data: in the file's part of a segment that is not writable (so nobody relocates it, either).
+    /// `bytes` bytes of constant data: in the file's part of a segment that is not writable (so nobody relocates it,
+    /// either).
     pub fn constant_at(&self, address: ImageAddress, bytes: u64) -> Option<&[u8]> {
         let end = address.0.checked_add(bytes)?;
         let inside = |segment: &&Segment| {
@@ -40,8 +41,9 @@ impl Module {
             .at_offset(segment.offset.checked_add(address.0 - segment.address)?, bytes)
     }
 
-    /// What enters `range` other than by a branch, ascending: the starts of functions, fragments and FDEs in it, the landing
-    /// pads of its exceptions, the sites of static probes (which are instructions, whoever leads to them), and where Go's runtime goes on after a recovered panic.
+    /// What enters `range` other than by a branch, ascending: the starts of functions, fragments and FDEs in it, the
+    /// landing pads of its exceptions, the sites of static probes (which are instructions, whoever leads to them), and
+    /// where Go's runtime goes on after a recovered panic.
     pub fn entered_from_elsewhere(&self, range: AddressRange) -> Vec<ImageAddress> {
         let mut found = self.index.spans_starting_in(range);
         let frames = self.frames.overlapping(range.start.0..range.end.0);
@@ -69,8 +71,8 @@ impl Module {
         found.into_iter().map(ImageAddress).collect()
     }
 
-    /// Adds where functions of Go are entered when a panic is recovered: at their call of `runtime.deferreturn`, to which
-    /// nothing leads.
+    /// Adds where functions of Go are entered when a panic is recovered: at their call of `runtime.deferreturn`, to
+    /// which nothing leads.
     fn find_recoveries(&self, range: AddressRange, found: &mut Vec<u64>) {
         let look = || {
             self.functions()
@@ -149,8 +151,8 @@ impl Module {
         named.or_else(frame).or_else(|| self.index.span_at(address))
     }
 
-    /// Whether the stack pointer points at the return address in front of the instruction at `address`, as call frame information
-    /// has it. `None`: there is none for it.
+    /// Whether the stack pointer points at the return address in front of the instruction at `address`, as call frame
+    /// information has it. `None`: there is none for it.
     pub fn is_frameless_at(&self, address: ImageAddress) -> Option<bool> {
         self.frames.is_frameless_at(&self.elf, address.0)
     }
@@ -162,8 +164,8 @@ impl Module {
         self.index.padding_after(&self.elf, &self.frames, end)
     }
 
-    /// What lies behind a section of code and belongs to nobody: the alignment of the next one, or the rest of the segment's
-    /// last page. Empty unless such a section ends at `end`. [`Module::code_with_gap_at`] has the bytes.
+    /// What lies behind a section of code and belongs to nobody: the alignment of the next one, or the rest of the
+    /// segment's last page. Empty unless such a section ends at `end`. [`Module::code_with_gap_at`] has the bytes.
     pub fn gap_after(&self, end: ImageAddress) -> AddressRange {
         self.index.gap_after(&self.elf, &self.frames, end)
     }
