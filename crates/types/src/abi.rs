@@ -5,13 +5,13 @@
 //!   float, double            xmm0 to xmm7, which D does not read      then the stack
 //!   structures to 16 bytes   each half as its members are             the stack, when the registers do not suffice
 //!   others, long double      the stack
-//!   returned                 rax rdx = words 1 and 2; larger ones in memory of the caller's, whose address is passed in
-//!                            front of the first argument and comes back in rax
+//!   returned                 rax rdx = words 1 and 2; larger ones in memory of the caller's, whose address is passed
+//!                            in front of the first argument and comes back in rax
 //! ```
 //!
-//! Manual: System V ABI, AMD64 Supplement, 3.2.3 Parameter Passing. Rust's own calls are like it for integers and pointers;
-//! structures of up to 16 bytes go as the two values that they are made of, and larger ones by their address. Where that is
-//! not plain, the argument and all behind it are refused: a wrong value is worse than none.
+//! Manual: System V ABI, AMD64 Supplement, 3.2.3 Parameter Passing. Rust's own calls are like it for integers and
+//! pointers; structures of up to 16 bytes go as the two values that they are made of, and larger ones by their address.
+//! Where that is not plain, the argument and all behind it are refused: a wrong value is worse than none.
 
 use nanoprobe_lang::program::{ForeignKind, Type, alignment_of, size_of};
 use nanoprobe_lang::target::{Argument, ArgumentPlace};
@@ -110,7 +110,8 @@ fn is_other(by_type: &ArgumentPlace, parameter: &Parameter, entered: Entered) ->
     }
 }
 
-/// Where a parameter is, by its type, by what is told of the entry, and where some parameter is elsewhere than by its type.
+/// Where a parameter is, by its type, by what is told of the entry, and where some parameter is elsewhere than by its
+/// type.
 fn place_of(parameter: &Parameter, by_type: ArgumentPlace, entered: Entered, changed: bool) -> ArgumentPlace {
     const CHANGED: &str = "the compiler has changed how this function is called, and does not say where it is then";
     const GONE: &str = "the compiler has left it out of the call, or a part of it";

@@ -4,7 +4,8 @@
 //! C++     class Circle : Shape { double radius; }       inheritance     a member without a name, at the base's offset
 //! Rust    enum Shape { Circle(f64), Empty }             variant part    members __discriminant, Circle, Empty, all at
 //!                                                                       their own offsets, as in a union
-//! C       unsigned kind : 3;                            data_bit_offset  the aligned unit of its type that holds the bits
+//! C       unsigned kind : 3;                            data_bit_offset  the aligned unit of its type that holds the
+//!                                                                        bits
 //! ```
 //!
 //! A member whose type cannot be told has a size and no value. Static members are none.

@@ -1,8 +1,8 @@
 //! Which C++ objects are passed by their address: those that cannot be copied byte by byte.
 //!
-//! Clang says so of a class (`DW_AT_calling_convention`); GCC does not, so it is found out as the C++ ABI defines it: a class
-//! with a destructor, copy or move constructor of its own (or deleted), with virtual functions or bases, or with a
-//! base or member of such a class. Manual: Itanium C++ ABI, 1.1 (non-trivial for the purposes of calls).
+//! Clang says so of a class (`DW_AT_calling_convention`); GCC does not, so it is found out as the C++ ABI defines it: a
+//! class with a destructor, copy or move constructor of its own (or deleted), with virtual functions or bases, or with
+//! a base or member of such a class. Manual: Itanium C++ ABI, 1.1 (non-trivial for the purposes of calls).
 
 use gimli::{AttributeValue, constants as dw};
 

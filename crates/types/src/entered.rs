@@ -1,12 +1,14 @@
 //! Where LLVM says that a function's parameters are when it is entered.
 //!
-//! Of a function all of whose callers it sees, LLVM changes how it is called: it leaves out what is not used, also the one
-//! half of a slice, and passes what a pointer points to instead of the pointer. Only of some of these changes it says that
-//! there is one (`DW_CC_nocall`); where a parameter is, it says of all that are there:
+//! Of a function all of whose callers it sees, LLVM changes how it is called: it leaves out what is not used, also the
+//! one half of a slice, and passes what a pointer points to instead of the pointer. Only of some of these changes it
+//! says that there is one (`DW_CC_nocall`); where a parameter is, it says of all that are there:
 //!
 //! ```text
-//!   DW_AT_location   a list                 what holds at the first instruction: a register, two in pieces, memory at one
-//!                    a single expression    a slot of the frame, which is filled behind the entry: of the entry nothing
+//!   DW_AT_location   a list                 what holds at the first instruction: a register, two in pieces, memory at
+//!                                           one
+//!                    a single expression    a slot of the frame, which is filled behind the entry: of the entry
+//!                                           nothing
 //!                    none, or no such entry it is nowhere
 //! ```
 
@@ -29,15 +31,16 @@ pub enum Entered {
     Untold,
     /// The compiler has it nowhere.
     Nowhere,
-    /// In words of the arguments: the first eight bytes in one (0 is rdi, ...), and the others. `None`: they are nowhere.
+    /// In words of the arguments: the first eight bytes in one (0 is rdi, ...), and the others. `None`: they are
+    /// nowhere.
     Words([Option<u8>; 2]),
     /// In memory, at an address that is a word of the arguments.
     Behind(u8),
 }
 
 impl DebugInfo {
-    /// Where the parameters are when a function is entered at an address of the image; empty where the compiler is none that
-    /// changes calls without a new name.
+    /// Where the parameters are when a function is entered at an address of the image; empty where the compiler is none
+    /// that changes calls without a new name.
     pub(crate) fn entered(&self, function: &Entry<'_>, address: u64, signature: &Signature) -> Vec<Entered> {
         let reader = self.reader_of_locations();
         if !reader.is_llvm(function.id.unit) {
@@ -67,7 +70,8 @@ impl<'a> Reader<'a> {
             left > 0
         })
         .ok()?;
-        // Without optimisation nothing is told before the frame is made; with it, what is not told of the entry is not there.
+        // Without optimisation nothing is told before the frame is made; with it, what is not told of the entry is not
+        // there.
         let is_told = |place: &Option<Entered>| matches!(place, Some(Entered::Words(_) | Entered::Behind(_)));
         let late = match places.iter().any(is_told) {
             true => Entered::Nowhere,

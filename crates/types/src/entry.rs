@@ -184,8 +184,8 @@ impl Entry<'_> {
         matches!(self.die.attr_value(attribute), Some(AttributeValue::Flag(true)))
     }
 
-    /// The value of an enumerator: negative where its form says so. Compilers write positive ones in as few bytes as they
-    /// have, without a sign.
+    /// The value of an enumerator: negative where its form says so. Compilers write positive ones in as few bytes as
+    /// they have, without a sign.
     pub fn constant(&self, attribute: DwAt) -> Option<i64> {
         let value = self.die.attr_value(attribute)?;
         value

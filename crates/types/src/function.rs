@@ -1,8 +1,8 @@
 //! Functions: their parameters and what they return, as the source has them.
 //!
-//! A function has an entry with its address, which may leave the rest to another: the abstract one that its inlined copies
-//! share (`DW_AT_abstract_origin`), the one within the class that declares it (`DW_AT_specification`). The parameters are
-//! those of the abstract entry where there is one, for of an optimised copy some may be missing.
+//! A function has an entry with its address, which may leave the rest to another: the abstract one that its inlined
+//! copies share (`DW_AT_abstract_origin`), the one within the class that declares it (`DW_AT_specification`). The
+//! parameters are those of the abstract entry where there is one, for of an optimised copy some may be missing.
 
 use gimli::constants as dw;
 use nanoprobe_lang::program::{Foreign, ForeignKind, Type};

@@ -7,9 +7,9 @@
 //!        DW_TAG_formal_parameter   DW_AT_location at that address, or DW_AT_const_value
 //! ```
 //!
-//! A copy has no call and no calling convention: a parameter is wherever the compiler had it, or nowhere. What is plain is
-//! read: a register, memory at a register and an offset (also from the frame's base), a constant; all else is a reason.
-//! Manual: DWARF 5, 3.3.8 Inlinable and Inlined Subroutines; 2.6 Location Descriptions.
+//! A copy has no call and no calling convention: a parameter is wherever the compiler had it, or nowhere. What is plain
+//! is read: a register, memory at a register and an offset (also from the frame's base), a constant; all else is a
+//! reason. Manual: DWARF 5, 3.3.8 Inlinable and Inlined Subroutines; 2.6 Location Descriptions.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -65,9 +65,9 @@ pub enum Held {
 }
 
 impl DebugInfo {
-    /// The inlined copies of all functions that `answers` has a name for, when it is given their names: the linker's, where
-    /// there is one, else the source's. It answers to nothing but `wanted`, a name without wildcards, and to names of which
-    /// that is the demangled form or the end.
+    /// The inlined copies of all functions that `answers` has a name for, when it is given their names: the linker's,
+    /// where there is one, else the source's. It answers to nothing but `wanted`, a name without wildcards, and to
+    /// names of which that is the demangled form or the end.
     ///
     /// # Errors
     /// What is there makes no sense.

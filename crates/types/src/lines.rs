@@ -9,11 +9,12 @@
 //!                                           1013  7:22                goes on
 //! ```
 //!
-//! A line begins wherever a row of its own begins a statement and the row before is not of the same line and column: at each
-//! of its columns, and in each copy that the compiler made of it. These are the places at which a debugger would stop.
+//! A line begins wherever a row of its own begins a statement and the row before is not of the same line and column: at
+//! each of its columns, and in each copy that the compiler made of it. These are the places at which a debugger would
+//! stop.
 //!
-//! Each line table is read once for a question, whatever units share it; tables that do not name the file are not run. What
-//! the linker left out begins at address 0. Manual: DWARF 5, 6.2 Line Number Information.
+//! Each line table is read once for a question, whatever units share it; tables that do not name the file are not run.
+//! What the linker left out begins at address 0. Manual: DWARF 5, 6.2 Line Number Information.
 
 use std::collections::HashSet;
 
@@ -55,8 +56,8 @@ struct Search<'p> {
 }
 
 impl DebugInfo {
-    /// The addresses in the image at which a line begins, ascending. `file` is a glob: of the file's name, or of its whole path
-    /// as the compiler was given it.
+    /// The addresses in the image at which a line begins, ascending. `file` is a glob: of the file's name, or of its
+    /// whole path as the compiler was given it.
     ///
     /// # Errors
     /// Why there are none.

@@ -4,13 +4,15 @@
 //!
 //! ```text
 //!   .debug_str   ... x m a l l o c \0 ...            1  the name, or an offset at which it ends a string
-//!   .debug_info  ... [offset, 4 bytes] ...           2  that offset, wherever it lies: whose unit that is may have the function
-//!                ... [where that entry is] ...       3  whose unit refers to such an entry may have its copies (link-time
-//!                                                       optimisation), or what completes it, which again may be referred to
+//!   .debug_info  ... [offset, 4 bytes] ...           2  that offset, wherever it lies: whose unit that is may have the
+//!                                                       function
+//!                ... [where that entry is] ...       3  whose unit refers to such an entry may have its copies
+//!                                                       (link-time optimisation), or what completes it, which again
+//!                                                       may be referred to
 //! ```
 //!
-//! Bytes that mean something else only add units. What is not found so, because names are numbered (`DW_FORM_strx`) or too
-//! much would have to be looked for, is looked for in all units.
+//! Bytes that mean something else only add units. What is not found so, because names are numbered (`DW_FORM_strx`) or
+//! too much would have to be looked for, is looked for in all units.
 
 use std::collections::BTreeSet;
 

@@ -128,7 +128,8 @@ fn scan(reader: &Reader<'_>, index: UnitIndex, names: &mut Names) -> Result<(), 
         id: EntryId { unit: index, offset: 0 },
         die: crate::Die::null(),
     };
-    // The namespaces, classes and enumerations that the next entry is in: their depth and their name with all before it.
+    // The namespaces, classes and enumerations that the next entry is in: their depth and their name with all before
+    // it.
     let mut scopes: Vec<(isize, String)> = Vec::new();
     // Everything below this depth is inside of a function.
     let mut inside: Option<isize> = None;

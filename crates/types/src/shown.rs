@@ -8,8 +8,8 @@
 //! pointer -> subroutine -> int              int (*)()
 //! ```
 //!
-//! What D itself makes of a type ([`crate::types`]) has none of these names. DTrace's are those of CTF, which writes C's
-//! base types with the fewest words.
+//! What D itself makes of a type ([`crate::types`]) has none of these names. DTrace's are those of CTF, which writes
+//! C's base types with the fewest words.
 
 use gimli::constants as dw;
 use nanoprobe_lang::program::{Foreign, Type};

@@ -5,12 +5,13 @@
 //! | base types | integers of 1, 2, 4, 8 bytes; floating point and the rest are [`Foreign`]: a size and a name |
 //! | pointers, references | pointers; to functions and members: `void *` |
 //! | typedef, const, volatile, restrict, _Atomic | what they are of |
-//! | structures, classes, unions, interfaces | [`Structure`], whose members [`crate::body`] reads when they are asked for |
+//! | structures, classes, unions, interfaces | [`Structure`], whose members [`crate::body`] reads when asked for |
 //! | arrays | arrays, one in the other; a flexible one has no elements |
 //! | enumerations | [`Foreign`], with the names |
 //!
-//! A structure that several units define alike is one type: they are the same when name, size and place of declaration are.
-//! In C one that a unit only declares is the one that another defines. Where no place is told (Rust) each is its own.
+//! A structure that several units define alike is one type: they are the same when name, size and place of declaration
+//! are. In C one that a unit only declares is the one that another defines. Where no place is told (Rust) each is its
+//! own.
 
 use gimli::{AttributeValue, DwTag, constants as dw};
 use nanoprobe_lang::program::{Foreign, ForeignKind, IntegerType, Structure, Type};

@@ -1,7 +1,8 @@
 //! Debug information that somebody damaged: nothing panics, nothing hangs, nothing takes memory without a bound.
 //!
-//! The debug sections of a compiled program are changed at random, a few bytes at a time, and everything is asked: the same
-//! seed gives the same bytes. `NANOPROBE_MUTATIONS` is the number of rounds for each program when 2000 are not enough.
+//! The debug sections of a compiled program are changed at random, a few bytes at a time, and everything is asked: the
+//! same seed gives the same bytes. `NANOPROBE_MUTATIONS` is the number of rounds for each program when 2000 are not
+//! enough.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
