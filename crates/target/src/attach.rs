@@ -234,8 +234,8 @@ fn explain(
     }
 }
 
-/// By the head of the program's file, which is reachable through /proc even when its name is gone; or, when the file may
-/// be executed but not read, by the head of its image.
+/// By the head of the program's file, which is reachable through /proc even when its name is gone; or, when the file
+/// may be executed but not read, by the head of its image.
 fn check_architecture(pid: ProcessId, tid: ThreadId, executable: &Path, memory: &File) -> Result<(), AttachError> {
     let file = format!("/proc/{tid}/exe");
     let from_file = || {

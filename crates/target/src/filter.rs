@@ -1,8 +1,8 @@
-//! What a seccomp filter says of a system call: its program (classic BPF, as ptrace's PTRACE_SECCOMP_GET_FILTER gives it)
-//! is executed here, on the `struct seccomp_data` that the kernel would show it.
+//! What a seccomp filter says of a system call: its program (classic BPF, as ptrace's PTRACE_SECCOMP_GET_FILTER gives
+//! it) is executed here, on the `struct seccomp_data` that the kernel would show it.
 //!
-//! The kernel has checked the program when it was installed (kernel/seccomp.c, `seccomp_check_filter`): jumps lead forward
-//! only, so it ends. Here it is hostile input all the same: whatever is odd counts as "not allowed".
+//! The kernel has checked the program when it was installed (kernel/seccomp.c, `seccomp_check_filter`): jumps lead
+//! forward only, so it ends. Here it is hostile input all the same: whatever is odd counts as "not allowed".
 
 /// `struct sock_filter`: one instruction.
 #[repr(C)]
@@ -130,8 +130,8 @@ mod tests {
 
     #[test]
     fn arithmetic_and_scratch_memory() {
-        // number * 3 - 1 by way of M[5] and X, shifted left by 4, its low byte xor 0x10: 0x70 ^ 0x10 for number 5 (14 << 4 =
-        // 0xe0, & 0x7f = 0x60, | 0x10 = 0x70).
+        // number * 3 - 1 by way of M[5] and X, shifted left by 4, its low byte xor 0x10: 0x70 ^ 0x10 for number 5 (14
+        // << 4 = 0xe0, & 0x7f = 0x60, | 0x10 = 0x70).
         let filter = [
             op(0x20, 0, 0, 0),
             op(0x24, 0, 0, 3),
@@ -167,7 +167,8 @@ mod tests {
     #[test]
     fn nonsense_allows_nothing() {
         assert!(!allows(&[], 0));
-        // Runs off its end, jumps out of itself, reads beyond the data and at an odd place, beyond its memory, divides by 0.
+        // Runs off its end, jumps out of itself, reads beyond the data and at an odd place, beyond its memory, divides
+        // by 0.
         for instruction in [
             op(0x00, 0, 0, 1),
             op(0x05, 0, 0, u32::MAX),

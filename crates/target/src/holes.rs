@@ -5,8 +5,8 @@
 //!                                          the heap grows up                              the stack grows down
 //! ```
 //!
-//! Where space is scarce, a part of the heap's way may be taken: malloc falls back to mmap when the program break cannot
-//! move. The stack's way never is.
+//! Where space is scarce, a part of the heap's way may be taken: malloc falls back to mmap when the program break
+//! cannot move. The stack's way never is.
 
 use nanoprobe_patch::TargetAddress;
 

@@ -1,8 +1,8 @@
 //! The road home: how a borrowed thread gets back by itself when the tracer dies.
 //!
-//! While we make system calls in a thread, its registers are ours. Should the tracer be killed then, the kernel lets the
-//! thread run on from wherever it stands. So the thread only ever stands in a block of code that was made for it, and
-//! that puts its state back:
+//! While we make system calls in a thread, its registers are ours. Should the tracer be killed then, the kernel lets
+//! the thread run on from wherever it stands. So the thread only ever stands in a block of code that was made for it,
+//! and that puts its state back:
 //!
 //! ```text
 //!     call:    syscall                          what we asked for
@@ -19,8 +19,8 @@
 //!
 //! A system call changes nothing else: no flag, no SIMD register, no byte of the stack. So the road needs no memory
 //! that is written, and **no stack**: below a stack pointer there may be another's memory (goroutines and coroutines
-//! have stacks side by side). The block lies in bytes that belong to nobody ([`unused`](crate::unused)); it goes when the
-//! thread is given back.
+//! have stacks side by side). The block lies in bytes that belong to nobody ([`unused`](crate::unused)); it goes when
+//! the thread is given back.
 //!
 //! A called function does change the rest, so its return needs a frame: a signal frame with the whole state, in memory
 //! that the caller of [`Remote::call`](crate::Remote::call) provides.
@@ -120,12 +120,12 @@ impl HomingCode {
         }
     }
 
-    /// Writes a block that leads to these registers and this mask, to a place that is free for it. `None`: there is none,
-    /// or it cannot be written.
+    /// Writes a block that leads to these registers and this mask, to a place that is free for it. `None`: there is
+    /// none, or it cannot be written.
     ///
     /// # Errors
-    /// [`MemoryError::Gone`] when the whole address space is: a process that executes another program has a place for the
-    /// block there, which is found by the process's number.
+    /// [`MemoryError::Gone`] when the whole address space is: a process that executes another program has a place for
+    /// the block there, which is found by the process's number.
     pub fn install(
         known: Option<Unused>,
         map: &dyn Fn() -> Result<Map, MemoryError>,
@@ -165,8 +165,9 @@ impl HomingCode {
         found
     }
 
-    /// Whether a word of these, from a stack pointer upwards, leads into the block: a called function's return address, or
-    /// the place where the program's handler interrupted a thread on its way home. A word of the past may say so, too.
+    /// Whether a word of these, from a stack pointer upwards, leads into the block: a called function's return address,
+    /// or the place where the program's handler interrupted a thread on its way home. A word of the past may say so,
+    /// too.
     pub fn is_returned_to(self, stack: &[u8]) -> bool {
         let inside = |word: u64| self.holds(word) && !(TEXT..LIST).contains(&((word - self.0.0) as usize));
         let mut words = stack.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
@@ -286,7 +287,8 @@ pub(crate) fn frame_bytes(extended: &[u8]) -> u64 {
     (16 + UCONTEXT_BYTES + 64 + extended.len() + 8) as u64
 }
 
-/// The bytes of a frame that starts at `at` (`at % 16 == 8`, so that a function called with it is aligned as it expects).
+/// The bytes of a frame that starts at `at` (`at % 16 == 8`, so that a function called with it is aligned as it
+/// expects).
 pub(crate) fn frame(
     at: TargetAddress,
     code: HomingCode,
@@ -376,7 +378,8 @@ fn used_state(extended: &[u8]) -> (u64, usize) {
             bytes.iter().rev().fold(0u64, |word, &byte| word << 8 | u64::from(byte))
         })
     };
-    // The kernel notes what there can be in the area's software bytes; what there is, the processor notes in the header.
+    // The kernel notes what there can be in the area's software bytes; what there is, the processor notes in the
+    // header.
     let features = (word(SOFTWARE_BYTES) & !TILES) | word(FXSAVE_BYTES);
     let end_of = |feature: u32| {
         let leaf = __cpuid_count(0xd, feature);

@@ -18,7 +18,8 @@
 //!
 //! * **The target goes on as if nothing had happened.** A thread is stopped by `PTRACE_SEIZE` and `PTRACE_INTERRUPT`,
 //!   never by a signal. A signal met on the way is delivered, once. An interrupted system call is restarted, also those
-//!   that Linux would fail with `EINTR` ([`stop`](Process::stop)). Job control is respected: a stopped job stays stopped.
+//!   that Linux would fail with `EINTR` ([`stop`](Process::stop)). Job control is respected: a stopped job stays
+//!   stopped.
 //! * **The tracer may die at any instruction.** The kernel then detaches every thread *as it is at that moment*. So a
 //!   thread whose registers we borrow for a system call always stands on a road that leads home: code that was
 //!   made for it, and puts its state back (see `homing`).

@@ -185,8 +185,8 @@ impl Memory {
 }
 
 impl Memory {
-    /// As [`Memory::write_text`], but only where the text is as it is said to be; the start of each piece where it is not, or
-    /// where nothing is mapped: a program unloads libraries whenever it wants.
+    /// As [`Memory::write_text`], but only where the text is as it is said to be; the start of each piece where it is
+    /// not, or where nothing is mapped: a program unloads libraries whenever it wants.
     ///
     /// # Errors
     /// As [`Memory::write_text`].

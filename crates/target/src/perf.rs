@@ -124,8 +124,8 @@ pub(crate) fn sampling(tid: ThreadId, processor: u32, sampling: Sampling) -> Res
     open(&event, tid, processor)
 }
 
-/// Has an event count, and those that were inherited from it; or no longer, until it is enabled again. What was left of its
-/// period then is left now.
+/// Has an event count, and those that were inherited from it; or no longer, until it is enabled again. What was left of
+/// its period then is left now.
 ///
 /// # Errors
 /// The kernel's.
@@ -141,7 +141,8 @@ pub(crate) fn set_enabled(event: &OwnedFd, enabled: bool) -> Result<(), Errno> {
 /// Memory that the kernel writes an event's records into, and those of others that were redirected to it.
 ///
 /// ```text
-/// start      a page of which two words matter: at 1024 how many bytes the kernel has written, at 1032 how many we have read
+/// start      a page of which two words matter: at 1024 how many bytes the kernel has written, at 1032 how many we have
+///            read
 /// start + 1  the ring of bytes, a power of two of pages
 /// ```
 #[derive(Debug)]
@@ -202,9 +203,9 @@ impl Ring {
         let from = usize::try_from(read).unwrap_or(0) & (self.ring_bytes - 1);
         let to_the_end = bytes.len().min(self.ring_bytes - from);
         let (first, second) = bytes.split_at_mut(to_the_end);
-        // SAFETY: the ring begins behind the first page and is `ring_bytes` long. `from` lies in it, `first` ends where it
-        // ends at most, and `second`, what is left of at most `ring_bytes`, is shorter than what lies in front of `from`.
-        // The kernel writes nothing there until the second word says that it was read.
+        // SAFETY: the ring begins behind the first page and is `ring_bytes` long. `from` lies in it, `first` ends where
+        // it ends at most, and `second`, what is left of at most `ring_bytes`, is shorter than what lies in front of
+        // `from`. The kernel writes nothing there until the second word says that it was read.
         unsafe {
             let ring = self.start.add(self.page_bytes).as_ptr();
             ptr::copy_nonoverlapping(ring.add(from), first.as_mut_ptr(), first.len());

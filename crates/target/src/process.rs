@@ -20,8 +20,8 @@ use crate::status::Seccomp;
 use crate::unused::Unused;
 use crate::{ProcessId, ThreadId, threads};
 
-/// For how long the end of a child is waited for that was killed: one that is large, or in the midst of a slow call, takes a
-/// while.
+/// For how long the end of a child is waited for that was killed: one that is large, or in the midst of a slow call,
+/// takes a while.
 const LAST_MOMENTS: Duration = Duration::from_secs(10);
 
 /// For how long nothing is to be seen of a process that is about to end, or to execute another program.
@@ -216,7 +216,8 @@ impl Process {
         Some(TargetAddress(self.shared.scratch.load(Ordering::Relaxed))).filter(|address| address.0 != 0)
     }
 
-    /// How often a borrowed thread was resumed so far while all threads stood: each time all wait until it gets a processor.
+    /// How often a borrowed thread was resumed so far while all threads stood: each time all wait until it gets a
+    /// processor.
     pub fn resumes_in_whole_stops(&self) -> u64 {
         self.shared.resumes.load(Ordering::Relaxed)
     }
@@ -267,8 +268,8 @@ impl Process {
         false
     }
 
-    /// No thread was found that lives: waits, for a moment, until the process has ended, or executes another program, for which
-    /// one thread ends all others and takes the main one's number.
+    /// No thread was found that lives: waits, for a moment, until the process has ended, or executes another program,
+    /// for which one thread ends all others and takes the main one's number.
     pub fn wait_for_its_fate(&self) {
         let deadline = Instant::now() + LAST_THREADS;
         while !self.has_ended() && !self.memory().is_gone() && Instant::now() < deadline {
@@ -313,7 +314,8 @@ impl Process {
         Some(limit.saturating_sub(pages.saturating_mul(4096)))
     }
 
-    /// The soft limit of the stack in bytes; `None` when unlimited (the kernel then lays out memory bottom-up) or unknown.
+    /// The soft limit of the stack in bytes; `None` when unlimited (the kernel then lays out memory bottom-up) or
+    /// unknown.
     fn stack_limit(&self) -> Option<u64> {
         self.soft_limit("Max stack size")
     }
@@ -325,8 +327,8 @@ impl Process {
         line.split_ascii_whitespace().next()?.parse().ok()
     }
 
-    /// The number under which /proc shows its memory and files: its own, but that of another thread when the main one has
-    /// ended.
+    /// The number under which /proc shows its memory and files: its own, but that of another thread when the main one
+    /// has ended.
     pub fn living_thread(&self) -> ThreadId {
         threads::living(self.pid()).unwrap_or(self.pid())
     }
@@ -361,8 +363,8 @@ impl Process {
         if !is_readable(&self.shared.pidfd, timeout) {
             return None;
         }
-        // A main thread that ended while it was being stopped has stayed ours, and its parent waits for us to collect it.
-        // An error: it has not, which is the ordinary case.
+        // A main thread that ended while it was being stopped has stayed ours, and its parent waits for us to collect
+        // it. An error: it has not, which is the ordinary case.
         let _ = crate::raw::poll_event(self.pid(), self.keeps_end(self.pid()));
         Some(self.collect().unwrap_or(Exit::Unknown))
     }

@@ -1,16 +1,16 @@
 //! Whether a thread is on a processor.
 //!
-//! A thread that is ready to run and has no processor is in the kernel, as one that sleeps is; but its state, `R`, does not
-//! say so. To stop it is to wait until the scheduler gives it a turn: milliseconds on a busy machine, a tenth of a second in
-//! a group that has used up its time (cpu.max). So it is found out by a clock that goes only while the thread is on a
-//! processor, perf_event_open(2)'s `PERF_COUNT_SW_TASK_CLOCK`. Two readings that are the same were taken of a thread that was
-//! on none between them. A reading interrupts the processor that the thread is on, so the clock is exact to the nanosecond,
-//! and cannot stand still on one that runs.
+//! A thread that is ready to run and has no processor is in the kernel, as one that sleeps is; but its state, `R`, does
+//! not say so. To stop it is to wait until the scheduler gives it a turn: milliseconds on a busy machine, a tenth of a
+//! second in a group that has used up its time (cpu.max). So it is found out by a clock that goes only while the thread
+//! is on a processor, perf_event_open(2)'s `PERF_COUNT_SW_TASK_CLOCK`. Two readings that are the same were taken of a
+//! thread that was on none between them. A reading interrupts the processor that the thread is on, so the clock is
+//! exact to the nanosecond, and cannot stand still on one that runs.
 //!
-//! It costs some 15 us, and often it is not to be had (perf_event_paranoid, seccomp): then nothing is known. The first event
-//! of a system makes the kernel wait for all its processors, 10 to 20 ms in which we stand and nobody else; it is kept
-//! ready for a second after the last. So a clock of our own is held ([`Clocks::ready`]) before any thread waits for us, and
-//! none is asked for before threads have turned out to be late.
+//! It costs some 15 us, and often it is not to be had (perf_event_paranoid, seccomp): then nothing is known. The first
+//! event of a system makes the kernel wait for all its processors, 10 to 20 ms in which we stand and nobody else; it is
+//! kept ready for a second after the last. So a clock of our own is held ([`Clocks::ready`]) before any thread waits
+//! for us, and none is asked for before threads have turned out to be late.
 
 use std::os::fd::OwnedFd;
 

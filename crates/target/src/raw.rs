@@ -95,7 +95,8 @@ pub(crate) fn suspend_seccomp(tid: ThreadId) -> Result<(), Errno> {
 /// The seccomp filters of a stopped thread that has some, the latest first. EACCES: as for [`suspend_seccomp`].
 pub(crate) fn seccomp_filters(tid: ThreadId) -> Result<Vec<Vec<filter::Instruction>>, Errno> {
     const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
-    /// The kernel limits all filters of a thread together to 32768 instructions, of which each filter counts for 4 more.
+    /// The kernel limits all filters of a thread together to 32768 instructions, of which each filter counts for 4
+    /// more.
     const FILTERS_MAX: usize = 32768 / 5;
     let mut filters = Vec::new();
     for index in 0..FILTERS_MAX {
@@ -248,9 +249,9 @@ pub(crate) fn has_queued(tid: ThreadId, signals: u64) -> Result<bool, Errno> {
 /// The next event of one thread that we trace, if there is one by now. ECHILD: the thread is not (or no longer) ours.
 /// With `keep_end` the end of the thread stays to be collected: for a child of ours, whose status somebody wants.
 ///
-/// A thread that is about to receive a signal is reported at every look until it is resumed. Its stop is not collected: if
-/// we are killed before we have handed the signal on, the kernel delivers one whose stop was not collected, and drops one
-/// whose stop was. Behind an `int3` the thread would then go on in the middle of an instruction.
+/// A thread that is about to receive a signal is reported at every look until it is resumed. Its stop is not collected:
+/// if we are killed before we have handed the signal on, the kernel delivers one whose stop was not collected, and
+/// drops one whose stop was. Behind an `int3` the thread would then go on in the middle of an instruction.
 pub(crate) fn poll_event(tid: ThreadId, keep_end: bool) -> Result<Option<Event>, Errno> {
     // Both kinds in one call: asked for stops alone, the kernel answers for an ended thread that there is none such.
     match wait_once(tid, libc::WSTOPPED | libc::WEXITED | libc::WNOWAIT)? {

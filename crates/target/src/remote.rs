@@ -1,16 +1,17 @@
 //! System calls and function calls made in a stopped thread.
 //!
 //! The thread is borrowed: its registers, signal mask and SIMD state are saved, and it is set on the road home
-//! (`homing`): no byte of its stack is written. Each call goes by `PTRACE_SYSCALL` from the stop before `syscall` to the stop behind it;
-//! no single step, no breakpoint, so no SIGTRAP, which a thread that blocks or ignores it would not survive.
+//! (`homing`): no byte of its stack is written. Each call goes by `PTRACE_SYSCALL` from the stop before `syscall` to
+//! the stop behind it; no single step, no breakpoint, so no SIGTRAP, which a thread that blocks or ignores it would not
+//! survive.
 //!
-//! All signals are blocked meanwhile, but for those that the kernel raises for what a thread does itself: when it has to
-//! *force* a blocked one, it resets the program's handler. A signal that comes in nevertheless is sent back into the
+//! All signals are blocked meanwhile, but for those that the kernel raises for what a thread does itself: when it has
+//! to *force* a blocked one, it resets the program's handler. A signal that comes in nevertheless is sent back into the
 //! queue: it is blocked, then the thread is resumed *with* it, and the kernel requeues what it finds blocked, with all
 //! its information. SIGSTOP cannot be blocked, and is sent again at the end.
 //!
-//! To give the thread back, it is interrupted once more, so that it stands where it stood at first: inside the kernel, on
-//! the way to user space, before the decision whether its own system call is made again. Then `rax`, `orig_rax` and
+//! To give the thread back, it is interrupted once more, so that it stands where it stood at first: inside the kernel,
+//! on the way to user space, before the decision whether its own system call is made again. Then `rax`, `orig_rax` and
 //! the rest are put back, and the decision comes out as it would have.
 
 use std::time::Instant;
@@ -235,8 +236,8 @@ impl Remote<'_> {
     /// content is lost. Its system calls are let through. All registers, SIMD included, are restored afterwards.
     ///
     /// # Errors
-    /// [`RemoteError::Fault`] when it raises a signal; [`RemoteError::Timeout`] when it executes for two seconds, after which
-    /// the thread is given back in the middle of the function: harmless for a function without side effects.
+    /// [`RemoteError::Fault`] when it raises a signal; [`RemoteError::Timeout`] when it executes for two seconds, after
+    /// which the thread is given back in the middle of the function: harmless for a function without side effects.
     pub fn call(
         &mut self,
         function: TargetAddress,

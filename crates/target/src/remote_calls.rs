@@ -115,7 +115,8 @@ impl Remote<'_> {
         protected
     }
 
-    /// Nothing tells whether the kernel locks what is mapped but a mapping, and of that its refusal to drop locked pages.
+    /// Nothing tells whether the kernel locks what is mapped but a mapping, and of that its refusal to drop locked
+    /// pages.
     pub(crate) fn find_out_whether_locked(&mut self, address: TargetAddress, bytes: u64) {
         let dropped = self.advise(address, bytes, libc::MADV_DONTNEED);
         let locked = matches!(
@@ -236,7 +237,8 @@ impl Remote<'_> {
                 format!("memfd_create(\"{name}\")")
             })
         };
-        // A system may insist on files that are never executable (vm.memfd_noexec=2); older kernels do not know the flag.
+        // A system may insist on files that are never executable (vm.memfd_noexec=2); older kernels do not know the
+        // flag.
         let descriptor = match create(libc::MFD_CLOEXEC | NOEXEC_SEAL) {
             Err(RemoteError::Call {
                 errno: Errno::EINVAL, ..

@@ -1,8 +1,8 @@
 //! System calls that our stop interrupted, and how they go on.
 //!
 //! A thread that sleeps in a system call when it is stopped leaves it with one of the kernel's private codes in `rax`,
-//! and its number in `orig_rax`. When the thread goes on without having to run a signal handler, the kernel rewinds `rip`
-//! by the two bytes of `syscall` and makes the call again:
+//! and its number in `orig_rax`. When the thread goes on without having to run a signal handler, the kernel rewinds
+//! `rip` by the two bytes of `syscall` and makes the call again:
 //!
 //! ```text
 //!   rax                               without a handler       with one
@@ -13,13 +13,13 @@
 //!   -4   EINTR                        EINTR                   EINTR
 //! ```
 //!
-//! The last line is the trouble: some calls end with EINTR for a mere stop (signal(7), "Interruption of system calls and
-//! library functions by stop signals"), and many programs take that for an error. For those that have done nothing yet
-//! when they say EINTR, and can thus be made again, [`hide_interruption`] turns the last line into the one of
+//! The last line is the trouble: some calls end with EINTR for a mere stop (signal(7), "Interruption of system calls
+//! and library functions by stop signals"), and many programs take that for an error. For those that have done nothing
+//! yet when they say EINTR, and can thus be made again, [`hide_interruption`] turns the last line into the one of
 //! ERESTARTNOHAND. A relative timeout then begins anew; that is the one trace that remains.
 //!
-//! The line above it is trouble under seccomp: for the rest of the time the kernel has the thread call restart_syscall, and
-//! a filter that does not know it kills. There [`begin_anew`] turns it into the line of ERESTARTNOINTR.
+//! The line above it is trouble under seccomp: for the rest of the time the kernel has the thread call restart_syscall,
+//! and a filter that does not know it kills. There [`begin_anew`] turns it into the line of ERESTARTNOINTR.
 
 use crate::raw::Registers;
 
@@ -72,8 +72,8 @@ pub(crate) fn hide_interruption(registers: &mut Registers) -> bool {
     hide
 }
 
-/// Changes the registers of a thread that was just stopped by us in a call that would be made again for the time left, such
-/// that it is made with its whole time; false: it was in no such call.
+/// Changes the registers of a thread that was just stopped by us in a call that would be made again for the time left,
+/// such that it is made with its whole time; false: it was in no such call.
 pub(crate) fn begin_anew(registers: &mut Registers) -> bool {
     let timed = in_system_call(registers) && registers.rax as i64 == ERESTART_RESTARTBLOCK;
     if timed {
@@ -82,9 +82,10 @@ pub(crate) fn begin_anew(registers: &mut Registers) -> bool {
     timed
 }
 
-/// What the registers will be when the call has been rewound, as the kernel would do it. Only for a thread that goes home
-/// without us: rt_sigreturn makes the kernel forget what it knew of an ERESTART_RESTARTBLOCK. The call begins anew, with
-/// its whole time; and one that was interrupted twice, which the kernel then calls restart_syscall, ends with EINTR.
+/// What the registers will be when the call has been rewound, as the kernel would do it. Only for a thread that goes
+/// home without us: rt_sigreturn makes the kernel forget what it knew of an ERESTART_RESTARTBLOCK. The call begins
+/// anew, with its whole time; and one that was interrupted twice, which the kernel then calls restart_syscall, ends
+/// with EINTR.
 pub(crate) fn rewound(registers: &Registers) -> Registers {
     let mut registers = *registers;
     if is_pending(&registers) {

@@ -2,8 +2,8 @@
 //!
 //! # Theory of operation
 //!
-//! A thread that is on a processor is interrupted there after so much of its own time, by the kernel's timer, and what it
-//! was doing is written into memory that we read whenever we like: its registers as the program has them, the first
+//! A thread that is on a processor is interrupted there after so much of its own time, by the kernel's timer, and what
+//! it was doing is written into memory that we read whenever we like: its registers as the program has them, the first
 //! kilobytes of its stack, where, when. Nothing of the program is patched, borrowed or stopped for it.
 //!
 //! ```text
@@ -14,16 +14,18 @@
 //!                      ring               ring
 //! ```
 //!
-//! Threads that appear while the events are opened may have inherited some of them, nobody knows which. So all begins anew
-//! then, a few times.
+//! Threads that appear while the events are opened may have inherited some of them, nobody knows which. So all begins
+//! anew then, a few times.
 //!
-//! The kernel counts each thread's time for itself, from nothing on. So of a program whose threads work for less than the time
-//! between two samples each there would be none, though it kept all processors busy. Therefore samples are taken more often
-//! than they are asked for, and of each so many one is kept, by chance ([`Thinning`]). An interrupt costs the thread some
-//! microseconds, many times what the bytes of its stack do; so a thread that was there from the beginning, and is seen to
-//! work, gets events of the period that was asked for, and its others are disabled ([`Paces`]).
+//! The kernel counts each thread's time for itself, from nothing on. So of a program whose threads work for less than
+//! the time between two samples each there would be none, though it kept all processors busy. Therefore samples are
+//! taken more often than they are asked for, and of each so many one is kept, by chance ([`Thinning`]). An interrupt
+//! costs the thread some microseconds, many times what the bytes of its stack do; so a thread that was there from the
+//! beginning, and is seen to work, gets events of the period that was asked for, and its others are disabled
+//! ([`Paces`]).
 //!
-//! Of the time in the kernel there are samples only where we may see it (perf_event_paranoid of 1 at most, or CAP_PERFMON).
+//! Of the time in the kernel there are samples only where we may see it (perf_event_paranoid of 1 at most, or
+//! CAP_PERFMON).
 
 mod opening;
 mod pace;

@@ -1,7 +1,7 @@
-//! Processes under seccomp. A filter may answer a system call that we make in the process with an error, a signal, or its
-//! end. So a thread is borrowed only where its filters let pass whatever we may have it call, the `rt_sigprocmask` that
-//! leads a borrowed thread home, and the `rt_sigreturn` with which our signal handlers end. To read filters takes CAP_SYS_ADMIN; without it a
-//! process under seccomp is left alone.
+//! Processes under seccomp. A filter may answer a system call that we make in the process with an error, a signal, or
+//! its end. So a thread is borrowed only where its filters let pass whatever we may have it call, the `rt_sigprocmask`
+//! that leads a borrowed thread home, and the `rt_sigreturn` with which our signal handlers end. To read filters takes
+//! CAP_SYS_ADMIN; without it a process under seccomp is left alone.
 //!
 //! What a filter says of arguments is not looked at: the filters of the borrowed thread are suspended besides
 //! (PTRACE_O_SUSPEND_SECCOMP). That alone would not do. If we are killed in the middle of a call, the kernel lets go of

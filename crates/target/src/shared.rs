@@ -1,8 +1,8 @@
 //! Memory that the tracer shares with its target.
 //!
-//! A borrowed thread of the target makes a nameless file. The other threads run on, and may put anything at the number of
-//! its descriptor at any time, for instance a handle to a file that belongs to another user. So the tracer never opens
-//! that number with its own rights:
+//! A borrowed thread of the target makes a nameless file. The other threads run on, and may put anything at the number
+//! of its descriptor at any time, for instance a handle to a file that belongs to another user. So the tracer never
+//! opens that number with its own rights:
 //!
 //! 1. It takes a handle (O_PATH). That opens nothing: whatever is there notices nothing, and nothing can be read or
 //!    written.
@@ -35,7 +35,8 @@ pub struct SharedMemory {
     pub address: TargetAddress,
     /// Its size.
     pub bytes: u64,
-    /// The tracer's: to be mapped, and kept open as long as the tracer is to count as alive. The target keeps no descriptor.
+    /// The tracer's: to be mapped, and kept open as long as the tracer is to count as alive. The target keeps no
+    /// descriptor.
     pub file: OwnedFd,
 }
 
@@ -61,7 +62,8 @@ impl Identity {
     }
 }
 
-/// The seals that the file has in the end. One more, against execution, comes from the kernel where that is its setting.
+/// The seals that the file has in the end. One more, against execution, comes from the kernel where that is its
+/// setting.
 const SEALS: SealFlag = SealFlag::F_SEAL_SHRINK
     .union(SealFlag::F_SEAL_GROW)
     .union(SealFlag::F_SEAL_SEAL);

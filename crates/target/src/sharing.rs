@@ -1,8 +1,9 @@
 //! Other processes with the same memory: tasks that were made by clone(CLONE_VM) without CLONE_THREAD.
 //!
 //! Our patches are in their text, too, but their tables of signal actions are their own, and they are no threads that a
-//! stop finds. What met a trap there would be killed by it. So a process with such a task is refused. The ordinary case is
-//! none: a child of vfork or posix_spawn has its parent's memory until it executes another program; it is waited for.
+//! stop finds. What met a trap there would be killed by it. So a process with such a task is refused. The ordinary case
+//! is none: a child of vfork or posix_spawn has its parent's memory until it executes another program; it is waited
+//! for.
 //!
 //! Only the kernel can tell (kcmp(2)): a child of fork has a map that looks the same.
 
@@ -18,8 +19,8 @@ const LIMIT: Duration = Duration::from_secs(1);
 const LOOKS_MIN: u32 = 200;
 
 impl Process {
-    /// The other processes that have its memory now. None where the kernel does not say: it has no kcmp(2), or we may not
-    /// trace them.
+    /// The other processes that have its memory now. None where the kernel does not say: it has no kcmp(2), or we may
+    /// not trace them.
     pub fn sharers(&self) -> Vec<ProcessId> {
         let Some(own) = self.thread_with_memory() else {
             return Vec::new();
@@ -34,7 +35,8 @@ impl Process {
             .collect()
     }
 
-    /// A main thread that has ended has no memory any more, as a thread of the kernel's has none: to the kernel these are equal.
+    /// A main thread that has ended has no memory any more, as a thread of the kernel's has none: to the kernel these
+    /// are equal.
     fn thread_with_memory(&self) -> Option<ThreadId> {
         threads::living(self.pid())
     }

@@ -67,7 +67,8 @@ impl Process {
                 wrote.then(|| Errno::from_raw(i32::from_ne_bytes(error))),
             ));
         }
-        // To the ordinary stop, which is asked for before the first instruction can run. Errors mean that it was killed.
+        // To the ordinary stop, which is asked for before the first instruction can run. Errors mean that it was
+        // killed.
         let _ = raw::interrupt(pid);
         let _ = raw::resume(pid, Resume::Continue, 0);
         let attach = |error| SpawnError::Attach {

@@ -1,18 +1,19 @@
 //! Stopping threads, and letting them go as if nothing had happened.
 //!
-//! 1. Wait, bounded, until each thread has been seen outside of an uninterruptible sleep (a vfork parent, a hanging file
-//!    system): one that is asked to stop there would stop later, behind our back.
+//! 1. Wait, bounded, until each thread has been seen outside of an uninterruptible sleep (a vfork parent, a hanging
+//!    file system): one that is asked to stop there would stop later, behind our back.
 //! 2. `PTRACE_SEIZE` and `PTRACE_INTERRUPT` every thread in /proc/PID/task, then wait for each to stand still. Repeat
 //!    until two listings in a row show no new thread: threads that create threads are stopped sooner or later.
 //! 3. A thread may be met elsewhere than at our stop:
-//!    - about to receive a signal: it is interrupted anew and sent on *with* the signal; so the handler's frame is built,
-//!      or the default action taken, exactly once, and the thread stops at the handler's first instruction;
-//!    - stopped by us between an instruction that trapped or faulted and the signal for that: it is sent on without being
-//!      interrupted, and met about to receive that signal. Otherwise the signal would come while the thread makes calls for
-//!      us, be taken for theirs and be lost, and behind an `int3` the thread would go on in the middle of an instruction;
+//!    - about to receive a signal: it is interrupted anew and sent on *with* the signal; so the handler's frame is
+//!      built, or the default action taken, exactly once, and the thread stops at the handler's first instruction;
+//!    - stopped by us between an instruction that trapped or faulted and the signal for that: it is sent on without
+//!      being interrupted, and met about to receive that signal. Otherwise the signal would come while the thread makes
+//!      calls for us, be taken for theirs and be lost, and behind an `int3` the thread would go on in the middle of an
+//!      instruction;
 //!    - stopped by job control: that stop is reported in the same way as ours, and the kernel resumes it on detach;
-//!    - at its end, or at an execve: it is gone, or the whole stop fails with [`StopError::Executed`]. So it does where the
-//!      program that was opened had been replaced before.
+//!    - at its end, or at an execve: it is gone, or the whole stop fails with [`StopError::Executed`]. So it does where
+//!      the program that was opened had been replaced before.
 //! 4. Detach. Whatever was changed on purpose ([`Stopped::set_registers`]) stays.
 
 mod patience;
@@ -48,9 +49,9 @@ const THREADS_MAX: usize = 1 << 17;
 
 /// Threads of a process that stand still. Dropping it lets all of them go.
 ///
-/// Not `Send`: the kernel accepts ptrace requests only from the thread that seized. A thread of the target that could not
-/// be stopped ([`StopError::Uninterruptible`]) is detached as soon as it can be, for at most five seconds; after that the
-/// kernel does it when the calling thread ends.
+/// Not `Send`: the kernel accepts ptrace requests only from the thread that seized. A thread of the target that could
+/// not be stopped ([`StopError::Uninterruptible`]) is detached as soon as it can be, for at most five seconds; after
+/// that the kernel does it when the calling thread ends.
 #[derive(Debug)]
 pub struct Stopped {
     process: Process,
@@ -243,7 +244,8 @@ impl Stopped {
         self.since.elapsed()
     }
 
-    /// Lets all go but one; for how long the first of them was held. What is left is one thread that stands, from now on.
+    /// Lets all go but one; for how long the first of them was held. What is left is one thread that stands, from now
+    /// on.
     pub fn release_others(&mut self, tid: ThreadId) -> Duration {
         let (kept, others) = std::mem::take(&mut self.threads)
             .into_iter()
@@ -438,14 +440,14 @@ impl Drop for Stopped {
     }
 }
 
-/// Looks once at what a traced thread reports on its way to our stop. `executed` is set when it executed another program;
-/// `look_closer` also asks /proc.
+/// Looks once at what a traced thread reports on its way to our stop. `executed` is set when it executed another
+/// program; `look_closer` also asks /proc.
 fn poll_stop(process: &Process, tid: ThreadId, look_closer: bool, executed: &mut bool) -> Option<Outcome> {
     let signal = match raw::poll_event(tid, process.keeps_end(tid)) {
         Ok(Some(Event::Interrupted)) if !is_about_to_be_signalled(tid) => return Some(Outcome::Standing),
         Ok(Some(Event::Interrupted)) => {
-            // Not interrupted anew: the kernel looks at that before it looks at the signal. It runs no instruction before it
-            // reports the signal. An error means that it was killed, which the next look shows.
+            // Not interrupted anew: the kernel looks at that before it looks at the signal. It runs no instruction
+            // before it reports the signal. An error means that it was killed, which the next look shows.
             let _ = raw::resume(tid, Resume::Continue, 0);
             return None;
         }
@@ -456,8 +458,8 @@ fn poll_stop(process: &Process, tid: ThreadId, look_closer: bool, executed: &mut
             0
         }
         Ok(Some(Event::SystemCall | Event::Other(_))) => 0,
-        // A main thread that ended before the others is reported with the last of them: `wait_exit` collects it. Any other
-        // reports its end, and has to be collected, or the process never ends for its parent.
+        // A main thread that ended before the others is reported with the last of them: `wait_exit` collects it. Any
+        // other reports its end, and has to be collected, or the process never ends for its parent.
         Ok(None) => {
             let main_ended = look_closer && tid == process.pid() && threads::has_ended(process.pid(), tid);
             return main_ended.then_some(Outcome::Ended);

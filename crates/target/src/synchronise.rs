@@ -1,7 +1,7 @@
 //! Making sure that every processor has seen new text, without a stop of all threads.
 //!
-//! A processor may hold instructions that it fetched before their bytes were changed. It gives them up when it enters the
-//! kernel and comes back. So, text having been written, it is enough that every thread has been in the kernel once,
+//! A processor may hold instructions that it fetched before their bytes were changed. It gives them up when it enters
+//! the kernel and comes back. So, text having been written, it is enough that every thread has been in the kernel once,
 //! one after the other:
 //!
 //! ```text
@@ -14,13 +14,13 @@
 //!                             has the same memory, is not
 //! ```
 //!
-//! A new thread begins in the kernel. A listing may leave threads out when others end meanwhile, so listings are repeated
-//! until two in a row show nobody new. Where threads are created all the time that would be never; so in the end those are
-//! not asked for that were created since.
+//! A new thread begins in the kernel. A listing may leave threads out when others end meanwhile, so listings are
+//! repeated until two in a row show nobody new. Where threads are created all the time that would be never; so in the
+//! end those are not asked for that were created since.
 //!
-//! membarrier(2) with PRIVATE_EXPEDITED_SYNC_CORE does the same in 15 us, but only for its caller's memory: it would have
-//! to be called by a borrowed thread of the target, and first be registered there, for which the kernel waits for a grace
-//! period of RCU. That holds the thread for 12 to 23 ms, a thousand times what stopping a thread takes, and the
+//! membarrier(2) with PRIVATE_EXPEDITED_SYNC_CORE does the same in 15 us, but only for its caller's memory: it would
+//! have to be called by a borrowed thread of the target, and first be registered there, for which the kernel waits for
+//! a grace period of RCU. That holds the thread for 12 to 23 ms, a thousand times what stopping a thread takes, and the
 //! registration stays for good.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +34,9 @@ use crate::{ThreadId, threads};
 
 /// How long a thread is waited for that another process traces, or that waits for a child of vfork.
 const LIMIT: Duration = Duration::from_secs(1);
-/// How many threads may have been asked to stop, and not yet have done so. They wait for a processor, and do so together:
-/// one after the other would take a slice of the scheduler's each. Who stops meanwhile is let go within this many looks.
+/// How many threads may have been asked to stop, and not yet have done so. They wait for a processor, and do so
+/// together: one after the other would take a slice of the scheduler's each. Who stops meanwhile is let go within this
+/// many looks.
 const LATE_MAX: usize = 16;
 
 /// For how long threads stood still on our account.

@@ -1,9 +1,9 @@
 //! Bytes of a process that belong to nobody: what the linker left between the end of a segment of code and the end of
 //! its last page.
 //!
-//! The headers of the file say where a segment ends, and the kernel maps whole pages; the rest of the last page is mapped
-//! executable, and nothing describes it. The file's own headers are asked, as the process has them in memory; bytes
-//! count as unused only where these say so *and* they are zero. What cannot be proven is not used.
+//! The headers of the file say where a segment ends, and the kernel maps whole pages; the rest of the last page is
+//! mapped executable, and nothing describes it. The file's own headers are asked, as the process has them in memory;
+//! bytes count as unused only where these say so *and* they are zero. What cannot be proven is not used.
 
 use nanoprobe_patch::TargetAddress;
 

@@ -1,8 +1,9 @@
 //! While threads stand, the tracer is not to wait for a processor.
 //!
 //! On a busy machine a tracer that sleeps until a thread has stopped, or has made a system call, gets its next turn
-//! milliseconds later, and all that stands waits with it. So, where it is allowed, the thread that holds others is real-time,
-//! at the lowest priority, for as long as it holds them. It sleeps whenever it has to wait, so it keeps nobody out.
+//! milliseconds later, and all that stands waits with it. So, where it is allowed, the thread that holds others is
+//! real-time, at the lowest priority, for as long as it holds them. It sleeps whenever it has to wait, so it keeps
+//! nobody out.
 
 use crate::raw;
 

@@ -1,8 +1,9 @@
 //! Cleaning up behind a tracer that was killed while it had borrowed a thread.
 //!
-//! Such a thread stands in the block of code that was made for it ([`homing`](crate::homing)), or is on its way there from a function that it was
-//! made to call. It may stand in front of a `syscall` that the dead tracer wanted and that it would still make, however
-//! late: a mapping would appear that nobody expects. So it is sent straight home. The code goes when nobody needs it.
+//! Such a thread stands in the block of code that was made for it ([`homing`](crate::homing)), or is on its way there
+//! from a function that it was made to call. It may stand in front of a `syscall` that the dead tracer wanted and that
+//! it would still make, however late: a mapping would appear that nobody expects. So it is sent straight home. The code
+//! goes when nobody needs it.
 
 use nanoprobe_patch::TargetAddress;
 
@@ -76,8 +77,8 @@ impl Stopped {
         Ok(if in_use { WayHome::InUse } else { WayHome::Cleared })
     }
 
-    /// Whether a thread may come back to the block: from a function that a dead tracer called, or from the program's own
-    /// handler of a signal that had waited until the thread went home.
+    /// Whether a thread may come back to the block: from a function that a dead tracer called, or from the program's
+    /// own handler of a signal that had waited until the thread went home.
     fn comes_back(&self, registers: &Registers, code: HomingCode) -> bool {
         let mut stack = vec![0; STACK_BYTES];
         let start = TargetAddress(registers.rsp & !7);

@@ -121,8 +121,8 @@ fn a_sandbox_refuses_and_the_process_lives_on() {
     assert_eq!(running.finish().0, "fine");
 }
 
-/// It would be killed for any call that it was not seen to need, and for restart_syscall, which the kernel has it make when
-/// it goes on sleeping after a stop.
+/// It would be killed for any call that it was not seen to need, and for restart_syscall, which the kernel has it make
+/// when it goes on sleeping after a stop.
 #[test]
 fn a_sandbox_that_permits_is_passed() {
     if !is_root() {

@@ -345,7 +345,8 @@ fn a_static_program_is_as_good() {
     assert_eq!(running.finish().0, "damage=0 early=0 wrong=0");
 }
 
-/// Below the stack pointer of one coroutine lies the stack of another, which a thread that was not stopped changes meanwhile.
+/// Below the stack pointer of one coroutine lies the stack of another, which a thread that was not stopped changes
+/// meanwhile.
 #[test]
 fn no_byte_below_a_stack_pointer_is_written() {
     let program = compile("coroutines");

@@ -21,7 +21,8 @@ fn sampler(process: &Process, period_ns: u64) -> Option<Sampler> {
     }
 }
 
-/// The kernel counts each thread's time from nothing on, so none of these threads comes to the time between two samples.
+/// The kernel counts each thread's time from nothing on, so none of these threads comes to the time between two
+/// samples.
 #[test]
 fn threads_that_end_before_they_are_sampled_once() {
     const PERIOD_NS: u64 = 20_000_000;
@@ -36,7 +37,8 @@ fn threads_that_end_before_they_are_sampled_once() {
     input.flush().unwrap();
     assert_eq!(running.line(), "done");
     let (samples, lost) = sampler.take();
-    // Two seconds of processors' time: 100, less what the threads had left when they ended. The kernel's time may be hidden.
+    // Two seconds of processors' time: 100, less what the threads had left when they ended. The kernel's time may be
+    // hidden.
     let count = samples.len() as u64 + lost;
     assert!((30..=110).contains(&count), "{count} samples");
     let others = samples.iter().filter(|sample| sample.thread != running.pid()).count();
@@ -44,8 +46,8 @@ fn threads_that_end_before_they_are_sampled_once() {
     assert_eq!(running.finish().0, "fine");
 }
 
-/// A thread that works is interrupted no more often than it was asked for, and threads that come later are seen all the same,
-/// its own among them.
+/// A thread that works is interrupted no more often than it was asked for, and threads that come later are seen all the
+/// same, its own among them.
 #[test]
 fn a_thread_that_works_is_sampled_coarsely_until_it_creates_others() {
     const PERIOD_NS: u64 = 10_000_000;

@@ -93,8 +93,8 @@ fn signals_and_threads_survive_two_hundred_synchronisations() {
     );
 }
 
-/// More threads than processors, that never sleep: whoever waits for a processor is waited for together with the others, or
-/// not at all.
+/// More threads than processors, that never sleep: whoever waits for a processor is waited for together with the
+/// others, or not at all.
 #[test]
 fn threads_without_a_processor_are_synchronised() {
     let program = compile("spinners");

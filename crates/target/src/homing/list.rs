@@ -1,7 +1,7 @@
 //! The part of the block that makes many system calls in one go.
 //!
-//! Each stop of a borrowed thread is a wait for a processor, and all that stands waits with it. So a list of calls is made
-//! without a stop in between: the calls lie in memory of ours, and the thread makes one after the other.
+//! Each stop of a borrowed thread is a wait for a processor, and all that stands waits with it. So a list of calls is
+//! made without a stop in between: the calls lie in memory of ours, and the thread makes one after the other.
 //!
 //! ```text
 //!     next:    mov rax, [place]; mov rax, [rax]     the cursor: the next entry
@@ -18,9 +18,9 @@
 //! ```
 //!
 //! No instruction changes a flag or a register that `home` does not put back. A tracer that dies in the middle leaves a
-//! thread that makes the rest of the calls and goes home, unless the next tracer comes first, which sends it home at once.
-//! The thread waits on its processor for a moment, where it stops as soon as it is asked to; `rt_sigtimedwait` is a
-//! sleep that leaves the thread's own interrupted sleep alone (`restart_block`).
+//! thread that makes the rest of the calls and goes home, unless the next tracer comes first, which sends it home at
+//! once. The thread waits on its processor for a moment, where it stops as soon as it is asked to; `rt_sigtimedwait` is
+//! a sleep that leaves the thread's own interrupted sleep alone (`restart_block`).
 
 use nanoprobe_patch::TargetAddress;
 

@@ -1,6 +1,7 @@
 //! Many system calls in one go: the thread is resumed once, makes them all, and is stopped behind the last.
 //!
-//! See [`list`](crate::homing::list) for what the thread executes. Calls of a list do not depend on each other's results.
+//! See [`list`](crate::homing::list) for what the thread executes. Calls of a list do not depend on each other's
+//! results.
 
 use std::time::Instant;
 

@@ -44,8 +44,8 @@ pub enum SamplingError {
 }
 
 impl Process {
-    /// Begins to sample what the threads execute, once in `period_ns` of the time that they are on a processor; `with_stack`:
-    /// with so much of the stack that it can be unwound.
+    /// Begins to sample what the threads execute, once in `period_ns` of the time that they are on a processor;
+    /// `with_stack`: with so much of the stack that it can be unwound.
     ///
     /// # Errors
     /// [`SamplingError`].
@@ -68,7 +68,8 @@ impl Process {
             };
             match Sampler::open(self.pid(), threads, (wanted, period_ns), pages, &thinning) {
                 Ok(sampler) => return Ok(sampler),
-                // Tried again with less: as large a ring as may be had, without the kernel's time, then as before Linux 5.13.
+                // Tried again with less: as large a ring as may be had, without the kernel's time, then as before Linux
+                // 5.13.
                 Err(Refusal::Ring(reason)) => match sizes.next() {
                     Some(smaller) => pages = smaller,
                     None => return Err(SamplingError::Refused { reason }),
@@ -95,8 +96,8 @@ impl Process {
     }
 }
 
-/// Opens what is to be opened for all threads that there are, anew where others have appeared meanwhile; whether in the end
-/// none had.
+/// Opens what is to be opened for all threads that there are, anew where others have appeared meanwhile; whether in the
+/// end none had.
 fn until_none_appears<T, E>(
     threads: &mut dyn FnMut() -> Vec<ThreadId>,
     open: &mut dyn FnMut(&[ThreadId]) -> Result<T, E>,

@@ -1,9 +1,9 @@
 //! Which threads are sampled no more often than it is asked for. Pure.
 //!
-//! Fine samples are for threads that work too little to come to one at the coarse pace, and each costs some microseconds of
-//! the thread that works. One that was there from the beginning and has worked for many times the coarse period loses next
-//! to nothing by the coarse pace: what is left at its end is one period at most. But threads that it creates inherit its
-//! pace, so one that creates threads is sampled finely, and what it has created with it.
+//! Fine samples are for threads that work too little to come to one at the coarse pace, and each costs some
+//! microseconds of the thread that works. One that was there from the beginning and has worked for many times the
+//! coarse period loses next to nothing by the coarse pace: what is left at its end is one period at most. But threads
+//! that it creates inherit its pace, so one that creates threads is sampled finely, and what it has created with it.
 
 use std::collections::HashMap;
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! header   u32 type, u16, u16 size of all
-//! sample   u64 ip | u32 pid, u32 tid | u64 time | u32 processor, u32 | u64 period | u64 abi, 20 registers where that is not 0
-//!          | u64 n, n bytes of the stack, and u64 how many of them are the stack's, where n is not 0
+//! sample   u64 ip | u32 pid, u32 tid | u64 time | u32 processor, u32 | u64 period | u64 abi, 20 registers where that
+//!          is not 0 | u64 n, n bytes of the stack, and u64 how many of them are the stack's, where n is not 0
 //! lost     u64 id, u64 count
 //! fork     u32 pid, u32 of its creator | u32 tid, u32 of its creator | u64 time
 //! ```

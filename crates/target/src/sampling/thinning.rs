@@ -5,8 +5,8 @@ const FINE_NS: u64 = 1_000_000;
 /// So many are taken for one that is kept, at most.
 const EACH_MAX: u64 = 100;
 
-/// Of each so many samples one is kept. Which of them is left to chance: with every tenth, say, threads that take turns might be
-/// kept always, or never.
+/// Of each so many samples one is kept. Which of them is left to chance: with every tenth, say, threads that take turns
+/// might be kept always, or never.
 #[derive(Clone, Debug)]
 pub(super) struct Thinning {
     each: u64,

@@ -55,8 +55,8 @@ impl Stopped {
         raw::has_queued(tid, 1 << (libc::SIGTRAP - 1) | 1 << (libc::SIGILL - 1)).unwrap_or(false)
     }
 
-    /// Which signals the thread blocks; bit n-1 is signal n. Of a thread in ppoll, sigsuspend and the like: which it will
-    /// block afterwards.
+    /// Which signals the thread blocks; bit n-1 is signal n. Of a thread in ppoll, sigsuspend and the like: which it
+    /// will block afterwards.
     ///
     /// # Errors
     /// As [`Stopped::registers`].

@@ -1,6 +1,6 @@
-/* All its work is done by threads that end after so many microseconds of a processor's time. brief MICROSECONDS MILLISECONDS
- * Waits for a line, works for so many milliseconds of a processor's time in all, says "done" and waits for the end of its
- * input. */
+/* All its work is done by threads that end after so many microseconds of a processor's time. brief MICROSECONDS
+ * MILLISECONDS Waits for a line, works for so many milliseconds of a processor's time in all, says "done" and waits for
+ * the end of its input. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 /* Says "ready", then for each line of its input answers what it sees of itself; used for calls made in it.
- *   f: double(21) through a pointer    x: whether the signal action of SIGTRAP is the default    m: zero bytes at an address
+ *   f: double(21) through a pointer    x: whether the signal action of SIGTRAP is the default    m: zero bytes at an
+ *                                                                                                address
  * Ends with its input, with status 7. */
 #include <signal.h>
 #include <stdio.h>

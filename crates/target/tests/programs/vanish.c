@@ -1,6 +1,6 @@
-/* Checks its registers, SIMD state and signal mask in a loop that is all in registers, and sleeps in between; counts its
- * rounds in its output. With an argument it never sleeps. Ends at the first difference: 1 registers or red zone, 2 a call that
- * fails, 4 SIMD state, 5 its upper halves only, 6 the mask. */
+/* Checks its registers, SIMD state and signal mask in a loop that is all in registers, and sleeps in between; counts
+ * its rounds in its output. With an argument it never sleeps. Ends at the first difference: 1 registers or red zone, 2
+ * a call that fails, 4 SIMD state, 5 its upper halves only, 6 the mask. */
 #include <errno.h>
 #include <signal.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
-/* Works by itself at first, and then by threads that end. worker MICROSECONDS MILLISECONDS
- * Each byte of its input takes it on: to work without a pause; to say how many ns of a processor's time it has had, after
- * half a second of it; again; and to work for so many milliseconds in threads of so many microseconds each. It says "done"
- * then, and waits for the end of its input. */
+/* Works by itself at first, and then by threads that end. worker MICROSECONDS MILLISECONDS Each byte of its input takes
+ * it on: to work without a pause; to say how many ns of a processor's time it has had, after half a second of it;
+ * again; and to work for so many milliseconds in threads of so many microseconds each. It says "done" then, and waits
+ * for the end of its input. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
