@@ -67,9 +67,7 @@ fn is_older_than_its_sources(made: &Path) -> bool {
     let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
     let Some(made) = changed(made) else { return true };
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut folders: Vec<PathBuf> = ["crates", "agent", "bench", "tools"]
-        .map(|room| workspace.join(room))
-        .into();
+    let mut folders: Vec<PathBuf> = ["crates", "agent", "tools"].map(|room| workspace.join(room)).into();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = entry.path();

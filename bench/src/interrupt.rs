@@ -1,20 +1,29 @@
-//! Whether somebody asked to end: looked at between two measurements, so that everything that was started ends as
-//! usual.
-
-use std::sync::OnceLock;
+//! The request to end (Ctrl-C): noted, and looked at between two measurements, so that everything that was started ends
+//! as usual.
 
 use anyhow::{Result, ensure};
+use nanoprobe_session::interrupt;
 
-static ASKED: OnceLock<fn() -> bool> = OnceLock::new();
-
-/// Who is to be asked, for this run and all others.
-pub fn set(asked: fn() -> bool) {
-    let _ = ASKED.set(asked);
+extern "C" fn note(_signal: libc::c_int) {
+    interrupt::request();
 }
 
-/// Whether somebody asked.
+/// From now on SIGINT and SIGTERM end the comparison at its next step.
+pub fn install() {
+    let handler: extern "C" fn(libc::c_int) = note;
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the structure is plain data; the handler only stores to an atomic.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = handler as libc::sighandler_t;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Whether the user asked to end.
 pub fn asked() -> bool {
-    ASKED.get().is_some_and(|asked| asked())
+    interrupt::requested()
 }
 
 /// The same as an error.

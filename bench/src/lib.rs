@@ -29,7 +29,7 @@ pub mod data;
 mod experiments;
 mod floor;
 mod instructions;
-mod interrupt;
+pub mod interrupt;
 mod kernel;
 mod looping;
 pub mod machine;
@@ -62,10 +62,8 @@ pub struct Options {
     pub only: Option<String>,
     /// With `only` or without: those that take minutes, too.
     pub full: bool,
-    /// The `nanoprobe` that is measured; of its own commands, `bench --own` is needed.
+    /// The `nanoprobe` that is measured.
     pub nanoprobe: PathBuf,
-    /// Whether somebody asked to end.
-    pub interrupted: fn() -> bool,
 }
 
 /// Samples at least of what is cheap to measure, or is a whole run.
@@ -142,7 +140,6 @@ pub fn run(options: &Options, say: &dyn Fn(&str, &str)) -> Result<Report> {
         names.join(", ")
     );
     tracer::set_path(&options.nanoprobe);
-    interrupt::set(options.interrupted);
     let mut report = Report::new(&tracer::version(), Machine::here(), options.rounds);
     looping::leave_the_last_processor();
     for (name, title) in wanted {
@@ -201,7 +198,7 @@ fn measure(name: &str, rounds: usize, say: &dyn Fn(&str), section: &mut Section,
     Ok(())
 }
 
-/// One experiment of those that a process measures on itself, in this process: what `nanoprobe bench --own` does.
+/// One experiment of those that a process measures on itself, in this process: what `--own` does.
 ///
 /// # Errors
 /// An unknown name.
@@ -256,7 +253,6 @@ mod tests {
             only: Some("nothing".into()),
             full: false,
             nanoprobe: PathBuf::from("/nowhere"),
-            interrupted: || false,
         };
         let error = run(&options, &|_, _| {}).expect_err("no such experiment").to_string();
         assert!(error.contains("nothing") && error.contains("gtod"), "{error}");

@@ -1,6 +1,6 @@
 //! What a process measures on itself, by libnanoprobe's probes: plain and jumper probes with handlers in C.
 //!
-//! The measured process is this command once more (`nanoprobe bench --own NAME`), so that nothing need be compiled
+//! The measured process is this program once more (`nanoprobe-bench --own NAME`), so that nothing need be compiled
 //! where the comparison runs. It prints one line a sample, which the parent reads:
 //!
 //! ```text
@@ -22,7 +22,6 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::report::Row;
 use crate::statistics::Measured;
-use crate::tracer;
 
 /// Runs one of the experiments in this process, and prints.
 ///
@@ -102,8 +101,9 @@ pub fn facts(name: &str) -> Result<Vec<(String, String, String)>> {
 }
 
 fn run(name: &str, rounds: usize) -> Result<String> {
-    let output = Command::new(tracer::path()?)
-        .args(["bench", "--own", name, "--rounds", &rounds.to_string()])
+    let program = std::env::current_exe().context("the path of this program")?;
+    let output = Command::new(program)
+        .args(["--own", name, "--rounds", &rounds.to_string()])
         .stdin(Stdio::null())
         .output()
         .context("starting the measured process")?;

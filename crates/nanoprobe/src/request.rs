@@ -24,7 +24,8 @@ pub enum Request {
     Restore {
         pid: i32,
     },
-    Bench(crate::bench::Arguments),
+    /// With the arguments after the word `bench`.
+    Bench(Vec<String>),
     /// Text that was asked for.
     Print(String),
     Version,
@@ -36,7 +37,7 @@ pub enum Request {
 /// Clap's error, which knows its own exit status and whether it is the help that was asked for.
 pub fn parse(words: &[String]) -> Result<Request, clap::Error> {
     if words.get(1).is_some_and(|word| word == "bench") {
-        return crate::bench::parse(words.get(1..).unwrap_or_default()).map(Request::Bench);
+        return Ok(Request::Bench(words.get(2..).unwrap_or_default().to_vec()));
     }
     if words.get(1).is_some_and(|word| word == "restore") {
         let pid = words

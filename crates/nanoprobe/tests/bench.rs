@@ -1,164 +1,45 @@
-//! `nanoprobe bench` measured by what is known.
+//! `nanoprobe bench` hands over to the program beside it.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output};
 
-use nanoprobe_tests::in_time::{EndsInTime, InTime};
+use nanoprobe_tests::in_time::InTime as _;
+use nanoprobe_tests::program::copy_program;
 
-fn bench(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
-        .arg("bench")
-        .args(arguments)
-        .output_in_time()
-        .expect("running nanoprobe");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
+/// `nanoprobe bench` of a copy of nanoprobe in a folder.
+fn bench_in(folder: &Path) -> Output {
+    let nanoprobe = folder.join("nanoprobe");
+    copy_program(Path::new(env!("CARGO_BIN_EXE_nanoprobe")), &nanoprobe);
+    let mut command = Command::new(nanoprobe);
+    command.args(["bench", "--only", "two words", "--help"]);
+    command.output_in_time().expect("running nanoprobe")
 }
 
-fn median(text: &str, row: &str) -> f64 {
-    let mut samples: Vec<f64> = text
-        .lines()
-        .filter_map(|line| {
-            line.strip_prefix("sample\t")?
-                .strip_prefix(row)?
-                .strip_prefix('\t')?
-                .parse()
-                .ok()
-        })
-        .collect();
-    assert_eq!(samples.len(), 7, "{text}");
-    samples.sort_by(f64::total_cmp);
-    samples[3]
-}
-
-/// A handler that spends a known time costs that time more than one that does nothing.
-///
-/// The bounds are wide, and must be: the known time is that of the wall, measured at the machine's best moment, the
-/// figure is of the thread's processor time under whatever load there is, at whatever clock rate. A harness that lost
-/// its baseline, halved or doubled, or measured another handler, is still outside.
 #[test]
-fn a_handler_that_takes_a_known_time_comes_out_as_that_time() {
-    let text = bench(&["--own", "spin", "--rounds", "7"]);
-    assert!(!text.contains("failed"), "{text}");
-    let (alone, probed) = (median(&text, "alone"), median(&text, "spin") - median(&text, "no-op"));
-    assert!(alone > 100.0, "{text}");
-    assert!((0.6..1.6).contains(&(probed / alone)), "{probed} of {alone}: {text}");
-}
-
-/// What each kind of probe can do is tried, and the table says what the header promises.
-#[test]
-fn the_table_of_functions_is_what_the_library_can_do() {
-    let text = bench(&["--own", "functions"]);
-    let answer = |question: &str, kind: &str| {
-        let start = format!("fact\t{question}\t{kind}\t");
-        let line = text.lines().find_map(|line| line.strip_prefix(&start));
-        line.unwrap_or_else(|| panic!("{start} in {text}")).to_owned()
-    };
-    for kind in ["probe by trap", "jumper probe", "probe by jump", "return probe"] {
-        assert_eq!(answer("at a function's entry (push)", kind), "yes");
-        assert_eq!(answer("sees the function's arguments", kind), "yes");
-        assert_eq!(answer("two at one place", kind), "yes");
-    }
-    for kind in ["probe by trap", "probe by jump"] {
-        assert_eq!(answer("changes registers", kind), "yes");
-        assert_eq!(answer("returns in the function's place", kind), "yes");
-        assert_eq!(answer("a handler behind the instruction", kind), "yes");
-    }
-    assert!(answer("changes registers", "jumper probe").starts_with("no: "));
-    assert_eq!(answer("changes the value returned", "return probe"), "yes");
-    assert!(answer("at a branch (je)", "return probe").starts_with("no: "));
-}
-
-/// The files of `--out`, from the one experiment that takes no time.
-#[test]
-fn the_report_is_written_as_page_data_and_text() {
+fn the_program_beside_it_gets_the_arguments_and_the_path() {
     let folder = tempfile::tempdir().expect("a folder");
-    let path = folder.path().to_str().expect("a name");
-    let text = bench(&["--only", "functions", "--rounds", "1", "--out", path]);
-    assert!(text.contains("functions: seed 000, List 15"), "{text}");
-    let file = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect(name);
-    assert!(file("report.html").contains("<h2 id=\"functions\">"));
-    assert!(file("report.json").contains("\"functions\"") && file("report.json").contains("\"mitigations\""));
-    assert!(file("samples.csv").starts_with("experiment,row,unit,round,value\n"));
-    assert_eq!(file("report.txt"), text);
+    let script = folder.path().join("script");
+    std::fs::write(&script, "#!/bin/sh\nprintf '%s\\n' \"$NANOPROBE\" \"$@\"\n").expect("a script");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("its permissions");
+    copy_program(&script, &folder.path().join("nanoprobe-bench"));
+    let output = bench_in(folder.path());
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (path, arguments) = text.split_once('\n').expect("a line");
+    let folder = folder.path().canonicalize().expect("a path");
+    assert_eq!(Path::new(path), folder.join("nanoprobe"));
+    assert_eq!(arguments, "--only\ntwo words\n--help\n");
 }
 
-/// A tool that is not here is a row that says what installs it, beside the figures of what is.
 #[test]
-fn an_absent_tool_is_named_with_what_installs_it() {
-    let output = Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
-        .args(["bench", "--only", "library"])
-        .env("NANOPROBE_PYTHON", "/nonexistent/python3")
-        .output_in_time()
-        .expect("running nanoprobe");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}");
-    let line = |start: &str| {
-        let line = text.lines().find(|line| line.starts_with(start));
-        line.unwrap_or_else(|| panic!("{start} in {text}")).to_owned()
-    };
-    assert!(line("Frida").contains("not installed; `pip install frida` installs it"));
-    for row in [
-        "hand-made floor: ",
-        "empty pre-handler: ",
-        "return probe by the exits: ",
-        "jumper probe: ",
-    ] {
-        for threads in ["1 thread ", "2 threads, each "] {
-            let row = format!("{row}{threads}");
-            if threads.starts_with('1') || processors() <= 2 {
-                assert!(line(&row).contains("ns/call"), "{}", line(&row));
-            }
-        }
-    }
-}
-
-fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Programs that run from a folder.
-fn running_in(folder: &Path) -> Vec<String> {
-    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
-    let programs = processes.filter_map(|process| std::fs::read_link(process.path().join("exe")).ok());
-    let inside = programs.filter(|program| program.starts_with(folder));
-    inside.map(|program| program.display().to_string()).collect()
-}
-
-/// Ctrl-C while something is measured: no folder and no process is left.
-#[test]
-fn an_interrupted_run_leaves_nothing() {
+fn where_it_is_missing_the_message_says_how_to_build_it() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mut child = Command::new(env!("CARGO_BIN_EXE_nanoprobe"))
-        .args(["bench", "--only", "call"])
-        .env("TMPDIR", folder.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn_in_group()
-        .expect("starting nanoprobe");
-    let start = Instant::now();
-    // One of the programs that are probed, not the floor, which comes first.
-    while !running_in(folder.path())
-        .iter()
-        .any(|program| program.ends_with("/loop"))
-    {
-        assert!(start.elapsed() < Duration::from_secs(300), "nothing was measured");
-        assert!(child.try_wait().expect("waiting").is_none(), "it ended");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let pid = nix::unistd::Pid::from_raw(child.id().cast_signed());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("a signal");
-    let output = child.wait_with_output_in_time().expect("waiting");
+    let output = bench_in(folder.path());
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
-    assert!(stderr.contains("interrupted"), "{stderr}");
-    assert!(output.stdout.is_empty());
-    assert_eq!(running_in(folder.path()), Vec::<String>::new());
-    let left: Vec<_> = std::fs::read_dir(folder.path())
-        .expect("the folder")
-        .flatten()
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert!(
+        stderr.contains("/nanoprobe-bench") && stderr.contains("cargo build --release -p nanoprobe-bench"),
+        "{stderr}"
+    );
 }
