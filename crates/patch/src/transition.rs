@@ -64,61 +64,123 @@ pub type Steps = Vec<BTreeMap<TargetAddress, u8>>;
 /// How the text goes from holding the patches `old` to holding the patches `new`, both or either of which may be empty. The
 /// ranges within each are disjoint, but for those whose bytes agree.
 pub fn transition(old: &[TextRange], new: &[TextRange]) -> Steps {
-    let original: BTreeMap<u64, u8> = bytes(old, |range| &range.original)
-        .chain(bytes(new, |range| &range.original))
-        .collect();
-    let mut starts: BTreeMap<u64, u64> = BTreeMap::new();
-    for range in old.iter().chain(new).filter(|range| range.is_head) {
-        for (start, length) in decoded(range.address.0, &range.original) {
-            // The shorter of two ranges may cut an instruction off.
-            let known = starts.entry(start).or_insert(length);
-            *known = length.max(*known);
-        }
+    let mut all = Changes::default();
+    for (old, new) in clusters(old, new) {
+        all.add(&old, &new);
     }
-    let before = Text::new(&original, &starts, old);
-    let after = Text::new(&original, &starts, new);
-    let changes = |byte: u64| before.byte(byte) != after.byte(byte);
-    // A start that is live in both, and the same instruction, is nobody's business.
-    let changed_in = |text: &Text| -> BTreeMap<u64, u64> {
-        let live = starts.keys().filter_map(|start| Some((*start, text.live(*start)?)));
-        live.filter(|(start, length)| (*start..start.saturating_add(*length)).any(changes))
-            .collect()
-    };
-    let (downs, ups) = (changed_in(&before), changed_in(&after));
     let mut steps = Steps::new();
-    let down_levels = levels(&downs);
-    for level in (0..=down_levels.values().copied().max().unwrap_or(0)).rev() {
-        let traps = down_levels.iter().filter(|(_, of)| **of == level);
-        let traps = traps.filter(|(start, _)| before.byte(**start) != Some(BREAKPOINT));
-        push(&mut steps, traps.map(|(start, _)| (*start, BREAKPOINT)));
+    for traps in all.traps.into_iter().rev() {
+        push(&mut steps, traps);
     }
-    let trapped = |start: u64| {
-        if downs.contains_key(&start) {
-            Some(BREAKPOINT)
-        } else {
-            before.byte(start)
-        }
-    };
-    let inside = original.keys().filter(|byte| !ups.contains_key(byte));
-    let inside = inside.filter(|byte| trapped(**byte) != after.byte(**byte));
-    let inside: BTreeMap<u64, u8> = inside.filter_map(|byte| Some((*byte, after.byte(*byte)?))).collect();
-    if steps.is_empty() && !inside.is_empty() {
+    let has_inside = !all.inside.is_empty();
+    if steps.is_empty() && has_inside {
         steps.push(BTreeMap::new());
     }
-    push(&mut steps, inside.iter().map(|(byte, value)| (*byte, *value)));
-    let up_levels = levels(&ups);
-    for level in 0..=up_levels.values().copied().max().unwrap_or(0) {
-        let live = up_levels.iter().filter(|(_, of)| **of == level);
-        let live = live.filter(|(start, _)| trapped(**start) != after.byte(**start));
-        push(
-            &mut steps,
-            live.filter_map(|(start, _)| Some((*start, after.byte(*start)?))),
-        );
+    push(&mut steps, all.inside);
+    for live in all.live {
+        push(&mut steps, live);
     }
-    if ups.is_empty() && !inside.is_empty() {
+    if !all.has_ups && has_inside {
         steps.push(BTreeMap::new());
     }
     steps
+}
+
+/// No instruction is longer, nor any jump of ours: ranges that lie further apart know nothing of each other.
+const INSTRUCTION_BYTES_MAX: u64 = 15;
+
+/// The ranges by neighbourhood: each cluster of `old` and `new` is a text of its own. Half a million bytes in one map are much
+/// slower to look at than five in each of many.
+fn clusters<'a>(old: &'a [TextRange], new: &'a [TextRange]) -> Vec<(Vec<&'a TextRange>, Vec<&'a TextRange>)> {
+    let mut sorted: Vec<(bool, &TextRange)> = old.iter().map(|range| (false, range)).collect();
+    sorted.extend(new.iter().map(|range| (true, range)));
+    sorted.sort_by_key(|(_, range)| range.address);
+    let mut clusters: Vec<(Vec<&TextRange>, Vec<&TextRange>)> = Vec::new();
+    let mut end = 0;
+    for (is_new, range) in sorted {
+        let start = range.address.0;
+        if clusters.is_empty() || start > u64::saturating_add(end, INSTRUCTION_BYTES_MAX) {
+            clusters.push(Default::default());
+        }
+        let bytes = range.original.len().max(range.patched.len()) as u64;
+        end = end.max(start.saturating_add(bytes));
+        if let Some((olds, news)) = clusters.last_mut() {
+            if is_new { news.push(range) } else { olds.push(range) }
+        }
+    }
+    clusters
+}
+
+/// What changes, by step; each ascending.
+#[derive(Default)]
+struct Changes {
+    /// Starts that trap, by level: the highest is written first.
+    traps: Vec<Vec<(u64, u8)>>,
+    inside: Vec<(u64, u8)>,
+    /// Starts that become live, by level: the lowest is written first.
+    live: Vec<Vec<(u64, u8)>>,
+    /// Some start is live in the end, and was not, or not the same.
+    has_ups: bool,
+}
+
+impl Changes {
+    /// Adds one cluster, which lies above all others.
+    fn add(&mut self, old: &[&TextRange], new: &[&TextRange]) {
+        let original: BTreeMap<u64, u8> = bytes(old, |range| &range.original)
+            .chain(bytes(new, |range| &range.original))
+            .collect();
+        let mut starts: BTreeMap<u64, u64> = BTreeMap::new();
+        for range in old.iter().chain(new).filter(|range| range.is_head) {
+            for (start, length) in decoded(range.address.0, &range.original) {
+                // The shorter of two ranges may cut an instruction off.
+                let known = starts.entry(start).or_insert(length);
+                *known = length.max(*known);
+            }
+        }
+        let before = Text::new(&original, &starts, old);
+        let after = Text::new(&original, &starts, new);
+        let changes = |byte: u64| before.byte(byte) != after.byte(byte);
+        // A start that is live in both, and the same instruction, is nobody's business.
+        let changed_in = |text: &Text| -> BTreeMap<u64, u64> {
+            let live = starts.keys().filter_map(|start| Some((*start, text.live(*start)?)));
+            live.filter(|(start, length)| (*start..start.saturating_add(*length)).any(changes))
+                .collect()
+        };
+        let (downs, ups) = (changed_in(&before), changed_in(&after));
+        for (start, level) in levels(&downs) {
+            if before.byte(start) != Some(BREAKPOINT) {
+                at_level(&mut self.traps, level).push((start, BREAKPOINT));
+            }
+        }
+        let trapped = |start: u64| {
+            if downs.contains_key(&start) {
+                Some(BREAKPOINT)
+            } else {
+                before.byte(start)
+            }
+        };
+        let inside = original.keys().filter(|byte| !ups.contains_key(byte));
+        let inside = inside.filter(|byte| trapped(**byte) != after.byte(**byte));
+        self.inside
+            .extend(inside.filter_map(|byte| Some((*byte, after.byte(*byte)?))));
+        for (start, level) in levels(&ups) {
+            if trapped(start) != after.byte(start)
+                && let Some(byte) = after.byte(start)
+            {
+                at_level(&mut self.live, level).push((start, byte));
+            }
+        }
+        self.has_ups |= !ups.is_empty();
+    }
+}
+
+fn at_level(steps: &mut Vec<Vec<(u64, u8)>>, level: u32) -> &mut Vec<(u64, u8)> {
+    let level = level as usize;
+    if steps.len() <= level {
+        steps.resize_with(level + 1, Vec::new);
+    }
+    // There is one: the list was made long enough.
+    &mut steps[level]
 }
 
 /// The starts of the instructions in a piece of original text that begins with one.
@@ -157,9 +219,9 @@ struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    fn new(original: &'a BTreeMap<u64, u8>, starts: &'a BTreeMap<u64, u64>, ranges: &[TextRange]) -> Text<'a> {
+    fn new(original: &'a BTreeMap<u64, u8>, starts: &'a BTreeMap<u64, u64>, ranges: &[&TextRange]) -> Text<'a> {
         let heads = ranges.iter().filter(|range| range.is_head);
-        let jump = |range: &TextRange| Some((range.address.0, jump_bytes(*range.patched.first()?)?));
+        let jump = |range: &&TextRange| Some((range.address.0, jump_bytes(*range.patched.first()?)?));
         Text {
             original,
             starts,
@@ -217,7 +279,7 @@ fn levels(live: &BTreeMap<u64, u64>) -> BTreeMap<u64, u32> {
 }
 
 fn bytes<'a>(
-    ranges: &'a [TextRange],
+    ranges: &'a [&'a TextRange],
     which: impl Fn(&'a TextRange) -> &'a Vec<u8> + 'a,
 ) -> impl Iterator<Item = (u64, u8)> + 'a {
     ranges
@@ -225,7 +287,8 @@ fn bytes<'a>(
         .flat_map(move |range| (range.address.0..).zip(which(range).iter().copied()))
 }
 
-fn push(steps: &mut Steps, writes: impl Iterator<Item = (u64, u8)>) {
+fn push(steps: &mut Steps, writes: Vec<(u64, u8)>) {
+    let writes = writes.into_iter();
     let step: BTreeMap<TargetAddress, u8> = writes.map(|(address, byte)| (TargetAddress(address), byte)).collect();
     if !step.is_empty() {
         steps.push(step);
@@ -233,249 +296,4 @@ fn push(steps: &mut Steps, writes: impl Iterator<Item = (u64, u8)>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const BASE: u64 = 0x40_1000;
-
-    /// push rbp; mov rbp,rsp; push r12; push rbx; sub rsp,8; xor eax,eax; nop; mov edi,1; ret; int3 x3
-    const CODE: [u8; 23] = [
-        0x55, 0x48, 0x89, 0xe5, 0x41, 0x54, 0x53, 0x48, 0x83, 0xec, 8, 0x31, 0xc0, 0x90, 0xbf, 1, 0, 0, 0, 0xc3, 0xcc,
-        0xcc, 0xcc,
-    ];
-
-    fn range(offset: usize, patched: &[u8]) -> TextRange {
-        TextRange {
-            address: TargetAddress(BASE + offset as u64),
-            original: CODE[offset..offset + patched.len()].to_vec(),
-            patched: patched.to_vec(),
-            is_head: true,
-        }
-    }
-
-    fn starts() -> Vec<u64> {
-        let starts = instruction_starts(TargetAddress(BASE), &CODE);
-        starts.iter().map(|start| start.0 - BASE).collect()
-    }
-
-    fn text(ranges: &[TextRange]) -> Vec<u8> {
-        let mut text = CODE.to_vec();
-        for range in ranges {
-            let from = (range.address.0 - BASE) as usize;
-            text[from..from + range.patched.len()].copy_from_slice(&range.patched);
-        }
-        text
-    }
-
-    /// What a start may hold for a thread that fetches there: the first bytes of each.
-    fn allowed(patches: &[&[TextRange]], offset: usize) -> Vec<Vec<u8>> {
-        let mut all = Vec::new();
-        let starts = starts();
-        let end = starts
-            .iter()
-            .find(|start| **start > offset as u64)
-            .map_or(CODE.len(), |next| *next as usize);
-        all.push(CODE[offset..end].to_vec());
-        for range in patches.iter().copied().flatten().filter(|range| range.is_head) {
-            let at = (range.address.0 - BASE) as usize;
-            if at == offset
-                && let Some(length) = jump_bytes(range.patched[0])
-            {
-                all.push(text(std::slice::from_ref(range))[at..at + length as usize].to_vec());
-            }
-        }
-        all
-    }
-
-    /// Goes through a sequence of texts. Between two synchronisations a fetch may see any mixture of what the bytes were
-    /// and became; whatever it sees at the start of an instruction must be a whole instruction of the original, a whole
-    /// jump of ours, or a trap.
-    fn check(sequence: &[&[TextRange]]) {
-        let mut views: Vec<Vec<u8>> = text(sequence[0]).iter().map(|byte| vec![*byte]).collect();
-        for pair in sequence.windows(2) {
-            let steps = transition(pair[0], pair[1]);
-            for (number, step) in steps.iter().enumerate() {
-                // The last step of one transition and the first of the next have no synchronisation between them.
-                if number > 0 {
-                    views.iter_mut().for_each(|view| *view = vec![*view.last().unwrap()]);
-                }
-                for (address, byte) in step {
-                    views[(address.0 - BASE) as usize].push(*byte);
-                }
-                let is_padding = |start: u64| {
-                    pair.iter()
-                        .copied()
-                        .flatten()
-                        .any(|range| !range.is_head && (start + BASE).wrapping_sub(range.address.0) < 5)
-                };
-                for start in starts().into_iter().filter(|start| !is_padding(*start)) {
-                    check_start(&views, start as usize, &allowed(pair, start as usize), &steps);
-                }
-            }
-            let now: Vec<u8> = views.iter().map(|view| *view.last().unwrap()).collect();
-            assert_eq!(now, text(pair[1]), "{steps:x?}");
-        }
-    }
-
-    fn check_start(views: &[Vec<u8>], start: usize, allowed: &[Vec<u8>], steps: &Steps) {
-        for first in &views[start] {
-            // Padding of int3 is an instruction that nobody executes.
-            if is_trapping_byte(*first) {
-                continue;
-            }
-            let fits = |candidate: &Vec<u8>| {
-                candidate[0] == *first
-                    && candidate
-                        .iter()
-                        .zip(&views[start..])
-                        .skip(1)
-                        .all(|(byte, view)| view.iter().all(|seen| seen == byte))
-            };
-            assert!(
-                allowed.iter().any(fits),
-                "at +{start}: {first:02x} {:x?} is none of {allowed:x?}; steps {steps:x?}",
-                &views[start + 1..(start + 5).min(views.len())]
-            );
-        }
-    }
-
-    /// A run over three boundaries, an instruction behind the jump that has a trap of its own, padding.
-    fn run() -> Vec<TextRange> {
-        vec![range(0, &[0xe9, 0x37, 0xd1, 0xc6, 0x06, 0x54, 0xcc])]
-    }
-
-    #[test]
-    fn a_run_comes_and_goes_in_three_steps() {
-        let to = transition(&[], &run());
-        let offsets = |step: &BTreeMap<TargetAddress, u8>| -> Vec<(u64, u8)> {
-            step.iter().map(|(address, byte)| (address.0 - BASE, *byte)).collect()
-        };
-        let to: Vec<_> = to.iter().map(offsets).collect();
-        assert_eq!(
-            to,
-            [
-                vec![(0, 0xcc), (1, 0xcc), (4, 0xcc), (6, 0xcc)],
-                vec![(1, 0x37), (2, 0xd1), (3, 0xc6), (4, 0x06)],
-                vec![(0, 0xe9)]
-            ]
-        );
-        let back = transition(&run(), &[]);
-        let back: Vec<_> = back.iter().map(offsets).collect();
-        assert_eq!(
-            back,
-            [
-                vec![(0, 0xcc)],
-                vec![(2, 0x89), (3, 0xe5)],
-                vec![(0, 0x55), (1, 0x48), (4, 0x41), (6, 0x53)]
-            ]
-        );
-        check(&[&[], &run(), &[], &run(), &[]]);
-    }
-
-    #[test]
-    fn a_trap_is_one_step() {
-        let trap = [range(7, &[0xcc])];
-        assert_eq!(transition(&[], &trap).len(), 1);
-        assert_eq!(transition(&trap, &[]).len(), 1);
-        check(&[&[], &trap, &[], &trap]);
-        // The whole instruction filled.
-        let filled = [range(7, &[0xcc; 4])];
-        assert_eq!(transition(&[], &filled).len(), 3);
-        check(&[&[], &filled, &[], &trap, &filled]);
-    }
-
-    /// The jump at +11 puns on the opcode of the one at +14: it goes first, and comes last.
-    #[test]
-    fn a_jump_that_covers_another_comes_last() {
-        let covered = range(14, &[0xe9, 0x12, 0x34, 0x56, 0x07]);
-        let covering = range(11, &[0xe9, 0x3c, 0x3f, 0xe9, 0x12]);
-        let both = [covering, covered.clone()];
-        let steps = transition(&[], &both);
-        assert_eq!(steps.len(), 4, "{steps:x?}");
-        assert_eq!(steps[2].keys().next().unwrap().0, BASE + 14);
-        assert_eq!(steps[3].keys().next().unwrap().0, BASE + 11);
-        assert_eq!(transition(&both, &[])[0].len(), 1);
-        check(&[&[], &both, &[], &[covered], &both, &[]]);
-    }
-
-    /// A pun leaves the instruction alone whose first byte it uses.
-    #[test]
-    fn what_a_pun_keeps_is_not_touched() {
-        let pun = [range(11, &[0xe9, 0x27, 0x17, 0xbf, 0x01])];
-        for step in transition(&[], &pun) {
-            assert!(step.keys().all(|address| address.0 < BASE + 14), "{step:x?}");
-        }
-        check(&[&[], &pun, &[]]);
-    }
-
-    #[test]
-    fn nothing_to_do_is_no_step() {
-        assert!(transition(&[], &[]).is_empty());
-        assert!(transition(&run(), &run()).is_empty());
-    }
-
-    /// A springboard in padding is there before anything leads to it, and goes when nothing does any more.
-    #[test]
-    fn padding_is_written_before_the_head() {
-        let mut spring = range(20, &[0xe9, 0x01, 0x02]);
-        spring.is_head = false;
-        let patch = [range(11, &[0xeb, 0x07]), spring];
-        let steps = transition(&[], &patch);
-        let step_of = |offset: u64| {
-            steps
-                .iter()
-                .position(|step| step.contains_key(&TargetAddress(BASE + offset)))
-        };
-        assert!(
-            step_of(20)
-                < steps
-                    .iter()
-                    .position(|step| step.get(&TargetAddress(BASE + 11)) == Some(&0xeb))
-        );
-        check(&[&[], &patch, &[]]);
-    }
-
-    /// A disjoint set of patches over the code: at each start nothing, a trap, a filled trap, or a jump whose bytes at
-    /// boundaries trap.
-    fn patches() -> impl Strategy<Value = Vec<TextRange>> {
-        proptest::collection::vec((0..4_u8, any::<[u8; 5]>(), 0..19_usize), starts().len()).prop_map(|choices| {
-            let starts = starts();
-            let mut patches = Vec::new();
-            let mut free = 0;
-            for (start, (kind, random, trapping)) in starts.iter().zip(choices) {
-                let start = *start as usize;
-                let next = starts
-                    .iter()
-                    .find(|next| **next > start as u64)
-                    .map_or(CODE.len(), |next| *next as usize);
-                if start < free {
-                    continue;
-                }
-                let mut bytes = match kind {
-                    0 => continue,
-                    1 => vec![BREAKPOINT],
-                    2 => vec![BREAKPOINT; next - start],
-                    _ if start + 5 > CODE.len() => continue,
-                    _ => [&[0xe9][..], &random[1..]].concat(),
-                };
-                let end = (start + bytes.len()) as u64;
-                for boundary in starts.iter().filter(|at| **at > start as u64 && **at < end) {
-                    let trap = crate::TRAPPING_BYTES[(trapping + *boundary as usize) % crate::TRAPPING_BYTES.len()];
-                    bytes[*boundary as usize - start] = trap;
-                }
-                free = start + bytes.len();
-                patches.push(range(start, &bytes));
-            }
-            patches
-        })
-    }
-
-    proptest! {
-        /// I1 at every moment: any patches, to any others, to any others again.
-        #[test]
-        fn no_start_is_ever_torn(first in patches(), second in patches(), third in patches()) {
-            check(&[&[], &first, &second, &third, &[]]);
-        }
-    }
-}
+mod tests;
