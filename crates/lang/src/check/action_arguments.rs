@@ -1,7 +1,7 @@
 //! Arguments of actions: numbers of a certain type, aggregations.
 
 use super::subroutines::{check_count, incompatible_argument};
-use super::{Resolve, Resolver, aggregations};
+use super::{Checked, Checker, aggregations};
 use crate::diagnostic::Diagnostic;
 use crate::lower::{constant, convert};
 use crate::program::{AggregationId, Expression, Type};
@@ -9,7 +9,7 @@ use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
 
-impl Resolver {
+impl Checker {
     pub(super) fn integer_argument(
         &mut self,
         name: &str,
@@ -17,7 +17,7 @@ impl Resolver {
         index: usize,
         to: crate::program::IntegerType,
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Checked<Expression> {
         let Some(node) = arguments.get(index) else {
             return Err(super::subroutines::count_mismatch(name, arguments.len(), "more", span));
         };
@@ -41,7 +41,7 @@ impl Resolver {
         tag: &'static str,
         arguments: &[Node],
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Checked<Expression> {
         let Some(node) = arguments.get(1) else {
             return Err(super::subroutines::count_mismatch(name, arguments.len(), "2", span));
         };
@@ -69,7 +69,7 @@ impl Resolver {
         arguments: &[Node],
         expected: std::ops::RangeInclusive<usize>,
         span: Span,
-    ) -> Resolve<AggregationId> {
+    ) -> Checked<AggregationId> {
         if let Err(diagnostic) = check_count(name, arguments, expected, span) {
             return Err(Diagnostic {
                 tag: tags(name)[0],
@@ -83,7 +83,7 @@ impl Resolver {
     }
 
     /// An argument that is an aggregation, without keys.
-    pub(super) fn aggregation(&mut self, name: &str, node: &Node, index: usize) -> Resolve<AggregationId> {
+    pub(super) fn aggregation(&mut self, name: &str, node: &Node, index: usize) -> Checked<AggregationId> {
         let [_, wrong] = tags(name);
         let NodeKind::Aggregation(text) = &node.kind else {
             let found = if aggregations::named(node).is_some() {
@@ -100,7 +100,7 @@ impl Resolver {
                 ),
             ));
         };
-        match self.aggregations.get(text) {
+        match self.scope.aggregations.get(text) {
             Some(known) => Ok(known.id),
             None => Err(self.unknown_aggregation(text, node.span)),
         }

@@ -2,7 +2,7 @@
 
 use super::names::{self, Callable};
 use super::subroutines::{check_count, incompatible_argument};
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::format::{Conversion, Format, FormatError, check_joined};
 use crate::layout::JSTACK_FRAMES;
@@ -14,9 +14,9 @@ use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
 
-impl Resolver {
+impl Checker {
     /// A call of an action.
-    pub(super) fn action(&mut self, name: &str, arguments: &[Node], span: Span) -> Resolve<Statement> {
+    pub(super) fn action(&mut self, name: &str, arguments: &[Node], span: Span) -> Checked<Statement> {
         let kind = match name {
             "trace" => self.trace(arguments, span)?,
             "tracemem" => self.tracemem(arguments, span)?,
@@ -58,7 +58,7 @@ impl Resolver {
         Ok(Statement::Record(RecordAction { kind, span }))
     }
 
-    fn trace(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+    fn trace(&mut self, arguments: &[Node], span: Span) -> Checked<RecordKind> {
         check_count("trace", arguments, 1..=1, span)?;
         let [node] = arguments else {
             return Err(Diagnostic::new("D_PROTO_LEN", span, "trace( ) takes one argument"));
@@ -99,7 +99,7 @@ impl Resolver {
     }
 
     /// `tracemem(address, size[, shown])`: a copy of constant size, of which some is shown.
-    fn tracemem(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+    fn tracemem(&mut self, arguments: &[Node], span: Span) -> Checked<RecordKind> {
         let (address, size, shown) = match arguments {
             [address, size] => (address, size, None),
             [address, size, shown] => (address, size, Some(shown)),
@@ -163,7 +163,7 @@ impl Resolver {
         Ok(RecordKind::TraceMemory(values))
     }
 
-    fn printf(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+    fn printf(&mut self, arguments: &[Node], span: Span) -> Checked<RecordKind> {
         let (format, arguments) = self.formatted("printf", arguments, span)?;
         Ok(RecordKind::Printf { format, arguments })
     }
@@ -174,7 +174,7 @@ impl Resolver {
         name: &'static str,
         arguments: &[Node],
         span: Span,
-    ) -> Resolve<(Format, Vec<Expression>)> {
+    ) -> Checked<(Format, Vec<Expression>)> {
         let [first, rest @ ..] = arguments else {
             return Err(super::subroutines::count_mismatch(name, 0, "at least 1", span));
         };
@@ -216,7 +216,7 @@ impl Resolver {
                 return refused("an aggregation has no value to print: printa( ) prints aggregations");
             }
             if let NodeKind::Identifier(variable) = &node.kind
-                && let Some(of) = self.floats.get(variable)
+                && let Some(of) = self.scope.floats.get(variable)
             {
                 // Nothing is ever assigned to it: it is 0.
                 format.names.push(None);
@@ -271,7 +271,7 @@ impl Resolver {
     }
 
     /// `print(value)`: what is recorded is the value or its bytes; the type says how they are shown.
-    fn print(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+    fn print(&mut self, arguments: &[Node], span: Span) -> Checked<RecordKind> {
         check_count("print", arguments, 1..=1, span)?;
         let [node] = arguments else {
             return Err(super::subroutines::count_mismatch("print", arguments.len(), "1", span));
@@ -306,7 +306,7 @@ impl Resolver {
         }
     }
 
-    fn printa(&mut self, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+    fn printa(&mut self, arguments: &[Node], span: Span) -> Checked<RecordKind> {
         if arguments.is_empty() {
             return Err(super::subroutines::count_mismatch("printa", 0, "at least 1", span)
                 .with_help("printa([\"format\",] @aggregation, ...)"));
@@ -347,7 +347,7 @@ impl Resolver {
     }
 
     /// The number of frames of `ustack([frames[, strsize]])`; 0 or [`JSTACK_FRAMES`]: as many as the option says.
-    pub(super) fn stack_frames(&mut self, name: &str, arguments: &[Node], span: Span) -> Resolve<u32> {
+    pub(super) fn stack_frames(&mut self, name: &str, arguments: &[Node], span: Span) -> Checked<u32> {
         if arguments.len() > 2 {
             return Err(Diagnostic::new(
                 "D_USTACK_PROTO",
@@ -392,7 +392,7 @@ impl Resolver {
     }
 }
 
-fn constant_format(name: &str, node: &Node) -> Resolve<Format> {
+fn constant_format(name: &str, node: &Node) -> Checked<Format> {
     let NodeKind::String(text) = &node.kind else {
         return Err(Diagnostic::new(
             "D_PRINTF_ARG_FMT",

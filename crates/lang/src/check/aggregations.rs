@@ -1,10 +1,11 @@
 //! `@name[keys] = function(value, parameters)`.
 
 use super::actions::{stack_arguments, symbol_arguments};
+use super::context::KnownAggregation;
 use super::keys::{KeyElement, key_mismatch, length_mismatch};
 use super::names::Callable;
 use super::subroutines::check_count;
-use super::{KnownAggregation, Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::{constant, convert, memory};
 use crate::program::{
@@ -24,7 +25,7 @@ pub(super) fn named(node: &Node) -> Option<&str> {
 }
 
 /// The name, its place and the keys of `@name[keys]`; `None` of anything else.
-pub(super) fn target(node: &Node) -> Resolve<Option<(&str, Span, &[Node])>> {
+pub(super) fn target(node: &Node) -> Checked<Option<(&str, Span, &[Node])>> {
     match &node.kind {
         NodeKind::Aggregation(name) => Ok(Some((name, node.span, &[]))),
         NodeKind::Index { base, indices } => match &base.kind {
@@ -38,7 +39,7 @@ pub(super) fn target(node: &Node) -> Resolve<Option<(&str, Span, &[Node])>> {
     }
 }
 
-impl Resolver {
+impl Checker {
     /// `@name[keys] = right`.
     pub(super) fn aggregate(
         &mut self,
@@ -47,7 +48,7 @@ impl Resolver {
         keys: &[Node],
         right: &Node,
         span: Span,
-    ) -> Resolve<Statement> {
+    ) -> Checked<Statement> {
         let no_function = || {
             Diagnostic::new(
                 "D_AGG_FUNC",
@@ -72,7 +73,7 @@ impl Resolver {
             .iter()
             .enumerate()
             .map(|(index, key)| self.key(name, index, key))
-            .collect::<Resolve<Vec<_>>>()?;
+            .collect::<Checked<Vec<_>>>()?;
         let aggregation = self.same_aggregation(name, name_span, aggregating, right.span, &keys, span)?;
         let keys = keys.into_iter().flat_map(|(key, ..)| key).collect();
         Ok(Statement::Aggregate {
@@ -85,7 +86,7 @@ impl Resolver {
     }
 
     /// One element of the key, its type and its place.
-    fn key(&mut self, name: &str, index: usize, node: &Node) -> Resolve<(Vec<KeyExpression>, KeyType, Span)> {
+    fn key(&mut self, name: &str, index: usize, node: &Node) -> Checked<(Vec<KeyExpression>, KeyType, Span)> {
         if let Some((name, arguments)) = stack_arguments(node) {
             let frames = self.stack_frames(name, arguments, node.span)?;
             return Ok((
@@ -145,8 +146,8 @@ impl Resolver {
         function_span: Span,
         keys: &[(Vec<KeyExpression>, KeyType, Span)],
         span: Span,
-    ) -> Resolve<AggregationId> {
-        let Some(known) = self.aggregations.get(name).copied() else {
+    ) -> Checked<AggregationId> {
+        let Some(known) = self.scope.aggregations.get(name).copied() else {
             let id = AggregationId(u32::try_from(self.program.aggregations.len()).unwrap_or(u32::MAX));
             let keys = keys.iter().map(|(_, key_type, _)| key_type.clone()).collect();
             self.program.aggregations.push(Aggregation {
@@ -155,7 +156,8 @@ impl Resolver {
                 keys,
                 by_processor: false,
             });
-            self.aggregations
+            self.scope
+                .aggregations
                 .insert(name.to_owned(), KnownAggregation { id, span: name_span });
             return Ok(id);
         };
@@ -209,7 +211,7 @@ impl Resolver {
         name: &str,
         arguments: &[Node],
         span: Span,
-    ) -> Resolve<(AggregatingFunction, Option<Expression>, Option<Expression>)> {
+    ) -> Checked<(AggregatingFunction, Option<Expression>, Option<Expression>)> {
         use AggregatingFunction as F;
         let (counts, weight_at) = match name {
             "count" => (0..=0, None),
@@ -250,7 +252,7 @@ impl Resolver {
     }
 
     /// The value that is aggregated: an integer, or an address.
-    fn aggregated(&mut self, name: &str, node: &Node) -> Resolve<Expression> {
+    fn aggregated(&mut self, name: &str, node: &Node) -> Checked<Expression> {
         if self.is_dynamic(node) {
             return Err(Diagnostic::new(
                 "D_AGG_SCALAR",
@@ -273,7 +275,7 @@ impl Resolver {
         }
     }
 
-    fn weight(&mut self, name: &str, index: usize, node: &Node) -> Resolve<Expression> {
+    fn weight(&mut self, name: &str, index: usize, node: &Node) -> Checked<Expression> {
         let weight = self.expression(node)?;
         match weight.value_type {
             Type::Integer(_) => Ok(convert::received(weight, constant::LONG)),

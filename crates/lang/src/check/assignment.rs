@@ -1,7 +1,7 @@
 //! Assignments: `=`, `+=` and its kin, `++`, `--`.
 
 use super::variables::{Designator, designator};
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::arithmetic::{incompatible, operand_type, symbol};
 use crate::lower::effects::has_effects;
@@ -15,14 +15,14 @@ use crate::source::Span;
 use crate::syntax::{Node, NodeKind, PrefixOperator};
 use crate::types;
 
-impl Resolver {
+impl Checker {
     /// `left = right`.
-    pub(super) fn assign(&mut self, left: &Node, right: &Node, span: Span) -> Resolve<Expression> {
+    pub(super) fn assign(&mut self, left: &Node, right: &Node, span: Span) -> Checked<Expression> {
         self.assignment(left, right, span).map(|(effect, _)| effect)
     }
 
     /// The same; of a structure also where it then lies.
-    fn assignment(&mut self, left: &Node, right: &Node, span: Span) -> Resolve<(Expression, Option<Expression>)> {
+    fn assignment(&mut self, left: &Node, right: &Node, span: Span) -> Checked<(Expression, Option<Expression>)> {
         if let Some(name) = super::aggregations::named(left) {
             return Err(Diagnostic::new(
                 "D_AGG_FUNC",
@@ -66,7 +66,7 @@ impl Resolver {
     }
 
     /// What is assigned. `a = b = c` of structures is `b = c, a = b`.
-    fn assigned_operand(&mut self, right: &Node, before: &mut Option<Expression>) -> Resolve<Expression> {
+    fn assigned_operand(&mut self, right: &Node, before: &mut Option<Expression>) -> Checked<Expression> {
         let right = self.chosen(right)?;
         let NodeKind::Assign {
             operator: None,
@@ -91,7 +91,7 @@ impl Resolver {
         target: &Designator<'_>,
         from: Expression,
         span: Span,
-    ) -> Resolve<(Expression, Option<Expression>)> {
+    ) -> Checked<(Expression, Option<Expression>)> {
         let of = from.value_type.clone();
         let from = match of {
             Type::Structure(_) => from,
@@ -115,7 +115,7 @@ impl Resolver {
     }
 
     /// `x = from` where `x` is a structure: of the same type; 0 frees one of a thread, and one of an associative array.
-    fn assign_whole(&mut self, place: Place, to: Type, from: Expression, span: Span) -> Resolve<Assigned> {
+    fn assign_whole(&mut self, place: Place, to: Type, from: Expression, span: Span) -> Checked<Assigned> {
         let is_dynamic = is_dynamic(&place);
         let to = self.variables.operand(place, to, span);
         if convert::is_null(&from) && matches!(to.value_type, Type::Structure(_)) && is_dynamic {
@@ -143,7 +143,7 @@ impl Resolver {
         left: &Node,
         right: &Node,
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Checked<Expression> {
         let mark = format!("{}=", symbol(operator));
         let target = designator(left).filter(|target| !self.is_pointer_element(target));
         let (value, (place, to)) = match target {
@@ -244,7 +244,7 @@ impl Resolver {
     }
 
     /// `++` and `--`. A variable that does not exist becomes an `int64_t`.
-    pub(super) fn increment(&mut self, operand: &Node, delta: i64, post: bool, span: Span) -> Resolve<Expression> {
+    pub(super) fn increment(&mut self, operand: &Node, delta: i64, post: bool, span: Span) -> Checked<Expression> {
         let mark = if delta > 0 { "++" } else { "--" };
         let target = designator(operand).filter(|target| !self.is_pointer_element(target));
         let (place, to) = match target {
@@ -293,14 +293,14 @@ impl Resolver {
     }
 
     /// `*p`, `p[i]`: what can be assigned in scratch memory. That it lies there shows at run time.
-    fn memory(&mut self, mark: &str, left: &Node) -> Resolve<Assignable> {
+    fn memory(&mut self, mark: &str, left: &Node) -> Checked<Assignable> {
         let (part, bits) = self.assigned_part(mark, left)?;
         let assignable = self.variables.assignable(part, bits, left.span)?;
         assignable.ok_or_else(|| not_assignable(mark, left))
     }
 
     /// A part of something, or what a pointer points to, where it lies; of a bit-field its unit, and where in it.
-    fn assigned_part(&mut self, mark: &str, left: &Node) -> Resolve<(Expression, Option<Bits>)> {
+    fn assigned_part(&mut self, mark: &str, left: &Node) -> Checked<(Expression, Option<Bits>)> {
         match &left.kind {
             _ if super::aggregations::named(left).is_some() => Err(not_assignable(mark, left)),
             NodeKind::Member { base, name, arrow } => self.member_in_unit(base, name, *arrow, left.span),

@@ -1,6 +1,6 @@
 //! What GNU C's attributes make of a type: its alignment, its size.
 
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::constant;
 use crate::lower::refusals::unsupported;
@@ -13,9 +13,9 @@ const MOST: u64 = 16;
 /// The most that is taken.
 const ALIGNMENT_MAX: i128 = 1 << 16;
 
-impl Resolver {
+impl Checker {
     /// The greatest alignment that attributes ask for; 0 where they ask for none.
-    pub(super) fn aligned(&mut self, attributes: &Attributes) -> Resolve<u64> {
+    pub(super) fn aligned(&mut self, attributes: &Attributes) -> Checked<u64> {
         let mut most = 0;
         for value in &attributes.aligned {
             let Some(node) = value else {
@@ -40,14 +40,14 @@ impl Resolver {
     pub(super) fn alignment(&self, base: &BaseType, derived: &[Derived], resolved: &Type) -> u64 {
         let is_array = |step: &Derived| matches!(step, Derived::Array(_) | Derived::ArrayOfUnknownSize);
         let own = match base {
-            BaseType::Named(name) if derived.iter().all(is_array) => self.alignments.get(name).copied(),
+            BaseType::Named(name) if derived.iter().all(is_array) => self.types.alignments.get(name).copied(),
             _ => None,
         };
         own.unwrap_or_else(|| alignment_of(resolved))
     }
 
     /// The type that attributes make of another.
-    pub(super) fn attributed(&mut self, of: Type, attributes: &Attributes, span: Span) -> Resolve<Type> {
+    pub(super) fn attributed(&mut self, of: Type, attributes: &Attributes, span: Span) -> Checked<Type> {
         let mut of = of;
         if let Some((mode, place)) = &attributes.mode {
             of = in_mode(&of, mode, *place)?;
@@ -72,7 +72,7 @@ impl Resolver {
 }
 
 /// A type of the size that `__attribute__((mode(...)))` names.
-pub(super) fn in_mode(of: &Type, mode: &str, span: Span) -> Resolve<Type> {
+pub(super) fn in_mode(of: &Type, mode: &str, span: Span) -> Checked<Type> {
     let bytes = match mode {
         "QI" | "byte" => 1,
         "HI" => 2,

@@ -10,7 +10,7 @@
 //! ```
 
 use super::variables::{Designator, designator};
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::effects::has_effects;
 use crate::lower::sequence::{assigned_to, behind, reading};
@@ -22,9 +22,9 @@ use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
 
-impl Resolver {
+impl Checker {
     /// `string[index]`.
-    pub(super) fn character(&mut self, string: Expression, indices: &[Node], span: Span) -> Resolve<Expression> {
+    pub(super) fn character(&mut self, string: Expression, indices: &[Node], span: Span) -> Checked<Expression> {
         let [index] = indices else {
             let message = "a string has one index, not several keys";
             return Err(Diagnostic::new("D_ARR_BADREF", span, message));
@@ -43,7 +43,7 @@ impl Resolver {
 
     /// `string[index] = right` of a variable: the string goes to scratch memory, is changed there, and comes back.
     /// `None`: that is something else.
-    pub(super) fn assign_character(&mut self, left: &Node, right: &Node, span: Span) -> Option<Resolve<Expression>> {
+    pub(super) fn assign_character(&mut self, left: &Node, right: &Node, span: Span) -> Option<Checked<Expression>> {
         let NodeKind::Index { base, indices } = &left.kind else {
             return None;
         };
@@ -62,7 +62,7 @@ impl Resolver {
         indices: &[Node],
         right: &Node,
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Checked<Expression> {
         let [index] = indices else {
             let message = "a string has one index, not several keys";
             return Err(Diagnostic::new("D_ARR_BADREF", span, message));
@@ -101,9 +101,9 @@ impl Resolver {
     }
 
     /// `alloca(strsize)`.
-    fn scratch_for_a_string(&mut self, span: Span) -> Resolve<Expression> {
-        let size = constant::integer(i64::from(self.string_bytes), constant::UNSIGNED_LONG, span);
-        let size = match self.scratch_bytes {
+    fn scratch_for_a_string(&mut self, span: Span) -> Checked<Expression> {
+        let size = constant::integer(i64::from(self.settings.string_bytes), constant::UNSIGNED_LONG, span);
+        let size = match self.settings.scratch_bytes {
             Some(limit) => self.within_scratch("alloca", size, limit)?,
             None => size,
         };

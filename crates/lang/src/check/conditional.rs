@@ -18,7 +18,7 @@
 //! A fault ends its own clause only; `%error` stays 1 then, and the rest of the statements is not carried out, as it
 //! would not be in one clause. These variables are temporaries: no text has a name for them.
 
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::sequence::{assigned_to, reading};
 use crate::lower::variables::Purpose;
@@ -48,7 +48,7 @@ struct Parts<'c> {
     conditions: usize,
 }
 
-impl Resolver {
+impl Checker {
     pub(super) fn clause_with_conditions(&mut self, clause: &syntax::Clause) {
         let error = self.hidden(Purpose::Error);
         let mut parts = Parts {
@@ -151,12 +151,12 @@ impl Resolver {
         });
     }
 
-    fn if_condition(&mut self, node: &Node) -> Resolve<Expression> {
+    fn if_condition(&mut self, node: &Node) -> Checked<Expression> {
         let value = self.expression(node)?;
         if types::is_scalar(&value.value_type) {
             return self.settled(Ok(value));
         }
-        self.without_value = None;
+        self.clause_at_hand.without_value = None;
         Err(Diagnostic::new(
             "D_OP_SCALAR",
             node.span,
@@ -168,7 +168,7 @@ impl Resolver {
     }
 
     /// Keeps a condition in a temporary: `this->%condition_N = value != 0`.
-    fn condition(&mut self, parts: &mut Parts<'_>, value: Expression) -> Resolve<(Statement, Place)> {
+    fn condition(&mut self, parts: &mut Parts<'_>, value: Expression) -> Checked<(Statement, Place)> {
         let span = value.span;
         if parts.conditions >= MAXIMUM_CONDITIONS {
             let message = format!("more than {MAXIMUM_CONDITIONS} conditions in one clause");

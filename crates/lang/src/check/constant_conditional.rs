@@ -7,13 +7,13 @@
 //! OPT_time ? printf("%d ", timestamp) : 1;
 //! ```
 
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::lower::constant;
 use crate::syntax::{Node, NodeKind, PrefixOperator};
 
-impl Resolver {
+impl Checker {
     /// What a node stands for.
-    pub(super) fn chosen<'n>(&mut self, node: &'n Node) -> Resolve<&'n Node> {
+    pub(super) fn chosen<'n>(&mut self, node: &'n Node) -> Checked<&'n Node> {
         let mut node = node;
         while let NodeKind::Conditional {
             condition,
@@ -28,7 +28,7 @@ impl Resolver {
     }
 
     /// Whether a constant condition holds; `None` of all others, which are not resolved for it.
-    fn constant_condition(&mut self, condition: &Node) -> Resolve<Option<bool>> {
+    fn constant_condition(&mut self, condition: &Node) -> Checked<Option<bool>> {
         if !self.is_constant(condition) {
             return Ok(None);
         }
@@ -41,6 +41,7 @@ impl Resolver {
         match &node.kind {
             NodeKind::Integer(_) => true,
             NodeKind::Identifier(name) => self
+                .scope
                 .inlines
                 .get(name)
                 .is_some_and(|value| constant::wide_value(value).is_some()),

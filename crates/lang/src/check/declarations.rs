@@ -1,6 +1,6 @@
 //! Declarations: variables, `typedef`, `enum`.
 
-use super::{Resolve, Resolver, attributes, internet, names};
+use super::{Checked, Checker, attributes, internet, names};
 use crate::diagnostic::Diagnostic;
 use crate::lower::constant;
 use crate::lower::refusals::unsupported;
@@ -10,8 +10,8 @@ use crate::source::Span;
 use crate::syntax::{BaseType, Declaration, Derived, Node, TypeName};
 use crate::types;
 
-impl Resolver {
-    pub(super) fn declaration(&mut self, declaration: &Declaration) -> Resolve<()> {
+impl Checker {
+    pub(super) fn declaration(&mut self, declaration: &Declaration) -> Checked<()> {
         let scope = match declaration.storage {
             None => Scope::Global,
             Some(("self", _)) => Scope::ThreadLocal,
@@ -47,7 +47,7 @@ impl Resolver {
 
     /// `extern type name;`: a variable of the program's, which then needs no backquote and no debug information. A function
     /// may be declared, too; D cannot call it.
-    fn external(&mut self, declaration: &Declaration) -> Resolve<()> {
+    fn external(&mut self, declaration: &Declaration) -> Checked<()> {
         let base = self.base(&declaration.base, declaration.span)?;
         if declaration.declarators.is_empty() {
             return Err(useless(declaration.span));
@@ -86,33 +86,33 @@ impl Resolver {
                 }
                 _ => {}
             }
-            let before = self.externals.get(name).filter(|before| **before == value_type);
+            let before = self.scope.externals.get(name).filter(|before| **before == value_type);
             if before.is_none() {
                 self.check_new_name(name, span)?;
             }
-            self.externals.insert(name.clone(), value_type);
+            self.scope.externals.insert(name.clone(), value_type);
         }
         Ok(())
     }
 
     /// A global name that is not taken by what every program knows.
-    pub(super) fn check_new_name(&self, name: &str, span: Span) -> Resolve<()> {
+    pub(super) fn check_new_name(&self, name: &str, span: Span) -> Checked<()> {
         let taken = names::is_variable(name)
             || self.is_function(name)
             || names::register(name).is_some()
-            || self.inlines.contains_key(name)
-            || self.inline_translations.contains_key(name)
-            || self.inline_functions.contains_key(name)
+            || self.scope.inlines.contains_key(name)
+            || self.scope.inline_translations.contains_key(name)
+            || self.scope.inline_functions.contains_key(name)
             || names::signal(name).is_some()
             || names::fault(name).is_some()
-            || self.enumerators.contains_key(name)
+            || self.scope.enumerators.contains_key(name)
             || self.variables.known(Scope::Global, name).is_some()
-            || self.externals.contains_key(name)
+            || self.scope.externals.contains_key(name)
             || matches!(name, "NULL" | "uregs");
         if taken { Err(redeclared(name, span)) } else { Ok(()) }
     }
 
-    fn typedef(&mut self, declaration: &Declaration) -> Resolve<()> {
+    fn typedef(&mut self, declaration: &Declaration) -> Checked<()> {
         let base = self.base(&declaration.base, declaration.span)?;
         if declaration.declarators.is_empty() {
             return Err(useless(declaration.span));
@@ -123,7 +123,7 @@ impl Resolver {
                 // Nothing can be done with it but to point to it.
                 Some((Derived::Function, rest)) => {
                     self.derive(base.clone(), rest, declarator.span)?;
-                    self.function_types.insert(name.clone());
+                    self.types.functions.insert(name.clone());
                     Type::Void
                 }
                 _ => self.derive_member(base.clone(), &declarator.derived, declarator.span)?,
@@ -137,33 +137,33 @@ impl Resolver {
                 aligned = self.alignment(&declaration.base, &declarator.derived, &defined);
             }
             if aligned != alignment_of(&defined) {
-                self.alignments.insert(name.clone(), aligned);
+                self.types.alignments.insert(name.clone(), aligned);
             }
             let known = || types::named(name).filter(|_| types::customary(name).is_none());
-            let before = self.types.get(name).cloned().or_else(known);
+            let before = self.types.named.get(name).cloned().or_else(known);
             if before.is_some_and(|before| before != defined) {
                 return Err(redeclared(name, declarator.span));
             }
             if declarator.derived.is_empty() && matches!(declaration.base, BaseType::Enumeration { .. }) {
                 let shown = self.shown_base(&declaration.base, &defined);
-                self.shown.typedefs.insert(name.clone(), shown);
+                self.types.shown.typedefs.insert(name.clone(), shown);
             }
             let defined = match defined {
                 Type::Structure(structure) => Type::Structure(structure.called(name)),
                 other => other,
             };
-            self.types.insert(name.clone(), defined);
+            self.types.named.insert(name.clone(), defined);
         }
         Ok(())
     }
 
     /// The type that a type name names.
-    pub(super) fn type_of(&mut self, name: &TypeName) -> Resolve<Type> {
+    pub(super) fn type_of(&mut self, name: &TypeName) -> Checked<Type> {
         let base = self.base(&name.base, name.span)?;
         self.derive(base, &name.derived, name.span)
     }
 
-    pub(super) fn base(&mut self, base: &BaseType, span: Span) -> Resolve<Type> {
+    pub(super) fn base(&mut self, base: &BaseType, span: Span) -> Checked<Type> {
         match base {
             BaseType::Void => Ok(Type::Void),
             BaseType::Integer(integer) => Ok(Type::Integer(*integer)),
@@ -196,8 +196,8 @@ impl Resolver {
                 self.structure((keyword, tag), members.as_deref(), packing, span)
                     .map(Type::Structure)
             }
-            BaseType::Named(name) => match self.types.get(name).cloned().or_else(|| types::named(name)) {
-                Some(found) if !self.types.contains_key(name) && types::customary(name).is_some() => {
+            BaseType::Named(name) => match self.types.named.get(name).cloned().or_else(|| types::named(name)) {
+                Some(found) if !self.types.named.contains_key(name) && types::customary(name).is_some() => {
                     Ok(self.foreign_type(name, span).unwrap_or(found))
                 }
                 Some(found) => Ok(found),
@@ -224,12 +224,12 @@ impl Resolver {
                         integer = of;
                     }
                     if !tag.is_empty() && Type::Integer(integer) != Type::I32 {
-                        self.enumeration_types.insert(tag.clone(), integer);
+                        self.types.enumerations.insert(tag.clone(), integer);
                     }
                     self.show_enumeration(tag, integer, names);
                     return Ok(Type::Integer(integer));
                 }
-                let known = self.enumeration_types.get(tag).copied();
+                let known = self.types.enumerations.get(tag).copied();
                 Ok(known.map_or(Type::I32, Type::Integer))
             }
         }
@@ -240,7 +240,7 @@ impl Resolver {
         &mut self,
         enumerators: &[(String, Option<Node>, Span)],
         wide: bool,
-    ) -> Resolve<(Vec<(String, i64)>, Range)> {
+    ) -> Checked<(Vec<(String, i64)>, Range)> {
         let (mut next, mut least, mut most) = (0_i128, 0, 0);
         let mut names = Vec::with_capacity(enumerators.len());
         for (name, value, span) in enumerators {
@@ -261,7 +261,7 @@ impl Resolver {
                 return Err(Diagnostic::new("D_DECL_ENOFLOW", *span, message));
             };
             self.check_new_name(name, *span)?;
-            self.enumerators.insert(name.clone(), next);
+            self.scope.enumerators.insert(name.clone(), next);
             names.push((name.clone(), value));
             (least, most) = (least.min(next), most.max(next));
             next += 1;
@@ -271,11 +271,11 @@ impl Resolver {
 
     /// Whether this names a function type.
     fn is_function_type(&self, base: &BaseType) -> bool {
-        matches!(base, BaseType::Named(name) if self.function_types.contains(name))
+        matches!(base, BaseType::Named(name) if self.types.functions.contains(name))
     }
 
-    /// As [`Resolver::derive`], of a member or a typedef, which may be an array without elements.
-    pub(super) fn derive_member(&mut self, base: Type, derived: &[Derived], span: Span) -> Resolve<Type> {
+    /// As [`Checker::derive`], of a member or a typedef, which may be an array without elements.
+    pub(super) fn derive_member(&mut self, base: Type, derived: &[Derived], span: Span) -> Checked<Type> {
         let without = match derived.split_last() {
             Some((Derived::ArrayOfUnknownSize, rest)) => Some(rest),
             Some((Derived::Array(count), rest)) => {
@@ -295,7 +295,7 @@ impl Resolver {
     }
 
     /// What is made of a type by stars and brackets.
-    pub(super) fn derive(&mut self, base: Type, derived: &[Derived], span: Span) -> Resolve<Type> {
+    pub(super) fn derive(&mut self, base: Type, derived: &[Derived], span: Span) -> Checked<Type> {
         let mut result = base;
         let mut steps = derived.iter().peekable();
         while let Some(step) = steps.next() {

@@ -1,7 +1,7 @@
 //! Declarations of variables.
 
 use super::declarations::{as_integer, redeclared};
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::memory;
 use crate::lower::refusals::unsupported;
@@ -11,14 +11,14 @@ use crate::source::Span;
 use crate::syntax::{Declarator, Derived, TypeName};
 use crate::types;
 
-impl Resolver {
+impl Checker {
     /// `base` is the type that it begins with, and how that is shown.
     pub(super) fn declare(
         &mut self,
         scope: Scope,
         (base, shown): (&Type, &Type),
         declarator: &Declarator,
-    ) -> Resolve<()> {
+    ) -> Checked<()> {
         let span = declarator.span;
         let (value_type, keys) = match declarator.derived.split_last() {
             Some((Derived::Keys(keys), rest)) => (self.derive(base.clone(), rest, span)?, Some(keys)),
@@ -42,7 +42,11 @@ impl Resolver {
             let message = format!("cannot declare void object: {}", declarator.name);
             return Err(Diagnostic::new("D_DECL_VOIDOBJ", span, message));
         }
-        let float = self.floats.get(&declarator.name).filter(|_| scope == Scope::Global);
+        let float = self
+            .scope
+            .floats
+            .get(&declarator.name)
+            .filter(|_| scope == Scope::Global);
         if float.is_some_and(|before| !matches!(&value_type, Type::Foreign(of) if of == before)) {
             return Err(redeclared(&declarator.name, span));
         }
@@ -53,7 +57,7 @@ impl Resolver {
                 && scope == Scope::Global
                 && self.variables.known(Scope::Global, &declarator.name).is_none()
             {
-                self.floats.insert(declarator.name.clone(), of.clone());
+                self.scope.floats.insert(declarator.name.clone(), of.clone());
                 return Ok(());
             }
             return Err(unsupported("N_FLOAT", "a variable of floating point", span)
@@ -65,7 +69,7 @@ impl Resolver {
                 let message = format!("cannot declare a clause-local associative array: {}", declarator.name);
                 return Err(Diagnostic::new("D_DECL_LOCASSC", span, message));
             }
-            Some(keys) => Some(keys.iter().map(|key| self.key_type(key)).collect::<Resolve<Vec<_>>>()?),
+            Some(keys) => Some(keys.iter().map(|key| self.key_type(key)).collect::<Checked<Vec<_>>>()?),
         };
         if is_by_member(&value_type, keys.is_some(), span)? {
             return self.declare_by_member(scope, &declarator.name, (&value_type, keys), span);
@@ -79,7 +83,7 @@ impl Resolver {
         (scope, shown): (Scope, &Type),
         (value_type, keys): (Type, Option<Vec<Type>>),
         declarator: &Declarator,
-    ) -> Resolve<()> {
+    ) -> Checked<()> {
         let span = declarator.span;
         let is_array = keys.is_some();
         let aggregate = memory::bytes_for(&value_type, span)?;
@@ -103,7 +107,7 @@ impl Resolver {
         let id = self.variables.define(scope, variable, span);
         if !is_array {
             let shown = self.shown_derived(shown.clone(), &declarator.derived, &value_type);
-            self.shown.variables.insert((scope, id), shown);
+            self.types.shown.variables.insert((scope, id), shown);
         }
         self.variables.names_values((scope, id), &value_type);
         if aggregate.is_some() {
@@ -119,7 +123,7 @@ impl Resolver {
         name: &str,
         (of, keys): (&Type, Option<Vec<Type>>),
         span: Span,
-    ) -> Resolve<()> {
+    ) -> Checked<()> {
         if let Some(known) = self.variables.known(scope, name) {
             let keys_before = self.variables.get((scope, known.id)).map(|variable| &variable.keys);
             if self.variables.of_by_member((scope, known.id)) == Some(of) && keys_before == Some(&keys) {
@@ -134,7 +138,7 @@ impl Resolver {
         Ok(())
     }
 
-    fn key_type(&mut self, key: &TypeName) -> Resolve<Type> {
+    fn key_type(&mut self, key: &TypeName) -> Checked<Type> {
         match as_integer(&self.type_of(key)?) {
             found @ (Type::Integer(_) | Type::String) => Ok(found),
             Type::Pointer(_) => Ok(Type::U64),

@@ -1,21 +1,21 @@
 //! The parameters of `lquantize` and `llquantize`: constants, within the bounds that DTrace gives them.
 
 use super::subroutines::{count_mismatch, incompatible_argument};
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::constant;
 use crate::program::{AggregatingFunction, Type};
 use crate::source::Span;
 use crate::syntax::Node;
 
-impl Resolver {
+impl Checker {
     /// A constant parameter; `None`: it is no integer constant.
-    fn parameter(&mut self, node: &Node) -> Resolve<Option<i128>> {
+    fn parameter(&mut self, node: &Node) -> Checked<Option<i128>> {
         Ok(constant::wide_value(&self.expression(node)?))
     }
 
     /// Checks the type of a parameter that DTrace's prototype has as an integer, before anything else is.
-    pub(super) fn integer_parameter(&mut self, name: &str, arguments: &[Node], index: usize) -> Resolve<()> {
+    pub(super) fn integer_parameter(&mut self, name: &str, arguments: &[Node], index: usize) -> Checked<()> {
         let Some(node) = arguments.get(index) else {
             return Ok(());
         };
@@ -26,7 +26,7 @@ impl Resolver {
     }
 
     /// `lquantize(value, base, limit[, step[, weight]])`. DTrace counts its parameters from the base.
-    pub(super) fn linear(&mut self, arguments: &[Node], span: Span) -> Resolve<AggregatingFunction> {
+    pub(super) fn linear(&mut self, arguments: &[Node], span: Span) -> Checked<AggregatingFunction> {
         let [_, base_node, limit_node, ..] = arguments else {
             return Err(count_mismatch("lquantize", arguments.len(), "at least 3", span));
         };
@@ -87,7 +87,7 @@ impl Resolver {
     }
 
     /// `llquantize(value, factor, low, high, steps[, weight])`.
-    pub(super) fn log_linear(&mut self, arguments: &[Node], span: Span) -> Resolve<AggregatingFunction> {
+    pub(super) fn log_linear(&mut self, arguments: &[Node], span: Span) -> Checked<AggregatingFunction> {
         const PARAMETERS: [(&str, &str, &str); 4] = [
             ("factor", "D_LLQUANT_FACTORTYPE", "D_LLQUANT_FACTORVAL"),
             ("low magnitude", "D_LLQUANT_LOWTYPE", "D_LLQUANT_LOWVAL"),

@@ -1,15 +1,15 @@
 //! Actions that do something: to the process, to the output, to the options.
 
 use super::subroutines::{check_count, incompatible_argument};
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::{coerce, constant};
 use crate::program::{Program, RecordKind, Statement, Type};
 use crate::source::Span;
 use crate::syntax::Node;
 
-impl Resolver {
-    pub(super) fn effect(&mut self, name: &str, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+impl Checker {
+    pub(super) fn effect(&mut self, name: &str, arguments: &[Node], span: Span) -> Checked<RecordKind> {
         match name {
             "system" => {
                 let (format, arguments) = self.formatted("system", arguments, span)?;

@@ -2,7 +2,7 @@
 
 use super::names::Callable;
 use super::variables::designator;
-use super::{Resolve, Resolver, internet, names};
+use super::{Checked, Checker, internet, names};
 use crate::diagnostic::Diagnostic;
 use crate::lower::refusals::unsupported;
 use crate::lower::{coerce, constant, convert, enumerations, memory, operators, pointers};
@@ -11,9 +11,9 @@ use crate::source::Span;
 use crate::syntax::{IntegerLiteral, Node, NodeKind};
 use crate::types;
 
-impl Resolver {
+impl Checker {
     /// An expression as an operand: a structure or an array is still where it lies ([`super::memory`]).
-    pub(super) fn operand(&mut self, node: &Node) -> Resolve<Expression> {
+    pub(super) fn operand(&mut self, node: &Node) -> Checked<Expression> {
         let node = self.chosen(node)?;
         let span = node.span;
         match &node.kind {
@@ -124,31 +124,31 @@ impl Resolver {
     }
 
     /// A name. User's variables come first, as in DTrace: they may hide what is built in later.
-    fn identifier(&mut self, name: &str, node: &Node) -> Resolve<Expression> {
+    fn identifier(&mut self, name: &str, node: &Node) -> Checked<Expression> {
         let span = node.span;
-        if let Some((_, bound)) = self.bound.iter().rev().find(|(parameter, _)| parameter == name) {
+        if let Some((_, bound)) = self.scope.bound.iter().rev().find(|(parameter, _)| parameter == name) {
             return Ok(Expression { span, ..bound.clone() });
         }
         if self.variables.known(Scope::Global, name).is_some() {
             return self.variable_of(node);
         }
-        if self.inline_functions.contains_key(name) {
+        if self.scope.inline_functions.contains_key(name) {
             let message = format!("inline '{name}' may not be referenced as scalar");
             return Err(Diagnostic::new("D_IDENT_BADREF", span, message).with_help(format!("{name}[...]")));
         }
-        if let Some(inline) = self.inlines.get(name) {
+        if let Some(inline) = self.scope.inlines.get(name) {
             return Ok(Expression { span, ..inline.clone() });
         }
-        if let Some((to, operand)) = self.inline_translations.get(name).cloned() {
+        if let Some((to, operand)) = self.scope.inline_translations.get(name).cloned() {
             return Err(self.untaken(&to, &operand, span));
         }
-        if let Some(of) = self.externals.get(name) {
+        if let Some(of) = self.scope.externals.get(name) {
             return self.external_symbol(name, of, span);
         }
-        if self.floats.contains_key(name) {
+        if self.scope.floats.contains_key(name) {
             return Err(float_as_value(name, span));
         }
-        if let Some(value) = self.enumerators.get(name) {
+        if let Some(value) = self.scope.enumerators.get(name) {
             let of = constant::narrowest(*value);
             return Ok(constant::integer(*value as i64, of, span));
         }
@@ -228,7 +228,7 @@ impl Resolver {
         }
     }
 
-    fn variable_of(&mut self, node: &Node) -> Resolve<Expression> {
+    fn variable_of(&mut self, node: &Node) -> Checked<Expression> {
         match designator(node) {
             Some(designator) => self.read(&designator, node.span),
             None => Err(Diagnostic::new("D_OP_IDENT", node.span, "expected a variable")),
@@ -248,15 +248,15 @@ impl Resolver {
     }
 
     /// `base[index]`: an element of an associative array, a register, or what a pointer points to.
-    fn index(&mut self, base: &Node, indices: &[Node], node: &Node) -> Resolve<Expression> {
+    fn index(&mut self, base: &Node, indices: &[Node], node: &Node) -> Checked<Expression> {
         let span = node.span;
         match &base.kind {
             NodeKind::Aggregation(name) => return self.aggregation_as_value(name, span),
             NodeKind::Index { base: inner, .. } if matches!(inner.kind, NodeKind::Aggregation(_)) => {
                 return Err(multi_dimensional(inner, span));
             }
-            NodeKind::Identifier(name) if self.bound.iter().any(|(parameter, _)| parameter == name) => {}
-            NodeKind::Identifier(name) if self.inline_functions.contains_key(name) => {
+            NodeKind::Identifier(name) if self.scope.bound.iter().any(|(parameter, _)| parameter == name) => {}
+            NodeKind::Identifier(name) if self.scope.inline_functions.contains_key(name) => {
                 if let Some(value) = self.inline_call(name, indices, span) {
                     return value;
                 }
@@ -269,8 +269,8 @@ impl Resolver {
                     self.identifier(name, base)?;
                 }
                 _ if !names::is_variable(name)
-                    && !self.inlines.contains_key(name)
-                    && !self.externals.contains_key(name) =>
+                    && !self.scope.inlines.contains_key(name)
+                    && !self.scope.externals.contains_key(name) =>
                 {
                     return self.variable_of(node);
                 }
@@ -278,7 +278,9 @@ impl Resolver {
             },
             _ => {}
         }
-        if let Some(found) = designator(node).filter(|found| self.bound.iter().all(|(name, _)| name != found.name)) {
+        if let Some(found) =
+            designator(node).filter(|found| self.scope.bound.iter().all(|(name, _)| name != found.name))
+        {
             let scalar = match self.variables.known(found.scope, found.name) {
                 Some(known) => self
                     .variables
@@ -316,7 +318,7 @@ impl Resolver {
         pointers::dereference(address, span)
     }
 
-    fn register(&mut self, indices: &[Node], span: Span) -> Resolve<Expression> {
+    fn register(&mut self, indices: &[Node], span: Span) -> Checked<Expression> {
         let [index] = indices else {
             return Err(Diagnostic::new(
                 "D_PROTO_LEN",
@@ -347,9 +349,9 @@ impl Resolver {
     }
 
     /// The size of a value of this type; a string's is the room that it has in a variable.
-    fn sizeof(&self, of: &Type, span: Span) -> Resolve<Expression> {
+    fn sizeof(&self, of: &Type, span: Span) -> Checked<Expression> {
         let size = match of {
-            Type::String => Some(u64::from(self.string_bytes)),
+            Type::String => Some(u64::from(self.settings.string_bytes)),
             _ => types::size_of(of),
         };
         match size {
@@ -363,7 +365,7 @@ impl Resolver {
     }
 
     /// What `sizeof` is applied to, which is no bit-field.
-    fn measured(&mut self, operand: &Node, span: Span) -> Resolve<Expression> {
+    fn measured(&mut self, operand: &Node, span: Span) -> Checked<Expression> {
         let NodeKind::Member { base, name, arrow } = &operand.kind else {
             return self.operand(operand);
         };
@@ -376,7 +378,7 @@ impl Resolver {
         }
     }
 
-    fn comma_operand(&mut self, node: &Node) -> Resolve<Expression> {
+    fn comma_operand(&mut self, node: &Node) -> Checked<Expression> {
         if let NodeKind::Call { function, .. } = &node.kind
             && let NodeKind::Identifier(name) = &function.kind
             && names::callable(name) == Some(Callable::Action)

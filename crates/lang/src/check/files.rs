@@ -1,6 +1,6 @@
 //! `fds[ ]`: the open files of the process.
 
-use super::{Resolve, Resolver, names};
+use super::{Checked, Checker, names};
 use crate::diagnostic::Diagnostic;
 use crate::lower::{constant, convert};
 use crate::program::{Expression, ExpressionKind, Function, Type};
@@ -8,9 +8,9 @@ use crate::source::Span;
 use crate::syntax::Node;
 use crate::types;
 
-impl Resolver {
+impl Checker {
     /// `fds[n].member`: what the kernel says of an open file.
-    pub(super) fn file(&mut self, indices: &[Node], member: &str, span: Span) -> Resolve<Expression> {
+    pub(super) fn file(&mut self, indices: &[Node], member: &str, span: Span) -> Checked<Expression> {
         let [index] = indices else {
             return Err(Diagnostic::new("D_PROTO_LEN", span, "fds[ ] has one index"));
         };

@@ -9,7 +9,7 @@
 //! args[0].b                                          (int)(arg0 >> 32)
 //! ```
 
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::memory::at_address;
 use crate::lower::{coerce, constant, convert, memory};
@@ -32,9 +32,9 @@ impl From<(Unknown, Span)> for Diagnostic {
     }
 }
 
-impl Resolver {
+impl Checker {
     /// `args[index]`.
-    pub(super) fn typed_argument(&mut self, indices: &[Node], span: Span) -> Resolve<Expression> {
+    pub(super) fn typed_argument(&mut self, indices: &[Node], span: Span) -> Checked<Expression> {
         let [index] = indices else {
             let message = format!("args[ ] prototype mismatch: {} args passed, 1 expected", indices.len());
             return Err(Diagnostic::new("D_PROTO_LEN", span, message));
@@ -43,23 +43,25 @@ impl Resolver {
             let message = "args[ ] argument #1 is incompatible with prototype: expected an integer constant";
             return Err(Diagnostic::new("D_PROTO_ARG", index.span, message));
         };
-        if self.probes.is_empty() {
+        if self.clause_at_hand.probes.is_empty() {
             let message = "args[ ] may not be referenced outside of a probe clause";
             return Err(Diagnostic::new("D_ARGS_NONE", span, message));
         }
         // As in DTrace: the probes of these providers have no arguments with types.
-        if self.in_tracer {
+        if self.clause_at_hand.in_tracer {
             let message = format!(
                 "index {number} is out of range for args[ ]: this clause runs in the tracer, not in a thread of the target"
             );
             let refused = Diagnostic::new("D_ARGS_IDX", span, message);
             return Err(refused.with_help("use it in a clause on a pid probe"));
         }
-        let arguments = match &self.arguments {
+        let arguments = match &self.clause_at_hand.arguments {
             Some(known) => known.clone(),
             None => {
-                let asked = self.target().and_then(|target| target.arguments(&self.probes));
-                self.arguments.insert(asked).clone()
+                let asked = self
+                    .target()
+                    .and_then(|target| target.arguments(&self.clause_at_hand.probes));
+                self.clause_at_hand.arguments.insert(asked).clone()
             }
         };
         let arguments = arguments.map_err(|unknown| Diagnostic::from((unknown, span)))?;
@@ -84,7 +86,7 @@ impl Resolver {
             Ok(Type::Structure(structure)) => Some(structure),
             Ok(_) => None,
             Err(unknown) => {
-                self.unknown.insert(name.to_owned(), unknown);
+                self.types.unknown.insert(name.to_owned(), unknown);
                 None
             }
         }
@@ -92,7 +94,7 @@ impl Resolver {
 
     /// Adds why the program does not tell of a structure to the error that it is not known.
     pub(super) fn with_reason(&self, error: Diagnostic, structure: &Structure) -> Diagnostic {
-        match self.unknown.get(structure.name()) {
+        match self.types.unknown.get(structure.name()) {
             Some(unknown) if matches!(error.tag, "D_OP_INCOMPLETE" | "D_OFFSETOF_TYPE") => match &unknown.help {
                 Some(help) => error.with_help(format!("{}; {help}", unknown.message)),
                 None => error.with_help(unknown.message.clone()),
@@ -109,18 +111,18 @@ impl Resolver {
     }
 
     /// A type by its name, which D does not know.
-    pub(super) fn foreign_type(&self, name: &str, span: Span) -> Resolve<Type> {
+    pub(super) fn foreign_type(&self, name: &str, span: Span) -> Checked<Type> {
         let found = self.target().and_then(|target| target.named(name));
         found.map_err(|unknown| Diagnostic::from((unknown, span)))
     }
 
     /// A variable of the program's: a name with a backquote in it.
-    pub(super) fn symbol(&self, name: &str, span: Span) -> Resolve<Expression> {
+    pub(super) fn symbol(&self, name: &str, span: Span) -> Checked<Expression> {
         self.symbol_as(name, None, span)
     }
 
     /// The same of a name that `extern` has declared.
-    pub(super) fn external_symbol(&self, name: &str, of: &Type, span: Span) -> Resolve<Expression> {
+    pub(super) fn external_symbol(&self, name: &str, of: &Type, span: Span) -> Checked<Expression> {
         self.symbol_as(&format!("`{name}"), Some(of), span)
     }
 
@@ -132,7 +134,7 @@ impl Resolver {
         found.value_type.is_none().then(pointer)
     }
 
-    fn symbol_as(&self, name: &str, of: Option<&Type>, span: Span) -> Resolve<Expression> {
+    fn symbol_as(&self, name: &str, of: Option<&Type>, span: Span) -> Checked<Expression> {
         let found = self.target().and_then(|target| target.variable(name));
         let found = found.map_err(|unknown| Diagnostic::from((unknown, span)))?;
         let address = constant::integer(found.address as i64, constant::UNSIGNED_LONG, span);
@@ -147,7 +149,7 @@ impl Resolver {
 }
 
 /// The value of an argument, from where it is.
-fn typed_value(argument: &Argument, span: Span) -> Resolve<Expression> {
+fn typed_value(argument: &Argument, span: Span) -> Checked<Expression> {
     let word = |index: u8| Expression {
         kind: ExpressionKind::Builtin(Builtin::Argument(index)),
         value_type: Type::I64,

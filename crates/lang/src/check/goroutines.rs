@@ -3,7 +3,7 @@
 //! A goroutine goes from thread to thread, so what it keeps for itself is found by its number. Which program it is,
 //! is asked when a text has `goid` or `self->` in it, and at no other time.
 
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::layout::recorded_values;
 use crate::options::SelfScope;
@@ -13,7 +13,7 @@ use crate::program::{
 use crate::source::Span;
 use crate::target::Unknown;
 
-impl Resolver {
+impl Checker {
     fn goroutines(&self, probes: &[ProbeDescription]) -> Result<Option<Goroutines>, Unknown> {
         match self.program.goroutines {
             Some(known) => Ok(Some(known)),
@@ -22,13 +22,13 @@ impl Resolver {
     }
 
     /// Makes sure that `goid` has a meaning where it stands.
-    pub(super) fn needs_goroutines(&mut self, span: Span) -> Resolve<()> {
+    pub(super) fn needs_goroutines(&mut self, span: Span) -> Checked<()> {
         let is_sampled = |probe: &ProbeDescription| probe.name.starts_with("profile-");
-        if self.in_tracer && self.probes.iter().any(is_sampled) {
+        if self.clause_at_hand.in_tracer && self.clause_at_hand.probes.iter().any(is_sampled) {
             let message = "goid: a sample does not tell which goroutine its thread executes";
             return Err(Diagnostic::new("N_GOROUTINE", span, message));
         }
-        let found = self.goroutines(&self.probes);
+        let found = self.goroutines(&self.clause_at_hand.probes);
         self.program.goroutines = found.map_err(|unknown| Diagnostic::from((unknown, span)))?;
         match self.program.goroutines {
             Some(_) => Ok(()),
@@ -43,7 +43,7 @@ impl Resolver {
     /// Decides whose `self->` variables are, once all of the text is known.
     pub(super) fn choose_task(&mut self) {
         let first = self.variables.first_thread_local();
-        let Some(span) = first.filter(|_| self.self_scope == SelfScope::Task) else {
+        let Some(span) = first.filter(|_| self.settings.self_scope == SelfScope::Task) else {
             return;
         };
         let clauses = self.program.clauses.iter();

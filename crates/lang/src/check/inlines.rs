@@ -1,6 +1,6 @@
 //! `inline`: names for expressions, with parameters and without.
 
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::{arithmetic, coerce};
 use crate::program::{Builtin, Expression, ExpressionKind, Type};
@@ -11,8 +11,8 @@ use crate::types;
 /// The most nodes that an inline may expand to: inlines of inlines would double with every line.
 pub(super) const MAXIMUM_INLINE: usize = 256;
 
-impl Resolver {
-    pub(super) fn inline(&mut self, inline: &Inline) -> Resolve<()> {
+impl Checker {
+    pub(super) fn inline(&mut self, inline: &Inline) -> Checked<()> {
         let declarator = &inline.declarator;
         let base = self.base(&inline.base, inline.span)?;
         if let Some((Derived::Keys(keys), rest)) = declarator.derived.split_last() {
@@ -31,7 +31,7 @@ impl Resolver {
             let stand_ins = function.parameters.iter();
             let stand_ins = stand_ins.map(|(_, of)| placeholder(of, inline.span)).collect();
             self.expand(&declarator.name, &function, stand_ins, inline.span)?;
-            self.inline_functions.insert(declarator.name.clone(), function);
+            self.scope.inline_functions.insert(declarator.name.clone(), function);
             return Ok(());
         }
         let to = self.derive(base, &declarator.derived, declarator.span)?;
@@ -48,7 +48,9 @@ impl Resolver {
             }
             self.check_translation(wanted, operand, inline.span)?;
             let translation = (wanted.clone(), operand.clone());
-            self.inline_translations.insert(declarator.name.clone(), translation);
+            self.scope
+                .inline_translations
+                .insert(declarator.name.clone(), translation);
             return Ok(());
         }
         let value = if types::is_aggregate(&to) {
@@ -63,11 +65,11 @@ impl Resolver {
             self.inline_value(&declarator.name, &inline.value, &to, inline.span)?
         };
         self.check_new_name(&declarator.name, declarator.span)?;
-        self.inlines.insert(declarator.name.clone(), value);
+        self.scope.inlines.insert(declarator.name.clone(), value);
         Ok(())
     }
 
-    fn inline_value(&mut self, name: &str, node: &Node, to: &Type, span: Span) -> Resolve<Expression> {
+    fn inline_value(&mut self, name: &str, node: &Node, to: &Type, span: Span) -> Checked<Expression> {
         let value = self.expression(node)?;
         let from = types::name(&value.value_type);
         let Some(value) = coerce::assign(value, to) else {
@@ -87,17 +89,17 @@ impl Resolver {
         function: &InlineFunction,
         arguments: Vec<Expression>,
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Checked<Expression> {
         let names = function.parameters.iter().map(|(name, _)| name.clone());
-        let outer = std::mem::replace(&mut self.bound, names.zip(arguments).collect());
+        let outer = std::mem::replace(&mut self.scope.bound, names.zip(arguments).collect());
         let value = self.inline_value(name, &function.value, &function.result, span);
-        self.bound = outer;
+        self.scope.bound = outer;
         value.map(|value| Expression { span, ..value })
     }
 
     /// `f[argument, ...]` of an inline with parameters; `None` where the name is not that of one.
-    pub(super) fn inline_call(&mut self, name: &str, arguments: &[Node], span: Span) -> Option<Resolve<Expression>> {
-        let function = self.inline_functions.get(name)?.clone();
+    pub(super) fn inline_call(&mut self, name: &str, arguments: &[Node], span: Span) -> Option<Checked<Expression>> {
+        let function = self.scope.inline_functions.get(name)?.clone();
         Some(self.expanded(name, &function, arguments, span))
     }
 
@@ -107,7 +109,7 @@ impl Resolver {
         function: &InlineFunction,
         arguments: &[Node],
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Checked<Expression> {
         let (passed, expected) = (arguments.len(), function.parameters.len());
         if passed != expected {
             let plural = if passed == 1 { "" } else { "s" };

@@ -8,7 +8,7 @@
 //! As in DTrace all bytes count, those between the members, too. Where the size is no multiple of 8 the last word has zeros
 //! behind it.
 
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::effects::has_effects;
 use crate::lower::refusals::refuse_whole;
@@ -32,9 +32,9 @@ pub(super) enum KeyElement {
     Words(Vec<Expression>, u32, Type),
 }
 
-impl Resolver {
+impl Checker {
     /// What a key is made of.
-    pub(super) fn key_element(&mut self, node: &Node) -> Resolve<KeyElement> {
+    pub(super) fn key_element(&mut self, node: &Node) -> Checked<KeyElement> {
         let found = self.operand(node)?;
         match &found.value_type {
             // An array of characters is its text.
@@ -50,7 +50,7 @@ impl Resolver {
         }
     }
 
-    fn key_words(&mut self, found: Expression) -> Resolve<KeyElement> {
+    fn key_words(&mut self, found: Expression) -> Checked<KeyElement> {
         let (of, span) = (found.value_type.clone(), found.span);
         let size = match size_of(&of) {
             Some(size @ 1..=BYTES_MAX) => size,
@@ -71,7 +71,7 @@ impl Resolver {
         let mut words = (0..size)
             .step_by(8)
             .map(|start| gathered_word(&whole, start, (size - start).min(8), span))
-            .collect::<Resolve<Vec<_>>>()?;
+            .collect::<Checked<Vec<_>>>()?;
         if let Some(first) = words.first_mut() {
             *first = behind(before, first.clone(), span);
         }
@@ -79,7 +79,7 @@ impl Resolver {
     }
 
     /// A structure whose parts may be read one by one: where it lies, or a copy, which is made after `before`.
-    fn repeatable(&mut self, found: Expression, before: &mut Option<Expression>) -> Resolve<Expression> {
+    fn repeatable(&mut self, found: Expression, before: &mut Option<Expression>) -> Checked<Expression> {
         let of = found.value_type.clone();
         let bytes = match self.variables.gathered(&found)? {
             Some(gathered) => gathered,
@@ -102,7 +102,7 @@ impl Resolver {
         keys: &[Node],
         prototype: Option<(&[Type], Span)>,
         span: Span,
-    ) -> Resolve<(Vec<Expression>, Vec<Type>)> {
+    ) -> Checked<(Vec<Expression>, Vec<Type>)> {
         if let Some((types, first)) = prototype
             && types.len() != keys.len()
         {
@@ -141,7 +141,7 @@ impl Resolver {
         Ok((resolved, key_types))
     }
 
-    fn key_value(&mut self, name: &str, index: usize, value: Expression) -> Resolve<Expression> {
+    fn key_value(&mut self, name: &str, index: usize, value: Expression) -> Checked<Expression> {
         let value = memory::readable(memory::decayed(value))?;
         match value.value_type {
             Type::Integer(_) | Type::String => Ok(value),

@@ -7,10 +7,10 @@
 //! x, x.m, x[i]       ExpressionKind::Variable(Place::Field), likewise
 //! ```
 //!
-//! Whoever wants a value gets one of these: the member or element (an integer or a pointer), the bytes ([`Resolver::bytes`]),
-//! or, of an array, the address of its first element ([`Resolver::expression`]).
+//! Whoever wants a value gets one of these: the member or element (an integer or a pointer), the bytes ([`Checker::bytes`]),
+//! or, of an array, the address of its first element ([`Checker::expression`]).
 
-use super::{Resolve, Resolver, names};
+use super::{Checked, Checker, names};
 use crate::diagnostic::Diagnostic;
 use crate::lower::memory::{decayed, in_memory, readable};
 use crate::lower::refusals::find_member;
@@ -21,32 +21,32 @@ use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
 
-impl Resolver {
+impl Checker {
     /// The value of an expression; an array becomes the address of its first element.
-    pub(super) fn expression(&mut self, node: &Node) -> Resolve<Expression> {
+    pub(super) fn expression(&mut self, node: &Node) -> Checked<Expression> {
         readable(decayed(self.placed_operand(node)?))
     }
 
     /// What a node is, with a place of its own. An array of an associative array has none: a copy of it.
-    pub(super) fn placed_operand(&mut self, node: &Node) -> Resolve<Expression> {
+    pub(super) fn placed_operand(&mut self, node: &Node) -> Checked<Expression> {
         let found = self.operand(node)?;
         self.variables.placed(found)
     }
 
     /// The value of an expression; a structure or an array becomes its bytes.
-    pub(super) fn bytes(&mut self, node: &Node) -> Resolve<Expression> {
+    pub(super) fn bytes(&mut self, node: &Node) -> Checked<Expression> {
         Ok(self.shown_bytes(node)?.0)
     }
 
     /// Likewise, with the type that it had.
-    pub(super) fn shown_bytes(&mut self, node: &Node) -> Resolve<(Expression, Type)> {
+    pub(super) fn shown_bytes(&mut self, node: &Node) -> Checked<(Expression, Type)> {
         let found = self.operand(node)?;
         let shown = found.value_type.clone();
         Ok((self.variables.bytes(found)?, shown))
     }
 
     /// `base.member`, `base->member`.
-    pub(super) fn member(&mut self, base: &Node, name: &str, arrow: bool, span: Span) -> Resolve<Expression> {
+    pub(super) fn member(&mut self, base: &Node, name: &str, arrow: bool, span: Span) -> Checked<Expression> {
         let (part, bits) = self.member_in_unit(base, name, arrow, span)?;
         Ok(value_of(part, bits, span))
     }
@@ -58,12 +58,12 @@ impl Resolver {
         name: &str,
         arrow: bool,
         span: Span,
-    ) -> Resolve<(Expression, Option<Bits>)> {
+    ) -> Checked<(Expression, Option<Bits>)> {
         if let Some(translation) = super::translators::is_translation(base) {
             return Ok((self.translated(translation, name, arrow, span)?, None));
         }
         if let NodeKind::Identifier(inline) = &base.kind
-            && let Some((to, operand)) = self.inline_translations.get(inline).cloned()
+            && let Some((to, operand)) = self.scope.inline_translations.get(inline).cloned()
         {
             return Ok((self.translated((&to, &operand), name, arrow, span)?, None));
         }
@@ -142,13 +142,13 @@ impl Resolver {
     /// Whether the text has given a name a meaning of its own.
     pub(super) fn is_declared(&self, name: &str) -> bool {
         self.variables.known(Scope::Global, name).is_some()
-            || self.inlines.contains_key(name)
-            || self.externals.contains_key(name)
-            || self.bound.iter().any(|(bound, _)| bound == name)
+            || self.scope.inlines.contains_key(name)
+            || self.scope.externals.contains_key(name)
+            || self.scope.bound.iter().any(|(bound, _)| bound == name)
     }
 
     /// `base[index]` of an array.
-    pub(super) fn element(&mut self, base: Expression, indices: &[Node], span: Span) -> Resolve<Expression> {
+    pub(super) fn element(&mut self, base: Expression, indices: &[Node], span: Span) -> Checked<Expression> {
         let Type::Array { count, .. } = base.value_type else {
             return Err(Diagnostic::new("D_ARR_BADREF", span, "this has no elements"));
         };

@@ -1,6 +1,6 @@
 //! Operators without effects: what operands they take, what they yield.
 
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::arithmetic::{operand_type, unary};
 use crate::lower::{coerce, constant, convert, pointers};
@@ -9,8 +9,8 @@ use crate::source::Span;
 use crate::syntax::{Node, PrefixOperator};
 use crate::types;
 
-impl Resolver {
-    pub(super) fn unary(&mut self, operator: PrefixOperator, operand: &Node, span: Span) -> Resolve<Expression> {
+impl Checker {
+    pub(super) fn unary(&mut self, operator: PrefixOperator, operand: &Node, span: Span) -> Checked<Expression> {
         if operator == PrefixOperator::AddressOf {
             return self.address_of(operand, span);
         }
@@ -59,7 +59,7 @@ impl Resolver {
         left: &Node,
         right: &Node,
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Checked<Expression> {
         let mark = match operator {
             LogicalOperator::And => "&&",
             LogicalOperator::Or => "||",
@@ -98,7 +98,7 @@ impl Resolver {
         then: &Node,
         otherwise: &Node,
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Checked<Expression> {
         let condition = self.expression(condition)?;
         if !types::is_scalar(&condition.value_type) {
             return Err(operand_type(

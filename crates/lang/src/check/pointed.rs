@@ -1,14 +1,14 @@
 //! What `print()` shows after a pointer: the thing that it points to.
 
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::lower::effects::has_effects;
 use crate::lower::pointers;
 use crate::program::{Expression, Type, size_of};
 use crate::syntax::{Node, NodeKind};
 
-impl Resolver {
+impl Checker {
     /// What a pointer points to, where that has a type and a size: its value, its type.
-    pub(super) fn behind_pointer(&mut self, node: &Node, pointer: &Expression) -> Resolve<Option<(Expression, Type)>> {
+    pub(super) fn behind_pointer(&mut self, node: &Node, pointer: &Expression) -> Checked<Option<(Expression, Type)>> {
         const BYTES_MAX: u64 = 64 << 10;
         let Type::Pointer(Some(to)) = &pointer.value_type else {
             return Ok(None);

@@ -1,6 +1,6 @@
 //! Operators on pointers: `*p`, `&p[i]`, `p + i`, `p - q`.
 
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::pointers::pointer_arithmetic;
 use crate::lower::{constant, convert, memory};
@@ -9,9 +9,9 @@ use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
 
-impl Resolver {
+impl Checker {
     /// `&a[n]` of an array of n elements: where it ends, as in C. There is nothing to be read.
-    fn behind_the_last(&mut self, element: &Node, span: Span) -> Resolve<Option<Expression>> {
+    fn behind_the_last(&mut self, element: &Node, span: Span) -> Checked<Option<Expression>> {
         let NodeKind::Index { base, indices } = &element.kind else {
             return Ok(None);
         };
@@ -30,7 +30,7 @@ impl Resolver {
     }
 
     /// `&*pointer`, `&pointer[index]`, and of D's own arrays and structures elements and members: nothing else in D has an address.
-    pub(super) fn address_of(&mut self, operand: &Node, span: Span) -> Resolve<Expression> {
+    pub(super) fn address_of(&mut self, operand: &Node, span: Span) -> Checked<Expression> {
         if super::aggregations::named(operand).is_some() {
             return Err(Diagnostic::new(
                 "D_ADDROF_VAR",
@@ -90,7 +90,7 @@ impl Resolver {
     }
 
     /// What the address of is taken, which is no bit-field.
-    fn addressed(&mut self, operand: &Node, span: Span) -> Resolve<Expression> {
+    fn addressed(&mut self, operand: &Node, span: Span) -> Checked<Expression> {
         let NodeKind::Member { base, name, arrow } = &operand.kind else {
             return self.operand(operand);
         };

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use super::Resolver;
+use super::Checker;
 use crate::program::{Foreign, ForeignKind, IntegerType, Scope, Type, VariableId, size_of};
 use crate::source::Span;
 use crate::syntax::{BaseType, Derived, LocalScope, Node, NodeKind, PrefixOperator, TypeName};
@@ -29,18 +29,18 @@ pub(super) struct Shown {
     pub variables: HashMap<(Scope, VariableId), Type>,
 }
 
-impl Resolver {
+impl Checker {
     /// A type that a declaration or a cast begins with, which is `resolved`.
     pub(super) fn shown_base(&self, base: &BaseType, resolved: &Type) -> Type {
         match base {
             BaseType::Integer(integer) => Foreign::named(in_c(*integer), resolved.clone()),
             BaseType::Named(name) => {
-                let of = self.shown.typedefs.get(name).unwrap_or(resolved);
+                let of = self.types.shown.typedefs.get(name).unwrap_or(resolved);
                 let name = name.rsplit('`').next().unwrap_or(name);
                 Foreign::named(name, of.clone())
             }
             BaseType::Enumeration { tag, .. } => match resolved {
-                Type::Integer(_) => self.shown.enumerations.get(tag).unwrap_or(resolved).clone(),
+                Type::Integer(_) => self.types.shown.enumerations.get(tag).unwrap_or(resolved).clone(),
                 _ => resolved.clone(),
             },
             BaseType::Void
@@ -81,9 +81,9 @@ impl Resolver {
         let enumerators: Vec<String> = names.iter().map(|(name, _)| name.clone()).collect();
         let of = Type::Foreign(Foreign::new(name, ForeignKind::Enumeration { integer, names }));
         for enumerator in enumerators {
-            self.shown.enumerators.insert(enumerator, of.clone());
+            self.types.shown.enumerators.insert(enumerator, of.clone());
         }
-        self.shown.enumerations.insert(tag.to_owned(), of);
+        self.types.shown.enumerations.insert(tag.to_owned(), of);
     }
 
     /// The type of an expression, as it is shown; `resolved` is what it is.
@@ -136,8 +136,9 @@ impl Resolver {
                 }
             }
             NodeKind::Identifier(name) => match self.variables.known(Scope::Global, name) {
-                Some(known) => self.shown.variables.get(&(Scope::Global, known.id)).cloned(),
+                Some(known) => self.types.shown.variables.get(&(Scope::Global, known.id)).cloned(),
                 None => self
+                    .types
                     .shown
                     .enumerators
                     .get(name)
@@ -150,7 +151,7 @@ impl Resolver {
                     LocalScope::Clause => Scope::ClauseLocal,
                 };
                 let known = self.variables.known(scope, name)?;
-                self.shown.variables.get(&(scope, known.id)).cloned()
+                self.types.shown.variables.get(&(scope, known.id)).cloned()
             }
             _ => None,
         }

@@ -4,15 +4,15 @@
 //! records may stand beside `commit()`. Manual: "Speculative Tracing".
 
 use super::subroutines::check_count;
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::constant;
 use crate::program::{Clause, RecordKind, Statement};
 use crate::source::Span;
 use crate::syntax::Node;
 
-impl Resolver {
-    pub(super) fn speculative(&mut self, name: &str, arguments: &[Node], span: Span) -> Resolve<RecordKind> {
+impl Checker {
+    pub(super) fn speculative(&mut self, name: &str, arguments: &[Node], span: Span) -> Checked<RecordKind> {
         check_count(name, arguments, 1..=1, span)?;
         let id = self.integer_argument(name, arguments, 0, constant::INT, span)?;
         Ok(match name {
@@ -32,7 +32,7 @@ struct Seen {
 }
 
 /// Checks the order of a clause's statements.
-pub(super) fn check_order(clause: &Clause) -> Resolve<()> {
+pub(super) fn check_order(clause: &Clause) -> Checked<()> {
     let mut seen = Seen::default();
     for statement in &clause.statements {
         let refuse = |tag, span: Span, what: &str| Err(Diagnostic::new(tag, span, what.to_owned()));

@@ -1,7 +1,7 @@
 //! Clauses and statements.
 
 use super::names::Callable;
-use super::{Resolve, Resolver, aggregations};
+use super::{Checked, Checker, aggregations};
 use crate::diagnostic::Diagnostic;
 use crate::lower::{convert, memory};
 use crate::program::{Clause, ProbeDescription, Statement};
@@ -9,7 +9,7 @@ use crate::source::Span;
 use crate::syntax::{self, Node, NodeKind};
 use crate::types;
 
-impl Resolver {
+impl Checker {
     /// A library's clause is never enabled, but what is wrong with it is told, as in DTrace; of what depends on the traced
     /// program nobody can say that it is wrong.
     pub(super) fn clause_of_library(&mut self, clause: &syntax::Clause) {
@@ -27,9 +27,9 @@ impl Resolver {
             let result = check_probe(probe);
             self.note(result);
         }
-        self.in_tracer = clause.probes.iter().all(fires_in_tracer);
-        self.probes.clone_from(&clause.probes);
-        self.arguments = None;
+        self.clause_at_hand.in_tracer = clause.probes.iter().all(fires_in_tracer);
+        self.clause_at_hand.probes.clone_from(&clause.probes);
+        self.clause_at_hand.arguments = None;
         if clause
             .body
             .iter()
@@ -82,13 +82,13 @@ impl Resolver {
         statements
     }
 
-    pub(super) fn predicate(&mut self, node: &Node) -> Resolve<crate::program::Expression> {
+    pub(super) fn predicate(&mut self, node: &Node) -> Checked<crate::program::Expression> {
         let predicate = self.predicate_value(node);
         let predicate = match predicate {
             // Here the type is what is wrong with it.
             Ok(value) if value.value_type != crate::program::Type::Void => self.settled(Ok(value))?,
             other => {
-                self.without_value = None;
+                self.clause_at_hand.without_value = None;
                 other?
             }
         };
@@ -105,7 +105,7 @@ impl Resolver {
         ))
     }
 
-    fn predicate_value(&mut self, node: &Node) -> Resolve<crate::program::Expression> {
+    fn predicate_value(&mut self, node: &Node) -> Checked<crate::program::Expression> {
         let found = self.placed_operand(node)?;
         // Its address would be no condition.
         if matches!(found.value_type, crate::program::Type::Array { .. }) {
@@ -115,12 +115,12 @@ impl Resolver {
     }
 
     /// A statement that is not `if`.
-    pub(super) fn statement(&mut self, node: &Node) -> Resolve<Statement> {
+    pub(super) fn statement(&mut self, node: &Node) -> Checked<Statement> {
         let statement = self.unsettled_statement(node);
         self.settled(statement)
     }
 
-    fn unsettled_statement(&mut self, node: &Node) -> Resolve<Statement> {
+    fn unsettled_statement(&mut self, node: &Node) -> Checked<Statement> {
         let node = self.chosen(node)?;
         match &node.kind {
             NodeKind::Assign {
@@ -140,7 +140,7 @@ impl Resolver {
             }
             _ => {
                 if let Some((name, _, keys)) = aggregations::target(node)? {
-                    if keys.is_empty() && !self.aggregations.contains_key(name) {
+                    if keys.is_empty() && !self.scope.aggregations.contains_key(name) {
                         return Err(self.unknown_aggregation(name, node.span));
                     }
                     return Err(Diagnostic::new(
@@ -169,7 +169,7 @@ fn fires_in_tracer(probe: &ProbeDescription) -> bool {
 }
 
 /// A name with blanks, or a `:` too many, cannot have come this far; an empty description can.
-fn check_probe(probe: &ProbeDescription) -> Resolve<()> {
+fn check_probe(probe: &ProbeDescription) -> Checked<()> {
     let fields = [&probe.provider, &probe.module, &probe.function, &probe.name];
     if fields.iter().all(|field| field.is_empty()) {
         return Err(empty(probe.span));

@@ -1,6 +1,6 @@
 //! Structures, unions and arrays of fixed size, as types.
 
-use super::{Resolve, Resolver, internet};
+use super::{Checked, Checker, internet};
 use crate::diagnostic::Diagnostic;
 use crate::lower::constant;
 use crate::lower::refusals::find_member;
@@ -13,7 +13,7 @@ use crate::types;
 /// The most bytes of a structure or array: what one record can still hold.
 const MAXIMUM_BYTES: u64 = 1 << 20;
 
-impl Resolver {
+impl Checker {
     /// `struct tag`, with its members where they are given.
     pub(super) fn structure(
         &mut self,
@@ -21,13 +21,13 @@ impl Resolver {
         members: Option<&[MemberDeclaration]>,
         packing: Packing,
         span: Span,
-    ) -> Resolve<Structure> {
+    ) -> Checked<Structure> {
         let name = if tag.is_empty() {
             keyword.to_owned()
         } else {
             format!("{keyword} {tag}")
         };
-        let known = self.structures.get(&name).filter(|_| !tag.is_empty()).cloned();
+        let known = self.types.structures.get(&name).filter(|_| !tag.is_empty()).cloned();
         let is_ours = members.is_none() && name == internet::ADDRESS && !self.later.defines(&name);
         let foreign = || self.foreign_structure(keyword, tag, &name);
         let structure = known.or_else(foreign).unwrap_or_else(|| match is_ours {
@@ -35,7 +35,7 @@ impl Resolver {
             false => Structure::new(name.clone()),
         });
         if !tag.is_empty() {
-            self.structures.insert(name.clone(), structure.clone());
+            self.types.structures.insert(name.clone(), structure.clone());
         }
         let Some(members) = members else {
             return Ok(structure);
@@ -64,7 +64,7 @@ impl Resolver {
         Ok(structure)
     }
 
-    fn members(&mut self, member: &MemberDeclaration, declared: &mut Vec<Declared>) -> Resolve<()> {
+    fn members(&mut self, member: &MemberDeclaration, declared: &mut Vec<Declared>) -> Checked<()> {
         let base = self.base(&member.base, member.span)?;
         if member.declarators.is_empty() {
             if !matches!(base, Type::Structure(_)) {
@@ -119,7 +119,7 @@ impl Resolver {
     }
 
     /// The width of a bit-field.
-    fn width(&mut self, declarator: &Declarator, member_type: &Type, width: &Node) -> Resolve<u32> {
+    fn width(&mut self, declarator: &Declarator, member_type: &Type, width: &Node) -> Checked<u32> {
         let Type::Integer(unit) = member_type else {
             return Err(Diagnostic::new(
                 "D_DECL_BFTYPE",
@@ -152,7 +152,7 @@ impl Resolver {
     }
 
     /// `of[dimension]`.
-    pub(super) fn array(&mut self, of: Type, dimension: &Node, span: Span) -> Resolve<Type> {
+    pub(super) fn array(&mut self, of: Type, dimension: &Node, span: Span) -> Checked<Type> {
         if matches!(of, Type::Void | Type::String) {
             let message = format!("cannot declare an array of {}", types::name(&of));
             let tag = if of == Type::Void {
@@ -198,7 +198,7 @@ impl Resolver {
     }
 
     /// `offsetof(type, member)`, or `member.of.it`.
-    pub(super) fn offset_of(&mut self, of: &Type, member: &str, span: Span) -> Resolve<u64> {
+    pub(super) fn offset_of(&mut self, of: &Type, member: &str, span: Span) -> Checked<u64> {
         let Type::Structure(structure) = of else {
             return Err(Diagnostic::new(
                 "D_OFFSETOF_TYPE",

@@ -1,7 +1,7 @@
 //! Calls in expressions: the subroutines that yield a value.
 
 use super::names::{self, Callable};
-use super::{Resolve, Resolver, bpftrace_hints};
+use super::{Checked, Checker, bpftrace_hints};
 use crate::diagnostic::Diagnostic;
 use crate::lower::variables::Purpose;
 use crate::lower::{characters, coerce, constant, convert};
@@ -99,9 +99,9 @@ pub(super) fn is_subroutine(name: &str) -> bool {
     signature(name).is_some()
 }
 
-impl Resolver {
+impl Checker {
     /// The name that a call calls, and how it may be called.
-    pub(super) fn callee<'n>(&self, function: &'n Node) -> Resolve<(&'n str, Callable)> {
+    pub(super) fn callee<'n>(&self, function: &'n Node) -> Checked<(&'n str, Callable)> {
         let NodeKind::Identifier(name) = &function.kind else {
             return Err(Diagnostic::new(
                 "D_FUNC_IDENT",
@@ -133,7 +133,7 @@ impl Resolver {
     }
 
     /// A call as a value.
-    pub(super) fn call(&mut self, function: &Node, arguments: &[Node], span: Span) -> Resolve<Expression> {
+    pub(super) fn call(&mut self, function: &Node, arguments: &[Node], span: Span) -> Checked<Expression> {
         let (name, callable) = self.callee(function)?;
         match callable {
             Callable::Subroutine => {}
@@ -159,7 +159,7 @@ impl Resolver {
             "copyin" | "copyinstr" => resolved.get_mut(1),
             _ => None,
         };
-        if let (Some(size), Some(limit)) = (size, self.scratch_bytes) {
+        if let (Some(size), Some(limit)) = (size, self.settings.scratch_bytes) {
             *size = self.within_scratch(name, size.clone(), limit)?;
         }
         if let ("inet_ntoa6", Some(form)) = (name, resolved.get(1))
@@ -175,7 +175,7 @@ impl Resolver {
     }
 
     /// Refuses a call of an action where a value is wanted: DTrace takes it for a value of type void.
-    fn no_action(&mut self, name: &str, arguments: &[Node], index: usize) -> Resolve<()> {
+    fn no_action(&mut self, name: &str, arguments: &[Node], index: usize) -> Checked<()> {
         if let Some(node) = arguments.get(index)
             && let NodeKind::Call { function, arguments } = &node.kind
             && let Ok((action, Callable::Action)) = self.callee(function)
@@ -189,7 +189,7 @@ impl Resolver {
 
     /// A number of bytes of scratch memory, of which the option `scratchsize` grants at most `limit`, rounded up as
     /// scratch memory is: more is refused at once where it is a constant, else no memory is large enough.
-    pub(super) fn within_scratch(&mut self, name: &str, size: Expression, limit: u64) -> Resolve<Expression> {
+    pub(super) fn within_scratch(&mut self, name: &str, size: Expression, limit: u64) -> Checked<Expression> {
         let (span, limit) = (size.span, limit.next_multiple_of(8));
         if let Some(bytes) = constant::value(&size) {
             if bytes as u64 <= limit {
@@ -317,7 +317,7 @@ impl Resolver {
     }
 
     /// An argument of a subroutine, converted.
-    fn argument(&mut self, name: &str, arguments: &[Node], index: usize, parameter: Kind) -> Resolve<Expression> {
+    fn argument(&mut self, name: &str, arguments: &[Node], index: usize, parameter: Kind) -> Checked<Expression> {
         let Some(node) = arguments.get(index) else {
             return Err(count_mismatch(name, arguments.len(), "more", Span::default()));
         };
@@ -362,7 +362,7 @@ impl Resolver {
     }
 
     /// An argument that is an address: an integer or a pointer.
-    pub(super) fn address(&mut self, name: &str, arguments: &[Node], index: usize) -> Resolve<Expression> {
+    pub(super) fn address(&mut self, name: &str, arguments: &[Node], index: usize) -> Checked<Expression> {
         let Some(node) = arguments.get(index) else {
             return Err(count_mismatch(name, arguments.len(), "more", Span::default()));
         };
@@ -380,7 +380,7 @@ impl Resolver {
     }
 
     /// An argument that is a number of bytes.
-    fn size(&mut self, name: &str, arguments: &[Node], index: usize) -> Resolve<Expression> {
+    fn size(&mut self, name: &str, arguments: &[Node], index: usize) -> Checked<Expression> {
         let Some(node) = arguments.get(index) else {
             return Err(count_mismatch(name, arguments.len(), "more", Span::default()));
         };
@@ -398,7 +398,7 @@ pub(super) fn check_count(
     arguments: &[Node],
     expected: std::ops::RangeInclusive<usize>,
     span: Span,
-) -> Resolve<()> {
+) -> Checked<()> {
     let passed = arguments.len();
     if expected.contains(&passed) {
         return Ok(());

@@ -7,7 +7,7 @@
 //! v = xlate <struct out>(p)      k = p->x, t = p->text, v.b[0] = 0, v.b[1] = 0, v.a = k, v.name[0] = t[0], ...
 //! ```
 
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::lower::arithmetic::incompatible;
 use crate::lower::constant;
 use crate::lower::effects::has_effects;
@@ -19,14 +19,14 @@ use crate::source::Span;
 use crate::syntax::{Node, TypeName};
 use crate::types;
 
-impl Resolver {
+impl Checker {
     /// `left = xlate <to>(operand)`.
     pub(super) fn assign_translated(
         &mut self,
         left: &Node,
         (to, operand): (&TypeName, &Node),
         span: Span,
-    ) -> Resolve<Assigned> {
+    ) -> Checked<Assigned> {
         let held = self.operand(left)?;
         let (known, mut input, pointed) = self.translation(to, operand, span)?;
         let mut before = None;

@@ -13,7 +13,7 @@
 //! So the input is evaluated as often as the members taken ask for it, as with an inline's parameters.
 
 use super::inlines::{MAXIMUM_INLINE, nodes};
-use super::{Resolve, Resolver};
+use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
 use crate::lower::{coerce, memory, refusals};
 use crate::program::{Builtin, Expression, ExpressionKind, Structure, Type};
@@ -32,8 +32,8 @@ pub(super) struct Known {
     span: Span,
 }
 
-impl Resolver {
-    pub(super) fn translator(&mut self, translator: &Translator) -> Resolve<()> {
+impl Checker {
+    pub(super) fn translator(&mut self, translator: &Translator) -> Checked<()> {
         let span = translator.span;
         let output = self.type_of(&translator.output)?;
         let input = self.base(&translator.input.base, translator.input.span)?;
@@ -45,7 +45,7 @@ impl Resolver {
             return Err(not_a_structure(output.name(), translator.output.span));
         }
         let same = |known: &&Known| known.output == output && known.input == input;
-        if let Some(known) = self.translators.iter().find(same) {
+        if let Some(known) = self.scope.translators.iter().find(same) {
             let message = format!(
                 "translator from {} to {} has already been declared",
                 types::name(&input),
@@ -71,7 +71,7 @@ impl Resolver {
             let stand_in = stand_in(&known.input, span);
             self.conversion(&known, name, value, stand_in, *at)?;
         }
-        self.translators.push(known);
+        self.scope.translators.push(known);
         Ok(())
     }
 
@@ -83,7 +83,7 @@ impl Resolver {
         value: &Node,
         input: Expression,
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Checked<Expression> {
         let Some(found) = known.output.member(member) else {
             let message = format!(
                 "translator member {member} definition: not a member of {}",
@@ -91,9 +91,9 @@ impl Resolver {
             );
             return Err(Diagnostic::new("D_XLATE_MEMB", span, message));
         };
-        let outer = std::mem::replace(&mut self.bound, vec![(known.name.clone(), input)]);
+        let outer = std::mem::replace(&mut self.scope.bound, vec![(known.name.clone(), input)]);
         let value = self.operand(value);
-        self.bound = outer;
+        self.scope.bound = outer;
         let value = value?;
         if nodes(&value) > MAXIMUM_INLINE {
             let message = format!("the translation of {member} expands to more than {MAXIMUM_INLINE} operations");
@@ -127,7 +127,7 @@ impl Resolver {
         member: &str,
         arrow: bool,
         span: Span,
-    ) -> Resolve<Expression> {
+    ) -> Checked<Expression> {
         let (known, input, pointed) = self.translation(to, operand, span)?;
         if pointed != arrow {
             let (tag, mark, what) = if arrow {
@@ -154,7 +154,7 @@ impl Resolver {
         input: &Expression,
         pointed: bool,
         span: Span,
-    ) -> Resolve<(Structure, Vec<(String, Expression)>)> {
+    ) -> Checked<(Structure, Vec<(String, Expression)>)> {
         if pointed {
             return Err(whole(span));
         }
@@ -169,7 +169,7 @@ impl Resolver {
     }
 
     /// Whether there is a translator for `xlate <to>(operand)`.
-    pub(super) fn check_translation(&mut self, to: &TypeName, operand: &Node, span: Span) -> Resolve<()> {
+    pub(super) fn check_translation(&mut self, to: &TypeName, operand: &Node, span: Span) -> Checked<()> {
         self.translation(to, operand, span).map(|_| ())
     }
 
@@ -184,7 +184,7 @@ impl Resolver {
         to: &TypeName,
         operand: &Node,
         span: Span,
-    ) -> Resolve<(Known, Expression, bool)> {
+    ) -> Checked<(Known, Expression, bool)> {
         let output = self.type_of(to)?;
         let input = self.operand(operand)?;
         let none = || {
@@ -203,7 +203,7 @@ impl Resolver {
             },
             _ => return Err(none()),
         };
-        let candidates = || self.translators.iter().filter(|known| known.output == *wanted);
+        let candidates = || self.scope.translators.iter().filter(|known| known.output == *wanted);
         if let Some(known) = candidates().find(|known| known.input == input.value_type) {
             return Ok((known.clone(), input.clone(), pointed));
         }

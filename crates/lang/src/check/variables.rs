@@ -1,7 +1,7 @@
 //! Variables: global, `self->`, `this->`; scalars and associative arrays; and who may be assigned.
 
 use super::forward_uses::name_of;
-use super::{Resolve, Resolver, names};
+use super::{Checked, Checker, names};
 use crate::diagnostic::Diagnostic;
 use crate::lower::constant;
 use crate::lower::scalarize::is_by_member;
@@ -49,9 +49,9 @@ pub(super) fn designator(node: &Node) -> Option<Designator<'_>> {
     })
 }
 
-impl Resolver {
+impl Checker {
     /// The place that a designator names and its type, if the variable exists.
-    pub(super) fn place(&mut self, designator: &Designator<'_>) -> Resolve<Option<(Place, Type)>> {
+    pub(super) fn place(&mut self, designator: &Designator<'_>) -> Checked<Option<(Place, Type)>> {
         let Some(known) = self.variables.known(designator.scope, designator.name) else {
             return Ok(None);
         };
@@ -88,7 +88,7 @@ impl Resolver {
     }
 
     /// The place that a designator names; a variable that does not exist is made, with this type.
-    pub(super) fn place_or_new(&mut self, designator: &Designator<'_>, value_type: &Type) -> Resolve<(Place, Type)> {
+    pub(super) fn place_or_new(&mut self, designator: &Designator<'_>, value_type: &Type) -> Checked<(Place, Type)> {
         self.check_assignable(designator)?;
         if let Some(found) = self.place(designator)? {
             return Ok(found);
@@ -107,7 +107,7 @@ impl Resolver {
         }
         let mut value_type = match value_type {
             Type::Void => {
-                if let Some(told) = self.without_value.take() {
+                if let Some(told) = self.clause_at_hand.without_value.take() {
                     return Err(told);
                 }
                 return Err(Diagnostic::new(
@@ -173,35 +173,36 @@ impl Resolver {
 
     /// Whether a name is a function's in the version of D that the text asks for.
     pub(super) fn is_function(&self, name: &str) -> bool {
-        names::callable(name).is_some() && !(self.is_1_0 && names::came_with_1_1(name))
+        names::callable(name).is_some() && !(self.settings.is_1_0 && names::came_with_1_1(name))
     }
 
     /// Refuses to assign what the tracer provides.
-    pub(super) fn check_assignable(&self, designator: &Designator<'_>) -> Resolve<()> {
+    pub(super) fn check_assignable(&self, designator: &Designator<'_>) -> Checked<()> {
         let name = designator.name;
         if designator.scope != Scope::Global || self.variables.known(Scope::Global, name).is_some() {
             return Ok(());
         }
-        if self.floats.contains_key(name) {
+        if self.scope.floats.contains_key(name) {
             return Err(super::expressions::float_as_value(name, designator.span));
         }
         // As in DTrace the inline of a constant is the constant.
         let is_constant = self
+            .scope
             .inlines
             .get(name)
             .is_some_and(|value| constant::wide_value(value).is_some());
         let what = if names::is_variable(name) || matches!(name, "uregs" | "args") {
             "a built-in variable"
         } else if is_constant
-            || self.enumerators.contains_key(name)
+            || self.scope.enumerators.contains_key(name)
             || names::register(name).is_some()
             || names::signal(name).is_some()
         {
             let message = format!("operator = requires modifiable lvalue as an operand: {name} is a constant");
             return Err(Diagnostic::new("D_OP_LVAL", designator.span, message));
-        } else if self.inlines.contains_key(name)
-            || self.inline_functions.contains_key(name)
-            || self.bound.iter().any(|(parameter, _)| parameter == name)
+        } else if self.scope.inlines.contains_key(name)
+            || self.scope.inline_functions.contains_key(name)
+            || self.scope.bound.iter().any(|(parameter, _)| parameter == name)
             || name == "NULL"
         {
             "an inline"
@@ -220,7 +221,7 @@ impl Resolver {
     }
 
     /// The value of a variable that must exist.
-    pub(super) fn read(&mut self, designator: &Designator<'_>, span: Span) -> Resolve<Expression> {
+    pub(super) fn read(&mut self, designator: &Designator<'_>, span: Span) -> Checked<Expression> {
         if let Some((place, value_type)) = self.place(designator)? {
             return Ok(self.variables.operand(place, value_type, span));
         }

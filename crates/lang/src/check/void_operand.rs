@@ -6,17 +6,17 @@
 //! is kept aside: it is told when the whole statement holds nothing that refuses it earlier.
 
 use super::names::{self, Callable};
-use super::{Resolve, Resolver, aggregations};
+use super::{Checked, Checker, aggregations};
 use crate::diagnostic::Diagnostic;
 use crate::lower::constant;
 use crate::program::{Expression, Scope, Type};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 
-impl Resolver {
+impl Checker {
     /// A result, or what was kept aside of an expression in it that has no value.
-    pub(super) fn settled<T>(&mut self, result: Resolve<T>) -> Resolve<T> {
-        let kept = self.without_value.take();
+    pub(super) fn settled<T>(&mut self, result: Checked<T>) -> Checked<T> {
+        let kept = self.clause_at_hand.without_value.take();
         let value = result?;
         kept.map_or(Ok(value), Err)
     }
@@ -34,8 +34,8 @@ impl Resolver {
     }
 
     /// `x = @a`.
-    pub(super) fn aggregation_as_value(&mut self, name: &str, span: Span) -> Resolve<Expression> {
-        if !self.aggregations.contains_key(name) {
+    pub(super) fn aggregation_as_value(&mut self, name: &str, span: Span) -> Checked<Expression> {
+        if !self.scope.aggregations.contains_key(name) {
             return Err(self.unknown_aggregation(name, span));
         }
         let message = format!("the aggregation {name} cannot be used as a value");
@@ -79,7 +79,7 @@ impl Resolver {
     /// An expression of the type void; the first of them is told.
     fn nothing(&mut self, refusal: Diagnostic) -> Expression {
         let span = refusal.span;
-        self.without_value.get_or_insert(refusal);
+        self.clause_at_hand.without_value.get_or_insert(refusal);
         Expression {
             value_type: Type::Void,
             ..constant::integer(0, constant::INT, span)
