@@ -10,7 +10,7 @@
 //! | `declarations`, `declared_variables`, `structures`, `attributes`, `inlines` | `int x;`, `typedef`, `enum`, `struct`, `inline` |
 //! | `statements` | clauses and statements; `conditional` takes `if` apart |
 //! | `actions`, `aggregations`, `effects`, `speculations` | what only a statement can be |
-//! | `expressions`, `operators`, `assignment`, `subroutines` | values |
+//! | `expressions`, `operators`, `assignment`, `subroutines` | values; a row for each subroutine in `subroutine_table` |
 //! | `constant_conditional` | `?:` with a constant before it |
 //! | `variables` | places that can be read and assigned |
 //! | `keys` | structures and arrays as keys |
@@ -57,6 +57,7 @@ mod shown;
 mod speculations;
 mod statements;
 mod structures;
+mod subroutine_table;
 mod subroutines;
 mod translated;
 mod translators;

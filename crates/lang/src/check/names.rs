@@ -1,5 +1,6 @@
 //! The names that every program knows: variables, registers, functions. And those that D has and we have not yet.
 
+use super::subroutine_table::subroutine;
 use crate::lower::constant::{INT, LONG, UNSIGNED_LONG};
 use crate::program::{Builtin, CURRENT_FOLDER, Function, IntegerType, ROOT_FOLDER, Type};
 
@@ -201,16 +202,13 @@ pub(super) enum Callable {
 
 /// Whether a function came to D with version 1.1: to a text for an earlier one its name is like any other.
 pub(super) fn came_with_1_1(name: &str) -> bool {
-    matches!(
-        name,
-        "freopen" | "index" | "rindex" | "strchr" | "strrchr" | "strstr" | "strtok" | "substr"
-    )
+    name == "freopen" || subroutine(name).is_some_and(|row| row.since_1_1)
 }
 
 /// What a function's name stands for.
 pub(super) fn callable(name: &str) -> Option<Callable> {
     Some(match name {
-        _ if super::subroutines::is_subroutine(name) => Callable::Subroutine,
+        _ if subroutine(name).is_some() => Callable::Subroutine,
         "trace" | "tracemem" | "printf" | "printa" | "exit" | "ustack" | "jstack" | "clear" | "trunc" | "normalize"
         | "denormalize" | "uaddr" | "usym" | "ufunc" | "umod" | "sym" | "func" | "mod" | "print" | "system"
         | "freopen" | "ftruncate" | "setopt" | "stop" | "raise" | "speculate" | "commit" | "discard" => {

@@ -1,103 +1,15 @@
 //! Calls in expressions: the subroutines that yield a value.
 
 use super::names::{self, Callable};
+use super::subroutine_table::{Kind, Subroutine, subroutine};
 use super::{Checked, Checker, bpftrace_hints};
 use crate::diagnostic::Diagnostic;
 use crate::lower::variables::Purpose;
 use crate::lower::{characters, coerce, constant, convert};
-use crate::program::{BinaryOperator, Expression, ExpressionKind, Function, IntegerType, Scope, Type};
+use crate::program::{BinaryOperator, Expression, ExpressionKind, Function, Scope, Type};
 use crate::source::Span;
 use crate::syntax::{Node, NodeKind};
 use crate::types;
-
-/// What a subroutine takes, as DTrace's prototypes have it.
-#[derive(Clone, Copy)]
-enum Kind {
-    /// `uintptr_t`; a pointer will do.
-    Address,
-    /// `size_t`
-    Size,
-    /// `const char *`
-    Text,
-    /// An integer, cut to this type.
-    Integer(IntegerType),
-    /// A pointer: to anything, or to something of so many bytes.
-    Pointer(Option<u64>),
-}
-
-/// A subroutine: what it takes, and what it yields.
-struct Signature {
-    function: Function,
-    parameters: &'static [Kind],
-    /// How many of the last parameters may be left out.
-    optional: usize,
-    result: Type,
-}
-
-fn signature(name: &str) -> Option<Signature> {
-    use Kind::{Address, Pointer, Size, Text};
-    const fn integer(bytes: u8, signed: bool) -> Kind {
-        Kind::Integer(IntegerType { bytes, signed })
-    }
-    const INT: Kind = integer(4, true);
-    const LONG: Kind = integer(8, true);
-    const CHARACTER: Kind = integer(1, true);
-    const SHORT: Kind = integer(2, false);
-    const WORD: Kind = integer(4, false);
-    const QUAD: Kind = integer(8, false);
-    const U16: Type = Type::Integer(IntegerType {
-        bytes: 2,
-        signed: false,
-    });
-    let (function, parameters, optional, result): (_, &'static [Kind], _, _) = match name {
-        "alloca" => (Function::Allocate, &[Size], 0, Type::Pointer(None)),
-        "basename" => (Function::BaseName, &[Text], 0, Type::String),
-        "bcopy" => (Function::CopyInTo, &[Pointer(None), Pointer(None), Size], 0, Type::Void),
-        "cleanpath" => (Function::CleanPath, &[Text], 0, Type::String),
-        "copyin" => (Function::CopyIn, &[Address, Size], 0, Type::Void),
-        "copyinstr" => (Function::CopyInString, &[Address, Size], 1, Type::String),
-        "copyinto" => (Function::CopyInTo, &[Address, Size, Pointer(None)], 0, Type::Void),
-        "copyout" => (Function::CopyOut, &[Pointer(None), Address, Size], 0, Type::Void),
-        "copyoutstr" => (Function::CopyOutString, &[Text, Address, Size], 0, Type::Void),
-        "dirname" => (Function::DirectoryName, &[Text], 0, Type::String),
-        "htonl" | "ntohl" => (Function::Swap32, &[WORD], 0, Type::U32),
-        "htonll" | "ntohll" => (Function::Swap64, &[QUAD], 0, Type::U64),
-        "htons" | "ntohs" => (Function::Swap16, &[SHORT], 0, U16),
-        "index" => (Function::Index, &[Text, Text, INT], 1, Type::I32),
-        "inet_ntoa" => (Function::AddressToString, &[Pointer(Some(4))], 0, Type::String),
-        "inet_ntoa6" => (Function::AddressToString6, &[Pointer(Some(16)), INT], 1, Type::String),
-        "inet_ntop" => (Function::AddressToString, &[INT, Pointer(None)], 0, Type::String),
-        "json" => (Function::Json, &[Text, Text], 0, Type::String),
-        "link_ntop" => (Function::LinkToString, &[INT, Pointer(None)], 0, Type::String),
-        "lltostr" => (Function::NumberToString, &[LONG, INT], 1, Type::String),
-        "progenyof" => (Function::ProgenyOf, &[INT], 0, Type::I32),
-        "rand" => (Function::Random, &[], 0, Type::I32),
-        "rindex" => (Function::LastIndex, &[Text, Text, INT], 1, Type::I32),
-        "speculation" => (Function::Speculation, &[], 0, Type::I32),
-        "strchr" => (Function::StringCharacter, &[Text, CHARACTER], 0, Type::String),
-        "strjoin" => (Function::StringJoin, &[Text, Text], 0, Type::String),
-        "strlen" => (Function::StringLength, &[Text], 0, Type::U64),
-        "strrchr" => (Function::StringLastCharacter, &[Text, CHARACTER], 0, Type::String),
-        "strstr" => (Function::StringSearch, &[Text, Text], 0, Type::String),
-        "strtok" => (Function::StringToken, &[Text, Text], 0, Type::String),
-        "strtoll" => (Function::StringToNumber, &[Text, INT], 1, Type::I64),
-        "substr" => (Function::Substring, &[Text, INT, INT], 1, Type::String),
-        "tolower" => (Function::LowerCase, &[Text], 0, Type::String),
-        "toupper" => (Function::UpperCase, &[Text], 0, Type::String),
-        _ => return None,
-    };
-    Some(Signature {
-        function,
-        parameters,
-        optional,
-        result,
-    })
-}
-
-/// Whether a name is that of a subroutine.
-pub(super) fn is_subroutine(name: &str) -> bool {
-    signature(name).is_some()
-}
 
 impl Checker {
     /// The name that a call calls, and how it may be called.
@@ -141,7 +53,7 @@ impl Checker {
             Callable::Aggregating => return Ok(self.aggregating_call(name, span)),
             Callable::Action => return Ok(self.action_call(name, span)),
         }
-        let Some(signature) = signature(name) else {
+        let Some(signature) = subroutine(name) else {
             return Err(missing(name, "subroutine", span));
         };
         let (least, most) = (
@@ -228,15 +140,13 @@ impl Checker {
     fn finish_call(
         &mut self,
         name: &str,
-        signature: Signature,
+        signature: Subroutine,
         mut arguments: Vec<Expression>,
         span: Span,
     ) -> Expression {
-        let Signature {
-            mut function, result, ..
-        } = signature;
+        let mut function = signature.function;
         let number = |value: i64| constant::integer(value, constant::LONG, span);
-        let mut value_type = result;
+        let mut value_type = signature.yields.value_type();
         match (name, arguments.len()) {
             ("lltostr" | "strtoll", 1) => arguments.push(number(10)),
             ("substr", 2) => arguments.push(number(crate::interpret::text::ALL)),
