@@ -162,7 +162,7 @@ fn row(symbolizer: &mut dyn Symbolizer, program: &Program, row: &Row) -> Option<
     let key = key.collect();
     let mut members = vec![
         ("name", found.name.as_str().into()),
-        ("function", function_name(found.function).into()),
+        ("function", found.function.row().name.into()),
         ("key", Json::List(key)),
         ("value", aggregated(found.function, &row.words, row.normal)),
     ];
@@ -265,19 +265,5 @@ fn symbol_name(kind: SymbolKind) -> &'static str {
         SymbolKind::Address => "uaddr",
         SymbolKind::Function => "usym",
         SymbolKind::Module => "umod",
-    }
-}
-
-fn function_name(function: AggregatingFunction) -> &'static str {
-    match function {
-        AggregatingFunction::Count => "count",
-        AggregatingFunction::Sum => "sum",
-        AggregatingFunction::Average => "avg",
-        AggregatingFunction::Minimum => "min",
-        AggregatingFunction::Maximum => "max",
-        AggregatingFunction::StandardDeviation => "stddev",
-        AggregatingFunction::Quantize => "quantize",
-        AggregatingFunction::LinearQuantize { .. } => "lquantize",
-        AggregatingFunction::LogLinearQuantize { .. } => "llquantize",
     }
 }

@@ -27,7 +27,7 @@ mod structure;
 mod value_type;
 
 pub use action::{KeyExpression, RecordAction, RecordKind, Statement};
-pub use aggregation::{AggregatingFunction, Aggregation, KeyType, SymbolKind};
+pub use aggregation::{AGGREGATING, AggregatingFunction, AggregatingRow, Aggregation, KeyType, SymbolKind};
 pub use expression::{
     Builtin, CURRENT_FOLDER, Expression, ExpressionKind, Function, Parameter, Place, ROOT_FOLDER, Scope,
 };

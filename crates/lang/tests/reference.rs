@@ -6,6 +6,7 @@ mod common;
 
 use nanoprobe_lang::diagnostic::OWN_TAGS;
 use nanoprobe_lang::options;
+use nanoprobe_lang::program::AGGREGATING;
 use nanoprobe_lang::{MacroValues, Source, compile};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -197,5 +198,29 @@ fn the_tables_of_options_are_their_rows() {
         std::fs::write(&path, format!("{intro}{TABLES}{expected}")).unwrap();
     } else {
         assert_eq!(tables, expected, "set BLESS to write the tables");
+    }
+}
+
+#[test]
+fn the_table_of_aggregating_functions_is_their_rows() {
+    let mut table = "\n| function | value |\n|---|---|\n".to_owned();
+    for row in AGGREGATING {
+        writeln!(table, "| `{}({})` | {} |", row.name, row.parameters, row.line).unwrap();
+    }
+    assert!(reference().contains(&(table.clone() + "\n")), "{table}");
+}
+
+#[test]
+fn every_aggregating_function_has_the_row_of_its_name() {
+    for row in AGGREGATING {
+        let arguments = match row.name {
+            "count" => "",
+            "lquantize" => "arg0, 0, 10",
+            "llquantize" => "arg0, 10, 0, 2, 10",
+            _ => "arg0",
+        };
+        let text = format!("BEGIN {{ @ = {}({arguments}); }}", row.name);
+        let program = compile(&[Source::new("reference", text)], &MacroValues::default()).unwrap();
+        assert_eq!(program.aggregations[0].function.row().name, row.name);
     }
 }

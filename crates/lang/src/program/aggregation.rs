@@ -67,7 +67,60 @@ pub enum AggregatingFunction {
     },
 }
 
+/// What the language and the reference say of an aggregating function: a row for each.
+#[derive(Clone, Copy, Debug)]
+pub struct AggregatingRow {
+    /// As it is called in D.
+    pub name: &'static str,
+    /// Its parameters, as the reference has them.
+    pub parameters: &'static str,
+    /// What it yields: a line of the reference.
+    pub line: &'static str,
+}
+
+const fn row(name: &'static str, parameters: &'static str, line: &'static str) -> AggregatingRow {
+    AggregatingRow { name, parameters, line }
+}
+
+/// All of them, in the order of [`AggregatingFunction`].
+pub const AGGREGATING: [AggregatingRow; 9] = [
+    row("count", "", "number of calls"),
+    row("sum", "n", "signed, 64 bits"),
+    row("avg", "n", "likewise; a whole number"),
+    row("min", "n", "likewise"),
+    row("max", "n", "likewise"),
+    row("stddev", "n", "likewise; a whole number"),
+    row("quantize", "n[, weight]", "frequencies in powers of two"),
+    row(
+        "lquantize",
+        "n, base, limit[, step[, weight]]",
+        "linear; constants; `step` 1 by default",
+    ),
+    row(
+        "llquantize",
+        "n, factor, low, high, steps[, weight]",
+        "linear within each power of `factor`, of negative values likewise",
+    ),
+];
+
 impl AggregatingFunction {
+    /// Its row.
+    #[must_use]
+    pub const fn row(self) -> AggregatingRow {
+        let index = match self {
+            Self::Count => 0,
+            Self::Sum => 1,
+            Self::Average => 2,
+            Self::Minimum => 3,
+            Self::Maximum => 4,
+            Self::StandardDeviation => 5,
+            Self::Quantize => 6,
+            Self::LinearQuantize { .. } => 7,
+            Self::LogLinearQuantize { .. } => 8,
+        };
+        AGGREGATING[index]
+    }
+
     /// The parameters packed as DTrace packs them, for `np_lquantize` and `np_llquantize`: step << 48 | levels << 32 |
     /// base (as u32); factor << 48 | low << 32 | high << 16 | steps. 0 for the others.
     pub fn packed_parameters(self) -> u64 {
