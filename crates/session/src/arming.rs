@@ -75,7 +75,7 @@ use crate::attachment::Attachment;
 use crate::error::SessionError;
 use crate::interrupt;
 use crate::layout::SITES_MAX;
-use crate::placement::{Placement, Refused, RefusedBecause};
+use crate::placement::{Changes, Refused, RefusedBecause};
 use crate::progress::{self, Work};
 use crate::signals;
 
@@ -119,13 +119,13 @@ impl Attachment {
     ///
     /// # Errors
     /// The target cannot be stopped or written. What was written by then is known, and taken back by detaching.
-    pub fn arm(&mut self, stopped: Option<Stopped>, placement: Placement) -> Result<Armed, SessionError> {
+    pub fn arm(&mut self, stopped: Option<Stopped>, changes: Changes) -> Result<Armed, SessionError> {
         let _writing = progress::doing(Work::Writing, 0);
         let mut armed = Armed {
-            refused: placement.refused,
+            refused: changes.refused,
             ..Armed::default()
         };
-        let is_replaced = |patch: &Patch| !patch.shim && placement.replaced.contains(&patch.function);
+        let is_replaced = |patch: &Patch| !patch.shim && changes.replaced.contains(&patch.function);
         let (mut replaced, kept): (Vec<Patch>, Vec<Patch>) =
             std::mem::take(&mut self.patches).into_iter().partition(is_replaced);
         // Of functions that overlap or adjoin, one may be planned anew without the other.
@@ -140,7 +140,7 @@ impl Attachment {
         let old: Vec<TextRange> = live.iter().flat_map(|patch| ranges(patch)).collect();
         let now: HashMap<u64, u8> = bytes_of(&old, |range| &range.patched).collect();
         let before = self.patches.len();
-        for patch in placement.patches {
+        for patch in changes.patches {
             if interrupt::requested() {
                 self.patches.truncate(before);
                 break;

@@ -73,7 +73,7 @@ pub use error::SessionError;
 pub use names::NameError;
 pub use nanoprobe_patch::{Tactic, TrapForm};
 pub use nanoprobe_text::Patch;
-pub use placement::{Placement, Refused, RefusedBecause};
+pub use placement::{Changes, Placement, Refused, RefusedBecause};
 pub use probes::{Place, Probe, ProbeIndex, Spot};
 pub use session::{Begun, Output, Session};
 pub use types::TracedProgram;

@@ -1,5 +1,7 @@
 //! Placement: from enablings to bytes. What is to be patched, with what, and where the detours lie. Pure: it reads
-//! modules and decides; [`crate::arming`] carries it out.
+//! modules and decides, and changes nothing. What it has decided is a value, [`Placement`]; it alone knows what memory
+//! the detours, handlers and enablings take. Thrown away, it leaves no trace. [`Placement::commit`] makes it hold, and
+//! [`crate::arming`] carries it out.
 //!
 //! ```text
 //!   enablings at probes            grouped by the function they fire in
@@ -27,13 +29,13 @@ use nanoprobe_text::space::Space;
 use nanoprobe_text::{Patch, without};
 
 use crate::enable::Enablings;
-use crate::interrupt;
 use crate::probes::{ProbeList, Spot};
 use crate::progress::{self, Work};
 use crate::returns::ReturnPolicy;
 use crate::small_stack::SmallStack;
 use crate::statics::Statics;
 
+use groups::Group;
 pub use groups::{extent_of_choice, locate};
 pub use points::spread;
 pub use refused::{Refused, RefusedBecause};
@@ -41,9 +43,36 @@ pub use refused::{Refused, RefusedBecause};
 /// Where an IFUNC's resolver sent the program: resolver to implementation.
 pub type Choices = HashMap<TargetAddress, TargetAddress>;
 
-/// The result of planning.
-#[derive(Debug, Default)]
+/// Where each handler was put.
+pub type Handlers = HashMap<(usize, nanoprobe_codegen::ProbeKind), TargetAddress>;
+
+/// The memory that detours, handlers and enablings take, and what is in it.
+#[derive(Debug)]
+pub struct Room {
+    /// Where detours are put.
+    pub near: NearSpace,
+    /// Where handlers are put.
+    pub code: Space,
+    /// Where enablings and their strings are put.
+    pub growth: Space,
+    /// Where each handler was put.
+    pub handlers: Handlers,
+    /// What fires in functions that are planned now.
+    pub fired: Fired,
+}
+
+/// The result of planning. Nothing holds of it before it is committed.
+#[derive(Debug)]
 pub struct Placement {
+    /// What is to be written.
+    pub changes: Changes,
+    /// What that takes.
+    room: Room,
+}
+
+/// What a placement changes in the text. To be had of a placement that holds, or to be looked at.
+#[derive(Debug, Default)]
+pub struct Changes {
     /// What to write into the text, in any order.
     pub patches: Vec<Patch>,
     /// What could not be had.
@@ -65,7 +94,40 @@ pub struct Hook {
     pub fire: Fire,
 }
 
-/// Everything that planning reads and fills.
+/// Where a placement is to hold.
+pub struct Holder<'a> {
+    /// Near memory.
+    pub near: &'a mut NearSpace,
+    /// The code block.
+    pub code: &'a mut Space,
+    /// The arena.
+    pub growth: &'a mut Space,
+    /// Where each handler was put.
+    pub handlers: &'a mut Handlers,
+    /// What fires in each function.
+    pub fired: &'a mut Fired,
+}
+
+impl Placement {
+    /// What shims need: the changes that they join, and the near memory that is left.
+    pub fn parts(&mut self) -> (&mut Changes, &mut NearSpace) {
+        (&mut self.changes, &mut self.room.near)
+    }
+
+    /// From now on the placement's memory is taken, and what it placed is known to the next planning. Nothing else was
+    /// placed there since it was planned.
+    pub fn commit(self, holder: Holder<'_>) -> Changes {
+        let Placement { changes, room } = self;
+        *holder.near = room.near;
+        holder.code.commit(room.code);
+        holder.growth.commit(room.growth);
+        *holder.handlers = room.handlers;
+        holder.fired.extend(room.fired);
+        changes
+    }
+}
+
+/// Everything that planning reads, and the room that it takes on trial.
 pub struct Planner<'a> {
     /// The target's modules, in the order of loading.
     pub modules: &'a [Module],
@@ -79,14 +141,10 @@ pub struct Planner<'a> {
     pub choices: &'a Choices,
     /// What detours need to know.
     pub runtime: Runtime,
-    /// Where each handler was put.
-    pub handlers: &'a mut HashMap<(usize, nanoprobe_codegen::ProbeKind), TargetAddress>,
-    /// Where handlers are put.
-    pub code: &'a mut Space,
-    /// Where enablings and their strings are put.
-    pub growth: &'a mut Space,
-    /// Where detours are put.
-    pub near: &'a mut NearSpace,
+    /// What may be taken: drafts and copies.
+    pub room: Room,
+    /// Whether planning is to end early. What it yields then is of no use.
+    pub is_cancelled: fn() -> bool,
     /// Addresses of the agent's functions.
     pub agent: &'a dyn Fn(nanoprobe_codegen::AgentFunction) -> u64,
     /// The tactic that is forced.
@@ -100,7 +158,7 @@ pub struct Planner<'a> {
     /// How small the stacks are on which each module's functions run.
     pub small_stacks: Vec<SmallStack>,
     /// What fires in each function that was planned so far, by its start.
-    pub placed: &'a mut Fired,
+    pub placed: &'a Fired,
     /// The patches that are there.
     pub patches: &'a [Patch],
     /// Those that were replaced: their springboards are there.
@@ -142,37 +200,27 @@ struct Part {
 
 impl Planner<'_> {
     /// Plans all enablings from index `first` on, and the hooks.
-    pub fn place(&mut self, first: usize, hooks: &[Hook]) -> Placement {
-        let mut placement = Placement::default();
-        let known = self.near.regions();
-        let free = self.near.free();
+    pub fn place(mut self, first: usize, hooks: &[Hook]) -> Placement {
+        let mut changes = Changes::default();
+        let known = self.room.near.regions();
+        let free = self.room.near.free();
         let mut planned = Planned::default();
-        let groups = self.groups(first, hooks, &mut placement.refused);
+        let groups = self.groups(first, hooks, &mut changes.refused);
         let planning = progress::doing(Work::Planning, groups.len());
         for (start, mut group) in groups {
-            if interrupt::requested() {
+            if (self.is_cancelled)() {
                 break;
             }
             progress::done(1);
-            // A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that
-            // fires in it.
-            if let Some((members, hooks)) = self.placed.get(&start) {
-                if self.has_host(start) {
-                    placement.refused.push(Refused {
-                        site: Some(TargetAddress(start)),
-                        function: group.name.clone(),
-                        reason: RefusedBecause::Host,
-                    });
-                    continue;
-                }
-                group.members.splice(0..0, members.iter().copied());
-                group.hooks.extend(hooks);
-                placement.replaced.push(TargetAddress(start));
+            if !self.join_placed(start, &mut group, &mut changes) {
+                continue;
             }
             // Where probes share an instruction a return fires last, as in DTrace, where it fires behind the instruction.
             group.members.sort_by_key(|(_, spot)| *spot == Spot::Exits);
-            self.placed.insert(start, (group.members.clone(), group.hooks.clone()));
-            self.plan_group(&group, &free, &mut planned, &mut placement.refused);
+            self.room
+                .fired
+                .insert(start, (group.members.clone(), group.hooks.clone()));
+            self.plan_group(&group, &free, &mut planned, &mut changes.refused);
         }
         // Functions may overlap (aliases with other sizes, shared tails): patches must not.
         let Planned { runs, parts } = planned;
@@ -187,10 +235,10 @@ impl Planner<'_> {
                 .unwrap_or_default()
         };
         let name_of = |site: TargetAddress| function_of(site).name;
-        let taken = self.taken(&placement.replaced);
+        let taken = self.taken(&changes.replaced);
         let options = PlanOptions {
             force: self.force,
-            is_cancelled: Some(interrupt::requested),
+            is_cancelled: Some(self.is_cancelled),
         };
         let reconciled = reconcile(runs.into_iter().map(|(run, _)| run).collect(), &taken, &options);
         let ranges: Vec<Range<TargetAddress>> = parts.iter().map(|(start, part)| *start..part.end).collect();
@@ -201,25 +249,48 @@ impl Planner<'_> {
                 .part_again(self.modules.get(part.module)?, &part.extent, range.start)?;
             Some(self.shown(map, &free))
         });
-        let placed = self.near.place_with_fallbacks(settled.runs, &options);
+        let placed = self.room.near.place_with_fallbacks(settled.runs, &options);
         drop(planning);
         let _building = progress::doing(Work::Building, placed.runs.len());
         for (run, detour) in placed.runs {
-            if interrupt::requested() {
+            if (self.is_cancelled)() {
                 break;
             }
             progress::done(1);
-            self.build_run(&run, detour, function_of(run.start), &mut placement);
+            self.build_run(&run, detour, function_of(run.start), &mut changes);
         }
         let refusals = settled.refusals.into_iter().chain(placed.refusals);
-        placement.refused.extend(refusals.map(|(site, reason)| Refused {
+        changes.refused.extend(refusals.map(|(site, reason)| Refused {
             site: Some(site),
             function: name_of(site),
             reason: RefusedBecause::Patch(reason),
         }));
-        let regions = self.near.regions().into_iter();
-        placement.regions = regions.flat_map(|region| without(region, &known)).collect();
-        placement
+        let regions = self.room.near.regions().into_iter();
+        changes.regions = regions.flat_map(|region| without(region, &known)).collect();
+        Placement {
+            changes,
+            room: self.room,
+        }
+    }
+
+    /// A function that is patched already (an IFUNC of a new library chose it) is planned anew, with all that fires in it.
+    /// False: it must stay as it is.
+    fn join_placed(&self, start: u64, group: &mut Group, changes: &mut Changes) -> bool {
+        let Some((members, hooks)) = self.placed.get(&start) else {
+            return true;
+        };
+        if self.has_host(start) {
+            changes.refused.push(Refused {
+                site: Some(TargetAddress(start)),
+                function: group.name.clone(),
+                reason: RefusedBecause::Host,
+            });
+            return false;
+        }
+        group.members.splice(0..0, members.iter().copied());
+        group.hooks.extend(hooks);
+        changes.replaced.push(TargetAddress(start));
+        true
     }
 
     /// Whether a patch of a function must stay as it is.
@@ -244,7 +315,7 @@ impl Planner<'_> {
     }
 
     /// Builds a run at its place.
-    fn build_run(&mut self, run: &RunPlan, detour: TargetAddress, function: Function, placement: &mut Placement) {
+    fn build_run(&mut self, run: &RunPlan, detour: TargetAddress, function: Function, changes: &mut Changes) {
         let refuse = |reason: Refusal| Refused {
             site: Some(run.start),
             function: function.name.clone(),
@@ -254,7 +325,7 @@ impl Planner<'_> {
             Ok(built) => {
                 let sites = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
                 let sites = sites.map(|displaced| displaced.address).collect();
-                placement.patches.push(Patch {
+                changes.patches.push(Patch {
                     tactic: run.tactic,
                     obstacle: run.obstacle.filter(|_| run.tactic == Tactic::Trap),
                     detour,
@@ -268,7 +339,7 @@ impl Planner<'_> {
                     guards_returns: fires(run).any(|fire| matches!(fire, Fire::Unconditional { .. })),
                 });
             }
-            Err(refusal) => placement.refused.push(refuse(refusal)),
+            Err(refusal) => changes.refused.push(refuse(refusal)),
         }
     }
 }

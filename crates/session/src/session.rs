@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_arena::layout::{Control, ErrorRecord, RING_FILL, RING_OVERWRITE, RING_SWITCH, UnwindRow};
 use nanoprobe_arena::{DynamicVariables, Mapping, Memory as _, Record, Structure as _};
-use nanoprobe_codegen::{ProbeKind, SessionConstants};
+use nanoprobe_codegen::SessionConstants;
 use nanoprobe_export::{Epoch, Snapshot, Speculations};
 use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{ClauseFault, Fault, FaultKind, run_clause};
@@ -63,7 +63,8 @@ use crate::layout::ArenaLayout;
 use crate::names::NameError;
 use crate::perf_map::PerfMap;
 use crate::placement::{
-    Choices, EXPLANATIONS_MAX, Fired, Hook, Placement, Planner, Refused, RefusedBecause, extent_of_choice,
+    Changes, Choices, EXPLANATIONS_MAX, Fired, Handlers, Holder, Hook, Placement, Planner, Refused, RefusedBecause,
+    Room, extent_of_choice,
 };
 use crate::probes::{
     Candidate, Later, Matched, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, matching_name,
@@ -133,7 +134,7 @@ pub struct Session {
     probes: ProbeList,
     statics: Statics,
     enablings: Enablings,
-    handlers: HashMap<(usize, ProbeKind), TargetAddress>,
+    handlers: Handlers,
     /// How many probes each description (clause, number) matched.
     matched: HashMap<(usize, usize), usize>,
     /// What was wrong with the names of descriptions in some function; it counts where nothing is matched at all.
@@ -404,15 +405,11 @@ impl Session {
     ///
     /// # Errors
     /// There is no target, or no room in its address space.
-    pub fn plan(&mut self) -> Result<Placement, SessionError> {
+    pub fn plan(&self) -> Result<Changes, SessionError> {
         let process = self.process.clone().ok_or(SessionError::NotAttached)?;
         let parameters = self.parameters(&process, None)?;
         let attachment = Attachment::prepare(process.clone(), &process.map()?, self.layout.clone(), parameters)?;
-        self.attachment = Some(attachment);
-        let placement = self.planned(0, &[]);
-        self.attachment = None;
-        self.placed.clear();
-        placement
+        Ok(self.planned(&attachment, 0, &[])?.changes)
     }
 
     /// Lets a command that was started run until its libraries are mapped, so that their probes can be listed, and then

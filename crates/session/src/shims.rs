@@ -7,11 +7,10 @@
 use std::ops::Range;
 
 use nanoprobe_agent::Function as AgentFunction;
-use nanoprobe_patch::{NearSpace, Obstacle, Refusal, Tactic, TargetAddress};
+use nanoprobe_patch::{Obstacle, Refusal, Tactic, TargetAddress};
 use nanoprobe_symbols::Module;
 use nanoprobe_text::{Patch, shims::find, without};
 
-use crate::interrupt;
 use crate::placement::{Placement, Refused, RefusedBecause};
 
 /// Adds the shims of some modules to a placement. Where a probe wants the same instructions the shim has precedence: a
@@ -19,14 +18,15 @@ use crate::placement::{Placement, Refused, RefusedBecause};
 pub fn add<'a>(
     placement: &mut Placement,
     modules: impl Iterator<Item = &'a Module>,
-    near: &mut NearSpace,
     agent: impl Fn(AgentFunction) -> TargetAddress,
+    is_cancelled: fn() -> bool,
 ) {
+    let (changes, near) = placement.parts();
     let known = near.regions();
     let mut shims = Vec::new();
     let mut ranges = Vec::new();
     for module in modules {
-        if interrupt::requested() {
+        if is_cancelled() {
             break;
         }
         for shim in find(module) {
@@ -42,13 +42,13 @@ pub fn add<'a>(
                     tactic: Tactic::Jump,
                     obstacle: Some(Obstacle::Address),
                 };
-                placement.refused.push(refuse(refusal));
+                changes.refused.push(refuse(refusal));
                 continue;
             };
             match shim.build(agent(AgentFunction::ShimSyscall), detour) {
                 Ok(built) => {
                     let range = run.start..TargetAddress(shim.syscall().0.saturating_add(2));
-                    give_way(&mut shims, &mut placement.refused, std::slice::from_ref(&range));
+                    give_way(&mut shims, &mut changes.refused, std::slice::from_ref(&range));
                     ranges.push(range);
                     let function = run.start;
                     shims.push(Patch {
@@ -65,14 +65,14 @@ pub fn add<'a>(
                         guards_returns: false,
                     });
                 }
-                Err(refusal) => placement.refused.push(refuse(refusal)),
+                Err(refusal) => changes.refused.push(refuse(refusal)),
             }
         }
     }
     // All at once: there may be a hundred thousand patches.
-    give_way(&mut placement.patches, &mut placement.refused, &ranges);
-    placement.patches.append(&mut shims);
-    placement
+    give_way(&mut changes.patches, &mut changes.refused, &ranges);
+    changes.patches.append(&mut shims);
+    changes
         .regions
         .extend(near.regions().into_iter().flat_map(|region| without(region, &known)));
 }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 use nanoprobe_patch::TargetAddress;
 
@@ -15,7 +16,9 @@ pub struct Space {
     /// What was given back, as offsets: ascending, disjoint, not adjacent.
     free: Vec<Range<u64>>,
     written: Vec<(TargetAddress, Vec<u8>)>,
-    strings: HashMap<String, TargetAddress>,
+    strings: Arc<HashMap<String, TargetAddress>>,
+    /// Those that came since the last [`Space::commit`].
+    new_strings: HashMap<String, TargetAddress>,
 }
 
 /// No room is left.
@@ -35,8 +38,32 @@ impl Space {
             bytes,
             free: Vec::new(),
             written: Vec::new(),
-            strings: HashMap::new(),
+            strings: Arc::default(),
+            new_strings: HashMap::new(),
         }
+    }
+
+    /// The same space, to be used on trial: nothing of it holds before it is committed.
+    #[must_use]
+    pub fn draft(&self) -> Space {
+        Space {
+            free: self.free.clone(),
+            written: Vec::new(),
+            strings: self.strings.clone(),
+            new_strings: self.new_strings.clone(),
+            ..*self
+        }
+    }
+
+    /// What was done in a draft is done here. Nothing was reserved or released here since the draft was made.
+    pub fn commit(&mut self, draft: Space) {
+        self.used = draft.used;
+        self.free = draft.free;
+        self.written.extend(draft.written);
+        self.new_strings.clear();
+        // The draft's share of the known ones goes first, so that these need not be copied.
+        drop(draft.strings);
+        Arc::make_mut(&mut self.strings).extend(draft.new_strings);
     }
 
     /// Reserves room; `alignment` is a power of two.
@@ -108,13 +135,14 @@ impl Space {
     /// # Errors
     /// The space is full.
     pub fn string(&mut self, text: &str, limit: u32) -> Result<TargetAddress, Full> {
-        if let Some(address) = self.strings.get(text) {
+        let known = self.strings.get(text).or_else(|| self.new_strings.get(text));
+        if let Some(address) = known {
             return Ok(*address);
         }
         let mut bytes: Vec<u8> = text.bytes().take(limit.saturating_sub(1) as usize).collect();
         bytes.push(0);
         let address = self.put(bytes, 8)?;
-        self.strings.insert(text.to_owned(), address);
+        self.new_strings.insert(text.to_owned(), address);
         Ok(address)
     }
 
@@ -151,6 +179,26 @@ mod tests {
         assert_eq!(space.reserve(40, 8), Ok(places[0]));
         assert_eq!(space.reserve(8, 8), Ok(TargetAddress(0x1028)));
         assert!(space.reserve(1, 1).is_err());
+    }
+
+    #[test]
+    fn a_draft_changes_nothing_before_it_is_committed() {
+        let mut space = Space::new(TargetAddress(0x1000), 64);
+        let first = space.string("read", 8).unwrap();
+        let before = format!("{space:?}");
+        let mut draft = space.draft();
+        assert_eq!(draft.string("read", 8), Ok(first));
+        let second = draft.string("write", 8).unwrap();
+        drop(draft);
+        assert_eq!(format!("{space:?}"), before);
+        let mut draft = space.draft();
+        assert_eq!(draft.string("write", 8), Ok(second));
+        space.commit(draft);
+        assert_eq!(space.string("write", 8), Ok(second));
+        assert_eq!(
+            space.take_written(),
+            [(first, b"read\0".to_vec()), (second, b"write\0".to_vec())]
+        );
     }
 
     #[test]

@@ -15,7 +15,6 @@ use nanoprobe_text::returns::{ReturnRefusal, frameless_jumps};
 use super::groups::Group;
 use super::points::point;
 use super::{Function, Part, Planned, Planner, Refused, RefusedBecause};
-use crate::interrupt;
 use crate::probes::Spot;
 use crate::returns;
 
@@ -223,7 +222,7 @@ impl Planner<'_> {
         // Whatever tactic is to be measured, the linker's hook takes the one that fits.
         let options = PlanOptions {
             force: self.force.filter(|_| group.hooks.is_empty()),
-            is_cancelled: Some(interrupt::requested),
+            is_cancelled: Some(self.is_cancelled),
         };
         for (part, points) in parts.iter().zip(points) {
             if points.is_empty() {

@@ -8,7 +8,6 @@ use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 use nanoprobe_text::code::extent_around;
 
 use super::{Choices, Hook, Planner, Refused, RefusedBecause};
-use crate::interrupt;
 use crate::probes::{Place, Spot};
 
 /// A module, code of it, whether that begins at a function's entry, and a spot in it.
@@ -29,7 +28,7 @@ impl Planner<'_> {
     pub(super) fn groups(&self, first: usize, hooks: &[Hook], refused: &mut Vec<Refused>) -> BTreeMap<u64, Group> {
         let mut groups: BTreeMap<u64, Group> = BTreeMap::new();
         for (number, enabling) in self.enablings.list().iter().enumerate().skip(first) {
-            if interrupt::requested() {
+            if (self.is_cancelled)() {
                 break;
             }
             let Some(probe) = self.probes.get(enabling.probe) else {

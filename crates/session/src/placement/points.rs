@@ -56,7 +56,7 @@ impl Planner<'_> {
         let full_frame = returns.iter().any(|point| point.full_frame);
         let fires: Vec<Fire> = returns.into_iter().flat_map(|point| point.fires).collect();
         let stub = build_return_stub(&fires, full_frame, &self.runtime, self.returns.exits)?;
-        let stub = self.code.put(stub, 16)?;
+        let stub = self.room.code.put(stub, 16)?;
         let fires = vec![Fire::TakeReturn { take, stub }];
         Ok(point(site, condition, position, false, fires))
     }
@@ -87,16 +87,16 @@ impl Planner<'_> {
             .enablings
             .handler(enabling.clause, kind)
             .ok_or(RefusedBecause::NoCode)?;
-        let handler = match self.handlers.get(&(enabling.clause, kind)) {
+        let handler = match self.room.handlers.get(&(enabling.clause, kind)) {
             Some(address) => *address,
             None => {
-                let address = self.code.reserve(compiled.placed_bytes() as u64, 16)?;
-                self.code.place(address, compiled.place(address.0, self.agent));
-                self.handlers.insert((enabling.clause, kind), address);
+                let address = self.room.code.reserve(compiled.placed_bytes() as u64, 16)?;
+                self.room.code.place(address, compiled.place(address.0, self.agent));
+                self.room.handlers.insert((enabling.clause, kind), address);
                 address
             }
         };
-        let mut string = |text: &str| self.growth.string(text, self.strsize).map(|address| address.0);
+        let mut string = |text: &str| self.room.growth.string(text, self.strsize).map(|address| address.0);
         let layout = EnablingLayout {
             epid: enabling.epid,
             probe_id: probe.id,
@@ -109,7 +109,7 @@ impl Planner<'_> {
             slot_base: enabling.slot_base,
             ..EnablingLayout::default()
         };
-        let enabling = self.growth.put(layout.to_bytes(), 8)?;
+        let enabling = self.room.growth.put(layout.to_bytes(), 8)?;
         Ok(point(
             site,
             condition,

@@ -212,24 +212,29 @@ impl Session {
             .filter_map(|hook| Some(self.address_of(hook)?.0))
             .collect();
         let hooks: Vec<Hook> = hooks.iter().chain(&unwinders).copied().collect();
-        let mut placement = self.planned(first, &hooks)?;
+        let attachment = self.attachment.as_ref().ok_or(SessionError::NotAttached)?;
+        let mut placement = self.planned(attachment, first, &hooks)?;
         if interrupt::requested() {
-            // Nothing of the placement is in the target; what is mapped for it goes with the rest.
             return Ok(Armed::default());
         }
-        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
-        if !placement.patches.is_empty() || attachment.shimmed.is_some() {
-            let first = attachment.shimmed.replace(self.modules.list().len()).unwrap_or(0);
+        let has_shims = !placement.changes.patches.is_empty() || attachment.shimmed.is_some();
+        if has_shims {
+            let first = attachment.shimmed.unwrap_or(0);
             let modules = self.modules.list().iter().enumerate().skip(first);
             let modules = modules
                 .filter(|(index, _)| self.modules.is_loaded(*index))
                 .map(|(_, module)| module);
             let code = attachment.addresses.code.0;
             let agent = |function: AgentFunction| TargetAddress(code + u64::from(function.offset()));
-            shims::add(&mut placement, modules, &mut attachment.near, agent);
+            shims::add(&mut placement, modules, agent, interrupt::requested);
         }
         if interrupt::requested() {
             return Ok(Armed::default());
+        }
+        let placement = self.commit(placement)?;
+        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
+        if has_shims {
+            attachment.shimmed = Some(self.modules.list().len());
         }
         let process = attachment.process.clone();
         let mut pauses = Pauses::default();
@@ -290,40 +295,60 @@ impl Session {
         Ok(armed)
     }
 
-    pub(super) fn planned(&mut self, first: usize, hooks: &[Hook]) -> Result<Placement, SessionError> {
+    /// Where the enablings from index `first` on would be placed, and the hooks. Changes nothing.
+    pub(super) fn planned(
+        &self,
+        attachment: &Attachment,
+        first: usize,
+        hooks: &[Hook],
+    ) -> Result<Placement, SessionError> {
         let force = self.forced_tactic()?;
         let refusal = self.return_refusal();
         let shadow_stack = self.has_shadow_stack();
-        let attachment = self.attachment.as_ref().ok_or(SessionError::NotAttached)?;
         let returns = self.return_policy(attachment, refusal.as_ref());
-        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
         let code = attachment.addresses.code.0;
         let agent = move |function: AgentFunction| code + u64::from(function.offset());
         let runtime = attachment.runtime();
-        let mut planner = Planner {
+        let planner = Planner {
             modules: self.modules.list(),
             probes: &self.probes,
             enablings: &self.enablings,
             statics: &self.statics,
             choices: &self.choices,
             runtime,
-            handlers: &mut self.handlers,
-            code: &mut attachment.code,
-            growth: &mut attachment.growth,
-            near: &mut attachment.near,
+            room: Room {
+                near: attachment.near.clone(),
+                code: attachment.code.draft(),
+                growth: attachment.growth.draft(),
+                handlers: self.handlers.clone(),
+                fired: Fired::new(),
+            },
+            is_cancelled: interrupt::requested,
             agent: &agent,
             force,
             strsize: self.limits.string_limit(),
             returns,
             shadow_stack,
             small_stacks: small_stacks(self.modules.list(), attachment.parameters.small_stacks),
-            placed: &mut self.placed,
+            placed: &self.placed,
             patches: &attachment.patches,
             retired: &attachment.retired,
             neighbours: Neighbours::default(),
             explanations_left: EXPLANATIONS_MAX,
         };
         Ok(planner.place(first, hooks))
+    }
+
+    /// From now on a placement holds: the one call that applies what was planned.
+    fn commit(&mut self, placement: Placement) -> Result<Changes, SessionError> {
+        let attachment = self.attachment.as_mut().ok_or(SessionError::NotAttached)?;
+        Ok(placement.commit(Holder {
+            near: &mut attachment.near,
+            code: &mut attachment.code,
+            growth: &mut attachment.growth,
+            handlers: &mut self.handlers,
+            fired: &mut self.placed,
+        }))
     }
 }
 
