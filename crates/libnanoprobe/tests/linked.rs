@@ -18,6 +18,14 @@ fn a_c_program() {
     assert_eq!(built.run(&program), "2 good NULL placed\ngood -7\n");
 }
 
+/// What nothing but a short jump to a springboard can take, while threads execute it, again and again.
+#[test]
+fn a_function_without_room_is_probed_by_a_short_jump() {
+    let built = Built::new();
+    let program = built.compile("cc", "evicted.c");
+    assert_eq!(built.run(&program), "evict\n0 wrong, right\n");
+}
+
 /// A stack may end right behind the return address, before the mirror's copy of arguments does; and may have gone on there
 /// the last time.
 #[test]

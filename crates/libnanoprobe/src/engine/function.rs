@@ -1,27 +1,21 @@
 //! One function's patches: planned from the sites that are active in it, kept where they are the same as before.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 
 use nanoprobe_patch::{
-    Built, Fire, FireCondition, FunctionMap, NearSpace, PlanOptions, Point, Position, RunPlan, Runtime, Tactic,
-    TargetAddress, build, plan, reconcile,
+    Fire, FireCondition, FunctionMap, NearSpace, PlanOptions, Point, Position, RunPlan, Runtime, Tactic, TargetAddress,
+    build, plan, reconcile,
 };
 
+use super::patch::Patch;
 use super::site::{SiteState, Wanted, new_site};
+use super::springboards::Springboards;
 use crate::error::Error;
 use crate::hit::{self, Site};
 
-/// A patch of the text.
-#[derive(Clone, Debug)]
-pub struct Patch {
-    /// From what it was built.
-    pub run: RunPlan,
-    /// Where its detour is.
-    pub detour: TargetAddress,
-    /// The bytes.
-    pub built: Built,
-}
+/// How far behind a part its padding is looked for.
+const PADDING_BYTES: u64 = 192;
 
 /// A function in which something is, or was, registered.
 pub struct Function {
@@ -101,8 +95,31 @@ impl Function {
     ///
     /// # Errors
     /// The first refusal.
-    pub fn runs(&self) -> Result<Vec<RunPlan>, Error> {
-        let mut runs = Vec::new();
+    pub fn runs(&self, springboards: &Springboards) -> Result<Vec<RunPlan>, Error> {
+        // As if the padding were whole: so the same sites find the springboards that they had.
+        let runs = self.runs_beside(&Springboards::default(), &BTreeSet::new())?;
+        if runs.iter().all(|run| springboards.leave_room_for(run, &self.known)) {
+            return Ok(runs);
+        }
+        // Others of its springboards are in the way: what is left has the rest of the padding, and what needs their bytes
+        // for itself traps.
+        let mut traps = BTreeSet::new();
+        loop {
+            let runs = self.runs_beside(springboards, &traps)?;
+            let before = traps.len();
+            for run in runs.iter().filter(|run| !springboards.leave_room_for(run, &[])) {
+                let displaced = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
+                traps.extend(displaced.map(|displaced| displaced.address.0));
+            }
+            if traps.len() == before {
+                return Ok(runs);
+            }
+        }
+    }
+
+    /// The runs for what is active now, where some padding is taken, and some sites must trap.
+    fn runs_beside(&self, springboards: &Springboards, traps: &BTreeSet<u64>) -> Result<Vec<RunPlan>, Error> {
+        let (mut runs, mut all_taken) = (Vec::new(), Vec::new());
         for trap in [false, true] {
             let force = trap.then_some(Tactic::Trap);
             let options = PlanOptions {
@@ -113,21 +130,33 @@ impl Function {
                 let range = part.start().0..part.start().0.saturating_add(part.size());
                 let points: Vec<Point> = self
                     .sites
-                    .range(range)
-                    .filter(|(_, state)| state.wanted().active && state.wanted().trap == trap)
+                    .range(range.clone())
+                    .filter(|(_, state)| {
+                        let must_trap = state.wanted().trap || traps.contains(&state.site.address);
+                        state.wanted().active && must_trap == trap
+                    })
                     .flat_map(|(_, state)| self.points(state))
                     .collect();
                 if points.is_empty() {
                     continue;
                 }
-                let planned = plan(part, &points, &options);
+                let taken = springboards.within(&(range.start..range.end.saturating_add(PADDING_BYTES)));
+                let planned = match taken.is_empty() {
+                    true => plan(part, &points, &options),
+                    false => {
+                        let mut shown = part.clone();
+                        shown.show_taken(taken.iter().cloned());
+                        plan(&shown, &points, &options)
+                    }
+                };
+                all_taken.extend(taken);
                 if let Some((_, refusal)) = planned.refusals.into_iter().next() {
                     return Err(refusal.into());
                 }
                 runs.extend(planned.runs);
             }
         }
-        let reconciled = reconcile(runs, &[], &PlanOptions::default());
+        let reconciled = reconcile(runs, &all_taken, &PlanOptions::default());
         match reconciled.refusals.into_iter().next() {
             Some((_, refusal)) => Err(refusal.into()),
             None => Ok(reconciled.runs),

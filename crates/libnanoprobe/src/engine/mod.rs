@@ -17,6 +17,7 @@ mod ended;
 mod function;
 mod hooks;
 mod modules;
+mod patch;
 mod proof;
 mod protocol;
 mod register;
@@ -24,6 +25,7 @@ mod returns;
 mod shims;
 mod shown;
 mod site;
+mod springboards;
 mod text;
 mod watch;
 
@@ -35,7 +37,8 @@ use nanoprobe_arena::layout::SYNCHRONOUS;
 use nanoprobe_patch::{NearSpace, Tactic, TargetAddress};
 
 pub use ended::Counts;
-pub use function::{Function, Patch, Retired};
+pub use function::{Function, Retired};
+pub use patch::Patch;
 use protocol::Change;
 pub use protocol::Medium;
 pub use register::{Demand, Withdrawn};
@@ -74,6 +77,7 @@ pub struct Engine {
     has_shims: bool,
     /// Functions whose text could not be made what it should be.
     late: Vec<u64>,
+    springboards: springboards::Springboards,
     torn: Option<text::Torn>,
     /// Threads that were waited for in vain.
     known_to_block: Vec<i32>,
@@ -175,6 +179,7 @@ impl Engine {
             has_actions: false,
             has_shims: false,
             late: Vec::new(),
+            springboards: springboards::Springboards::default(),
             torn: None,
             known_to_block: Vec::new(),
             free: Vec::new(),

@@ -94,6 +94,7 @@ impl Engine {
         self.returns.forget(&range);
         self.shims.retain(|shim| !range.contains(&shim.built.address.0));
         self.late.retain(|start| !range.contains(start));
+        self.springboards.forget(&range);
         if let Some(torn) = &mut self.torn {
             torn.forget(&range);
         }
@@ -120,6 +121,10 @@ impl Engine {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(vacant) => {
                 let mut parts = parts(found, &extent).ok_or(Error::NotCode(address))?;
+                for part in &mut parts {
+                    let padding = part.padding();
+                    part.show_padding_for_springboards(padding);
+                }
                 if self.own.has_shadow_stack() {
                     parts.iter_mut().for_each(|part| part.show_shadow_stack());
                 }

@@ -5,6 +5,9 @@ use nanoprobe_patch::{Runtime, TextRange, ThreadKey};
 
 use super::*;
 
+/// How many springboards are tried whose padding somebody else has changed.
+const SPRINGBOARDS_MAX: usize = 16;
+
 /// What [`Engine::plan_text`] says.
 #[derive(Default)]
 struct TextChanges {
@@ -53,7 +56,19 @@ impl Engine {
                 return Err(Error::Limit("near memory is taken by others as fast as it is found"));
             }
         }
+        let mut tries = 0;
+        while !self.springboards.check(&changes.patches, self.own.memory()) {
+            tries += 1;
+            if tries > SPRINGBOARDS_MAX {
+                return Err(Error::Limit("padding is changed by others as fast as it is found"));
+            }
+            changes = self.plan_text(functions)?;
+            if !self.map_near()? {
+                return Err(Error::Limit("near memory is taken by others as fast as it is found"));
+            }
+        }
         self.write_detours(&changes.patches)?;
+        self.springboards.write(&changes.patches, self.own.memory())?;
         if !changes.patches.is_empty() {
             self.take_signals()?;
         }
@@ -72,11 +87,14 @@ impl Engine {
     fn plan_text(&mut self, functions: &[u64]) -> Result<TextChanges, Error> {
         let runtime = self.runtime();
         let mut changes = TextChanges::default();
+        let free = self.near.free();
         for start in functions {
             let Some(function) = self.functions.get_mut(start) else {
                 continue;
             };
-            let runs = function.runs()?;
+            let parts = function.parts.iter_mut();
+            parts.for_each(|part| part.show_near_memory(free.clone()));
+            let runs = function.runs(&self.springboards)?;
             let patches = function.patches_for(runs, &mut self.near, &runtime)?;
             let differs = |patch: &&Patch, others: &[Patch]| {
                 !others

@@ -304,6 +304,14 @@ impl FunctionMap {
         self.shown_padding.dedup_by_key(|padding| padding.start);
     }
 
+    /// As [`FunctionMap::show_padding`], but for springboards only: no instruction is displaced for the sake of another
+    /// one, and there is neither a [`crate::Built::successor`] nor a [`crate::Built::host`].
+    pub fn show_padding_for_springboards(&mut self, padding: impl IntoIterator<Item = Padding>) {
+        let evicts = self.evicts;
+        self.show_padding(padding);
+        self.evicts = evicts;
+    }
+
     /// Tells which padding has springboards of other functions: [`crate::RunPlan::springboard`].
     pub fn show_taken(&mut self, taken: impl IntoIterator<Item = Range<TargetAddress>>) {
         self.shown_taken.extend(taken);

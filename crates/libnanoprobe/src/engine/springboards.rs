@@ -1,0 +1,115 @@
+//! Springboards of `evict`s: padding that leads to a detour, for good.
+//!
+//! ```text
+//!   site   eb 1c             jmp springboard    comes and goes by the protocol, as every patch does
+//!   ...
+//!   nops   e9 b0 b1 b2 b3    jmp detour         written once, before the first short jump leads there
+//! ```
+//!
+//! No look tells whether a thread stands between the two jumps. So a springboard stays when its patch goes; nothing
+//! leads there then. The same patch finds it again. Its bytes are no other springboard's, and no other patch's: a site
+//! that would need them traps.
+//!
+//! Springboards lie in a function's own padding only. In a displaced instruction, or in the next function's first
+//! bytes, they would forbid that another patch changes while threads run, and here threads always run.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use nanoprobe_patch::{RunPlan, TargetAddress, TextRange};
+use nanoprobe_target::Memory;
+
+use super::patch::Patch;
+use crate::error::Error;
+use crate::own;
+
+/// The longest one: a nop in front of the jump, and the jump.
+const BYTES_MAX: u64 = 32;
+
+/// What padding has become, by its start.
+#[derive(Default)]
+pub struct Springboards(BTreeMap<u64, Board>);
+
+struct Board {
+    end: u64,
+    /// Where it leads; `None`: somebody else has changed the padding.
+    detour: Option<TargetAddress>,
+}
+
+impl Springboards {
+    /// Those that touch a range.
+    pub fn within(&self, range: &Range<u64>) -> Vec<Range<TargetAddress>> {
+        let from = range.start.saturating_sub(BYTES_MAX);
+        let near = self.0.range(from..range.end);
+        let near = near.filter(|(_, board)| board.end > range.start);
+        near.map(|(start, board)| TargetAddress(*start)..TargetAddress(board.end))
+            .collect()
+    }
+
+    /// Whether a run needs no bytes that are a springboard's, but for the one that it has already. `known`: what was
+    /// built.
+    pub fn leave_room_for(&self, run: &RunPlan, known: &[Patch]) -> bool {
+        let text = run.start.0..run.claimed_end().0;
+        let Some(springboard) = run.springboard() else {
+            return self.within(&text).is_empty();
+        };
+        let wanted = springboard.range();
+        let there = self.within(&(wanted.start.0..wanted.end.0));
+        let own = || known.iter().find(|patch| patch.run == *run);
+        there.is_empty() || there == [wanted] && own().is_some_and(|patch| self.is_there(patch))
+    }
+
+    /// Whether the springboards of some patches can be written: the padding is what it was. What is not is left alone
+    /// from now on.
+    pub fn check(&mut self, patches: &[Patch], memory: &Memory) -> bool {
+        let mut are_whole = true;
+        for patch in patches {
+            let is_whole = |range: &TextRange| {
+                let mut bytes = vec![0; range.original.len()];
+                memory.read(range.address, &mut bytes).is_ok() && bytes == range.original
+            };
+            if !self.is_there(patch) && !patch.built.springboard.iter().all(is_whole) {
+                self.note(patch, None);
+                are_whole = false;
+            }
+        }
+        are_whole
+    }
+
+    /// Writes the springboards of some patches: nothing leads there yet.
+    ///
+    /// # Errors
+    /// The text cannot be written.
+    pub fn write(&mut self, patches: &[Patch], memory: &Memory) -> Result<(), Error> {
+        for patch in patches {
+            if patch.built.springboard.is_empty() || self.is_there(patch) {
+                continue;
+            }
+            // Should it be written in part, nobody else has it.
+            self.note(patch, None);
+            for range in &patch.built.springboard {
+                own::write(memory, range.address.0, &range.patched)?;
+            }
+            self.note(patch, Some(patch.detour));
+        }
+        Ok(())
+    }
+
+    /// A module is gone.
+    pub fn forget(&mut self, range: &Range<u64>) {
+        self.0.retain(|start, _| !range.contains(start));
+    }
+
+    fn is_there(&self, patch: &Patch) -> bool {
+        let start = patch.run.springboard().map(|springboard| springboard.range().start.0);
+        let board = start.and_then(|start| self.0.get(&start));
+        board.is_some_and(|board| board.detour == Some(patch.detour))
+    }
+
+    fn note(&mut self, patch: &Patch, detour: Option<TargetAddress>) {
+        if let Some(springboard) = patch.run.springboard() {
+            let Range { start, end } = springboard.range();
+            self.0.insert(start.0, Board { end: end.0, detour });
+        }
+    }
+}
