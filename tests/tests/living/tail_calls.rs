@@ -1,10 +1,13 @@
 //! Functions that end by a jump to another one return when that has returned: the return address is replaced at the
 //! jump.
 
+use std::process::Command;
+
+use nanoprobe_tests::command::run;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::{said, table};
-use nanoprobe_tests::tracer::{Form, Traced, Tracer};
+use nanoprobe_tests::tracer::{Form, Traced, Tracer, nanoprobe};
 
 use crate::{traced_from_start, traced_when_attached, unprobed, without_messages};
 
@@ -111,4 +114,16 @@ live_tests! {
         let traced = traced_when_attached(form, clause, &program("tailcalls.cpp"), "finds 20").1;
         assert_eq!(table(&traced.results)["entry"], 20);
     }
+}
+
+/// `-l -v` plans as attaching does: of a function with a tail call the return address is to be replaced, and nothing is
+/// refused for want of the linker's hook, which the process has.
+#[test]
+fn a_list_tells_what_would_be_done() {
+    let mut command = Command::new(nanoprobe());
+    command.args(["-l", "-v", "-n", "pid$target:a.out:handle_request:return", "-c"]);
+    command.arg(format!("{} sleeps 1", program("tailcalls.cpp").display()));
+    let listed = run(&mut command).success();
+    assert!(listed.stdout.contains(", return address replaced"), "{}", listed.stdout);
+    assert!(!listed.stdout.contains("hook"), "{}", listed.stdout);
 }

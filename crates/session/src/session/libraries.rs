@@ -83,25 +83,26 @@ impl Session {
         })
     }
 
-    /// The dynamic linker's debugger hook: called whenever its list of libraries changes.
+    /// The dynamic linker's debugger hook: called whenever its list of libraries changes. Its module and its place.
+    pub(super) fn linker_hook(&self) -> Option<(usize, ImageAddress)> {
+        let mut modules = self.modules.list().iter().enumerate();
+        modules.find_map(|(index, module)| {
+            let symbols = ["_dl_debug_state", "dl_debug_state"];
+            let symbol = symbols.iter().find_map(|name| module.symbol(name))?;
+            Some((index, symbol.address))
+        })
+    }
+
+    /// What fires at the linker's hook.
     pub(super) fn hooks(&self) -> Vec<Hook> {
-        let Some(attachment) = self.attachment.as_ref() else {
+        let (Some(attachment), Some((module, address))) = (self.attachment.as_ref(), self.linker_hook()) else {
             return Vec::new();
         };
-        let handler = attachment.agent(AgentFunction::LibraryEventHandler);
-        let found = self.modules.list().iter().enumerate().find_map(|(index, module)| {
-            let symbols = ["_dl_debug_state", "dl_debug_state"];
-            let address = symbols.iter().find_map(|name| module.symbol(name))?.address;
-            Some(Hook {
-                module: index,
-                address,
-                fire: Fire::Call {
-                    handler,
-                    enabling: TargetAddress(0),
-                },
-            })
-        });
-        found.into_iter().collect()
+        let fire = Fire::Call {
+            handler: attachment.agent(AgentFunction::LibraryEventHandler),
+            enabling: TargetAddress(0),
+        };
+        vec![Hook { module, address, fire }]
     }
 
     /// The target has announced a change of its libraries, and waits for our answer.

@@ -25,7 +25,7 @@ impl Session {
         if self.has_shadow_stack() {
             return Some(ReturnRefusal::ShadowStack);
         }
-        if !self.is_static() && self.hooks().is_empty() {
+        if !self.is_static() && self.linker_hook().is_none() {
             return Some(ReturnRefusal::NoLinkerHook);
         }
         let modules = self.modules.list().iter().enumerate();
