@@ -67,6 +67,9 @@ struct Native {
 /// Below this many bytes of stack a run is not compared: handlers need some.
 const STACK_LEFT_MIN: u64 = 0x400;
 
+/// What is left where a detour was.
+const INT3: u8 = 0xcc;
+
 impl Bench {
     pub fn new() -> Bench {
         let exit = Executor::exit();
@@ -368,6 +371,11 @@ impl Bench {
         self.stubs.clear(&patching.points);
         let result = self.run(which, state, entry, 1000, &patching.redirects);
         laid.write(&self.arenas[which]);
+        // A later sequence may return to any address. Where nothing of its own lies it must not find a jump back into
+        // the midst of its instructions, which no program has.
+        for detour in &patching.detours {
+            write(detour.start.0, &vec![INT3; (detour.end.0 - detour.start.0) as usize]);
+        }
         result
     }
 
