@@ -1,9 +1,12 @@
-/* Functions that take a known time, each way out of a function among them; what each call took, by clock reads around
- * it. latencies [COUNT] */
+/* Functions that take a known time, each way out of a function among them. What each call took, by clock reads around
+ * it, and by clock reads within it. latencies [COUNT] */
 #include <time.h>
 #include "check.h"
 
-enum { NAPS = 2000000, SPINS = 400000 };
+enum { NAPS = 2000000, SPINS = 2000000 };
+
+/* What the last call took by the clock reads within it. */
+static long inside;
 
 static long now(void)
 {
@@ -14,16 +17,19 @@ static long now(void)
 
 PROBED long spinner(long ns)
 {
-	long end = now() + ns;
-	while (now() < end)
-		;
+	long start = now();
+	do
+		inside = now() - start;
+	while (inside < ns);
 	return ns;
 }
 
 PROBED long sleeper(long ns)
 {
 	struct timespec time = {0, ns};
+	long start = now();
 	nanosleep(&time, NULL);
+	inside = now() - start;
 	return ns;
 }
 
@@ -84,7 +90,7 @@ static unsigned long offset_of(const void *function)
 
 int main(int argc, char **argv)
 {
-	static long took[FUNCTIONS][CALLS_MAX];
+	static long took[FUNCTIONS][CALLS_MAX], least[FUNCTIONS][CALLS_MAX];
 	take_arguments(&argc, argv);
 	for (int i = 0; i < FUNCTIONS; i++)
 		printf("offset %s %lx\n", functions[i].name, offset_of((const void *)functions[i].function));
@@ -96,10 +102,11 @@ int main(int argc, char **argv)
 			long ns = functions[i].ns + call % 2, start = now();
 			long result = functions[i].function(ns);
 			took[i][call] = now() - start;
+			least[i][call] = inside;
 			CHECK(result == ns + 1 || result == ns);
 		}
 	for (long call = 0; call < calls; call++)
 		for (int i = 0; i < FUNCTIONS; i++)
-			printf("took %s %ld\n", functions[i].name, took[i][call]);
+			printf("took %s %ld\ninside %s %ld\n", functions[i].name, took[i][call], functions[i].name, least[i][call]);
 	return finish((uint64_t)calls);
 }

@@ -1,6 +1,6 @@
 //! Latencies by entry and return, call by call, against clock reads that are compiled into the program; and the
-//! kernel's return probes, which are held against the same. What takes 0.4 ms and more is right within a twentieth by
-//! traps, too.
+//! kernel's return probes, which are held against the same. A latency is never less than what the clock reads within
+//! the function say, nor more than those around the call. What takes 2 ms is right within a twentieth.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,8 +18,8 @@ const CALLS: usize = 40;
 const FUNCTIONS: [&str; 4] = ["spins", "sleeps", "hands_over", "sometimes"];
 /// A right latency is within this, or within a twentieth.
 const TOLERANCE_NS: i64 = 1000;
-/// Of so many calls in a hundred: between its clock read and the probe a thread may lose the processor.
-const RIGHT_PERCENT: usize = 90;
+/// Of so many calls in a hundred at least: between its clock read and the probe a thread may lose the processor.
+const RIGHT_PERCENT: usize = 50;
 
 /// What each call took, by function, in the order of the calls.
 type Latencies = HashMap<String, Vec<i64>>;
@@ -41,12 +41,24 @@ fn latencies(text: &str, keyword: &str) -> Latencies {
     all
 }
 
+/// `said`: what the program has printed.
 #[track_caller]
-fn assert_right(tracer: &str, measured: &Latencies, by_the_program: &Latencies) {
+fn assert_right(tracer: &str, measured: &Latencies, said: &str) {
+    let (took, inside) = (latencies(said, "took"), latencies(said, "inside"));
     for name in FUNCTIONS {
-        let (measured, truth) = (&measured[name], &by_the_program[name]);
-        assert_eq!((measured.len(), truth.len()), (CALLS, CALLS), "{tracer}: {name}");
+        let (measured, truth, least) = (&measured[name], &took[name], &inside[name]);
+        let lengths = (measured.len(), truth.len(), least.len());
+        assert_eq!(lengths, (CALLS, CALLS, CALLS), "{tracer}: {name}");
         let pairs: Vec<(i64, i64)> = measured.iter().copied().zip(truth.iter().copied()).collect();
+        for (least, (measured, truth)) in least.iter().zip(&pairs) {
+            // The two clocks may differ by a little.
+            let clocks = TOLERANCE_NS + truth / 1000;
+            let bounds = least - clocks..=truth + clocks;
+            assert!(
+                bounds.contains(measured),
+                "{tracer}: {name}: {measured} is not in {bounds:?}"
+            );
+        }
         let is_right = |(measured, truth): &&(i64, i64)| (measured - truth).abs() <= TOLERANCE_NS.max(truth / 20);
         let right = pairs.iter().filter(is_right).count();
         let mut errors: Vec<i64> = pairs.iter().map(|(measured, truth)| measured - truth).collect();
@@ -72,7 +84,7 @@ live_tests! {
         target.go();
         let finished = target.finish().success();
         let traced = tracing.finish().success();
-        assert_right("nanoprobe", &latencies(&traced.results, ""), &latencies(&finished.stdout, "took"));
+        assert_right("nanoprobe", &latencies(&traced.results, ""), &finished.stdout);
     }
 }
 
@@ -196,5 +208,5 @@ fn the_kernels_return_probes_say_the_same() {
     let finished = target.finish().success();
     let measured = probes.latencies().expect("what was traced");
     drop(probes);
-    assert_right("uretprobe", &measured, &latencies(&finished.stdout, "took"));
+    assert_right("uretprobe", &measured, &finished.stdout);
 }
