@@ -75,7 +75,7 @@ pub fn measure(rounds: usize, say: &dyn Fn(&str), section: &mut Section) -> Resu
     for (name, text, reach, is_first) in rows {
         say(name);
         let count = if is_first { 1 } else { rounds.max(1) * SAMPLES };
-        let acquired = Acquired::started(&[subject.clone()])?;
+        let acquired = Acquired::started(std::slice::from_ref(&subject))?;
         let samples: Result<Vec<f64>> = (0..count).map(|_| from_text(&text, &acquired)).collect();
         section.rows.push(Row::of(name, "ms", samples).reach(reach));
     }
