@@ -1,12 +1,15 @@
 //! The process is acquired first: a running one is opened, a command is started and stands before its first
 //! instruction. Then the program is compiled, once, with the number, the types and the addresses of this process
-//! (DTrace: grab, create). Nothing is written into a process here.
+//! (DTrace: grab, create). Nothing is written into a process here, but what a killed tracer has left is taken back.
 
 use std::ffi::OsString;
 
-use nanoprobe_target::{Process, Stopped};
+use nanoprobe_lang::Program;
+use nanoprobe_target::{Process, Sandbox, Seccomp, Stopped};
 
+use crate::detach;
 use crate::error::SessionError;
+use crate::probes::{DescriptionError, named_process};
 
 /// The process that is to be traced, if there is one by now.
 #[derive(Debug, Default)]
@@ -93,5 +96,68 @@ impl Acquired {
 
     pub(crate) fn into_parts(self) -> (Option<Process>, Starting) {
         (self.process, self.starting)
+    }
+}
+
+/// Opens the process that the program names, where none was given.
+pub(crate) fn open_named(program: &Program) -> Result<Option<Process>, SessionError> {
+    let descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
+    let Some((pid, description)) = named_process(descriptions) else {
+        return Ok(None);
+    };
+    let open = || {
+        let process = Process::open(pid)?;
+        process.check_sharing()?;
+        check_acquired(&process)?;
+        Ok(process)
+    };
+    let opened = match pid {
+        0 => Err(DescriptionError::no_process(description).into()),
+        _ => open().map_err(|error| SessionError::Grab {
+            pid,
+            error: Box::new(error),
+        }),
+    };
+    opened.map(Some).map_err(|error| error.at(description))
+}
+
+/// Whether a running process may be traced; what a killed tracer has left in it is cleaned up first.
+pub(crate) fn check_acquired(process: &Process) -> Result<(), SessionError> {
+    match check_sandbox(process).and_then(|()| clean_up(process)) {
+        Err(_) if process.has_executed() => Err(SessionError::Executed { pid: process.pid() }),
+        other => other,
+    }
+}
+
+/// Takes back what dead tracers have left in a process; an error when a tracer lives.
+pub(crate) fn clean_up(process: &Process) -> Result<(), SessionError> {
+    let map = process.map()?;
+    if !detach::has_arena(&map) {
+        // A tracer that is at work now holds the thread; then this is not for us.
+        if process.has_way_home(&map)
+            && let Ok(mut stopped) = process.stop()
+        {
+            stopped.clear_way_home()?;
+        }
+        return Ok(());
+    }
+    match detach::restore(process) {
+        Ok(_) | Err(SessionError::NothingToRestore { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the process's filters, if it has any, let pass what attaching does in it.
+fn check_sandbox(process: &Process) -> Result<(), SessionError> {
+    let pid = process.pid();
+    if process.facts().seccomp == Seccomp::Disabled {
+        return Ok(());
+    }
+    let stopped = process.stop()?;
+    let sandbox = stopped.sandbox();
+    stopped.release();
+    match sandbox {
+        Sandbox::None | Sandbox::Permits => Ok(()),
+        sandbox => Err(SessionError::Sandboxed { pid, sandbox }),
     }
 }

@@ -23,14 +23,13 @@ use std::time::Duration;
 
 use nanoprobe_agent::{Function as AgentFunction, ImageHeader, image_with, redirect_table};
 use nanoprobe_arena::layout::{
-    Control, HANDLER_STACK_BYTES, HANDLER_STACKS, MAGIC, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_STACKS,
-    REGION_TABLE, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES, Region, STATE_BUILDING, TABLE_BYTES,
-    TABLE_LENT, TABLE_MAGIC, Tables, UnwindModule, VERSION,
+    Control, HANDLER_STACK_BYTES, HANDLER_STACKS, MAGIC, RETURN_INSTANCES, RETURN_POOL_BYTES, RETURN_THUNK_BYTES,
+    Region, STATE_BUILDING, TABLE_BYTES, TABLE_LENT, Tables, UnwindModule, VERSION,
 };
 use nanoprobe_arena::{ContextPlan, ControlBlock, Memory as _, Structure as _};
 use nanoprobe_lang::options::StopPolicy;
 use nanoprobe_patch::{NearSpace, Runtime, TargetAddress, ThreadKey, TrapForm};
-use nanoprobe_target::{Map, Process, Protection, Remote, Stopped};
+use nanoprobe_target::{Map, Process};
 use nanoprobe_text::space::Space;
 use nanoprobe_text::{Patch, origins};
 

@@ -22,58 +22,45 @@ mod sandbox;
 mod sequences;
 mod sites;
 mod sources;
+mod timer;
 mod timers;
 mod unseen;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::mem::offset_of;
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use nanoprobe_agent::Function as AgentFunction;
-use nanoprobe_arena::layout::{Control, ErrorRecord, RING_FILL, RING_OVERWRITE, RING_SWITCH, UnwindRow};
-use nanoprobe_arena::{DynamicVariables, Mapping, Memory as _, Record, Structure as _};
+use nanoprobe_arena::DynamicVariables;
+use nanoprobe_arena::layout::UnwindRow;
 use nanoprobe_codegen::SessionConstants;
-use nanoprobe_export::{Epoch, Snapshot, Speculations};
+use nanoprobe_export::Speculations;
 use nanoprobe_lang::Program;
-use nanoprobe_lang::interpret::{ClauseFault, Fault, FaultKind, run_clause};
-use nanoprobe_lang::layout::{Limits, RECORD_HEADER_BYTES, RecordLayout, Storage, record_layout};
-use nanoprobe_lang::options::{BufferPolicy, IntervalKind, Options};
-use nanoprobe_lang::program::{ProbeDescription, SymbolKind};
-use nanoprobe_patch::{Fire, Tactic, TargetAddress, ThreadKey};
-use nanoprobe_symbols::{FunctionKind, ImageAddress, Linking, Module, ModuleKind};
-use nanoprobe_target::{Exit, Pauses, Process, Sandbox, Seccomp, StopError, Stopped};
+use nanoprobe_lang::interpret::ClauseFault;
+use nanoprobe_lang::layout::{Limits, RecordLayout, Storage, record_layout};
+use nanoprobe_lang::options::Options;
+use nanoprobe_patch::Tactic;
+use nanoprobe_symbols::Linking;
+use nanoprobe_target::{Exit, Pauses, Process};
 use nanoprobe_text::Patch;
-use nanoprobe_text::code::{Instructions, Neighbours};
 use nanoprobe_text::modules::Modules;
 
-use self::attaching::{check_acquired, open_named, release_one};
-use self::timers::Timer;
-use crate::acquire::{Acquired, Starting};
+use self::timer::Timer;
+use crate::acquire::{Acquired, Starting, check_acquired, open_named};
 use crate::arena_memory::ArenaMemory;
 use crate::arming::Armed;
-use crate::attachment::{Attachment, Parameters};
+use crate::attachment::Attachment;
 use crate::clock::{self, Clock};
-use crate::consume::{self, Consumer, Losses};
-use crate::detach::{self, Detached};
-use crate::enable::{Context, Enabling, Enablings};
+use crate::consume::Consumer;
+use crate::enable::{Enabling, Enablings};
 use crate::error::SessionError;
 use crate::layout::ArenaLayout;
 use crate::names::NameError;
 use crate::perf_map::PerfMap;
-use crate::placement::{
-    Changes, Choices, EXPLANATIONS_MAX, Fired, Handlers, Holder, Hook, Placement, Planner, Refused, RefusedBecause,
-    Room, extent_of_choice,
-};
-use crate::probes::{
-    Candidate, Later, Matched, Place, Probe, ProbeIndex, ProbeList, describe, is_target_provider, matching_name,
-    named_process,
-};
-use crate::pulse::Pulse;
-use crate::statics::{Statics, may_be_static, provider_of};
-use crate::world::{TracerState, TracerWorld};
-use crate::{identity, interrupt, semaphores, shims, unwinding};
+use crate::placement::{Changes, Choices, Fired, Handlers, Refused};
+use crate::probes::{Later, Probe, ProbeList};
+use crate::statics::Statics;
+use crate::world::TracerState;
+use crate::{identity, interrupt};
 
 /// Something for the user.
 #[derive(Clone, Debug)]

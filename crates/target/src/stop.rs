@@ -28,7 +28,7 @@ use nix::errno::Errno;
 
 use crate::error::{MemoryError, StopError};
 use crate::process::Process;
-use crate::raw::{self, Event, Registers, Resume};
+use crate::raw::{self, Event, Resume};
 use crate::remote::raised_by_itself;
 use crate::urgency::Urgency;
 use crate::{ThreadId, attach, restart, sandbox, threads};

@@ -1,8 +1,10 @@
 //! The last counts of what was unregistered: its caller may ask for them then, when no more can come.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use super::*;
+use super::Engine;
+use crate::hit;
+use crate::hit::PROBES_MAX;
 
 /// What is known of so many at most.
 const ENDED_MAX: usize = PROBES_MAX;

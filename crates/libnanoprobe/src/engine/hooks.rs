@@ -2,9 +2,11 @@
 
 use std::ffi::c_void;
 
-use nanoprobe_patch::kept_registers;
+use nanoprobe_patch::{TargetAddress, kept_registers};
 
-use super::*;
+use super::{Engine, Spot};
+use crate::error::Error;
+use crate::hit;
 
 impl Engine {
     /// A hook of the function that a spot is at, which lives for ever.

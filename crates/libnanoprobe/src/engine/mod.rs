@@ -31,15 +31,13 @@ mod watch;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use nanoprobe_arena::layout::SYNCHRONOUS;
 use nanoprobe_patch::{NearSpace, Tactic, TargetAddress};
 
 pub use ended::Counts;
 pub use function::{Function, Retired};
 pub use patch::Patch;
-use protocol::Change;
 pub use protocol::Medium;
 pub use register::{Demand, Withdrawn};
 pub use returns::{Returns, Ways};
@@ -47,7 +45,7 @@ pub use site::{Epochs, Kind, Member, OldList, SiteState, Wanted};
 pub use watch::{WatchState, Watchpoints, WithdrawnWatch};
 
 use crate::error::Error;
-use crate::hit::{self, PROBES_MAX};
+use crate::hit::{self};
 use crate::own::{self, Agent, Own};
 
 /// How long a thread is waited for that blocks what a breakpoint raises.

@@ -1,12 +1,19 @@
 //! What the program has loaded, and what of it may be probed: symbols and addresses to functions, decoded; libraries that
 //! come and go.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use nanoprobe_patch::TargetAddress;
 use nanoprobe_target::Map;
 use nanoprobe_text::code::{extent_around, parts};
 
-use super::*;
+use super::Engine;
+use super::function::{Function, Retired};
+use super::site::Kind;
+use crate::error::Error;
+use crate::own::Own;
+use crate::{hit, own};
 
 impl Engine {
     /// Where an address or a symbol is, with the offset added. What is known of the modules is brought up to date where it

@@ -9,9 +9,12 @@
 //! It is over when the module goes that has the code: another may come in its place. So nothing is proven of a library's
 //! handlers where the dynamic linker does not tell when that is unloaded.
 
-use nanoprobe_patch::{VectorUse, vector_use};
+use std::collections::HashMap;
 
-use super::*;
+use nanoprobe_patch::{TargetAddress, VectorUse, vector_use};
+
+use super::Engine;
+use super::site::{Member, OldList};
 use crate::tsan;
 
 /// By handler, what was found.

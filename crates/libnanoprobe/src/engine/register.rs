@@ -1,6 +1,12 @@
 //! Members come and go: each change is published to the hits first, then the text follows.
 
-use super::*;
+use nanoprobe_patch::{Tactic, TargetAddress};
+
+use super::site::{Epochs, Member, OldList};
+use super::{Engine, Spot};
+use crate::error::Error;
+use crate::hit::PROBES_MAX;
+use crate::{hit, own};
 
 /// What must be true of a probe's patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

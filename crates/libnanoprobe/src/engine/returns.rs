@@ -16,13 +16,19 @@
 
 use std::sync::TryLockError;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use nanoprobe_agent::Function as AgentFunction;
+use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::Linking;
 use nanoprobe_text::returns::{ReturnRefusal, check_module, needs_its_return_address, unwinders};
 
-use super::*;
+use super::register::Demand;
+use super::site::{Kind, Member};
+use super::{ENGINE, Engine, Spot, engine};
+use crate::error::Error;
 use crate::hit::{Thread, np_replaced_hit, np_unwinder_hit};
+use crate::{hit, own};
 
 /// How long the linker is kept waiting.
 const LOCK_WAIT: Duration = Duration::from_secs(1);

@@ -10,9 +10,11 @@
 use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_patch::Replacement;
 use nanoprobe_text::shims::find;
+use patch::Patch;
 
 use super::text::ranges;
-use super::*;
+use super::{Engine, patch};
+use crate::error::Error;
 
 impl Engine {
     /// Puts the agent in front of the calls of all modules from an index on. Where that cannot be, the call stays as it is.

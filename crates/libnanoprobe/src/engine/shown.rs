@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use nanoprobe_arena::registry::{ENABLED, HEAD_BYTES, Head, MAGIC, NAME, ROW_BYTES, Row};
 
-use super::*;
+use super::function::Function;
+use super::watch;
 use crate::api::tactic_number;
+use crate::hit::PROBES_MAX;
+use crate::{hit, own};
 
 const BYTES: usize = (HEAD_BYTES + ROW_BYTES * PROBES_MAX).next_multiple_of(4096);
 

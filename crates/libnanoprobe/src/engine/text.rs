@@ -1,9 +1,17 @@
 //! The text follows what is registered: planned function by function, detours written first, then the text itself, by the
 //! breakpoint protocol, while all threads run.
 
-use nanoprobe_patch::{Runtime, TextRange, ThreadKey};
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
-use super::*;
+use nanoprobe_arena::layout::SYNCHRONOUS;
+use nanoprobe_patch::{Runtime, TargetAddress, TextRange, ThreadKey};
+use patch::Patch;
+
+use super::protocol::Change;
+use super::{Engine, MASKS_WAIT, Spot, patch};
+use crate::error::Error;
+use crate::own;
 
 /// How many springboards are tried whose padding somebody else has changed.
 const SPRINGBOARDS_MAX: usize = 16;

@@ -7,9 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use nanoprobe_arena::registry::{ENABLED, Row, UNCOUNTED};
+use nanoprobe_patch::TargetAddress;
 
-use super::*;
+use super::Engine;
+use super::site::Epochs;
+use crate::error::Error;
 use crate::own::{Breakpoint, EXECUTE, Place, try_out};
+use crate::{hit, own};
 
 /// One of them.
 pub struct Watchpoint {

@@ -1,10 +1,24 @@
 //! The mappings that we make in the target.
 
+use std::mem::offset_of;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
-use nanoprobe_arena::layout::STATE_RESTORED;
+use nanoprobe_arena::layout::{
+    Control, MAGIC, REGION_ARENA, REGION_CODE, REGION_RETURNS, REGION_STACKS, REGION_TABLE, RETURN_POOL_BYTES, Region,
+    STATE_RESTORED, TABLE_BYTES, TABLE_MAGIC,
+};
+use nanoprobe_arena::{ControlBlock, Memory as _};
+use nanoprobe_patch::{TargetAddress, ThreadKey};
+use nanoprobe_target::{Process, Protection, Remote, Stopped};
 
-use super::*;
+use super::places::without;
+use super::{Attachment, LENT_THREAD_POINTER, MADV_DONTDUMP, MADV_WIPEONFORK, stacks_bytes};
+use crate::arena_memory::ArenaMemory;
+use crate::clock::Clock;
+use crate::error::SessionError;
+use crate::layout::{PAGE_BYTES, round_up};
 
 impl Attachment {
     /// Step 2 and the arena's half of step 3: makes the arena, the table and the code block.

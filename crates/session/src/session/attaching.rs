@@ -1,9 +1,25 @@
 //! The beginning of a session: the target is opened, what dead tracers have left in it is taken away, our presence is
 //! mapped, and probes are planned, written and armed.
 
-use super::*;
+use std::time::{Duration, Instant};
+
+use nanoprobe_agent::Function as AgentFunction;
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Pauses, Process, StopError, Stopped};
+use nanoprobe_text::code::Neighbours;
+
+use super::{Begun, PATIENCE_WITH_TRACERS, Session};
+use crate::acquire::clean_up;
+use crate::arena_memory::ArenaMemory;
+use crate::arming::Armed;
+use crate::attachment::Attachment;
+use crate::clock::Clock;
+use crate::error::SessionError;
+use crate::placement::{Changes, EXPLANATIONS_MAX, Fired, Holder, Hook, Placement, Planner, Room};
+use crate::probes::Place;
 use crate::small_stack::small_stacks;
 use crate::thread_key::Seen;
+use crate::{interrupt, shims, unwinding};
 
 impl Session {
     /// Attaches, fires BEGIN, and places the probes.
@@ -376,36 +392,6 @@ pub(super) fn release_one(stopped: Stopped, pauses: &mut Pauses) {
     pauses.add_single(tid, stopped.release());
 }
 
-/// Opens the process that the program names, where none was given.
-pub(super) fn open_named(program: &Program) -> Result<Option<Process>, SessionError> {
-    let descriptions = program.clauses.iter().flat_map(|clause| &clause.probes);
-    let Some((pid, description)) = named_process(descriptions) else {
-        return Ok(None);
-    };
-    let open = || {
-        let process = Process::open(pid)?;
-        process.check_sharing()?;
-        check_acquired(&process)?;
-        Ok(process)
-    };
-    let opened = match pid {
-        0 => Err(crate::probes::DescriptionError::no_process(description).into()),
-        _ => open().map_err(|error| SessionError::Grab {
-            pid,
-            error: Box::new(error),
-        }),
-    };
-    opened.map(Some).map_err(|error| error.at(description))
-}
-
-/// Whether a running process may be traced; what a killed tracer has left in it is cleaned up first.
-pub(super) fn check_acquired(process: &Process) -> Result<(), SessionError> {
-    match sandbox::check(process).and_then(|()| clean_up(process)) {
-        Err(_) if process.has_executed() => Err(SessionError::Executed { pid: process.pid() }),
-        other => other,
-    }
-}
-
 /// Waits until another tracer, which was as quick as we, has gone; not as long as it waits for us.
 fn give_way(process: &Process, deadline: Instant) -> Result<(), SessionError> {
     loop {
@@ -416,23 +402,5 @@ fn give_way(process: &Process, deadline: Instant) -> Result<(), SessionError> {
                 if Instant::now() < deadline => {}
             other => return other,
         }
-    }
-}
-
-/// Takes back what dead tracers have left in a process; an error when a tracer lives.
-fn clean_up(process: &Process) -> Result<(), SessionError> {
-    let map = process.map()?;
-    if !detach::has_arena(&map) {
-        // A tracer that is at work now holds the thread; then this is not for us.
-        if process.has_way_home(&map)
-            && let Ok(mut stopped) = process.stop()
-        {
-            stopped.clear_way_home()?;
-        }
-        return Ok(());
-    }
-    match detach::restore(process) {
-        Ok(_) | Err(SessionError::NothingToRestore { .. }) => Ok(()),
-        Err(error) => Err(error),
     }
 }

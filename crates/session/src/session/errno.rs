@@ -1,8 +1,13 @@
 //! `errno`: where the traced program's C library keeps it.
 
-use nanoprobe_patch::thread_local_offset;
+use std::mem::offset_of;
 
-use super::*;
+use nanoprobe_arena::Memory as _;
+use nanoprobe_arena::layout::Control;
+use nanoprobe_patch::{TargetAddress, thread_local_offset};
+
+use super::{Output, Session};
+use crate::error::SessionError;
 
 /// What libraries call the function that says so: glibc and musl, bionic.
 const FUNCTIONS: [&str; 2] = ["__errno_location", "__errno"];

@@ -1,8 +1,19 @@
 //! What happens while tracing: records, faults, timers, the clauses that fire in the tracer.
 
-use super::*;
+use nanoprobe_arena::layout::ErrorRecord;
+use nanoprobe_arena::{Memory as _, Record, Structure as _};
+use nanoprobe_lang::interpret::{ClauseFault, Fault, FaultKind, run_clause};
+use nanoprobe_lang::layout::RECORD_HEADER_BYTES;
+use nanoprobe_target::Process;
+
+use super::{Output, Session};
+use crate::arena_memory::ArenaMemory;
+use crate::error::SessionError;
 use crate::layout::SPECULATIONS_OFFSET;
+use crate::probes::Place;
 use crate::sampled::SampledThread;
+use crate::world::TracerWorld;
+use crate::{clock, consume};
 
 impl Session {
     /// The records up to now.

@@ -1,8 +1,21 @@
 //! The target side of a session: its modules, the linker's hook, libraries that come, IFUNCs.
 
+use nanoprobe_agent::Function as AgentFunction;
+use nanoprobe_arena::layout::{RING_FILL, RING_OVERWRITE, RING_SWITCH};
+use nanoprobe_lang::options::BufferPolicy;
+use nanoprobe_patch::{Fire, TargetAddress, ThreadKey};
+use nanoprobe_symbols::{FunctionKind, ImageAddress, Linking, Module, ModuleKind};
+use nanoprobe_target::{Process, Seccomp, Stopped};
+
 use super::unseen::Unseen;
-use super::*;
-use crate::thread_key::{self, Seen};
+use super::{Output, Session};
+use crate::attachment::Parameters;
+use crate::error::SessionError;
+use crate::placement::Hook;
+use crate::probes::Place;
+use crate::pulse::Pulse;
+use crate::thread_key;
+use crate::thread_key::Seen;
 
 impl Session {
     pub(super) fn update_modules(&mut self) -> Result<usize, SessionError> {

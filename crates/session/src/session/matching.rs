@@ -1,16 +1,27 @@
 //! Matching the descriptions of a program, and enabling what they match.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use nanoprobe_lang::glob;
 use nanoprobe_lang::options::Demangle;
-use nanoprobe_symbols::Function;
+use nanoprobe_lang::program::ProbeDescription;
+use nanoprobe_symbols::{Function, FunctionKind, Module, ModuleKind};
+use nanoprobe_target::Process;
+use nanoprobe_text::code::Instructions;
 
-use super::*;
-use crate::enable::By;
-use crate::probes::{Line, hint_for_elsewhere, hint_for_fields, matching_name};
-use crate::progress::{self, Work};
-use crate::statics::names_provider;
+use super::Session;
+use crate::enable::{By, Context};
+use crate::error::SessionError;
+use crate::names::NameError;
+use crate::placement::{Refused, RefusedBecause, extent_of_choice};
+use crate::probes::{
+    Candidate, Later, Line, Matched, Place, ProbeIndex, describe, hint_for_elsewhere, hint_for_fields,
+    is_target_provider, matching_name,
+};
+use crate::progress::Work;
+use crate::statics::{may_be_static, names_provider, provider_of};
+use crate::{interrupt, progress, semaphores};
 
 impl Session {
     pub(super) fn match_tracer(&mut self) -> Result<(), SessionError> {

@@ -1,10 +1,12 @@
 //! Names of the target's addresses, for who prints them.
 
 use nanoprobe_lang::options::Demangle;
+use nanoprobe_lang::program::SymbolKind;
+use nanoprobe_patch::TargetAddress;
 use nanoprobe_symbols::readable;
 use nanoprobe_text::modules::Shown;
 
-use super::*;
+use super::Session;
 
 impl Session {
     /// The name of an address of the target.

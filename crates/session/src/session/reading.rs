@@ -1,7 +1,14 @@
 //! What a session has collected so far.
 
-use super::*;
+use std::time::{Duration, Instant};
+
+use nanoprobe_arena::Mapping;
+use nanoprobe_export::{Epoch, Snapshot};
+
+use super::Session;
 use crate::aggregations::{Aggregations, Source};
+use crate::consume::Losses;
+use crate::error::SessionError;
 
 impl Session {
     /// What was aggregated since this was last asked.

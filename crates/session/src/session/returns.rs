@@ -1,13 +1,22 @@
 //! Return addresses that are replaced: the session's part. What must be hooked is hooked before the first is replaced, and
 //! whenever libraries come.
 
+use std::collections::HashSet;
+
+use nanoprobe_agent::Function as AgentFunction;
 use nanoprobe_lang::options::ReturnForm;
-use nanoprobe_patch::ReturnExits;
+use nanoprobe_patch::{Fire, ReturnExits, TargetAddress};
+use nanoprobe_symbols::Linking;
+use nanoprobe_target::Pauses;
 use nanoprobe_text::returns::{ReturnRefusal, check_module, has_shadow_stack, readers, unwinders};
 
-use super::*;
-use crate::placement::locate;
-use crate::probes::Spot;
+use super::attaching::release_one;
+use super::{Output, Session};
+use crate::attachment::Attachment;
+use crate::enable::Enabling;
+use crate::error::SessionError;
+use crate::placement::{Hook, locate};
+use crate::probes::{Place, Spot};
 use crate::returns::ReturnPolicy;
 
 /// Of so many functions without a jump to another one it is likely that some function has one.

@@ -1,7 +1,20 @@
 //! The session while it runs, and its end.
 
-use super::*;
-use crate::threads;
+use std::mem::offset_of;
+use std::time::{Duration, Instant};
+
+use nanoprobe_arena::layout::Control;
+use nanoprobe_arena::{Mapping, Memory as _};
+use nanoprobe_lang::options::BufferPolicy;
+use nanoprobe_target::{Exit, Process};
+
+use super::{Output, STATUS_PERIOD, STEP, Session};
+use crate::acquire::Starting;
+use crate::arena_memory::ArenaMemory;
+use crate::detach::Detached;
+use crate::error::SessionError;
+use crate::probes::Place;
+use crate::{consume, detach, threads};
 
 /// How long the end of a target is waited for that could not be detached from.
 const LAST_WAIT: Duration = Duration::from_millis(200);

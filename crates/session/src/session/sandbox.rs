@@ -1,21 +1,13 @@
 //! Programs under seccomp: who may be traced. (One that puts itself under it is noticed by [`crate::shims`].)
 
-use super::*;
+use std::mem::offset_of;
 
-/// Whether the process's filters, if it has any, let pass what attaching does in it.
-pub(super) fn check(process: &Process) -> Result<(), SessionError> {
-    let pid = process.pid();
-    if process.facts().seccomp == Seccomp::Disabled {
-        return Ok(());
-    }
-    let stopped = process.stop()?;
-    let sandbox = stopped.sandbox();
-    stopped.release();
-    match sandbox {
-        Sandbox::None | Sandbox::Permits => Ok(()),
-        sandbox => Err(SessionError::Sandboxed { pid, sandbox }),
-    }
-}
+use nanoprobe_arena::Memory as _;
+use nanoprobe_arena::layout::Control;
+use nanoprobe_target::Seccomp;
+
+use super::Session;
+use crate::error::SessionError;
 
 impl Session {
     /// A filter may have come between the first look and the shims: from now on none comes unseen.

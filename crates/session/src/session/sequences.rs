@@ -1,10 +1,15 @@
 //! What the text needs while the program runs: others' breakpoints among our patches, and traps in restartable sequences
 //! that no section describes.
 
-use nanoprobe_patch::Tactic;
+use std::mem::offset_of;
 
-use super::*;
+use nanoprobe_arena::Memory as _;
+use nanoprobe_arena::layout::Control;
+use nanoprobe_patch::{Tactic, TargetAddress};
+
+use super::{Output, Session};
 use crate::beside::{Aborted, Extent};
+use crate::error::SessionError;
 
 /// So many breakpoints of others are told of.
 const TOLD_MAX: usize = 8;

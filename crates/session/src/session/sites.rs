@@ -1,7 +1,11 @@
 //! Which patches a probe fires in: what is asked before some are turned off ([`Session::set_armed`]).
 
-use super::*;
-use crate::probes::Spot;
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_text::Patch;
+
+use super::Session;
+use crate::enable::Enabling;
+use crate::probes::{Place, Probe, ProbeIndex, Spot};
 
 impl Session {
     /// The patches in which a probe of the target fires now. Others may fire in the same ones.

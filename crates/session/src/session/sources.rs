@@ -7,14 +7,17 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use nanoprobe_lang::glob;
+use nanoprobe_lang::program::ProbeDescription;
+use nanoprobe_symbols::{ImageAddress, Module, ModuleKind};
 use nanoprobe_text::code::extent_around;
 use nanoprobe_types::NoLine;
 
-use super::*;
+use super::Session;
 use crate::debug::debug_info;
+use crate::error::SessionError;
 use crate::inlined;
-use crate::names::{NO_FUNCTION, Reason};
-use crate::probes::{Line, answers_to, means_inlined};
+use crate::names::{NO_FUNCTION, NameError, Reason};
+use crate::probes::{Line, answers_to, describe, matching_name, means_inlined};
 
 impl Session {
     /// Matches a description that names a line, in the modules from index `first` on.

@@ -3,62 +3,22 @@
 //! A `tick` fires once each time. A `profile` fires once for each processor: for a thread of the target's that was on one,
 //! as a sample of it shows that thread ([`nanoprobe_target::Sampler`]), and for the other processors in the tracer.
 
-use nanoprobe_target::{Sample, Sampler};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
-use super::*;
-use crate::sampled::{self, SampledThread};
-use crate::stack::{self, Known};
+use nanoprobe_arena::layout::UnwindRow;
+use nanoprobe_lang::options::IntervalKind;
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::{Process, Sample};
+use nanoprobe_text::modules::Modules;
 
-/// A probe that fires at intervals.
-pub(super) struct Timer {
-    /// Its enablings, in the order of the program's clauses.
-    enablings: Vec<usize>,
-    period: Duration,
-    next: Instant,
-    firings: usize,
-    /// Of a `profile`, where the target can be sampled.
-    sampler: Option<Sampler>,
-    /// When that was read.
-    read: Instant,
-}
-
-impl Timer {
-    /// When something is to be done for it.
-    fn due(&self) -> Instant {
-        match self.sampler {
-            Some(_) => self.next.min(self.read + Sampler::READ_PERIOD),
-            None => self.next,
-        }
-    }
-}
-
-/// A tracer that is late makes up for the firings of this time, as DTrace's cyclics do. Older ones are missed, and counted.
-const MADE_UP_FOR: Duration = Duration::from_secs(1);
-
-/// What a timer owes.
-#[derive(Debug, PartialEq, Eq)]
-struct Due {
-    firings: usize,
-    missed: u64,
-    next: Instant,
-}
-
-/// What a timer owes at `now`, which is not before its `next` time.
-fn due(next: Instant, period: Duration, now: Instant) -> Due {
-    let period_ns = period.as_nanos().max(1);
-    let late = now.saturating_duration_since(next).as_nanos();
-    let passed = u64::try_from(late / period_ns + 1).unwrap_or(u64::MAX);
-    let most = u64::try_from(MADE_UP_FOR.as_nanos() / period_ns)
-        .unwrap_or(u64::MAX)
-        .max(1);
-    let firings = passed.min(most);
-    let to_next = Duration::from_nanos(u64::try_from(period_ns - late % period_ns).unwrap_or(u64::MAX));
-    Due {
-        firings: usize::try_from(firings).unwrap_or(usize::MAX),
-        missed: passed - firings,
-        next: now + to_next,
-    }
-}
+use super::timer::{Timer, due};
+use super::{Output, Session};
+use crate::error::SessionError;
+use crate::probes::{Place, ProbeIndex};
+use crate::sampled::SampledThread;
+use crate::stack::Known;
+use crate::{identity, sampled, stack};
 
 /// How often it is looked for code that samples have shown and no module has.
 const CODE_PERIOD: Duration = Duration::from_millis(100);
@@ -320,42 +280,4 @@ fn rows_of<'r>(rows: &'r mut HashMap<usize, Vec<UnwindRow>>, modules: &Modules, 
         let module = modules.list().get(index);
         module.map(nanoprobe_symbols::unwind_rows).unwrap_or_default()
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const PERIOD: Duration = Duration::from_millis(100);
-
-    #[test]
-    fn a_timer_that_is_on_time_fires_once() {
-        let start = Instant::now();
-        let now = start + Duration::from_millis(3);
-        let next = start + PERIOD;
-        assert_eq!(
-            due(start, PERIOD, now),
-            Due {
-                firings: 1,
-                missed: 0,
-                next
-            }
-        );
-    }
-
-    #[test]
-    fn a_late_timer_makes_up_for_one_second() {
-        let start = Instant::now();
-        let late = |milliseconds| due(start, PERIOD, start + Duration::from_millis(milliseconds));
-        assert_eq!((late(450).firings, late(450).missed), (5, 0));
-        assert_eq!((late(5050).firings, late(5050).missed), (10, 41));
-        assert_eq!(late(5050).next, start + Duration::from_millis(5100));
-    }
-
-    #[test]
-    fn a_slow_timer_fires_once_however_late_it_is() {
-        let start = Instant::now();
-        let due = due(start, Duration::from_secs(10), start + Duration::from_secs(25));
-        assert_eq!((due.firings, due.missed), (1, 2));
-    }
 }

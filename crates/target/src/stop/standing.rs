@@ -2,7 +2,10 @@
 
 use nanoprobe_patch::TargetAddress;
 
-use super::*;
+use super::{State, Stopped};
+use crate::error::StopError;
+use crate::raw::Registers;
+use crate::{ThreadId, raw, restart};
 
 impl Stopped {
     /// The thread to make system calls in: the main one when it lives.
