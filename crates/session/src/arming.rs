@@ -52,12 +52,14 @@
 //! of an instruction is right or traps. A write that crosses pages may be torn by the kill: within a step each byte may
 //! come alone. `nanoprobe restore` accepts each byte by itself.
 
+mod bytes;
 mod giving_way;
 mod lost;
 mod moves;
+mod reader;
 mod text;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashSet;
 use std::mem::offset_of;
 
 use nanoprobe_arena::layout::{Control, STATE_ARMED, STATE_BUILDING, STATE_COMPLETE, Site};
@@ -68,8 +70,10 @@ use nanoprobe_target::{Pauses, Stopped};
 use nanoprobe_text::Patch;
 use nanoprobe_text::together::Links;
 
+use self::bytes::Bytes;
 use self::lost::Groups;
 use self::moves::{Moves, Writes};
+use self::reader::Reader;
 use self::text::{Exchange, borrowed, bytes_of, exchanges, expected, pages, pieces, springboards};
 use crate::attachment::Attachment;
 use crate::error::SessionError;
@@ -138,15 +142,18 @@ impl Attachment {
         self.patches = kept;
         let live: Vec<&Patch> = replaced.iter().filter(|patch| !self.is_disarmed(patch)).collect();
         let old: Vec<TextRange> = live.iter().flat_map(|patch| ranges(patch)).collect();
-        let now: HashMap<u64, u8> = bytes_of(&old, |range| &range.patched).collect();
+        let now: Bytes = bytes_of(&old, |range| &range.patched).collect();
         let before = self.patches.len();
+        let process = self.process.clone();
+        let mut reader = Reader::new(process.memory());
         for patch in changes.patches {
             if interrupt::requested() {
                 self.patches.truncate(before);
                 break;
             }
-            let all = [patch.built.springboard.clone(), ranges(&patch)].concat();
-            if self.text_is(&all, |range| expected(range, &now)) {
+            let text = ranges(&patch);
+            let mut all = patch.built.springboard.iter().chain(&text);
+            if all.all(|range| reader.holds(range.address, &expected(range, &now))) {
                 self.patches.push(patch);
             } else {
                 armed.refuse(std::slice::from_ref(&patch), &RefusedBecause::TextDiffers);
@@ -274,16 +281,14 @@ impl Attachment {
             .iter()
             .filter(|patch| !patch.stays() && self.is_disarmed(patch) == armed);
         let chosen: Vec<Patch> = candidates.filter(|patch| selected(patch)).cloned().collect();
-        let holds = |patch: &Patch| {
-            self.text_is(&ranges(patch), |range| {
-                if armed {
-                    range.original.clone()
-                } else {
-                    range.patched.clone()
-                }
+        let mut reader = Reader::new(self.process.memory());
+        let mut holds = |patch: &Patch| {
+            ranges(patch).iter().all(|range| {
+                let wanted = if armed { &range.original } else { &range.patched };
+                reader.holds(range.address, wanted)
             })
         };
-        let mut chosen: Vec<Patch> = chosen.into_iter().filter(holds).collect();
+        let mut chosen: Vec<Patch> = chosen.into_iter().filter(|patch| holds(patch)).collect();
         self.keep_together(armed, &mut chosen);
         let mut done = Armed {
             patches: chosen.len(),
@@ -388,8 +393,8 @@ impl Attachment {
         if old.is_empty() && interrupt::requested() {
             return Ok(false);
         }
-        let mut now: HashMap<u64, u8> = bytes_of(&ranges, |range| &range.original).collect();
-        now.extend(bytes_of(old, |range| &range.patched));
+        let texts = bytes_of(&ranges, |range| &range.original);
+        let mut now: Bytes = texts.chain(bytes_of(old, |range| &range.patched)).collect();
         for (number, step) in steps.into_iter().enumerate() {
             if number > 0 {
                 let sleepers_too = number == 1 && moves.displaces_calls();
@@ -397,20 +402,13 @@ impl Attachment {
                     .synchronise(sleepers_too, pauses, &mut |stopped| moves.apply(stopped))?;
             }
             let bytes = step.into_iter().map(|(address, byte)| (address.0, byte));
-            let bytes: BTreeMap<u64, u8> = bytes.filter(|(address, _)| groups.has(*address)).collect();
+            let bytes: Bytes = bytes.filter(|(address, _)| groups.has(*address)).collect();
             let exchanges = exchanges(&pieces(&bytes), &now);
             let skipped = self.process.memory().exchange_text(&borrowed(&exchanges))?;
             lose(groups, &exchanges, &skipped, (old, new));
-            now.extend(bytes);
+            now.extend(bytes.iter());
         }
         Ok(true)
-    }
-
-    fn text_is(&self, ranges: &[TextRange], wanted: impl Fn(&TextRange) -> Vec<u8>) -> bool {
-        ranges.iter().all(|range| {
-            let mut bytes = vec![0; range.original.len()];
-            self.process.memory().read(range.address, &mut bytes).is_ok() && bytes == wanted(range)
-        })
     }
 
     /// Publishes the patches from index `first` on: entries first, then their number, then the state, if these are the first.

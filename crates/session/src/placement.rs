@@ -18,15 +18,16 @@ mod refused;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::sync::Arc;
 
 use nanoprobe_patch::{
-    Fire, NearSpace, PlanOptions, Refusal, RunPlan, Runtime, Tactic, TargetAddress, TextRange, build, plan_again,
-    reconcile,
+    Built, Fire, NearSpace, PlanOptions, Refusal, RunPlan, Runtime, Tactic, TargetAddress, TextRange, build,
+    plan_again, reconcile,
 };
 use nanoprobe_symbols::{ImageAddress, Module};
 use nanoprobe_text::code::Neighbours;
 use nanoprobe_text::space::Space;
-use nanoprobe_text::{Patch, without};
+use nanoprobe_text::{Ahead, Patch, in_halves, without};
 
 use crate::enable::Enablings;
 use crate::probes::{ProbeList, Spot};
@@ -169,6 +170,9 @@ pub struct Planner<'a> {
     pub explanations_left: usize,
 }
 
+/// How many detours are built before the next look whether planning is to end.
+const BUILT_AT_ONCE: usize = 4096;
+
 /// [`Planner::explanations_left`], of one placement.
 pub const EXPLANATIONS_MAX: usize = 64;
 
@@ -179,7 +183,7 @@ pub type Fired = HashMap<u64, (Vec<(usize, Spot)>, Vec<Fire>)>;
 #[derive(Clone, Debug, Default)]
 struct Function {
     start: TargetAddress,
-    name: String,
+    name: Arc<str>,
 }
 
 /// What is planned so far.
@@ -204,24 +208,9 @@ impl Planner<'_> {
         let mut changes = Changes::default();
         let known = self.room.near.regions();
         let free = self.room.near.free();
-        let mut planned = Planned::default();
         let groups = self.groups(first, hooks, &mut changes.refused);
         let planning = progress::doing(Work::Planning, groups.len());
-        for (start, mut group) in groups {
-            if (self.is_cancelled)() {
-                break;
-            }
-            progress::done(1);
-            if !self.join_placed(start, &mut group, &mut changes) {
-                continue;
-            }
-            // Where probes share an instruction a return fires last, as in DTrace, where it fires behind the instruction.
-            group.members.sort_by_key(|(_, spot)| *spot == Spot::Exits);
-            self.room
-                .fired
-                .insert(start, (group.members.clone(), group.hooks.clone()));
-            self.plan_group(&group, &free, &mut planned, &mut changes.refused);
-        }
+        let planned = self.plan_groups(groups, &free, &mut changes);
         // Functions may overlap (aliases with other sizes, shared tails): patches must not.
         let Planned { runs, parts } = planned;
         let of_parts = parts.iter().map(|(start, part)| (*start, part.function.clone()));
@@ -234,7 +223,7 @@ impl Planner<'_> {
                 .map(|(_, function)| function.clone())
                 .unwrap_or_default()
         };
-        let name_of = |site: TargetAddress| function_of(site).name;
+        let name_of = |site: TargetAddress| function_of(site).name.to_string();
         let taken = self.taken(&changes.replaced);
         let options = PlanOptions {
             force: self.force,
@@ -252,13 +241,7 @@ impl Planner<'_> {
         let placed = self.room.near.place_with_fallbacks(settled.runs, &options);
         drop(planning);
         let _building = progress::doing(Work::Building, placed.runs.len());
-        for (run, detour) in placed.runs {
-            if (self.is_cancelled)() {
-                break;
-            }
-            progress::done(1);
-            self.build_run(&run, detour, function_of(run.start), &mut changes);
-        }
+        self.build_all(placed.runs, &function_of, &mut changes);
         let refusals = settled.refusals.into_iter().chain(placed.refusals);
         changes.refused.extend(refusals.map(|(site, reason)| Refused {
             site: Some(site),
@@ -293,6 +276,63 @@ impl Planner<'_> {
         true
     }
 
+    /// Plans each function by itself, in ascending order; a second thread decodes those that come next.
+    fn plan_groups(
+        &mut self,
+        groups: BTreeMap<u64, Group>,
+        free: &Arc<[Range<u64>]>,
+        changes: &mut Changes,
+    ) -> Planned {
+        let mut planned = Planned::default();
+        let modules = self.modules;
+        let extents = groups
+            .values()
+            .map(|group| (group.module, group.extent.clone()))
+            .collect();
+        std::thread::scope(|scope| {
+            let mut ahead = Ahead::start(scope, modules, extents);
+            for (start, mut group) in groups {
+                if (self.is_cancelled)() {
+                    break;
+                }
+                progress::done(1);
+                ahead.hand_over(&mut self.neighbours);
+                if !self.join_placed(start, &mut group, changes) {
+                    continue;
+                }
+                // Where probes share an instruction a return fires last, as in DTrace, where it fires behind the instruction.
+                group.members.sort_by_key(|(_, spot)| *spot == Spot::Exits);
+                self.room
+                    .fired
+                    .insert(start, (group.members.clone(), group.hooks.clone()));
+                self.plan_group(&group, free, &mut planned, &mut changes.refused);
+            }
+        });
+        planned
+    }
+
+    /// Builds all runs at their places.
+    fn build_all(
+        &self,
+        runs: Vec<(RunPlan, TargetAddress)>,
+        function_of: &dyn Fn(TargetAddress) -> Function,
+        changes: &mut Changes,
+    ) {
+        let runtime = self.runtime;
+        let mut runs = runs.into_iter();
+        loop {
+            let some: Vec<(RunPlan, TargetAddress)> = runs.by_ref().take(BUILT_AT_ONCE).collect();
+            if some.is_empty() || (self.is_cancelled)() {
+                break;
+            }
+            progress::done(some.len());
+            let built = in_halves(&some, |(run, detour)| build(run, *detour, &runtime));
+            for ((run, detour), built) in some.into_iter().zip(built) {
+                add_built(&run, detour, built, function_of(run.start), changes);
+            }
+        }
+    }
+
     /// Whether a patch of a function must stay as it is.
     fn has_host(&self, start: u64) -> bool {
         let mut patches = self.patches.iter();
@@ -313,34 +353,40 @@ impl Planner<'_> {
         let end = |part: &TextRange| TargetAddress(part.address.0.saturating_add(part.original.len() as u64));
         taken.map(|part| part.address..end(&part)).collect()
     }
+}
 
-    /// Builds a run at its place.
-    fn build_run(&mut self, run: &RunPlan, detour: TargetAddress, function: Function, changes: &mut Changes) {
-        let refuse = |reason: Refusal| Refused {
-            site: Some(run.start),
-            function: function.name.clone(),
-            reason: RefusedBecause::Patch(reason),
-        };
-        match build(run, detour, &self.runtime) {
-            Ok(built) => {
-                let sites = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
-                let sites = sites.map(|displaced| displaced.address).collect();
-                changes.patches.push(Patch {
-                    tactic: run.tactic,
-                    obstacle: run.obstacle.filter(|_| run.tactic == Tactic::Trap),
-                    detour,
-                    room: run.detour_length,
-                    built,
-                    sites,
-                    entered: run.entered.clone(),
-                    function: function.start,
-                    shim: false,
-                    takes_return: fires(run).any(|fire| matches!(fire, Fire::TakeReturn { .. })),
-                    guards_returns: fires(run).any(|fire| matches!(fire, Fire::Unconditional { .. })),
-                });
-            }
-            Err(refusal) => changes.refused.push(refuse(refusal)),
+/// Adds a run that was built at its place, or why it could not be.
+fn add_built(
+    run: &RunPlan,
+    detour: TargetAddress,
+    built: Result<Built, Refusal>,
+    function: Function,
+    changes: &mut Changes,
+) {
+    let refuse = |reason: Refusal| Refused {
+        site: Some(run.start),
+        function: function.name.to_string(),
+        reason: RefusedBecause::Patch(reason),
+    };
+    match built {
+        Ok(built) => {
+            let sites = run.instructions.iter().filter(|displaced| !displaced.points.is_empty());
+            let sites = sites.map(|displaced| displaced.address).collect();
+            changes.patches.push(Patch {
+                tactic: run.tactic,
+                obstacle: run.obstacle.filter(|_| run.tactic == Tactic::Trap),
+                detour,
+                room: run.detour_length,
+                built: built.into(),
+                sites,
+                entered: run.entered.clone(),
+                function: function.start,
+                shim: false,
+                takes_return: fires(run).any(|fire| matches!(fire, Fire::TakeReturn { .. })),
+                guards_returns: fires(run).any(|fire| matches!(fire, Fire::Unconditional { .. })),
+            });
         }
+        Err(refusal) => changes.refused.push(refuse(refusal)),
     }
 }
 

@@ -56,7 +56,7 @@ pub fn add<'a>(
                         tactic: Tactic::Jump,
                         detour,
                         room: run.detour_length,
-                        built,
+                        built: built.into(),
                         sites: Vec::new(),
                         entered: Vec::new(),
                         function,

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use nanoprobe_patch::{CodeView, FunctionExtent, FunctionMap, Padding, RunPlan, TargetAddress, analyze, follow};
 use nanoprobe_symbols::{FunctionKind, ImageAddress, Module};
 
+use crate::decoded::Decoded;
 use crate::image::Image;
 
 /// Functions larger than this are not analysed: no compiler emits them, and a damaged symbol table may claim them.
@@ -152,8 +153,8 @@ pub fn extent_around(module: &Module, address: ImageAddress) -> Option<(Range<u6
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
     padding: HashMap<(u64, u64), Vec<Padding>>,
-    /// The function behind the last one that was looked at: it is planned next, as a rule.
-    next: Option<(Range<u64>, Vec<FunctionMap>)>,
+    /// Functions that were decoded for the sake of those in front of them, and are planned next, as a rule.
+    decoded: Decoded,
     /// Springboards, by start: where they end.
     taken: BTreeMap<u64, u64>,
     /// Where instructions were displaced for the sake of those in front of them.
@@ -163,10 +164,7 @@ pub struct Neighbours {
 impl Neighbours {
     /// [`parts`], which may be known already.
     pub fn parts(&mut self, module: &Module, extent: &Range<u64>) -> Option<Vec<FunctionMap>> {
-        match self.next.take_if(|(next, _)| next == extent) {
-            Some((_, parts)) => Some(parts),
-            None => parts(module, extent),
-        }
+        self.decoded.take(extent).or_else(|| parts(module, extent))
     }
 
     /// Shows the parts of a function what lies around them: their padding, that of the functions around them, and the
@@ -199,6 +197,11 @@ impl Neighbours {
         part.show_padding(self.padding_around(module, &(start..end)));
         self.show_next(module, part, 0);
         (start, end)
+    }
+
+    /// Tells the parts of a function before it is asked for them.
+    pub(crate) fn know(&mut self, extent: Range<u64>, parts: Vec<FunctionMap>) {
+        self.decoded.put(extent, parts);
     }
 
     /// Takes down which padding is used, and which instructions must begin with a jump.
@@ -238,7 +241,7 @@ impl Neighbours {
             }
             part.show_next(Arc::new(main));
         }
-        self.next = Some((extent, parts));
+        self.decoded.put(extent, parts);
     }
 
     fn padding_around(&mut self, module: &Module, text: &Range<u64>) -> Vec<Padding> {
@@ -259,15 +262,12 @@ impl Neighbours {
                 continue;
             }
             let known = self.padding.entry((extent.start, extent.end));
-            padding.extend_from_slice(known.or_insert_with(|| padding_of(module, &extent)));
+            padding.extend_from_slice(
+                known.or_insert_with(|| self.decoded.padding_of(&extent, || parts(module, &extent))),
+            );
         }
         padding
     }
-}
-
-fn padding_of(module: &Module, extent: &Range<u64>) -> Vec<Padding> {
-    let parts = parts(module, extent).unwrap_or_default();
-    parts.first().map_or_else(Vec::new, FunctionMap::padding)
 }
 
 fn to_target(module: &Module, start: ImageAddress, end: ImageAddress) -> Range<u64> {

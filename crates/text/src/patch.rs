@@ -1,5 +1,7 @@
 //! A patch of the text: what it changes, where its detour lies, and what fires in it.
 
+use std::sync::Arc;
+
 use nanoprobe_patch::{Built, Obstacle, Tactic, TargetAddress};
 
 /// A patch with its detour, ready to be written.
@@ -13,8 +15,8 @@ pub struct Patch {
     pub detour: TargetAddress,
     /// How many bytes there are reserved for it.
     pub room: usize,
-    /// The bytes.
-    pub built: Built,
+    /// The bytes: shared by all copies, of which arming makes some.
+    pub built: Arc<Built>,
     /// The sites that fire in it.
     pub sites: Vec<TargetAddress>,
     /// Those to which branches lead that trap there: see [`RunPlan::entered`].

@@ -1,12 +1,14 @@
 //! Patches that make room for others' breakpoints, and come back: see [`crate::beside`].
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashSet;
 
 use nanoprobe_patch::{BREAKPOINT, TextRange, transition};
 use nanoprobe_target::Pauses;
 use nanoprobe_text::Patch;
 
+use super::bytes::Bytes;
 use super::moves::Moves;
+use super::reader::Reader;
 use super::text::{borrowed, bytes_of, exchanges, pieces, ranges};
 use crate::attachment::Attachment;
 use crate::error::SessionError;
@@ -38,8 +40,8 @@ impl Attachment {
             let left = self.bytes_now(old);
             let mut original = bytes_of(old, |range| &range.original);
             let is_back = |(address, byte): (u64, u8)| {
-                let found = left.get(&address);
-                kept.contains(&address) || found.is_none_or(|found| *found == byte)
+                let found = left.get(address);
+                kept.contains(&address) || found.is_none_or(|found| found == byte)
             };
             if original.all(is_back) {
                 break;
@@ -55,7 +57,7 @@ impl Attachment {
     /// The target cannot be stopped or written.
     pub(crate) fn put_back_beside(&self, new: &[Patch], pauses: &mut Pauses) -> Result<bool, SessionError> {
         let all: Vec<TextRange> = new.iter().flat_map(ranges).collect();
-        let mut now: HashMap<u64, u8> = bytes_of(&all, |range| &range.original).collect();
+        let mut now: Bytes = bytes_of(&all, |range| &range.original).collect();
         let moves = Moves::new(new);
         for (number, step) in transition(&[], &all).into_iter().enumerate() {
             if number > 0 {
@@ -80,30 +82,31 @@ impl Attachment {
 
     /// Whether the text of a patch is the original one.
     pub(crate) fn is_original(&self, patch: &Patch) -> bool {
-        self.text_is(&ranges(patch), |range| range.original.clone())
+        let mut reader = Reader::new(self.process.memory());
+        ranges(patch)
+            .iter()
+            .all(|range| reader.holds(range.address, &range.original))
     }
 
     /// Writes bytes where the text is as it is said to be: a program unloads libraries whenever it wants.
-    fn exchange(&self, bytes: BTreeMap<u64, u8>, now: &mut HashMap<u64, u8>) -> Result<(), SessionError> {
-        let known: BTreeMap<u64, u8> = bytes
-            .into_iter()
-            .filter(|(address, _)| now.contains_key(address))
+    fn exchange(&self, bytes: Bytes, now: &mut Bytes) -> Result<(), SessionError> {
+        let known: Bytes = bytes
+            .iter()
+            .filter(|(address, _)| now.get(*address).is_some())
             .collect();
         let wanted = exchanges(&pieces(&known), now);
         self.process.memory().exchange_text(&borrowed(&wanted))?;
-        now.extend(known);
+        now.extend(known.iter());
         Ok(())
     }
 
     /// What stands there, as far as it can be read.
-    fn bytes_now(&self, ranges: &[TextRange]) -> HashMap<u64, u8> {
-        let mut now = HashMap::new();
-        for range in ranges {
+    fn bytes_now(&self, ranges: &[TextRange]) -> Bytes {
+        let read = |range: &TextRange| {
             let mut bytes = vec![0; range.original.len()];
-            if self.process.memory().read(range.address, &mut bytes).is_ok() {
-                now.extend((range.address.0..).zip(bytes));
-            }
-        }
-        now
+            let is_read = self.process.memory().read(range.address, &mut bytes).is_ok();
+            is_read.then(|| (range.address.0..).zip(bytes))
+        };
+        ranges.iter().filter_map(read).flatten().collect()
     }
 }

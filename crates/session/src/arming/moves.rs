@@ -1,11 +1,12 @@
 //! What is done while threads stand: the writes, and where threads are moved that stand inside of a run.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use nanoprobe_patch::{RESTART, TextRange};
 use nanoprobe_target::{Registers, Stopped};
 use nanoprobe_text::Patch;
 
+use super::bytes::Bytes;
 use super::text::{Exchange, Piece, bytes_of, exchanges, pieces, ranges, springboards};
 use crate::error::SessionError;
 
@@ -34,10 +35,10 @@ impl Writes {
 
     pub fn without_springboards(old: &[TextRange], new: &[Patch]) -> Writes {
         let ranges: Vec<TextRange> = new.iter().flat_map(ranges).collect();
-        let mut text: BTreeMap<u64, u8> = bytes_of(old, |range| &range.original).collect();
-        text.extend(bytes_of(&ranges, |range| &range.patched));
-        let mut now: HashMap<u64, u8> = bytes_of(&ranges, |range| &range.original).collect();
-        now.extend(bytes_of(old, |range| &range.patched));
+        let text = bytes_of(old, |range| &range.original).chain(bytes_of(&ranges, |range| &range.patched));
+        let text: Bytes = text.collect();
+        let now = bytes_of(&ranges, |range| &range.original).chain(bytes_of(old, |range| &range.patched));
+        let now: Bytes = now.collect();
         let text: Vec<Piece> = pieces(&text);
         Writes {
             springboards: Vec::new(),

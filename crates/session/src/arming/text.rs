@@ -1,6 +1,6 @@
 //! Patches as text: the ranges that they change, what the arena's table says of these, and the bytes that are written.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use nanoprobe_arena::layout::{
     Site, TACTIC_EVICT, TACTIC_HOST, TACTIC_JUMP, TACTIC_PUN, TACTIC_RUN, TACTIC_SHIM, TACTIC_SPRINGBOARD, TACTIC_TRAP,
@@ -8,6 +8,7 @@ use nanoprobe_arena::layout::{
 use nanoprobe_patch::{Tactic, TargetAddress, TextRange};
 use nanoprobe_text::Patch;
 
+use super::bytes::Bytes;
 use crate::layout::PAGE_BYTES;
 
 /// The text that a patch changes, its head first.
@@ -76,10 +77,10 @@ pub fn redirects<'a>(patches: impl Iterator<Item = &'a Patch>) -> BTreeMap<u64, 
 }
 
 /// What a range holds now, where `now` tells of patches that are in it.
-pub(super) fn expected(range: &TextRange, now: &HashMap<u64, u8>) -> Vec<u8> {
+pub(super) fn expected(range: &TextRange, now: &Bytes) -> Vec<u8> {
     let original = (range.address.0..).zip(&range.original);
     original
-        .map(|(address, byte)| now.get(&address).copied().unwrap_or(*byte))
+        .map(|(address, byte)| now.get(address).unwrap_or(*byte))
         .collect()
 }
 
@@ -110,12 +111,12 @@ pub(super) fn bytes_of<'a>(
 pub(super) type Piece = (TargetAddress, Vec<u8>);
 
 /// Bytes that follow each other, in one piece.
-pub(super) fn pieces(text: &BTreeMap<u64, u8>) -> Vec<Piece> {
+pub(super) fn pieces(text: &Bytes) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
-    for (address, byte) in text {
+    for (address, byte) in text.iter() {
         match pieces.last_mut() {
-            Some((start, bytes)) if start.0 + bytes.len() as u64 == *address => bytes.push(*byte),
-            _ => pieces.push((TargetAddress(*address), vec![*byte])),
+            Some((start, bytes)) if start.0 + bytes.len() as u64 == address => bytes.push(byte),
+            _ => pieces.push((TargetAddress(address), vec![byte])),
         }
     }
     pieces
@@ -125,11 +126,8 @@ pub(super) fn pieces(text: &BTreeMap<u64, u8>) -> Vec<Piece> {
 pub(super) type Exchange = (TargetAddress, Vec<u8>, Vec<u8>);
 
 /// Pieces, with what is there now.
-pub(super) fn exchanges(pieces: &[Piece], now: &HashMap<u64, u8>) -> Vec<Exchange> {
-    let before = |(address, bytes): &Piece| {
-        let there = (address.0..).take(bytes.len());
-        there.filter_map(|address| now.get(&address).copied()).collect()
-    };
+pub(super) fn exchanges(pieces: &[Piece], now: &Bytes) -> Vec<Exchange> {
+    let before = |(address, bytes): &Piece| now.from(address.0, bytes.len());
     pieces
         .iter()
         .map(|piece| (piece.0, before(piece), piece.1.clone()))

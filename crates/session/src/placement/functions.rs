@@ -224,6 +224,7 @@ impl Planner<'_> {
             force: self.force.filter(|_| group.hooks.is_empty()),
             is_cancelled: Some(self.is_cancelled),
         };
+        let name: Arc<str> = group.name.as_str().into();
         for (part, points) in parts.iter().zip(points) {
             if points.is_empty() {
                 continue;
@@ -233,7 +234,7 @@ impl Planner<'_> {
             self.neighbours.take(&made.runs);
             let function = Function {
                 start: entry,
-                name: group.name.clone(),
+                name: name.clone(),
             };
             let whole = Part {
                 end: TargetAddress(part.start().0.saturating_add(part.size())),

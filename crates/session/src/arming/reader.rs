@@ -1,0 +1,41 @@
+//! The target's text, read by pages: what is looked at are a few bytes each, mostly many in a page.
+
+use nanoprobe_patch::TargetAddress;
+use nanoprobe_target::Memory;
+
+const PAGE_BYTES: u64 = 4096;
+
+/// Reads text. What it says may be a moment old: whoever writes looks again.
+pub(super) struct Reader<'a> {
+    memory: &'a Memory,
+    /// The last page: its address, and its bytes where it could be read.
+    page: Option<(u64, Option<Vec<u8>>)>,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(memory: &'a Memory) -> Reader<'a> {
+        Reader { memory, page: None }
+    }
+
+    /// Whether these bytes stand there.
+    pub fn holds(&mut self, address: TargetAddress, wanted: &[u8]) -> bool {
+        let start = address.0 & !(PAGE_BYTES - 1);
+        let offset = (address.0 - start) as usize;
+        if offset + wanted.len() <= PAGE_BYTES as usize
+            && let Some(page) = self.page_at(start)
+        {
+            return page.get(offset..offset + wanted.len()) == Some(wanted);
+        }
+        let mut bytes = vec![0; wanted.len()];
+        self.memory.read(address, &mut bytes).is_ok() && bytes == wanted
+    }
+
+    fn page_at(&mut self, start: u64) -> Option<&[u8]> {
+        if self.page.as_ref().is_none_or(|(known, _)| *known != start) {
+            let mut bytes = vec![0; PAGE_BYTES as usize];
+            let is_read = self.memory.read(TargetAddress(start), &mut bytes).is_ok();
+            self.page = Some((start, is_read.then_some(bytes)));
+        }
+        self.page.as_ref().and_then(|(_, bytes)| bytes.as_deref())
+    }
+}
