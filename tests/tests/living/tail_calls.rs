@@ -122,7 +122,8 @@ live_tests! {
 fn a_list_tells_what_would_be_done() {
     let mut command = Command::new(nanoprobe());
     command.args(["-l", "-v", "-n", "pid$target:a.out:handle_request:return", "-c"]);
-    command.arg(format!("{} sleeps 1", program("tailcalls.cpp").display()));
+    // It runs on for a moment while it is listed.
+    command.arg(format!("{} sleeps 1000", program("tailcalls.cpp").display()));
     let listed = run(&mut command).success();
     assert!(listed.stdout.contains(", return address replaced"), "{}", listed.stdout);
     assert!(!listed.stdout.contains("hook"), "{}", listed.stdout);
