@@ -1,9 +1,10 @@
 /* Functions that take a known time, each way out of a function among them. What each call took, by clock reads around
- * it, and by clock reads within it. latencies [COUNT] */
+ * it, and by clock reads within it. latencies [COUNT [NS]]:
+ * NS is what those take that spin. */
 #include <time.h>
 #include "check.h"
 
-enum { NAPS = 2000000, SPINS = 2000000 };
+enum { NAPS = 2000000, SPINS = 400000 };
 
 /* What the last call took by the clock reads within it. */
 static long inside;
@@ -95,11 +96,11 @@ int main(int argc, char **argv)
 	for (int i = 0; i < FUNCTIONS; i++)
 		printf("offset %s %lx\n", functions[i].name, offset_of((const void *)functions[i].function));
 	wait_for_go();
-	long calls = number(argc, argv, 1, 40);
+	long calls = number(argc, argv, 1, 40), spins_ns = number(argc, argv, 2, SPINS);
 	CHECK(calls <= CALLS_MAX);
 	for (long call = 0; call < calls; call++)
 		for (int i = 0; i < FUNCTIONS; i++) {
-			long ns = functions[i].ns + call % 2, start = now();
+			long ns = (functions[i].ns == SPINS ? spins_ns : functions[i].ns) + call % 2, start = now();
 			long result = functions[i].function(ns);
 			took[i][call] = now() - start;
 			least[i][call] = inside;

@@ -1,6 +1,7 @@
 //! Latencies by entry and return, call by call, against clock reads that are compiled into the program; and the
 //! kernel's return probes, which are held against the same. A latency is never less than what the clock reads within
-//! the function say, nor more than those around the call. What takes 2 ms is right within a twentieth.
+//! the function say, nor more than those around the call. What takes 0.4 ms and more is right within a twentieth; by
+//! traps what takes 2 ms, since a trap's own 10 us lie between the clock read around the call and the probe.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,14 +13,14 @@ use nanoprobe_tests::command::Running;
 use nanoprobe_tests::left_out::left_out;
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;
-use nanoprobe_tests::tracer::{Tracer, start_waiting};
+use nanoprobe_tests::tracer::{Form, Tracer, start_waiting};
 
 const CALLS: usize = 40;
 const FUNCTIONS: [&str; 4] = ["spins", "sleeps", "hands_over", "sometimes"];
 /// A right latency is within this, or within a twentieth.
 const TOLERANCE_NS: i64 = 1000;
 /// Of so many calls in a hundred at least: between its clock read and the probe a thread may lose the processor.
-const RIGHT_PERCENT: usize = 50;
+const RIGHT_PERCENT: usize = 90;
 
 /// What each call took, by function, in the order of the calls.
 type Latencies = HashMap<String, Vec<i64>>;
@@ -79,7 +80,8 @@ live_tests! {
                 pid$target:a.out:{name}:return /self->{name}/ {{
                     printf(\"{name} %d\\n\", timestamp - self->{name}); self->{name} = 0; }}\n");
         }
-        let mut target = start_waiting(&program("latencies.c"), &CALLS.to_string());
+        let spins_ns = if form == Form::Trap { 2_000_000 } else { 400_000 };
+        let mut target = start_waiting(&program("latencies.c"), &format!("{CALLS} {spins_ns}"));
         let tracing = Tracer::new(form).argument("-q").clause(&clauses).trace(target.pid());
         target.go();
         let finished = target.finish().success();
