@@ -1,7 +1,7 @@
 //! The subroutines: a row for each, from which the checker, the messages and the tests of the reference follow.
 //!
 //! A new one has its row here, its function in [`Function`], its code in the interpreter and the code generator, and
-//! its line in `docs/d-reference.md`.
+//! its line in `docs/d`.
 
 use crate::program::{Function, IntegerType, Type};
 
