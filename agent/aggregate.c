@@ -1,9 +1,9 @@
 /* The hash aggregation of a thread: see struct np_aggregate_table. Only its thread writes, so there is no lock; the
  * tracer reads at any time, so an entry is complete before `used` passes it and before its index is stored.
  *
- * A handler updates the words that it was given before it asks for others, and no handler runs within another one.
- * So at the begin of np_aggregate nobody holds an address in this thread's table, and it may leave that for the
- * other one. */
+ * A handler updates the words that it was given before it asks for others, and no handler runs
+ * within another one. So at the begin of np_aggregate nobody holds an address in this thread's
+ * table, and it may leave that for the other one. */
 #include "hash.h"
 
 static NP_COLD struct np_aggregate_entry *add_entry(struct np_aggregate_table *table, u32 *bucket, u32 hash,

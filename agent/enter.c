@@ -31,8 +31,8 @@
 
 /* Attempts at the count of contexts against other threads that want one at the same moment. */
 #define NP_CLAIM_ATTEMPTS 1000
-/* A signal's frame, and the red zone above it, take more than this; our own frame here, and the red zone of one of two
- * sites, less. */
+/* A signal's frame, and the red zone above it, take more than this; our own frame here, and the red
+ * zone of one of two sites, less. */
 #define NP_SIGNAL_FRAME_MIN 640
 
 /* Full barrier: the store before it is seen before the load after it is made. */
@@ -218,9 +218,9 @@ __attribute__((visibility("hidden"), no_caller_saved_registers, used)) u64 np_en
 	return np_load_once(table->magic) == NP_MAGIC ? missed(control, &control->missed_without_context) : 0;
 }
 
-/* np_enter: rax = the context. Where the process has small stacks, all but three words are on one of NP_ENTRY_STACKS:
- * the lowest bit that is 0 names one that is free. Where none is, the hit is missed, for which two words more are
- * needed. */
+/* np_enter: rax = the context. Where the process has small stacks, all but three words are on one
+ * of NP_ENTRY_STACKS: the lowest bit that is 0 names one that is free. Where none is, the hit is
+ * missed, for which two words more are needed. */
 __asm__(".text\n"
 	".globl np_enter\n"
 	".type np_enter, @function\n"

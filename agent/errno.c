@@ -1,5 +1,5 @@
-/* The thread's errno: a word of its C library's, at an offset from the thread pointer that the tracer has found
- * (crates/patch/src/thread_local.rs). */
+/* The thread's errno: a word of its C library's, at an offset from the thread pointer that the
+ * tracer has found (crates/patch/src/thread_local.rs). */
 #include "agent.h"
 #include "guard.h"
 #include "threads.h"

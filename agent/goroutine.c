@@ -1,5 +1,5 @@
-/* Which goroutine a thread of a program of Go's executes. The tracer knows where the runtime keeps that
- * (crates/session/src/goroutines.rs).
+/* Which goroutine a thread of a program of Go's executes. The tracer knows where the runtime
+ * keeps that (crates/session/src/goroutines.rs).
  *
  *     thread pointer + slot -> g of the stack in use -> m of the thread -> g of the goroutine -> its number
  *

@@ -1,9 +1,9 @@
 /* What would be pending, were the four blocked for the kernel, too.
  *
- * The pool lies in the thread table, private memory that a forked child finds empty, as its pending signals are. Any
- * thread takes and gives, also in a handler in the midst of the same: each entry has a state that is changed by
- * compare-and-swap, and counts the claims, so that what was read of it holds if the swap succeeds. Nobody waits for
- * anybody.
+ * The pool lies in the thread table, private memory that a forked child finds empty, as its pending
+ * signals are. Any thread takes and gives, also in a handler in the midst of the same: each entry
+ * has a state that is changed by compare-and-swap, and counts the claims, so that what was read of
+ * it holds if the swap succeeds. Nobody waits for anybody.
  *
  *     FREE -> CLAIMED -> THERE      put: the entry is written in between
  *     THERE -> CLAIMED -> FREE      take: it is read in between

@@ -1,5 +1,5 @@
-/* Signals that were sent while the program blocked them: see held.c. `bits` are of NP_SYNCHRONOUS, `thread` is a
- * number. */
+/* Signals that were sent while the program blocked them: see held.c. `bits` are of NP_SYNCHRONOUS,
+ * `thread` is a number. */
 #ifndef NANOPROBE_HELD_H
 #define NANOPROBE_HELD_H
 
@@ -13,8 +13,8 @@ struct np_held *np_held_put(struct np_thread_table *table, u32 thread, i32 signa
                             u32 *left);
 /* Takes an entry away that is in the state in which it was seen; yields whether nobody else has. */
 int np_held_withdraw(struct np_thread_table *table, struct np_held *held, u32 seen);
-/* Takes one of these for a thread, as the kernel would: its own first, and by number. Yields the signal; 0: there is
- * none. */
+/* Takes one of these for a thread, as the kernel would: its own first, and by number. Yields the
+ * signal; 0: there is none. */
 i32 np_held_take(struct np_thread_table *table, u32 thread, u64 bits, u64 information[NP_SIGINFO_WORDS]);
 /* Which of them are there for a thread. */
 u64 np_held_for(struct np_thread_table *table, u32 thread);

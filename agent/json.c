@@ -89,8 +89,8 @@ static int skip_number(struct reader *reader)
 	}
 }
 
-/* Behind true, false or null, of which the first byte is read; yields whether it is one of them. Something must follow
- * it. */
+/* Behind true, false or null, of which the first byte is read; yields whether it is one of them.
+ * Something must follow it. */
 static int skip_word(struct reader *reader)
 {
 	u64 start = reader->at - 1, word = 0;

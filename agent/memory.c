@@ -253,8 +253,8 @@ NP_ENTRY void np_fetch_into(struct np_context *context, u64 destination, u64 add
 		np_fault(context, NP_FAULT_BAD_ADDRESS, address);
 }
 
-/* Writes to the program's memory. The kernel refuses what the program could not write itself. Of ours nothing is
- * written. */
+/* Writes to the program's memory. The kernel refuses what the program could not write itself. Of
+ * ours nothing is written. */
 static void copy_out(struct np_context *context, u64 source, u64 address, u64 bytes)
 {
 	struct np_control *control = np_control_block(context);

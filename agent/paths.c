@@ -2,8 +2,8 @@
  * asked by a system call, which waits for nobody: no file is looked up, what the kernel holds anyway is put into words.
  * All that it may need is memory for an entry of /proc.
  *
- * A path goes to scratch memory; for one that might be cut there is no room. Of what is not open it is "<none>", as in
- * DTrace. */
+ * A path goes to scratch memory; for one that might be cut there is no room. Of what is not open it
+ * is "<none>", as in DTrace. */
 #include "scratch.h"
 #include "syscalls.h"
 

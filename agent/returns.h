@@ -37,9 +37,9 @@
  * instance stays armed, since a thread may have loaded the thunk's address in the moment before; it is recycled when
  * its slot holds something else than the real address.
  *
- * But between the look at an instance and the swap nobody may return through it and take it again, in the same slot,
- * for a call from elsewhere: the thunk is the same, and that call would return to where the older one was called from.
- * So
+ * But between the look at an instance and the swap nobody may return through it and take it again,
+ * in the same slot, for a call from elsewhere: the thunk is the same, and that call would return to
+ * where the older one was called from. So
  *
  *     for an unwinder      only what the calling thread has taken is put back (whatever stack that is on: the unwinder
  *                          may go on from an alternate one), and what is on its stack (a coroutine's may have come from

@@ -35,8 +35,8 @@ static NP_COLD void make_room(struct np_context *context, u64 head, u64 tail, u6
 	np_store(context->ring_overwritten, oldest);
 }
 
-/* The usual case of it: the oldest record, which lies where the new one goes, is as large as that. Yields whether it
- * was. */
+/* The usual case of it: the oldest record, which lies where the new one goes, is as large as that.
+ * Yields whether it was. */
 NP_INLINE int give_up_one(struct np_context *context, u64 head, u64 tail, u64 need)
 {
 	u64 size = context->ring_bytes, oldest = context->ring_overwritten;

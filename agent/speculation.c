@@ -43,8 +43,8 @@ NP_ENTRY void np_speculation(struct np_context *context)
 	__atomic_fetch_add(&control->speculation_failures, 1, __ATOMIC_RELAXED);
 }
 
-/* result = whether this speculation is taken, and has room for so many bytes, which are counted; that it has none is
- * counted. */
+/* result = whether this speculation is taken, and has room for so many bytes, which are counted;
+ * that it has none is counted. */
 NP_ENTRY void np_speculate(struct np_context *context, u64 id, u64 bytes)
 {
 	struct np_control *control = np_control_block(context);

@@ -311,8 +311,8 @@ static int leads_up(u64 string, u64 length)
 	return 0;
 }
 
-/* A relative path, component by component: `..` takes back what is in front of it; what leads out of where it begins
- * stays. */
+/* A relative path, component by component: `..` takes back what is in front of it; what leads out
+ * of where it begins stays. */
 static void clean_relative(struct np_context *context, u64 string, u64 length)
 {
 	/* `fixed`: the leading `..`. */

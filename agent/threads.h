@@ -22,8 +22,8 @@ NP_INLINE u64 np_thread_pointer(void)
 	return pointer;
 }
 
-/* What no other thread has: the thread pointer, or else the thread's number. 0: the thread cannot be told from
- * others. */
+/* What no other thread has: the thread pointer, or else the thread's number. 0: the thread cannot
+ * be told from others. */
 NP_INLINE u64 np_thread_key(void)
 {
 	u64 pointer = np_thread_pointer();
@@ -52,9 +52,9 @@ NP_INLINE struct np_thread_slot *np_find_slot(struct np_thread_table *table, u64
 
 /* Claims the slot of a thread that has none; 0: the table is full.
  *
- * The first slot with the key is the thread's. Between the look and the claim a signal handler may have claimed one in
- * front of this one, which the tracer had just made free: so the thread looks again, and gives back what it needs no
- * more. */
+ * The first slot with the key is the thread's. Between the look and the claim a signal handler may
+ * have claimed one in front of this one, which the tracer had just made free: so the thread looks
+ * again, and gives back what it needs no more. */
 static NP_COLD __attribute__((unused)) struct np_thread_slot *np_claim_slot(struct np_thread_table *table, u64 key)
 {
 	for (u32 attempt = 0; attempt < NP_SLOT_ATTEMPTS; attempt++) {

@@ -73,8 +73,8 @@ static int skip_load_of_key(const struct np_siginfo *information, struct np_ucon
 	return 1;
 }
 
-/* RSEQ_SIG: lies in front of each place to which the kernel sends a thread whose restartable sequence it has
- * aborted. */
+/* RSEQ_SIG: lies in front of each place to which the kernel sends a thread whose restartable
+ * sequence it has aborted. */
 #define NP_RSEQ_SIGNATURE 0x53053053u
 
 static int is_aborted_sequence(i32 signal, const struct np_siginfo *information, const struct np_ucontext *ucontext)
@@ -94,10 +94,10 @@ static int is_aborted_sequence(i32 signal, const struct np_siginfo *information,
 	return 1;
 }
 
-/* A debugger that sees a thread trap and knows of no breakpoint there may set the thread back to where the int3 lies,
- * and pass the signal on all the same (gdb does, when it detaches while it passes SIGTRAP). The thread stands at our
- * int3 then, and will meet it again. A program's own int3 right in front of ours leaves its thread there, too; its
- * bytes tell. */
+/* A debugger that sees a thread trap and knows of no breakpoint there may set the thread back to
+ * where the int3 lies, and pass the signal on all the same (gdb does, when it detaches while it
+ * passes SIGTRAP). The thread stands at our int3 then, and will meet it again. A program's own int3
+ * right in front of ours leaves its thread there, too; its bytes tell. */
 static int is_set_back(const struct np_ucontext *ucontext)
 {
 	u64 before;

@@ -50,10 +50,10 @@ pub trait InTime {
     /// When the command hangs.
     fn status_within(&mut self, limit: Duration) -> io::Result<ExitStatus>;
 
-    /// As [`Command::spawn`], but in a process group of its own, which can be killed as a whole, and with no signal
-    /// ignored or blocked, whatever the caller has inherited: under nohup, or as a job in the background of a shell, a
-    /// test is started with SIGHUP, SIGINT or SIGQUIT ignored. Whoever waits for the child does so under a
-    /// [`TimeLimit`].
+    /// As [`Command::spawn`], but in a process group of its own, which can be killed as a whole,
+    /// and with no signal ignored or blocked, whatever the caller has inherited: under nohup, or as
+    /// a job in the background of a shell, a test is started with SIGHUP, SIGINT or SIGQUIT
+    /// ignored. Whoever waits for the child does so under a [`TimeLimit`].
     ///
     /// # Errors
     /// The command cannot be started.
@@ -62,8 +62,8 @@ pub trait InTime {
 
 impl InTime for Command {
     fn output_in_time(&mut self) -> io::Result<Output> {
-        // Files, not pipes: a grandchild that keeps one open hangs nobody, and what was printed before a hang can be
-        // read.
+        // Files, not pipes: a grandchild that keeps one open hangs nobody, and what was printed
+        // before a hang can be read.
         let (mut stdout, mut stderr) = (tempfile::tempfile()?, tempfile::tempfile()?);
         self.stdin(Stdio::null());
         self.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);

@@ -1,10 +1,10 @@
 //! Whole-program tests: what the integration tests in `tests/tests/` share.
 //!
-//! A test has three parts. A *program* of `tests/programs/`, compiled on first use ([`program`]), which verifies its
-//! own results, prints what it did and ends with `OK`. A *tracer*: the nanoprobe command under test, always run with a
-//! time limit ([`tracer`]). And an *expectation* about three things: the program's output is that of the unprobed run,
-//! the tracer's results are exact ([`results`]), and afterwards the program's text and memory map are what they were
-//! ([`text`]).
+//! A test has three parts. A *program* of `tests/programs/`, compiled on first use ([`program`]),
+//! which verifies its own results, prints what it did and ends with `OK`. A *tracer*: the nanoprobe
+//! command under test, always run with a time limit ([`tracer`]). And an *expectation* about three
+//! things: the program's output is that of the unprobed run, the tracer's results are exact
+//! ([`results`]), and afterwards the program's text and memory map are what they were ([`text`]).
 //!
 //! To have exact counts although a tracer attaches to a running program, programs started with `--wait` print `ready`
 //! and wait for a line; the test gives it once the tracer has armed its probes ([`tracer::wait_until_armed`]). No test

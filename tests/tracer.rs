@@ -84,8 +84,8 @@ fn is_older_than_its_sources(made: &Path) -> bool {
     false
 }
 
-/// A nanoprobe command line in the making. Results go to a file by `-o`, so that they do not mix with the target's
-/// output.
+/// A nanoprobe command line in the making. Results go to a file by `-o`, so that they do not mix
+/// with the target's output.
 #[derive(Debug)]
 pub struct Tracer {
     arguments: Vec<OsString>,

@@ -3,8 +3,8 @@
  *
  * usage: nanoprobe tool funccount {-p PID | -c COMMAND} [MODULE:]FUNCTION
  *
- * Counts the calls of every function that matches; globs match. A counted call costs a nanosecond, so it may be asked about
- * a whole program ('a.out:*'). Ends with the program, or by Ctrl-C.
+ * Counts the calls of every function that matches; globs match. A counted call costs a nanosecond,
+ * so it may be asked about a whole program ('a.out:*'). Ends with the program, or by Ctrl-C.
  *
  * example: which of the string functions does ls use, and how often?
  *

@@ -29,8 +29,9 @@ BEGIN
 }
 
 /*
- * The outermost call of the first function is known by where its return address lies. One that was left by an exception or a
- * longjmp has no return, but the next one, or whoever else is called further up, tells that it is over.
+ * The outermost call of the first function is known by where its return address lies. One that was
+ * left by an exception or a longjmp has no return, but the next one, or whoever else is called
+ * further up, tells that it is over.
  */
 pid$target:$1:entry
 /!self->top || uregs[R_RSP] >= self->top/

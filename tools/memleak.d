@@ -3,13 +3,14 @@
  *
  * usage: nanoprobe tool memleak {-p PID | -c COMMAND} [MODULE [[MODULE:]FUNCTION]]
  *
- * Follows malloc, calloc, realloc, aligned_alloc, memalign, valloc, posix_memalign and free of MODULE (libc when not given), and
- * shows at the end, for each place that allocates, what was allocated there while it was watched and not freed. A place
- * with 0 has freed all of its own. What is allocated before, and freed while it is watched, does not count. At most
- * some hundred thousand blocks are followed at a time; -x dynvarsize=256m follows more, and what found no room is said.
+ * Follows malloc, calloc, realloc, aligned_alloc, memalign, valloc, posix_memalign and free of
+ * MODULE (libc when not given), and shows at the end, for each place that allocates, what was
+ * allocated there while it was watched and not freed. A place with 0 has freed all of its own. What
+ * is allocated before, and freed while it is watched, does not count. At most some hundred thousand
+ * blocks are followed at a time; -x dynvarsize=256m follows more, and what found no room is said.
  *
- * A program that calls malloc by a function of its own has one place that allocates everything. Name that function (globs
- * match: 'a.out:z*alloc*'), and who called it is shown instead.
+ * A program that calls malloc by a function of its own has one place that allocates everything.
+ * Name that function (globs match: 'a.out:z*alloc*'), and who called it is shown instead.
  *
  * example:
  *
@@ -31,8 +32,8 @@ self int64_t blamed;
 self int64_t frame;
 self int64_t old;
 
-/* The program's own function, the outermost: known by where its return address lies, so one that is left by an exception is over
- * with the next. */
+/* The program's own function, the outermost: known by where its return address lies, so one that is
+ * left by an exception is over with the next. */
 pid$target:$2:entry
 /!self->outer || uregs[R_RSP] >= self->outer/
 {

@@ -3,8 +3,8 @@
  *
  * usage: nanoprobe tool stackcount {-p PID | -c COMMAND} [MODULE:]FUNCTION
  *
- * Counts the calls of every function that matches by the whole stack that led there. With --flamegraph FILE.svg the counts
- * are drawn too.
+ * Counts the calls of every function that matches by the whole stack that led there. With
+ * --flamegraph FILE.svg the counts are drawn too.
  *
  * example: who allocates memory?
  *

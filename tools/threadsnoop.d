@@ -3,8 +3,8 @@
  *
  * usage: nanoprobe tool threadsnoop {-p PID | -c COMMAND} [MODULE]
  *
- * One line for each successful pthread_create of MODULE (libc when not given): milliseconds since tracing began, the thread
- * that creates, the function in which the new one starts, its argument.
+ * One line for each successful pthread_create of MODULE (libc when not given): milliseconds since
+ * tracing began, the thread that creates, the function in which the new one starts, its argument.
  *
  * example:
  *

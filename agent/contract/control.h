@@ -112,10 +112,10 @@ enum np_speculation_word { NP_SPECULATION_TAKEN = 1, NP_SPECULATION_ENDED = 2, N
 
 enum np_signal_slot { NP_SLOT_TRAP = 0, NP_SLOT_SEGV = 1, NP_SLOT_BUS = 2, NP_SLOT_ILL = 3, NP_SLOT_FPE = 4 };
 
-/* One patched place. Published before the text is touched; `length` bytes at `address`. Frozen. While a patch comes or
- * goes (crates/patch/src/transition.rs), or when its tracer was killed then, each of its bytes is the original one, the
- * patched one, or int3; where several sites overlap, a patch was replaced by another, and it may be that of any of
- * them. */
+/* One patched place. Published before the text is touched; `length` bytes at `address`. Frozen.
+ * While a patch comes or goes (crates/patch/src/transition.rs), or when its tracer was killed then,
+ * each of its bytes is the original one, the patched one, or int3; where several sites overlap, a
+ * patch was replaced by another, and it may be that of any of them. */
 struct np_site {
 	u64 address;
 	u32 length;

@@ -26,8 +26,8 @@ void np_strcmp(struct np_context *context, u64 left, u64 right);
 void np_strcpy(struct np_context *context, u64 destination, u64 source, u64 capacity);
 /* alloca: result = address of `bytes` zero bytes of scratch memory. */
 void np_alloca(struct np_context *context, u64 bytes);
-/* copyinto and bcopy: `bytes` bytes at `address` to `destination`, which must be scratch memory that the clause has
- * taken. */
+/* copyinto and bcopy: `bytes` bytes at `address` to `destination`, which must be scratch memory
+ * that the clause has taken. */
 void np_copyinto(struct np_context *context, u64 address, u64 bytes, u64 destination);
 /* Stores the low `bytes` bytes of a value into scratch memory that the clause has taken, or one byte right behind it;
  * anywhere else: a bad address. */
@@ -89,10 +89,10 @@ void np_ustack(struct np_context *context, u64 destination, u64 frames);
 void np_ucaller(struct np_context *context);
 /* result = the thread's errno, 0 where nobody knows where it is. */
 void np_errno(struct np_context *context);
-/* result = the number of the goroutine that the thread executes: the word at `slot` from the thread pointer leads to
- * its `g`, and `offsets` has 16 bits for where a g has its m, 16 for where that has the g that it executes, 16 for
- * where this has its number. Where there is none: 0; with `task`, what stands for the thread, and is no goroutine's
- * number. */
+/* result = the number of the goroutine that the thread executes: the word at `slot` from the thread
+ * pointer leads to its `g`, and `offsets` has 16 bits for where a g has its m, 16 for where that
+ * has the g that it executes, 16 for where this has its number. Where there is none: 0; with
+ * `task`, what stands for the thread, and is no goroutine's number. */
 #define NP_TASK_OF_THREAD (1UL << 63)
 void np_goroutine(struct np_context *context, u64 slot, u64 offsets, u64 task);
 /* result = the path of an open file, of the current folder (AT_FDCWD) or of the root; a string, in scratch memory. */

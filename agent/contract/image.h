@@ -56,9 +56,9 @@ struct np_redirect {
 	u64 to;
 };
 #define NP_REDIRECT_EMULATION 0x8000000000000000UL
-/* In `origins` an entry holds up to the next one: an instruction may be relocated as several. `to` is 0 where a detour
- * does something of its own. Its top byte is by how many words the stack is deeper there than at a fault of the
- * original instruction. */
+/* In `origins` an entry holds up to the next one: an instruction may be relocated as several. `to`
+ * is 0 where a detour does something of its own. Its top byte is by how many words the stack is
+ * deeper there than at a fault of the original instruction. */
 #define NP_ORIGIN_PUSHED_SHIFT 56
 struct np_redirect_table {
 	u64 count;
@@ -198,9 +198,9 @@ struct np_step {
 	u64 emulation;          /* address of its struct np_emulation; 0: it steps nothing */
 	u64 mask;               /* the program's own */
 };
-/* A mask that the program has passed to a call that waits under it (rt_sigsuspend, ppoll, ...), without NP_SYNCHRONOUS.
- * A register of the program's holds the address of `mask`, or of `pair`, from in front of the call to when it is
- * overwritten. */
+/* A mask that the program has passed to a call that waits under it (rt_sigsuspend, ppoll, ...),
+ * without NP_SYNCHRONOUS. A register of the program's holds the address of `mask`, or of `pair`,
+ * from in front of the call to when it is overwritten. */
 #define NP_LENT_MASKS 4
 struct np_lent_mask {
 	u64 original;           /* what the register held */

@@ -255,8 +255,8 @@ fn has_rdpid() -> bool {
     highest >= 7 && __cpuid_count(7, 0).ecx & (1 << 22) != 0
 }
 
-/// Thunks of replaced return addresses, to be written at `at`; the image lies at `image`, at most 2 GiB away. A thunk
-/// is
+/// Thunks of replaced return addresses, to be written at `at`; the image lies at `image`, at most 2
+/// GiB away. A thunk is
 ///
 /// ```text
 ///   48 8d 64 24 e8    lea rsp, [rsp - 24]     the slot, and two words below it

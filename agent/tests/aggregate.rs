@@ -272,8 +272,8 @@ fn a_table_is_left_only_with_the_next_aggregation() {
         .store_u64(at, target.memory.load_u64(at).unwrap() + 1)
         .unwrap();
     assert_eq!(read(&target, &tables, Turn::First)[&(1, vec![3])], [2]);
-    // What found no room finds it now, also in a handler that began before: the signal's that has left it by
-    // siglongjmp.
+    // What found no room finds it now, also in a handler that began before: the signal's that has
+    // left it by siglongjmp.
     assert!(count(&target, context, 1, &[filled], 1));
     assert_eq!(tables.left(&target.memory), Ok(Some(Turn::First)));
     assert_eq!(target.get(context, offset_of!(Context, aggregate_drops)), 1);

@@ -99,8 +99,8 @@ fn what_other_threads_have_replaced_is_not_even_looked_at_for_an_unwinder() {
     assert_eq!(now(&own), original);
 }
 
-/// A coroutine goes on in another thread than the one that has begun its call: an unwinder finds the real address
-/// there, too.
+/// A coroutine goes on in another thread than the one that has begun its call: an unwinder finds
+/// the real address there, too.
 #[test]
 fn what_another_thread_has_replaced_on_this_stack_is_put_back() {
     let (target, _) = target();

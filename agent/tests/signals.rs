@@ -355,8 +355,8 @@ fn only_an_int3_has_executed_our_int3() {
     }
 }
 
-/// A step of ours ends, whether the kernel was told that it was one or not. What is no step ends it, too, and is the
-/// program's.
+/// A step of ours ends, whether the kernel was told that it was one or not. What is no step ends
+/// it, too, and is the program's.
 #[test]
 fn a_step_ends_whatever_it_is_called() {
     let _alone = alone();

@@ -150,9 +150,9 @@ fn a_wait_in_a_handler_has_a_copy_of_its_own() {
     }
 }
 
-// Asks the shim about a wait for signals, makes another system call, and comes to where the wait's `syscall` would be:
-// two bytes that kill whoever executes them. rdi: the shim, rsi: the wait's registers, rdx: the other call and its
-// three arguments.
+// Asks the shim about a wait for signals, makes another system call, and comes to where the wait's
+// `syscall` would be: two bytes that kill whoever executes them. rdi: the shim, rsi: the wait's
+// registers, rdx: the other call and its three arguments.
 core::arch::global_asm!(
     ".globl nanoprobe_test_window",
     "nanoprobe_test_window:",
@@ -197,8 +197,8 @@ fn what_comes_in_front_of_a_wait_is_its_result() {
             let lets_in = [libc::SYS_rt_sigprocmask as u64, libc::SIG_UNBLOCK as u64, place, 0];
             let sends = [libc::SYS_tgkill as u64, process as u64, thread as u64, signal as u64];
             let shim = target.address(Function::ShimSyscall);
-            // SAFETY: the masks and the siginfo outlive the calls; the signal goes to this thread, whose handlers are
-            // installed.
+            // SAFETY: the masks and the siginfo outlive the calls; the signal goes to this thread,
+            // whose handlers are installed.
             let (result, bad) = unsafe {
                 libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, &raw const set, 0, 8);
                 libc::syscall(libc::SYS_tgkill, process, thread, signal);

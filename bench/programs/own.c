@@ -1,6 +1,6 @@
-/* What the process measures on itself, by libnanoprobe's probes: the functions they stand on, and their handlers.
- * Called from src/own. The handlers of the seed's lists: List 1 to 3 do nothing, List 8 to 10 record 64 bytes of an
- * event. */
+/* What the process measures on itself, by libnanoprobe's probes: the functions they stand on, and
+ * their handlers. Called from src/own. The handlers of the seed's lists: List 1 to 3 do nothing,
+ * List 8 to 10 record 64 bytes of an event. */
 #define _GNU_SOURCE
 #include "batches.h"
 #include <nanoprobe.h>

@@ -3,10 +3,10 @@
  * seeds batches THREADS 0         `batch <thread> <ns per call>`: bench_gettimeofday(), a system call
  * seeds batches THREADS NS        the same of bench_paced(), which is called after every NS ns of other work
  *
- * What a rare call costs cannot be seen in the time of all the work around it: that varies by more. So each call of
- * bench_paced() is timed by itself, as it comes, with what the work has left of the caches and predictors; the figure
- * is the median of a batch, since now and then a call is interrupted. The reading of the clock is in it, with a probe
- * and without. */
+ * What a rare call costs cannot be seen in the time of all the work around it: that varies by more.
+ * So each call of bench_paced() is timed by itself, as it comes, with what the work has left of the
+ * caches and predictors; the figure is the median of a batch, since now and then a call is
+ * interrupted. The reading of the clock is in it, with a probe and without. */
 #define _GNU_SOURCE
 #include "batches.h"
 #include <pthread.h>

@@ -62,8 +62,8 @@ pub struct Way {
     pub reach: Option<f64>,
 }
 
-/// A row for each instruction and way that it can be probed in; the rounds go through the ways of an instruction in
-/// turn.
+/// A row for each instruction and way that it can be probed in; the rounds go through the ways of
+/// an instruction in turn.
 pub fn measure(instructions: &[Instruction], ways: &[Way], rounds: usize, say: &dyn Fn(&str)) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for instruction in instructions {

@@ -1,5 +1,5 @@
-//! The request to end (Ctrl-C): noted, and looked at between two measurements, so that everything that was started ends
-//! as usual.
+//! The request to end (Ctrl-C): noted, and looked at between two measurements, so that everything
+//! that was started ends as usual.
 
 use anyhow::{Result, ensure};
 use nanoprobe_session::interrupt;

@@ -12,8 +12,8 @@ use crate::tracer::Tracer;
 pub struct Held {
     /// In memory, whoever else holds it too.
     pub resident: f64,
-    /// Its share: a page that n processes hold counts as one n-th. So does what a tool maps from its own file or
-    /// process.
+    /// Its share: a page that n processes hold counts as one n-th. So does what a tool maps from
+    /// its own file or process.
     pub proportional: f64,
     /// Its own alone, and written: what goes away with it.
     pub private_dirty: f64,

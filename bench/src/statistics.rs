@@ -28,8 +28,8 @@ impl Measured {
         })
     }
 
-    /// What must be said beside the figure, so that it is not taken for a good one: too few samples, or too wide a
-    /// spread.
+    /// What must be said beside the figure, so that it is not taken for a good one: too few
+    /// samples, or too wide a spread.
     pub fn doubt(&self) -> Option<&'static str> {
         // One sample is right where nothing varies: a count.
         if !self.samples.is_empty() && self.samples.len() < 3 {

@@ -1,4 +1,5 @@
-// A program for the soak on the JVM: batches of calls of libjvm's JVM_TotalMemory on request, and work in between; see soak.c.
+// A program for the soak on the JVM: batches of calls of libjvm's JVM_TotalMemory on request, and
+// work in between; see soak.c.
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.HashMap;

@@ -1,6 +1,6 @@
-/* A loop that has no room but together with what is in front of it: the last resort before two traps. The program lies
- * so low that what the bytes behind an instruction spell is below address 0, and no padding is in reach. branched
- * [rounds] */
+/* A loop that has no room but together with what is in front of it: the last resort before two
+ * traps. The program lies so low that what the bytes behind an instruction spell is below address
+ * 0, and no padding is in reach. branched [rounds] */
 #include "check.h"
 
 /* More code than a short jump reaches, with no instruction that is long, and no padding behind it. */

@@ -1,7 +1,7 @@
-/* Threads that never stop working until a line of input comes: what tracers attach to and detach from.
- * busy [threads]
- * Works in its own functions, in libc's and in the vDSO, sleeps in system calls, takes signals, and checks all results.
- * At the end `calls` is how often busy_work() was called from the `go` on. */
+/* Threads that never stop working until a line of input comes: what tracers attach to and detach
+ * from. busy [threads] Works in its own functions, in libc's and in the vDSO, sleeps in system
+ * calls, takes signals, and checks all results. At the end `calls` is how often busy_work() was
+ * called from the `go` on. */
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-// A Go program with C in it: goroutines call C, which runs on the threads' own stacks, and C calls Go again. What is on either
-// stack is looked at afterwards, and the calls are counted exactly.
+// A Go program with C in it: goroutines call C, which runs on the threads' own stacks, and C calls
+// Go again. What is on either stack is looked at afterwards, and the calls are counted exactly.
 package main
 
 /*

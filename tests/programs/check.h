@@ -60,8 +60,8 @@ static inline void wait_for_line(void)
 		;
 }
 
-/* After `--wait` the program says that it is ready and waits for a line, so that a tracer can attach before the first
- * call. */
+/* After `--wait` the program says that it is ready and waits for a line, so that a tracer can
+ * attach before the first call. */
 static inline void wait_for_go(void)
 {
 	if (!check_wait)

@@ -1,5 +1,5 @@
-/* Calls of the C library's memcpy, which is one of several functions of several names, by the processor. Argument: how
- * many. */
+/* Calls of the C library's memcpy, which is one of several functions of several names, by the
+ * processor. Argument: how many. */
 #include "check.h"
 
 static char from[256], to[256];

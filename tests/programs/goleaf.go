@@ -1,5 +1,6 @@
-// Calls at the very end of goroutines' stacks: chains of functions that do not check the stack, nearly as deep as the linker
-// allows, from every depth. Goroutines lie side by side, each checks what it has on its stack; signals come all the time.
+// Calls at the very end of goroutines' stacks: chains of functions that do not check the stack,
+// nearly as deep as the linker allows, from every depth. Goroutines lie side by side, each checks
+// what it has on its stack; signals come all the time.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Signals all the time, and a nil dereference recovered between any two of them, in goroutines on threads that come and go;
-// processes are started meanwhile. Works until its input ends.
+// Signals all the time, and a nil dereference recovered between any two of them, in goroutines on
+// threads that come and go; processes are started meanwhile. Works until its input ends.
 package main
 
 import (

@@ -1,5 +1,5 @@
-/* Inlined copies and lines, optimised: what is counted is stored to volatile memory, so that nothing is folded away.
- * inlined [rounds] */
+/* Inlined copies and lines, optimised: what is counted is stored to volatile memory, so that
+ * nothing is folded away. inlined [rounds] */
 #include <stdio.h>
 #include <stdlib.h>
 #include "check.h"

@@ -1,5 +1,5 @@
-/* Code that is made at run time, with its name in /tmp/perf-PID.map: it calls `leaf`. Says where the map is.
- * jit [rounds] */
+/* Code that is made at run time, with its name in /tmp/perf-PID.map: it calls `leaf`. Says where
+ * the map is. jit [rounds] */
 #include <fcntl.h>
 #include <sys/mman.h>
 #include "check.h"

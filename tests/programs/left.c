@@ -1,6 +1,6 @@
-/* A signal handler that leaves by siglongjmp, whatever it has interrupted. argv[1]: calls to be made. With argv[2] it
- * runs on an alternate stack above all frames that it interrupts, and calls the function itself, too, before it
- * returns. */
+/* A signal handler that leaves by siglongjmp, whatever it has interrupted. argv[1]: calls to be
+ * made. With argv[2] it runs on an alternate stack above all frames that it interrupts, and calls
+ * the function itself, too, before it returns. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
-/* Functions in which nothing but a displaced neighbour makes room for a springboard: no padding is in reach. Each has
- * one long instruction, to which a branch leads, as one does to the site in front of it and to what is behind it.
- * Threads are in all of them all the time, and signals interrupt them everywhere, between the two jumps too.
- * neighbour [threads] */
+/* Functions in which nothing but a displaced neighbour makes room for a springboard: no padding is
+ * in reach. Each has one long instruction, to which a branch leads, as one does to the site in
+ * front of it and to what is behind it. Threads are in all of them all the time, and signals
+ * interrupt them everywhere, between the two jumps too. neighbour [threads] */
 #include "alarmed.h"
 
 static const long one __attribute__((used)) = 1;

@@ -1,4 +1,5 @@
-// A Go program for the soak: batches of calls of main.soakCall on request, by goroutines whose arrays are checked; see soak.c.
+// A Go program for the soak: batches of calls of main.soakCall on request, by goroutines whose
+// arrays are checked; see soak.c.
 package main
 
 import (

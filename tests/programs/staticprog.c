@@ -1,5 +1,5 @@
-/* For static links, fixed and position-independent, glibc and musl: functions of its own and of its libc, threads.
- * staticprog [calls] */
+/* For static links, fixed and position-independent, glibc and musl: functions of its own and of its
+ * libc, threads. staticprog [calls] */
 #include <pthread.h>
 #include "check.h"
 

@@ -1,5 +1,5 @@
-// What D says of the types of a C++ program: a reference, a class with bases, a namespace, an object behind its
-// address.
+// What D says of the types of a C++ program: a reference, a class with bases, a namespace, an
+// object behind its address.
 #include <cstdio>
 #include <cstdlib>
 #include <string>

@@ -176,8 +176,8 @@ fn successors_are_themselves_after_a_kill_and_a_restore() {
     kill_and_restore("returns.c", || of_returns(INSTRUCTIONS));
 }
 
-/// Whoever comes to the site by a branch is counted, as is who falls in; who comes to the neighbour, or behind it, is
-/// not.
+/// Whoever comes to the site by a branch is counted, as is who falls in; who comes to the
+/// neighbour, or behind it, is not.
 #[test]
 fn every_hit_by_way_of_a_neighbour_counts() {
     let tracer = neighbours().argument("-v");

@@ -125,8 +125,8 @@ live_tests! {
         assert_eq!(found, rows([("asm_known 9", ROUNDS), ("asm_split 9", ROUNDS - 2)]));
     }
 
-    /// Behind the function `-` stands an address: of the image, as nm shows it, or of the process. The probe is the
-    /// same.
+    /// Behind the function `-` stands an address: of the image, as nm shows it, or of the process.
+    /// The probe is the same.
     fn an_address_of_the_image_or_of_the_process(form) {
         for build in [Build::Usual, Build::FixedAddress, Build::Static, Build::StaticPie] {
             let Some(path) = need_program("instructions.c", build) else { continue };

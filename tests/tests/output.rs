@@ -225,8 +225,8 @@ live_tests! {
         assert!(matches!(counts[..], [once, counted, called, 2, 2] if once > 0 && counted == 2 * once && called == counted), "{found}");
     }
 
-    /// What stands behind an exit() in its clause is done; further clauses of that firing are not, nor do later hits
-    /// count.
+    /// What stands behind an exit() in its clause is done; further clauses of that firing are not,
+    /// nor do later hits count.
     fn exit_ends_the_firing(form) {
         let clause = format!(
             "{NUMBERED} {{ @before = count(); }} {NUMBERED} /arg0 == 10/ {{ printf(\"out \"); exit(17); printf(\"%d\\n\", arg0); }} \

@@ -183,8 +183,8 @@ fn probes_that_a_failed_clean_up_leaves_are_said_and_repaired() {
     assert!(is_left, "the other tracer was never there in time");
 }
 
-/// Whether attaching failed while another tracer came; then the message says so and what is `left`, which is taken
-/// back.
+/// Whether attaching failed while another tracer came; then the message says so and what is `left`,
+/// which is taken back.
 #[track_caller]
 fn fails_and_is_repaired(when: &str, clause: &str, left: &str) -> bool {
     let mut running = Running::start(Command::new(program("grabbed.c")).arg(when));

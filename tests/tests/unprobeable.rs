@@ -81,8 +81,8 @@ live_tests! {
         let traced = tracer.command(&program("stackless.c"), &rounds.to_string()).run().complete();
         assert!(traced.finished.stderr.contains("rsp is no stack"), "{}", traced.finished.stderr);
         let rows = nanoprobe_tests::results::table(&traced.results);
-        // The entry, the return, and all of the 13 instructions on the other stack; of the others what comes before and
-        // after.
+        // The entry, the return, and all of the 13 instructions on the other stack; of the others
+        // what comes before and after.
         assert_eq!(rows["stackless_switch"], (2 + 13) * rounds as i64);
         assert_eq!(rows["stackless_product"], (2 + 6) * rounds as i64);
         assert_eq!(rows["stackless_sum"], (2 + 4) * rounds as i64);

@@ -1,5 +1,5 @@
-//! A target in miniature, inside the test's own process: the agent's image r-x, an arena, a thread table, signal
-//! actions.
+//! A target in miniature, inside the test's own process: the agent's image r-x, an arena, a thread
+//! table, signal actions.
 //!
 //! Every call of an agent function goes through [`call_checked`], which fills all general registers and sets the
 //! direction flag, as a handler may find them, and compares all registers afterwards.
@@ -255,8 +255,8 @@ impl Target {
             before,
             after: [0; 15],
         };
-        // SAFETY: the function lies in the image, which is mapped r-x; it keeps to its contract, which is what is
-        // tested.
+        // SAFETY: the function lies in the image, which is mapped r-x; it keeps to its contract,
+        // which is what is tested.
         unsafe { nanoprobe_test_call(&mut call) };
         if ![Function::Enter, Function::ReturnTake].contains(&function) {
             assert_eq!(call.after, call.before, "{function:?} has changed a register");

@@ -150,8 +150,8 @@ impl Taken {
         self.loops.take(slowed(&shell, plain));
         self.held.push(Held::by(shell.pid())?.since(held));
         self.detach.take(go_down(&mut attached.outside, &text));
-        // A tool that did not end in time, and was killed, may still have to be waited for; not with the shell in its
-        // hands.
+        // A tool that did not end in time, and was killed, may still have to be waited for; not
+        // with the shell in its hands.
         drop(shell);
         drop(attached);
         Ok(())

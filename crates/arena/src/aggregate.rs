@@ -101,8 +101,8 @@ impl AggregateReader {
         })
     }
 
-    /// Clears the buckets, in which nobody looks meanwhile: those of the entries, or all where entries are not what
-    /// they were.
+    /// Clears the buckets, in which nobody looks meanwhile: those of the entries, or all where
+    /// entries are not what they were.
     pub(crate) fn clear_buckets<M: Memory>(&self, memory: &M) -> Result<(), Corrupt> {
         let Ok(mut entries) = self.entries(memory) else {
             return self.clear_all_buckets(memory);

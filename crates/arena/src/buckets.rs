@@ -93,8 +93,8 @@ pub struct LogLinear {
     pub steps: u16,
 }
 
-/// A bucket of an `llquantize`, by what is in it: as DTrace for Linux has them, negative values in buckets of their
-/// own.
+/// A bucket of an `llquantize`, by what is in it: as DTrace for Linux has them, negative values in
+/// buckets of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Magnitudes {
     /// All of a magnitude below this.

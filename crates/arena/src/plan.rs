@@ -95,8 +95,8 @@ pub struct ContextPlan {
     pub ring: u64,
     /// Its size, a power of two.
     pub ring_bytes: u64,
-    /// Whether its records carry no time: then nobody reads the clock for them, and those of different threads are in
-    /// no order.
+    /// Whether its records carry no time: then nobody reads the clock for them, and those of
+    /// different threads are in no order.
     pub untimed: bool,
     /// Bytes from one context to the next, a multiple of 4096.
     pub stride: u64,

@@ -7,8 +7,8 @@
 //! | all                              |      frames side by side are in the order of their names
 //! ```
 //!
-//! Browsers show a frame's whole name and share when the pointer rests on it. Frames too narrow to be seen are left
-//! out.
+//! Browsers show a frame's whole name and share when the pointer rests on it. Frames too narrow to
+//! be seen are left out.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

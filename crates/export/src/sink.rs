@@ -14,8 +14,8 @@
 //! losses  unplaced  finish                      the last
 //! ```
 //!
-//! What a record asks for besides (`clear()`, `system()`, `setopt()`) is done once, whatever the format, by
-//! [`Printer`](crate::Printer).
+//! What a record asks for besides (`clear()`, `system()`, `setopt()`) is done once, whatever the
+//! format, by [`Printer`](crate::Printer).
 
 use nanoprobe_lang::Program;
 use nanoprobe_lang::interpret::{ClauseFault, Value};

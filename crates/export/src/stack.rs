@@ -18,8 +18,8 @@ pub trait Symbolizer {
         self.symbolize(address)
     }
 
-    /// The address without any name, as `noresolve` has it: `module:0x1f`, the place in the mapping, or the address
-    /// itself.
+    /// The address without any name, as `noresolve` has it: `module:0x1f`, the place in the
+    /// mapping, or the address itself.
     fn unresolved(&mut self, address: u64) -> String {
         format!("{address:#x}")
     }
@@ -39,8 +39,8 @@ pub(crate) fn name_of(symbolizer: &mut dyn Symbolizer, address: u64, kind: Symbo
     }
 }
 
-/// The names of a stack's frames, innermost first, up to the first zero: where the thread was, then where its calls
-/// return to.
+/// The names of a stack's frames, innermost first, up to the first zero: where the thread was, then
+/// where its calls return to.
 pub(crate) fn frame_names<'a>(
     frames: &'a [u64],
     symbolizer: &'a mut dyn Symbolizer,

@@ -103,8 +103,8 @@ impl Snapshot {
         self.words.contains_key(&(id.0, key.to_vec()))
     }
 
-    /// `@aggregation[key] = function(value, weight)`, for clauses that the tracer runs itself. False when there is no
-    /// such aggregation.
+    /// `@aggregation[key] = function(value, weight)`, for clauses that the tracer runs itself.
+    /// False when there is no such aggregation.
     pub fn update(&mut self, program: &Program, id: AggregationId, key: &[u8], value: i64, weight: i64) -> bool {
         let Some(found) = program.aggregations.get(id.0 as usize) else {
             return false;

@@ -1,8 +1,8 @@
 //! Texts of any bytes, as strings.
 //!
-//! A D text need not be UTF-8: scripts of old have names in Latin-1, and a string may hold anything (`"\xff"`). While it is a
-//! string in here, a byte that is none of a UTF-8 character stands as one character of its own, of those that Unicode gives to
-//! nobody:
+//! A D text need not be UTF-8: scripts of old have names in Latin-1, and a string may hold anything
+//! (`"\xff"`). While it is a string in here, a byte that is none of a UTF-8 character stands as one
+//! character of its own, of those that Unicode gives to nobody:
 //!
 //! ```text
 //! 'a' e9 '"'       "a\u{10ffe9}\""        and back

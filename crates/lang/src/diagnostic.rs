@@ -1,8 +1,9 @@
 //! What the front end says about a program that it does not accept.
 //!
-//! Every diagnostic has a stable tag: DTrace's own (`D_SYNTAX`, `D_IDENT_UNDEF`, ...: its manual and its test suite name
-//! them) where DTrace has one, and one of ours, beginning with `N_`, for what exists in D and is not there yet, and for
-//! our own limits. Nothing is dropped or guessed: what is not supported is refused by name.
+//! Every diagnostic has a stable tag: DTrace's own (`D_SYNTAX`, `D_IDENT_UNDEF`, ...: its manual
+//! and its test suite name them) where DTrace has one, and one of ours, beginning with `N_`, for
+//! what exists in D and is not there yet, and for our own limits. Nothing is dropped or guessed:
+//! what is not supported is refused by name.
 
 use crate::source::{Source, Span};
 use std::fmt;

@@ -42,8 +42,9 @@ impl Limits {
         round_up(self.strsize).max(8)
     }
 
-    /// Where in the storage of a string variable the word lies that tells NULL from the empty string, in bytes: behind the text.
-    /// 0: as it was in the beginning, which is NULL for a thread's variables and the empty string for others; 1: the opposite.
+    /// Where in the storage of a string variable the word lies that tells NULL from the empty
+    /// string, in bytes: behind the text. 0: as it was in the beginning, which is NULL for a
+    /// thread's variables and the empty string for others; 1: the opposite.
     pub fn string_mark(self) -> u32 {
         self.string_bytes()
     }
@@ -53,8 +54,8 @@ impl Limits {
         self.strsize.max(2)
     }
 
-    /// The number of frames that `ustack(frames)` records: 0 stands for the option `ustackframes`, [`JSTACK_FRAMES`] for
-    /// `jstackframes`. Never more than `maxframes`.
+    /// The number of frames that `ustack(frames)` records: 0 stands for the option `ustackframes`,
+    /// [`JSTACK_FRAMES`] for `jstackframes`. Never more than `maxframes`.
     pub fn stack_frames(self, frames: u32) -> u32 {
         let wanted = match frames {
             0 => self.ustackframes,
@@ -133,8 +134,8 @@ fn place(variables: &[Variable], limits: Limits) -> (Vec<u32>, u32) {
     (offsets, end)
 }
 
-/// Bytes that a value of this type takes up as an element of an associative array. The agent tells a string from a word by
-/// its size, so a string is never as short as a word.
+/// Bytes that a value of this type takes up as an element of an associative array. The agent tells
+/// a string from a word by its size, so a string is never as short as a word.
 pub fn element_bytes(value_type: &Type, limits: Limits) -> u32 {
     match value_type {
         Type::String => value_bytes(value_type, limits).max(16),

@@ -4,9 +4,9 @@
 //! Source text --lexer--> tokens --parser--> syntax tree --check, lower--> Program --(codegen | interpret)--> ...
 //! ```
 //!
-//! [`compile`] is the whole front end. It knows no process and no machine: everything it needs from outside is the text
-//! and the values of the macro arguments ([`MacroValues`]). What a text names of the traced program's types and variables
-//! it asks for ([`target`]).
+//! [`compile`] is the whole front end. It knows no process and no machine: everything it needs from
+//! outside is the text and the values of the macro arguments ([`MacroValues`]). What a text names
+//! of the traced program's types and variables it asks for ([`target`]).
 #![forbid(unsafe_code)]
 
 mod by_processor;

@@ -1,5 +1,5 @@
-//! Libraries: texts of `-L` whose declarations every program may use. They come in front of it, each behind those that it
-//! depends on:
+//! Libraries: texts of `-L` whose declarations every program may use. They come in front of it,
+//! each behind those that it depends on:
 //!
 //! ```text
 //! lib/request.d      #pragma D depends_on library types.d        a library of the same folder
@@ -7,8 +7,9 @@
 //!                    inline string method[struct request *r] = stringof(r->method);
 //! ```
 //!
-//! As in DTrace a library is compiled whole and its clauses are of no effect; one whose dependencies are not there is passed over,
-//! one that has another error is an error of the program's.
+//! As in DTrace a library is compiled whole and its clauses are of no effect; one
+//! whose dependencies are not there is passed over, one that has another error is an
+//! error of the program's.
 
 use crate::diagnostic::Diagnostic;
 use crate::source::{Source, Span};

@@ -1,7 +1,7 @@
 //! Options: `-x name[=value]` on the command line, `#pragma D option name[=value]` in a program.
 //!
-//! One table ([`rows`]) and one typed result ([`Options`]); the same rules for both ways in. Values are of
-//! five kinds:
+//! One table ([`rows`]) and one typed result ([`Options`]); the same rules for both ways in. Values
+//! are of five kinds:
 //!
 //! ```text
 //! switch   nothing, yes/no, enable/disable, enabled/disabled, true/false, on/off, set/unset; a number is "on"
@@ -92,11 +92,13 @@ pub enum Demangle {
 /// How return probes see that a function returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReturnForm {
-    /// Every `ret` of the function is probed, and at its jumps to other functions (tail calls) the return address is replaced:
-    /// it returns when these do. Where its ways out cannot all be found, the address is replaced at the entry.
+    /// Every `ret` of the function is probed, and at its jumps to other functions (tail calls) the
+    /// return address is replaced: it returns when these do. Where its ways out cannot all be
+    /// found, the address is replaced at the entry.
     #[default]
     Auto,
-    /// Every way out of the function is probed: at a jump to another function it returns before that does, as in DTrace.
+    /// Every way out of the function is probed: at a jump to another function it returns before
+    /// that does, as in DTrace.
     Exits,
     /// The return address is replaced, as kretprobes do.
     Address,
@@ -157,7 +159,8 @@ pub struct Options {
     pub jstack_frames: u32,
     /// `maxframes`: the most frames of any stack.
     pub stack_frames_max: u32,
-    /// `scratchsize`: bytes that a clause may take by `alloca`, `copyin` and `copyinstr` at a time; all there are when not given.
+    /// `scratchsize`: bytes that a clause may take by `alloca`, `copyin` and `copyinstr` at a time;
+    /// all there are when not given.
     pub scratch_bytes: Option<u64>,
     /// `verbose`: the compiled program is printed (`-S`).
     pub listing: bool,
@@ -211,7 +214,8 @@ pub struct Options {
     pub active_calls: u32,
     /// The form of the tactic `trap` that is forced, by name; `patch` knows the names.
     pub trap: Option<String>,
-    /// What all probes together may take of a processor's time, in hundredths of a percent; those over it are turned off.
+    /// What all probes together may take of a processor's time, in hundredths of a percent; those
+    /// over it are turned off.
     pub max_cost: Option<u32>,
 }
 

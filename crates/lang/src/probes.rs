@@ -3,9 +3,10 @@
 //! Fields are filled from the right: `read:entry` is a function and a name, `BEGIN` a name. What is left out matches
 //! everything, and so do globs where they match.
 //!
-//! Names of C++ and Rust have `::` in them, which is two separators. Where all four fields are written there is one way to
-//! read that: provider and module are in front of the first two colons, the name is behind the last, and the function is
-//! what remains, in which every colon must be one of a pair:
+//! Names of C++ and Rust have `::` in them, which is two separators. Where all four fields are
+//! written there is one way to read that: provider and module are in front of the first two colons,
+//! the name is behind the last, and the function is what remains, in which every colon must be one
+//! of a pair:
 //!
 //! ```text
 //!   pid7 : a.out : ns::Box::area : entry       pid7 :: ns::area : entry       pid7 : a.out : ns::f :

@@ -3,12 +3,13 @@
 //! Everything is resolved: names are indices, every expression carries its type, implicit conversions are explicit
 //! [`ExpressionKind::Cast`]s, compound assignments and increments are explicit nodes. Nothing here knows a process.
 //!
-//! Integer semantics: a value of an integer type is held in 64 bits, sign- or zero-extended from its width according to
-//! its type. Operators work on 64 bits, as DTrace's do, whatever the C types of their operands are; the C type of the
-//! result decides whether they are signed, and it is what the value is cut to where it is stored, recorded or cast
-//! ([`ExpressionKind::Narrow`]). Arithmetic wraps. Shifts use the low 6 bits of the count (5 where the program form has
-//! a shift of a narrower type, which the front end does not make). Division and remainder by zero are the run-time fault "divide by zero";
-//! `MIN / -1` yields `MIN`, `MIN % -1` yields 0.
+//! Integer semantics: a value of an integer type is held in 64 bits, sign- or zero-extended from
+//! its width according to its type. Operators work on 64 bits, as DTrace's do, whatever the C types
+//! of their operands are; the C type of the result decides whether they are signed, and it is what
+//! the value is cut to where it is stored, recorded or cast ([`ExpressionKind::Narrow`]).
+//! Arithmetic wraps. Shifts use the low 6 bits of the count (5 where the program form has a shift
+//! of a narrower type, which the front end does not make). Division and remainder by zero are the
+//! run-time fault "divide by zero"; `MIN / -1` yields `MIN`, `MIN % -1` yields 0.
 //!
 //! | file | holds |
 //! |---|---|
@@ -58,8 +59,8 @@ pub struct Program {
     pub globals: Vec<Variable>,
     /// `self->`: one for each thread.
     pub thread_locals: Vec<Variable>,
-    /// `this->`: they live as long as one firing of a probe, across its clauses. Names with a `%` are the front end's
-    /// own.
+    /// `this->`: they live as long as one firing of a probe, across its clauses. Names with a `%`
+    /// are the front end's own.
     pub clause_locals: Vec<Variable>,
     /// Indexed by [`AggregationId`].
     pub aggregations: Vec<Aggregation>,
@@ -71,7 +72,8 @@ pub struct Program {
     pub self_is_task: bool,
 }
 
-/// Where Go's runtime keeps the goroutine that a thread executes: offsets in bytes, each from what the one before has led to.
+/// Where Go's runtime keeps the goroutine that a thread executes: offsets in bytes, each from what
+/// the one before has led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Goroutines {
     /// From the thread pointer: the `g` of the stack that is in use.
@@ -171,7 +173,7 @@ pub struct Variable {
     pub name: String,
     /// The type of the value (of an element, for an associative array).
     pub value_type: Type,
-    /// The types of the keys of an associative array, of which a structure or array has an element for each of its words;
-    /// `None` for a scalar.
+    /// The types of the keys of an associative array, of which a structure or array has an element
+    /// for each of its words; `None` for a scalar.
     pub keys: Option<Vec<Type>>,
 }

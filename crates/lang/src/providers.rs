@@ -1,5 +1,5 @@
-//! Provider definitions alone, for who makes a header and an object of them (`-h`, `-G`): a program that traces has
-//! none.
+//! Provider definitions alone, for who makes a header and an object of them (`-h`, `-G`): a program
+//! that traces has none.
 //!
 //! Nothing is resolved: the types of the parameters are those of the program that is compiled with the header.
 

@@ -321,8 +321,8 @@ pub struct Declarator {
     pub span: Span,
 }
 
-/// What `__attribute__((...))` and `_Alignas` say of a type, or of what is declared, that changes where things lie. All other
-/// attributes say nothing to D.
+/// What `__attribute__((...))` and `_Alignas` say of a type, or of what is declared, that changes
+/// where things lie. All other attributes say nothing to D.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Attributes {
     /// `packed`.

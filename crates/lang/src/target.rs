@@ -9,7 +9,8 @@
 //! RED                                               -> enumerator
 //! ```
 //!
-//! It asks no earlier: a text without such names never makes anybody open a file. Manual: "Structs and Unions", "pid Provider".
+//! It asks no earlier: a text without such names never makes anybody open a file. Manual: "Structs
+//! and Unions", "pid Provider".
 
 use crate::program::{Goroutines, ProbeDescription, Type};
 
@@ -63,8 +64,8 @@ pub struct Argument {
     pub place: ArgumentPlace,
 }
 
-/// Where an argument is when the probe fires. Words are those of `arg0` to `arg9`: the integer registers in the order of
-/// the ABI, then the stack; at a return the exit's offset, rax, rdx.
+/// Where an argument is when the probe fires. Words are those of `arg0` to `arg9`: the integer
+/// registers in the order of the ABI, then the stack; at a return the exit's offset, rax, rdx.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ArgumentPlace {
     /// In this word; a structure of up to 16 bytes in this one and the next.

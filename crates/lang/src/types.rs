@@ -54,8 +54,8 @@ pub fn named(name: &str) -> Option<Type> {
     })
 }
 
-/// A type that most programs know by this name, or scripts for another system (`user_addr_t`): what the text or the traced
-/// program says of it comes first.
+/// A type that most programs know by this name, or scripts for another system (`user_addr_t`): what
+/// the text or the traced program says of it comes first.
 #[must_use]
 pub fn customary(name: &str) -> Option<Type> {
     Some(match name {
@@ -147,8 +147,8 @@ pub fn common(left: IntegerType, right: IntegerType) -> IntegerType {
     }
 }
 
-/// In which type two are compared: by C's conversions, for which what is narrower than `int` is one first. So no sign is
-/// lost that need not be.
+/// In which type two are compared: by C's conversions, for which what is narrower than `int` is one
+/// first. So no sign is lost that need not be.
 #[must_use]
 pub fn compared(left: IntegerType, right: IntegerType) -> IntegerType {
     const INT: IntegerType = IntegerType { bytes: 4, signed: true };

@@ -3,9 +3,10 @@
 //! `tests/golden/tst.what.d` compiles, `err.D_TAG.what.d` is refused with that tag first; `.out` beside it has the
 //! program's dump or the diagnostics. `BLESS=1 cargo test -p nanoprobe-lang` writes the `.out` files anew.
 //!
-//! Every script is compiled with `$target` 1234, `$pid` 99, `$1` and so on from lines `/* argument: TEXT */`, and is
-//! divided into several sources at lines `/* source */`. One that begins with `/* typed target */` is compiled for a program
-//! whose types are known (`typed_target`).
+//! Every script is compiled with `$target` 1234, `$pid` 99, `$1` and so on from lines
+//! `/* argument: TEXT */`, and is divided into several sources at lines
+//! `/* source */`. One that begins with `/* typed target */` is compiled for a
+//! program whose types are known (`typed_target`).
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

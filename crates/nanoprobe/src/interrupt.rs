@@ -1,5 +1,5 @@
-//! Ctrl-C, and the other ways of being asked to end: noted, and looked at between two steps, and within those that take
-//! long.
+//! Ctrl-C, and the other ways of being asked to end: noted, and looked at between two steps, and
+//! within those that take long.
 
 use nanoprobe_session::interrupt::{self, End};
 use nanoprobe_session::progress::{Work, doing};
@@ -11,8 +11,8 @@ extern "C" fn note(_signal: i32) {
         return;
     };
     crate::progress::erase_at_end();
-    // SAFETY: both calls may be made by a handler of signals. Nobody else has the number of a child that was not
-    // collected.
+    // SAFETY: both calls may be made by a handler of signals. Nobody else has the number of a child
+    // that was not collected.
     unsafe {
         if let Some(command) = command {
             libc::kill(command, libc::SIGKILL);

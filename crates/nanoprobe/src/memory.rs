@@ -34,8 +34,8 @@ pub fn reserve() {
 fn give_back(reserve: *mut u8) -> bool {
     match reserve_layout() {
         Some(layout) if !reserve.is_null() => {
-            // SAFETY: it came from `reserve`, by that layout, and whoever took it off the static is the only one to
-            // have it.
+            // SAFETY: it came from `reserve`, by that layout, and whoever took it off the static is
+            // the only one to have it.
             unsafe { System.dealloc(reserve, layout) };
             true
         }

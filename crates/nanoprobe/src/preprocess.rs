@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 /// What every script may rely on, as with dtrace; and the names that cpp would otherwise put numbers for.
 ///
-/// Headers are told that they are read by a compiler of GNU C: otherwise they leave out attributes and flexible arrays,
-/// and structures lie elsewhere than in the program (`struct epoll_event` is packed, `struct inotify_event` ends with
-/// no element).
+/// Headers are told that they are read by a compiler of GNU C: otherwise they leave out attributes
+/// and flexible arrays, and structures lie elsewhere than in the program (`struct epoll_event` is
+/// packed, `struct inotify_event` ends with no element).
 const ALWAYS: [&str; 10] = [
     "-D__SUNW_D=1",
     // D 1.13, as -V has it: eight bits of the major number, twelve of the minor, twelve of the micro.

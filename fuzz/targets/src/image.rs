@@ -11,8 +11,8 @@ fn words(into: &mut Vec<u8>, words: &[u64]) {
     into.extend(words.iter().flat_map(|word| word.to_le_bytes()));
 }
 
-/// An ELF file with 4 KiB of nops, whose section `name` of type `kind`, and the program header of type `segment`, are
-/// `part`.
+/// An ELF file with 4 KiB of nops, whose section `name` of type `kind`, and the program header of
+/// type `segment`, are `part`.
 pub(crate) fn around(part: &[u8], name: &str, kind: u32, segment: u32) -> Vec<u8> {
     let names = format!("\0.text\0.shstrtab\0{name}\0");
     let names_at = PART + part.len() as u64;

@@ -33,8 +33,8 @@ pub fn restore(data: &[u8]) {
     }
 }
 
-/// What `restore` says that it has done, for the traced process or a child of it. The last words tell where its thread
-/// stands.
+/// What `restore` says that it has done, for the traced process or a child of it. The last words
+/// tell where its thread stands.
 pub fn rehearsed(data: &[u8], is_child: bool) -> Option<Detached> {
     let memory = memory(data).ok()?;
     let word = |index: usize| {

@@ -1,5 +1,5 @@
-//! Every target over its kept corpus and over mutations of it, for a few seconds and with bounded memory, by stable
-//! Rust.
+//! Every target over its kept corpus and over mutations of it, for a few seconds and with bounded
+//! memory, by stable Rust.
 //!
 //! `NANOPROBE_FUZZ=SECONDS` fuzzes each target for so long; `NANOPROBE_FUZZ_SEED=N` begins elsewhere. What fails is
 //! kept, and the message says where.
@@ -132,8 +132,8 @@ impl Random {
     }
 }
 
-/// Arenas as they are today: their layout changes with every version, and the kept ones do not (`BLESS=1` writes these
-/// anew).
+/// Arenas as they are today: their layout changes with every version, and the kept ones do not
+/// (`BLESS=1` writes these anew).
 fn arenas(name: &str) -> Vec<(&'static str, Vec<u8>)> {
     match name {
         "arena" => vec![("context", context())],
@@ -162,8 +162,8 @@ fn context() -> Vec<u8> {
 /// Where the thunks of replaced return addresses are.
 const THUNKS: u64 = 0x40_6000;
 
-/// A control block with sites of every kind, regions, a semaphore, and in its second half a pool of replaced return
-/// addresses.
+/// A control block with sites of every kind, regions, a semaphore, and in its second half a pool of
+/// replaced return addresses.
 fn control(thunks: u64) -> Vec<u8> {
     const BYTES: usize = 32768;
     let memory = Bytes::zeroed(BYTES);

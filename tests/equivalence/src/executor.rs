@@ -147,8 +147,8 @@ impl Executor {
         (outcome.end != End::Endless).then_some(counts)
     }
 
-    /// The registers in front of each step of the last [`Executor::count_steps`]: those of [`crate::state::NAMES`],
-    /// rsp, rip.
+    /// The registers in front of each step of the last [`Executor::count_steps`]: those of
+    /// [`crate::state::NAMES`], rsp, rip.
     pub fn steps(&self) -> Vec<[u64; 17]> {
         steps::all()
     }

@@ -1,5 +1,5 @@
-//! What an executor did last, in memory that its parent reads when it has ended: the case, the run, and the last
-//! signals.
+//! What an executor did last, in memory that its parent reads when it has ended: the case, the run,
+//! and the last signals.
 //!
 //! An executor may end without a word of its own: the kernel ends it when a signal of an instruction is blocked, or
 //! when its frame cannot be written; code that runs wild may end it in any way. Its registers are gone then, but for

@@ -1,7 +1,7 @@
-//! A differential fuzzer of relocation: random sequences of instructions are run natively, and patched by each tactic
-//! with points that count and call, and the whole state is compared: registers, flags, x87 and vectors, memory, the
-//! stack with its red zone, how the run ended (of a fault: all that a signal handler sees), and how often each point
-//! fired.
+//! A differential fuzzer of relocation: random sequences of instructions are run natively, and
+//! patched by each tactic with points that count and call, and the whole state is compared:
+//! registers, flags, x87 and vectors, memory, the stack with its red zone, how the run ended (of a
+//! fault: all that a signal handler sees), and how often each point fired.
 //!
 //! ```text
 //!   main          workers (processes), each with every n-th sequence; a worker that dies is started again behind it

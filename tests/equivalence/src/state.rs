@@ -32,8 +32,8 @@ pub struct XLayout {
     areas: Vec<(u32, usize, usize)>,
     /// Behind the last of them.
     pub bytes: usize,
-    /// Whether the x87 unit keeps the last instruction's opcode when its state is saved and loaded, as every signal
-    /// does.
+    /// Whether the x87 unit keeps the last instruction's opcode when its state is saved and loaded,
+    /// as every signal does.
     keeps_opcode: bool,
 }
 

@@ -1,9 +1,9 @@
-//! What stands in for the agent: a thread's context, the thread table, `np_enter`, a handler, and a dispatcher of
-//! function handlers.
+//! What stands in for the agent: a thread's context, the thread table, `np_enter`, a handler, and a
+//! dispatcher of function handlers.
 //!
-//! All do the harm that they may: rax and flags (the dispatcher: every register that a function need not keep), and the
-//! stack below theirs. What loads all registers where the dispatcher finds the direction flag set is libnanoprobe's
-//! own.
+//! All do the harm that they may: rax and flags (the dispatcher: every register that a function
+//! need not keep), and the stack below theirs. What loads all registers where the dispatcher finds
+//! the direction flag set is libnanoprobe's own.
 
 use iced_x86::IcedError;
 use iced_x86::code_asm::*;

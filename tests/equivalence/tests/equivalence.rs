@@ -1,5 +1,5 @@
-//! Two million cases or forty seconds of them, all tactics, no difference. `NANOPROBE_CASES` and `NANOPROBE_SEED` say
-//! otherwise.
+//! Two million cases or forty seconds of them, all tactics, no difference. `NANOPROBE_CASES` and
+//! `NANOPROBE_SEED` say otherwise.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use std::process::Command;

@@ -1,4 +1,5 @@
-// Functions of Go with arguments and results of many types. Each says what it was given, in a line that the tracer prints, too.
+// Functions of Go with arguments and results of many types. Each says what it was given, in a line
+// that the tracer prints, too.
 package main
 
 import (

@@ -1,6 +1,6 @@
-//! Every format of output, written down from the definition: the heading and the columns of records, actions,
-//! aggregations with and without a format, distributions with their edges, stacks, flow, and the lines between and
-//! behind them.
+//! Every format of output, written down from the definition: the heading and the columns of
+//! records, actions, aggregations with and without a format, distributions with their edges,
+//! stacks, flow, and the lines between and behind them.
 
 use nanoprobe_tests::program::program;
 use nanoprobe_tests::tracer::{Form, Tracer};

@@ -84,8 +84,8 @@ impl Build {
         running.finish_within(LIMIT).success()
     }
 
-    /// The same standard output with every instruction of a module counted; how many hits, and the program's standard
-    /// error.
+    /// The same standard output with every instruction of a module counted; how many hits, and the
+    /// program's standard error.
     #[track_caller]
     fn probed(&self, module: &str, line: &str, expected: &Finished) -> (i64, Vec<String>) {
         let environment = self.environment();

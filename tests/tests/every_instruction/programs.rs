@@ -317,8 +317,8 @@ const SUITE: [&str; 12] = [
     "test_struct",
 ];
 
-/// Each test of the suite ends as it does unprobed. Distributions leave the suite out, so any python that has it will
-/// do.
+/// Each test of the suite ends as it does unprobed. Distributions leave the suite out, so any
+/// python that has it will do.
 #[test]
 fn pythons_own_tests() {
     if !all_is_asked_for("python's own tests") {

@@ -1,7 +1,7 @@
-//! Requests, certificates, messages, keys and signatures of openssl's commands, there and back, with every instruction
-//! of libcrypto probed. What is deterministic is what the unprobed program writes; what is random the unprobed program
-//! checks. The keys are fixed, and for this only: those of an issuer (RSA), and of two whose certificates it has signed
-//! (EC, Ed25519).
+//! Requests, certificates, messages, keys and signatures of openssl's commands, there and back,
+//! with every instruction of libcrypto probed. What is deterministic is what the unprobed program
+//! writes; what is random the unprobed program checks. The keys are fixed, and for this only: those
+//! of an issuer (RSA), and of two whose certificates it has signed (EC, Ed25519).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -68,8 +68,8 @@ impl Subject {
         assert_eq!(*stdout, self.expected.stdout, "{module} of {}", self.line);
         assert_nothing_lost(stderr);
         assert!(matched(stderr) > 1000, "{stderr}");
-        // After a minute without an answer a program no longer waits for the probes in its libraries, which stderr
-        // tells.
+        // After a minute without an answer a program no longer waits for the probes in its
+        // libraries, which stderr tells.
         assert!(!traced.results.trim().is_empty(), "no hits: {stderr}");
         traced.results
     }

@@ -14,8 +14,8 @@ use nanoprobe_tests::tracer::{Form, Traced, Tracer, assert_nothing_lost};
 
 const CLAUSE: &str = "pid$target:a.out:uprobed_other:entry,pid$target:uprobed.so:uprobed_function:entry
                       { @[probefunc] = count(); }";
-/// Without these the kernel's own links to mapped files (`/proc/PID/map_files`) are not followed: names are all there
-/// is.
+/// Without these the kernel's own links to mapped files (`/proc/PID/map_files`) are not followed:
+/// names are all there is.
 const WITHOUT_LINKS: [&str; 3] = ["setpriv", "--bounding-set", "-sys_admin,-checkpoint_restore"];
 
 /// A program and its library, in a folder.

@@ -166,8 +166,8 @@ live_tests! {
         assert_eq!(rows["frame_bottom return"], said(&right.stdout, "bottom_returns"));
     }
 
-    /// Both forms see the same calls with the same values, but for tail calls: who makes one returns the callee's
-    /// value.
+    /// Both forms see the same calls with the same values, but for tail calls: who makes one
+    /// returns the callee's value.
     fn both_forms_agree(form) {
         let names = ["plain", "switched", "with_cold_part", "recursive", "returns_nothing", "ten_arguments", "variadic"];
         let probes: Vec<String> = names.iter().map(|name| format!("pid$target:a.out:{name}:return")).collect();
@@ -224,8 +224,8 @@ live_tests! {
         assert_eq!(said(&finished.stdout, "returned"), 1000);
     }
 
-    /// The tracer is killed while a thousand calls are in progress: they return without it, or are put back by
-    /// `restore`.
+    /// The tracer is killed while a thousand calls are in progress: they return without it, or are
+    /// put back by `restore`.
     fn a_killed_tracer_leaves_calls_that_return(form) {
         for restores in [false, true] {
             let mut target = start_waiting(&program("calls.c"), "wait 1000");

@@ -9,8 +9,8 @@ use nanoprobe_tests::program::program;
 use nanoprobe_tests::results::said;
 use nanoprobe_tests::tracer::{Form, Traced, Tracer, Tracing, start_waiting};
 
-/// Follows a program batch by batch: it goes on when the tracer has told of the last one, and so has looked at its
-/// tables since.
+/// Follows a program batch by batch: it goes on when the tracer has told of the last one, and so
+/// has looked at its tables since.
 fn follow(tracer: Tracer, program: &Path, arguments: &str) -> (Finished, Traced) {
     let mut target = start_waiting(program, arguments);
     let mut tracing = tracer.trace(target.pid());
@@ -82,8 +82,8 @@ const BATCHES: &str = "pid$target:a.out:batch_done:entry { printf(\"batch %d\\n\
 const PRINTED: &str = "END { printa(\"count %d %@d\\n\", @counts); printa(\"sum %d %@d\\n\", @sums); }";
 const SIGNALS_KEY: i64 = 7;
 
-/// What was printed is what the program says that it did, less what it was told that it missed: hits of the signal's
-/// handler.
+/// What was printed is what the program says that it did, less what it was told that it missed:
+/// hits of the signal's handler.
 #[track_caller]
 fn assert_exact(stdout: &str, traced: &Traced) {
     assert!(stdout.lines().any(|line| line == "OK"), "{stdout}");
@@ -163,8 +163,8 @@ live_tests! {
         assert_eq!(sum_of("sum") + missed, said(stdout, "sum"), "{stderr}");
     }
 
-    /// The tables of a thread that is gone, or waits, and those that are about to be left, are read once: however it
-    /// ends.
+    /// The tables of a thread that is gone, or waits, and those that are about to be left, are read
+    /// once: however it ends.
     fn whatever_ends_the_program_what_it_has_made_is_told_once(form) {
         for ending in ["exit", "kill", "exec", "fork"] {
             let traced = tracer(form, &["aggrate=2ms", "switchrate=1ms"])
@@ -177,8 +177,8 @@ live_tests! {
         }
     }
 
-    /// The count beside the keys has a place of its own, and is another witness where the program cannot say what
-    /// was seen.
+    /// The count beside the keys has a place of its own, and is another witness where the program
+    /// cannot say what was seen.
     fn whoever_detaches_has_all_that_was_counted(form) {
         let clause = "pid$target:a.out:used:entry { @counts[arg0 % 500] = count(); @all = count(); }
                       END { printa(\"count %d %@d\\n\", @counts); printa(\"all %@d\\n\", @all); }";

@@ -1,5 +1,5 @@
-//! Attaching to a process that executes another program at that very moment: what it is then is traced, and nothing is
-//! left.
+//! Attaching to a process that executes another program at that very moment: what it is then is
+//! traced, and nothing is left.
 
 use std::process::Command;
 use std::time::Duration;
@@ -63,8 +63,8 @@ fn one_that_does_not_stop_is_refused() {
     assert_untouched(&target);
 }
 
-/// The dynamic linker waits for somebody to write what it is to load: a pipe. Of the program's libraries none is mapped
-/// then.
+/// The dynamic linker waits for somebody to write what it is to load: a pipe. Of the program's
+/// libraries none is mapped then.
 #[test]
 fn a_process_that_is_being_started_is_waited_for() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Functions that the dynamic linker chooses (IFUNCs): one call is one hit, by however many names a description finds
-//! the code.
+//! Functions that the dynamic linker chooses (IFUNCs): one call is one hit, by however many names a
+//! description finds the code.
 
 use nanoprobe_tests::live_tests;
 use nanoprobe_tests::program::program;

@@ -24,8 +24,8 @@ live_tests! {
         assert_eq!(rows["plugin_constructed"], said(&right.stdout, "constructed"));
     }
 
-    /// IFUNCs of the C library are resolved by calls of ours, which lead through the linker: that has its probes
-    /// already.
+    /// IFUNCs of the C library are resolved by calls of ours, which lead through the linker: that
+    /// has its probes already.
     fn our_own_calls_are_no_hits(form) {
         let of_linker = "pid$target:ld-linux*::entry { @[probefunc] = count(); }";
         let of_both = format!("{of_linker} pid$target:libc::entry {{ @all = count(); }} END {{ trunc(@all); }}");

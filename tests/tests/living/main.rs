@@ -71,8 +71,8 @@ fn traced_from_start(form: Form, clause: &str, program: &Path, arguments: &str) 
 #[track_caller]
 fn traced_when_attached(form: Form, clause: &str, program: &Path, arguments: &str) -> (Finished, Traced) {
     let mut target = start_waiting(program, arguments);
-    // Hooks come before the probes where return addresses are to be replaced: the text alone does not tell when all is
-    // there.
+    // Hooks come before the probes where return addresses are to be replaced: the text alone does
+    // not tell when all is there.
     let tracing = Tracer::new(form).clause(clause).trace(target.pid());
     target.go();
     let finished = target.finish().success();

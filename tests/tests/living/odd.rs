@@ -41,8 +41,8 @@ live_tests! {
         assert!(all >= calls && counted <= 2 * calls, "{counted} of {calls}: {}", traced.finished.stderr);
     }
 
-    /// Such a process that is made while we trace, and works on when we go: what it may stand in stays until it has
-    /// ended.
+    /// Such a process that is made while we trace, and works on when we go: what it may stand in
+    /// stays until it has ended.
     fn a_task_that_shares_memory_outlives_us(form) {
         let mut target = start_waiting(&program("odd.c"), "outlived");
         let snapshot = Snapshot::take(target.pid());

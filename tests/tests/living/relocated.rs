@@ -38,8 +38,8 @@ live_tests! {
         traced_from_start(form, &clause, &program("relocated.c"), "50");
     }
 
-    /// The runtime makes panics of faults, by the address at which they happen; every instruction that may fault is
-    /// displaced.
+    /// The runtime makes panics of faults, by the address at which they happen; every instruction
+    /// that may fault is displaced.
     fn go_panics_on_faults(form) {
         let Some(path) = need_program("gopanic.go", Build::Go) else { return };
         let clause = "pid$target:a.out:main.readField:,pid$target:a.out:main.callFunction:,pid$target:a.out:main.divide:

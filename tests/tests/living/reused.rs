@@ -126,8 +126,8 @@ live_tests! {
             count.parse::<i64>().ok()
         }).sum();
         let counted = said(&traced.results, "calls");
-        // Whether places are free again when the next batch begins is up to the scheduler: that they come is another
-        // test's.
+        // Whether places are free again when the next batch begins is up to the scheduler: that
+        // they come is another test's.
         assert!(missed > 0 && counted > 1000, "{}", traced.finished.stderr);
         assert_eq!(counted + missed, said(&target.stdout, "calls"), "{}", traced.finished.stderr);
     }

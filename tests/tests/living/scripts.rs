@@ -132,8 +132,8 @@ fn a_provider_without_a_process_is_told_where_it_is_looked_for() {
     assert!(said.contains("D_PDESC_ZERO") && !said.contains("-p PID"), "{said}");
 }
 
-/// A script of old, with a name in Latin-1, prints its bytes as they are; so does a clause with an argument of any
-/// bytes.
+/// A script of old, with a name in Latin-1, prints its bytes as they are; so does a clause with an
+/// argument of any bytes.
 #[test]
 fn a_script_need_not_be_utf_8() {
     let script = program("looper.c").with_file_name(format!("latin.{}.d", std::process::id()));

@@ -1,5 +1,5 @@
-//! Semaphores of static probes, whatever becomes of their place, of the program, and of the tracer while it changes
-//! them.
+//! Semaphores of static probes, whatever becomes of their place, of the program, and of the tracer
+//! while it changes them.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -57,9 +57,9 @@ fn kill(tracing: Tracing) {
 }
 
 live_tests! {
-    /// Nothing is written into what lies where a library was: pages of the program's, or another library's data.
-    /// Whoever looks at it later, a tracer or `restore` after a tracer that was killed before the library went, lets it
-    /// alone.
+    /// Nothing is written into what lies where a library was: pages of the program's, or another
+    /// library's data. Whoever looks at it later, a tracer or `restore` after a tracer that was
+    /// killed before the library went, lets it alone.
     fn a_library_that_goes_takes_its_semaphore_with_it(form) {
         for other in ["pages".to_owned(), library("guarded_plain.c").display().to_string()] {
             for killed in [false, true] {

@@ -23,8 +23,8 @@ live_tests! {
         assert_eq!(counts("jstack(2)", "jstackframes=1"), two);
         assert_eq!(counts("jstack()", "jstackframes=1"), one);
     }
-    /// A call that does not return may be its function's last instruction; the return address is another function's
-    /// then.
+    /// A call that does not return may be its function's last instruction; the return address is
+    /// another function's then.
     fn a_frame_is_of_the_function_that_called(form) {
         let clause = "pid$target:a.out:stack_away:entry { @[ustack(3)] = count(); }";
         let found = stacks(&Tracer::new(form).argument("-q").clause(clause).command(&program("stacks.c"), "20").run().complete().results);

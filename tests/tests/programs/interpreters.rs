@@ -91,8 +91,8 @@ live_tests! {
     }
 }
 
-/// A python3 whose functions have debug information, and the module that they are in: as built from source, by pyenv
-/// for example.
+/// A python3 whose functions have debug information, and the module that they are in: as built from
+/// source, by pyenv for example.
 fn python_with_types() -> Option<(PathBuf, String)> {
     let first = std::env::var("PATH").unwrap_or_default();
     let first = first.split(':').map(|folder| Path::new(folder).join("python3"));

@@ -5,8 +5,8 @@ use nanoprobe_tests::results::table;
 use nanoprobe_tests::text::Snapshot;
 use nanoprobe_tests::tracer::{Form, Tracer, assert_nothing_lost};
 
-/// In one session: statements that are answered, statements that fail, sorts; twice, by either form, with nothing left
-/// between.
+/// In one session: statements that are answered, statements that fail, sorts; twice, by either
+/// form, with nothing left between.
 #[test]
 fn static_probes_count_what_the_client_sent() {
     let Some(server) = Server::start("postgres's static probes") else {

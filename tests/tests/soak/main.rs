@@ -1,12 +1,12 @@
 //! The soak: a tracer comes, traces, is killed, is cleaned up after and leaves, at random moments, on programs of every
 //! kind, while twenty times more threads want a processor than there are.
 //!
-//! After every round the program is alive and works, its text is that of its files, and nothing of ours is mapped in
-//! it. Where a round has traced a whole batch of calls, the count is the batch's. The programs check their own memory
-//! and results.
+//! After every round the program is alive and works, its text is that of its files, and nothing of
+//! ours is mapped in it. Where a round has traced a whole batch of calls, the count is the batch's.
+//! The programs check their own memory and results.
 //!
-//! `NANOPROBE_SOAK` is how many seconds it takes (30), `NANOPROBE_SOAK_SEED` the seed of what is random; both are
-//! printed.
+//! `NANOPROBE_SOAK` is how many seconds it takes (30), `NANOPROBE_SOAK_SEED` the seed of what is
+//! random; both are printed.
 
 mod subjects;
 

@@ -362,8 +362,8 @@ fn counts_of_a_server_under_load_are_its_own() {
     let closed = lines.iter().filter(|line| line[1] == "}").count();
     assert_eq!((opened as u64, closed as u64), (commands[2], commands[2]));
 
-    // Sixty clients, each with 32 KiB of buffers: nothing is left of them once they have gone, but perhaps of who asked
-    // last.
+    // Sixty clients, each with 32 KiB of buffers: nothing is left of them once they have gone, but
+    // perhaps of who asked last.
     if uses_jemalloc {
         let (lines, _) = counted("memleak", &["libjemalloc*", "a.out:createClient"]);
         let bytes: Vec<i64> = lines.iter().filter_map(|line| line.get(1)?.parse().ok()).collect();

@@ -180,8 +180,8 @@ fn debug_information_of_lines_alone_is_told() {
     }
 }
 
-/// Go's functions take their arguments in registers of their own; what they return is held against the program's
-/// checksum.
+/// Go's functions take their arguments in registers of their own; what they return is held against
+/// the program's checksum.
 #[test]
 fn arguments_of_go_are_those_of_go() {
     const WORKERS: u64 = 16;

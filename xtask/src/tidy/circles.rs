@@ -126,8 +126,8 @@ fn from_root(path: &str, module: &str) -> Option<String> {
     is_local.then_some(joined)
 }
 
-/// The strongly connected parts of more than one module (Tarjan would do it in one pass; these are a few hundred
-/// files).
+/// The strongly connected parts of more than one module (Tarjan would do it in one pass; these are
+/// a few hundred files).
 fn circles(arrows: &Arrows) -> Vec<Vec<Module>> {
     let reach: BTreeMap<&Module, BTreeSet<&Module>> =
         arrows.keys().map(|from| (from, reachable(arrows, from))).collect();

@@ -63,8 +63,8 @@ pub const TACTIC_EVICT: u32 = 4;
 pub const TACTIC_TRAP: u32 = 5;
 /// [`Site::tactic`]: a springboard, in padding. It is put back after all others, when nobody is on it.
 pub const TACTIC_SPRINGBOARD: u32 = 6;
-/// [`Site::tactic`]: a patch whose last five bytes are the springboard of another: it is put back when nobody is on
-/// that.
+/// [`Site::tactic`]: a patch whose last five bytes are the springboard of another: it is put back
+/// when nobody is on that.
 pub const TACTIC_HOST: u32 = 7;
 /// [`Site::tactic`]: no probe's, but the agent in front of a system call: while these are in the text, what is recorded
 /// of the program's signal masks is true.

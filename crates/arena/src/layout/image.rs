@@ -361,8 +361,8 @@ pub const LENT_MASKS_BYTES: usize = LentMasks::BYTES;
 pub const LENT_MASKS: usize = 4;
 /// Offset of `steps` in `struct np_thread_table`: a [`Step`] for each slot.
 pub const TABLE_STEPS: usize = TABLE_ACTION_MASKS + 64 * size_of::<u16>();
-/// Offset of `blocked` in `struct np_thread_table`: a u16 for each slot, of [`SYNCHRONOUS`] what the thread believes it
-/// blocks.
+/// Offset of `blocked` in `struct np_thread_table`: a u16 for each slot, of [`SYNCHRONOUS`] what
+/// the thread believes it blocks.
 pub const TABLE_BLOCKED: usize = TABLE_MAGIC + 64;
 /// Offset of `action_masks` in `struct np_thread_table`: a u16 for each signal from 1 on, of [`SYNCHRONOUS`] what the
 /// program's action would block.

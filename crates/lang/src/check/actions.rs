@@ -414,8 +414,8 @@ fn format_error(error: FormatError, span: Span) -> Diagnostic {
     Diagnostic::new(error.tag, span, error.message)
 }
 
-/// What an action prints of an address, if it is one of these. `sym`, `func` and `mod` are the kernel's in DTrace; here there is only
-/// the program.
+/// What an action prints of an address, if it is one of these. `sym`, `func` and `mod` are the
+/// kernel's in DTrace; here there is only the program.
 fn symbol_kind(name: &str) -> Option<SymbolKind> {
     Some(match name {
         "uaddr" => SymbolKind::Address,

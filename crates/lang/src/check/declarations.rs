@@ -45,8 +45,8 @@ impl Checker {
         Ok(())
     }
 
-    /// `extern type name;`: a variable of the program's, which then needs no backquote and no debug information. A function
-    /// may be declared, too; D cannot call it.
+    /// `extern type name;`: a variable of the program's, which then needs no backquote and no debug
+    /// information. A function may be declared, too; D cannot call it.
     fn external(&mut self, declaration: &Declaration) -> Checked<()> {
         let base = self.base(&declaration.base, declaration.span)?;
         if declaration.declarators.is_empty() {

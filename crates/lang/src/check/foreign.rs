@@ -1,8 +1,9 @@
 //! What the traced program gives: `args[]`, its types by name, its variables, its enumerators.
 //!
-//! All of it comes by way of [`crate::target::Target`], when the text names it and at no other time. A structure by value
-//! is where the ABI has it: in memory it is an address as any other ([`super::memory`]); in registers it has no address, and
-//! a member of it is cut out of the word that holds it:
+//! All of it comes by way of [`crate::target::Target`], when the text names it and at no other
+//! time. A structure by value is where the ABI has it: in memory it is an address as any other
+//! ([`super::memory`]); in registers it has no address, and a member of it is cut out of the word
+//! that holds it:
 //!
 //! ```text
 //! struct pair { int a; int b; long c; } by value     arg0 = b:a, arg1 = c

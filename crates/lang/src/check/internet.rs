@@ -1,7 +1,7 @@
 //! What D knows of internet addresses without any program's types: `struct in6_addr`, `in6_addr_t`, and the families.
 //!
-//! On every system D has them from its kernel's types, whose names of the bytes differ; here all of them are there, one upon
-//! the other:
+//! On every system D has them from its kernel's types, whose names of the bytes differ; here all of
+//! them are there, one upon the other:
 //!
 //! ```text
 //! in6_u.u6_addr8     DTrace for Linux        __in6_u.__u6_addr8   the C library

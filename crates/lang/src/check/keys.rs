@@ -5,8 +5,8 @@
 //! @[s] = count()                       the key of two words, printed as so many bytes
 //! ```
 //!
-//! As in DTrace all bytes count, those between the members, too. Where the size is no multiple of 8 the last word has zeros
-//! behind it.
+//! As in DTrace all bytes count, those between the members, too. Where the size is no multiple of 8
+//! the last word has zeros behind it.
 
 use super::{Checked, Checker};
 use crate::diagnostic::Diagnostic;
@@ -94,8 +94,8 @@ impl Checker {
         Ok(self.variables.copied(bytes, &of, before))
     }
 
-    /// The keys of an element; with the types of the array's keys and where they were fixed, if it exists. Behind them the
-    /// types of the keys, as they were written.
+    /// The keys of an element; with the types of the array's keys and where they were fixed, if it
+    /// exists. Behind them the types of the keys, as they were written.
     pub(super) fn keys(
         &mut self,
         name: &str,

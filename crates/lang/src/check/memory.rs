@@ -7,8 +7,9 @@
 //! x, x.m, x[i]       ExpressionKind::Variable(Place::Field), likewise
 //! ```
 //!
-//! Whoever wants a value gets one of these: the member or element (an integer or a pointer), the bytes ([`Checker::bytes`]),
-//! or, of an array, the address of its first element ([`Checker::expression`]).
+//! Whoever wants a value gets one of these: the member or element (an integer or a
+//! pointer), the bytes ([`Checker::bytes`]), or, of an array, the address of its
+//! first element ([`Checker::expression`]).
 
 use super::{Checked, Checker, names};
 use crate::diagnostic::Diagnostic;

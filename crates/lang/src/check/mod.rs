@@ -1,9 +1,9 @@
-//! Syntax tree to typed operands: names become variables, everything gets a type, mistakes are found. What an operation on
-//! such operands is in the program, [`crate::lower`] knows.
+//! Syntax tree to typed operands: names become variables, everything gets a type, mistakes are
+//! found. What an operation on such operands is in the program, [`crate::lower`] knows.
 //!
-//! The text is gone through once, in order, and so are its meanings, as in DTrace: a variable exists from its first
-//! assignment or declaration on, its type is the type of what was first assigned, and a use before that is an error (with
-//! a hint when the assignment comes later).
+//! The text is gone through once, in order, and so are its meanings, as in DTrace: a variable
+//! exists from its first assignment or declaration on, its type is the type of what was first
+//! assigned, and a use before that is an error (with a hint when the assignment comes later).
 //!
 //! | file | checks |
 //! |---|---|
@@ -23,8 +23,9 @@
 //! | `names` | the names every program knows |
 //! | `forward_uses`, `bpftrace_hints` | what to do about a name that is not known |
 //!
-//! [`context`] holds what is known while a text is gone through. Every function that checks answers with the first thing wrong; the statements of a clause are checked
-//! independently of each other, so that each can have its own.
+//! [`context`] holds what is known while a text is gone through. Every function that checks answers
+//! with the first thing wrong; the statements of a clause are checked independently of each other,
+//! so that each can have its own.
 
 mod action_arguments;
 mod actions;

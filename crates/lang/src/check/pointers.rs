@@ -29,7 +29,8 @@ impl Checker {
         pointer_arithmetic(BinaryOperator::Add, first, index, span).map(Some)
     }
 
-    /// `&*pointer`, `&pointer[index]`, and of D's own arrays and structures elements and members: nothing else in D has an address.
+    /// `&*pointer`, `&pointer[index]`, and of D's own arrays and structures elements and members:
+    /// nothing else in D has an address.
     pub(super) fn address_of(&mut self, operand: &Node, span: Span) -> Checked<Expression> {
         if super::aggregations::named(operand).is_some() {
             return Err(Diagnostic::new(

@@ -10,8 +10,8 @@ use crate::syntax::{self, Node, NodeKind};
 use crate::types;
 
 impl Checker {
-    /// A library's clause is never enabled, but what is wrong with it is told, as in DTrace; of what depends on the traced
-    /// program nobody can say that it is wrong.
+    /// A library's clause is never enabled, but what is wrong with it is told, as in DTrace; of
+    /// what depends on the traced program nobody can say that it is wrong.
     pub(super) fn clause_of_library(&mut self, clause: &syntax::Clause) {
         let (clauses, diagnostics) = (self.program.clauses.len(), self.diagnostics.len());
         self.clause(clause);

@@ -1,7 +1,8 @@
 //! Translators: `translator output < input name > { member = expression; ... };` and `xlate <output>(value)`.
 //!
-//! A translator makes no structure. `xlate <T *>(e)->m` is the expression that the translator gives for `m`, with `e` in the
-//! place of its input, and `v = xlate <T>(e)` assigns these expressions to the members of `v` one by one:
+//! A translator makes no structure. `xlate <T *>(e)->m` is the expression that the translator gives
+//! for `m`, with `e` in the place of its input, and `v = xlate <T>(e)` assigns these expressions to
+//! the members of `v` one by one:
 //!
 //! ```text
 //! translator struct out < struct in *i > { a = i->x + 1; };

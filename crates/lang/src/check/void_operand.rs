@@ -1,9 +1,10 @@
 //! What has no value where a value is wanted: actions, aggregating functions, aggregations.
 //!
-//! For DTrace these are expressions like any others, of the type `void` or of none ("dynamic"); so it is the place
-//! where they stand that says what is wrong: as a key `D_KEY_TYPE`, as an argument `D_PROTO_ARG`, in a predicate
-//! `D_PRED_SCALAR`. Here a call of an action therefore resolves to an expression of the type `void`, and its own refusal
-//! is kept aside: it is told when the whole statement holds nothing that refuses it earlier.
+//! For DTrace these are expressions like any others, of the type `void` or of none ("dynamic"); so
+//! it is the place where they stand that says what is wrong: as a key `D_KEY_TYPE`, as an argument
+//! `D_PROTO_ARG`, in a predicate `D_PRED_SCALAR`. Here a call of an action therefore resolves to an
+//! expression of the type `void`, and its own refusal is kept aside: it is told when the whole
+//! statement holds nothing that refuses it earlier.
 
 use super::names::{self, Callable};
 use super::{Checked, Checker, aggregations};

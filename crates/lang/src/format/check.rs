@@ -4,8 +4,8 @@ use super::{Conversion, Dimension, Directive, Format, FormatError, Size};
 use crate::program::{AggregatingFunction, Aggregation, ForeignKind, IntegerType, KeyType, Type};
 
 impl Format {
-    /// Checks the arguments of a `printf`, or of what takes the same: their number and types. Arguments are counted from 2: the format is the
-    /// first.
+    /// Checks the arguments of a `printf`, or of what takes the same: their number and types.
+    /// Arguments are counted from 2: the format is the first.
     ///
     /// # Errors
     /// `D_PRINTF_ARG_PROTO` (too few), `D_PRINTF_ARG_EXTRA` (too many), `D_PRINTF_ARG_TYPE`, `D_PRINTF_DYN_PROTO` and

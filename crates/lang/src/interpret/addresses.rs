@@ -1,7 +1,8 @@
 //! Addresses of variables: those of the structures and arrays of D's own.
 //!
-//! In the target a variable lies in the arena, and its address is that. The tracer's own thread-local and clause-local variables
-//! lie nowhere; they appear from [`VARIABLES_ADDRESS`] on, where no program on x86-64 can have anything, each scope for itself:
+//! In the target a variable lies in the arena, and its address is that. The tracer's own
+//! thread-local and clause-local variables lie nowhere; they appear from [`VARIABLES_ADDRESS`] on,
+//! where no program on x86-64 can have anything, each scope for itself:
 //!
 //! ```text
 //! VARIABLES_ADDRESS  + 0            global variables, where the world says of no other place
@@ -9,8 +10,8 @@
 //!                    + 2 * ...      this->
 //! ```
 //!
-//! Within a scope they lie as [`Storage`] says, and behind the last one are zeros: an index behind an array's end gives another
-//! variable's bytes, or nothing, as in the target.
+//! Within a scope they lie as [`Storage`] says, and behind the last one are zeros: an index behind
+//! an array's end gives another variable's bytes, or nothing, as in the target.
 
 use super::evaluate::Evaluator;
 use super::{Fault, FaultKind, Value, World};

@@ -58,8 +58,8 @@ pub(super) fn holds(operator: BinaryOperator, order: Ordering) -> bool {
     }
 }
 
-/// `left operator right`: operands of type `operands` (the right one of a shift may be of any), a result of type
-/// `result`.
+/// `left operator right`: operands of type `operands` (the right one of a shift may be of any), a
+/// result of type `result`.
 ///
 /// # Errors
 /// [`FaultKind::Divide`].

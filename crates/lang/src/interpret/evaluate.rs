@@ -284,7 +284,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// The value of a string that is recorded, part of a key or given to a subroutine: NULL is an address that cannot be read.
+    /// The value of a string that is recorded, part of a key or given to a subroutine: NULL is an
+    /// address that cannot be read.
     pub(super) fn present(&mut self, expression: &Expression) -> Result<Value, Fault> {
         match self.value(expression)? {
             Value::Integer(_) if expression.value_type == Type::String => Err(Fault::bad_address(0)),
@@ -376,7 +377,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         Ok(value)
     }
 
-    /// What of a string a variable or a record keeps, and all that comparisons and lengths look at: room for the NUL must be left.
+    /// What of a string a variable or a record keeps, and all that comparisons and lengths look at:
+    /// room for the NUL must be left.
     pub(super) fn kept<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let text = until_nul(text);
         text.get(..self.limits.string_limit() as usize - 1).unwrap_or(text)

@@ -5,9 +5,10 @@
 //! result   a string without its quotes, its escapes as they stand; of all else the text itself
 //! ```
 //!
-//! Nothing, the string NULL, where the path leads nowhere, and where the text is not JSON as far as it is looked at: what lies
-//! behind the part that is found may be anything. Numbers are decimal, words `true`, `false` and `null`, and `\u` has four
-//! digits. One pass. `agent/json.c` does the same.
+//! Nothing, the string NULL, where the path leads nowhere, and where the text is not JSON as far
+//! as it is looked at: what lies behind the part that is found may be anything. Numbers are
+//! decimal, words `true`, `false` and `null`, and `\u` has four digits. One pass. `agent/json.c`
+//! does the same.
 
 use std::ops::Range;
 

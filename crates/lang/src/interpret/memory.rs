@@ -41,8 +41,9 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// One byte right behind what the clause has taken last may be stored, too: a NUL behind what `copyin` gave (`s[n] = 0`).
-    /// What has been taken ends within a word then, and no further byte behind it may be stored.
+    /// One byte right behind what the clause has taken last may be stored, too: a NUL behind what
+    /// `copyin` gave (`s[n] = 0`). What has been taken ends within a word then, and no further byte
+    /// behind it may be stored.
     pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
         let end = self.scratch.len();
         let is_next = address == SCRATCH_ADDRESS + end as u64 && end.is_multiple_of(8);

@@ -181,8 +181,8 @@ impl<'a, W: World + ?Sized> Evaluator<'a, W> {
         }
     }
 
-    /// Takes a token off a string variable; the separators come first, as in the machine code, which has the variable's
-    /// address before.
+    /// Takes a token off a string variable; the separators come first, as in the machine code,
+    /// which has the variable's address before.
     fn token(&mut self, state: &Expression, separators: &[u8]) -> Result<Value, Fault> {
         let ExpressionKind::Variable(place) = &state.kind else {
             return Err(ILLEGAL);

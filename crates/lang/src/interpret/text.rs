@@ -116,8 +116,9 @@ pub fn path_part(path: &[u8], base: bool) -> &[u8] {
     }
 }
 
-/// `cleanpath`: without empty components, `.` and `..`, step for step as DTrace goes through the text. A relative path with
-/// `..` is DTrace's on Linux: what leads out of where the path begins stays.
+/// `cleanpath`: without empty components, `.` and `..`, step for step as DTrace goes
+/// through the text. A relative path with `..` is DTrace's on Linux: what leads out of
+/// where the path begins stays.
 pub fn clean_path(path: &[u8], strsize: usize) -> Vec<u8> {
     if !path.first().is_some_and(is_slash) && path.split(is_slash).any(|component| component == b"..") {
         return clean_relative(path);

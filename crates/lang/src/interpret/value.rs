@@ -5,8 +5,9 @@ use crate::layout::{FieldKind, RecordField};
 /// A value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// An integer or a pointer, normalised to its type (unsigned 64-bit values as their bit pattern). 0 is also the string
-    /// NULL, which compares as the empty string and is read as nothing else.
+    /// An integer or a pointer, normalised to its type (unsigned 64-bit values as their bit
+    /// pattern). 0 is also the string NULL, which compares as the empty string and is read
+    /// as nothing else.
     Integer(i64),
     /// A string without its NUL.
     String(Vec<u8>),

@@ -1,7 +1,8 @@
 //! Lines that begin with `#`: `#!`, `#pragma`, and what a preprocessor leaves behind.
 //!
-//! `#pragma D option` and `depends_on` are kept for the caller; the attributes and bindings of the stability chapter say nothing about
-//! what a program does and are passed over; everything else is refused by name.
+//! `#pragma D option` and `depends_on` are kept for the caller; the attributes and bindings of the
+//! stability chapter say nothing about what a program does and are passed over; everything else is
+//! refused by name.
 
 use super::{Lexer, is_blank};
 use crate::diagnostic::Diagnostic;

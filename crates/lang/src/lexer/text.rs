@@ -81,7 +81,8 @@ pub(super) fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Replaces C's escapes: `\a \b \f \n \r \t \v \\ \" \' \?`, octal, hexadecimal. What is none keeps its backslash, as in DTrace.
+/// Replaces C's escapes: `\a \b \f \n \r \t \v \\ \" \' \?`, octal, hexadecimal. What is none keeps
+/// its backslash, as in DTrace.
 pub(super) fn unescape(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

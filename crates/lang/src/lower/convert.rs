@@ -32,8 +32,8 @@ pub(crate) fn narrow(expression: Expression, to: IntegerType) -> Expression {
     }
 }
 
-/// An integer converted to an integer type; constants are folded. What is unsigned and becomes wider is not cut, as in
-/// DTrace (`dt_cg_typecast`).
+/// An integer converted to an integer type; constants are folded. What is unsigned and becomes
+/// wider is not cut, as in DTrace (`dt_cg_typecast`).
 pub(crate) fn to_integer(expression: Expression, to: IntegerType) -> Expression {
     if expression.value_type == Type::Integer(to) {
         return expression;

@@ -2,8 +2,8 @@
 
 use crate::program::{Expression, Foreign, Type};
 
-/// An integer as a value of an enumeration, for `print()`: whoever computes with it takes it as an integer again
-/// ([`decayed`]).
+/// An integer as a value of an enumeration, for `print()`: whoever computes with it takes it as an
+/// integer again ([`decayed`]).
 pub(crate) fn of_enumeration(value: Expression, foreign: &Foreign) -> Expression {
     Expression {
         value_type: Type::Foreign(foreign.clone()),

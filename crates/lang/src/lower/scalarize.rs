@@ -164,8 +164,8 @@ impl Variables {
         behind(before, chosen, span)
     }
 
-    /// The bytes of a structure, or an array, that is held member by member: gathered in a temporary. `None`: it is not
-    /// held so.
+    /// The bytes of a structure, or an array, that is held member by member: gathered in a
+    /// temporary. `None`: it is not held so.
     pub(crate) fn gathered(&mut self, found: &Expression) -> Lowered<Option<Expression>> {
         let (of, span) = (&found.value_type, found.span);
         if let ExpressionKind::Comma { first, second } = &found.kind {

@@ -35,8 +35,8 @@ pub fn parse_interval(name: &str) -> Option<Interval> {
     (period_ns >= PERIOD_MIN_NS).then_some(Interval { kind, period_ns })
 }
 
-/// A period in ns from digits and a unit, in either case; without a unit it is a frequency. 0 of any unit is no time at all:
-/// as often as can be.
+/// A period in ns from digits and a unit, in either case; without a unit it is a frequency. 0 of
+/// any unit is no time at all: as often as can be.
 pub(super) fn parse_period(text: &str) -> Option<u64> {
     let unit = text.trim_start_matches(|character: char| character.is_ascii_digit());
     let number: u64 = text.get(..text.len() - unit.len())?.parse().ok()?;

@@ -1,5 +1,5 @@
-//! What a declaration begins with: the words of a type in any order, structures, unions, enumerations; and whether a word
-//! is a type's at all.
+//! What a declaration begins with: the words of a type in any order, structures, unions,
+//! enumerations; and whether a word is a type's at all.
 
 use super::{Parse, Parser, declaration, gnu};
 use crate::diagnostic::Diagnostic;
@@ -41,8 +41,9 @@ impl Parser<'_> {
         self.target.named(unscoped(word)).is_ok()
     }
 
-    /// Whether what follows an opening parenthesis is a cast to a type that only the traced program has. The parentheses
-    /// hold a name and stars, or a name with an operand behind, which is no expression in D.
+    /// Whether what follows an opening parenthesis is a cast to a type that only the traced program
+    /// has. The parentheses hold a name and stars, or a name with an operand behind, which is no
+    /// expression in D.
     pub(super) fn at_foreign_cast(&mut self) -> Parse<bool> {
         let start = self.peek()?;
         let TokenKind::Identifier(name) = start.kind else {
@@ -105,7 +106,8 @@ impl Parser<'_> {
         self.specifiers(&mut Attributes::default(), None)
     }
 
-    /// What a declaration begins with: a type, and among its words attributes and, where there may be one, a storage class.
+    /// What a declaration begins with: a type, and among its words attributes and, where there may
+    /// be one, a storage class.
     pub(super) fn specifiers(
         &mut self,
         attributes: &mut Attributes,
@@ -420,8 +422,8 @@ impl Specifiers {
     }
 }
 
-/// The name of a type of the text's own, or of C's, which may have ``D` `` or ``C` `` in front, as if these were modules;
-/// and of the traced program's, ``pid` ``.
+/// The name of a type of the text's own, or of C's, which may have ``D` `` or ``C` `` in front, as
+/// if these were modules; and of the traced program's, ``pid` ``.
 fn unscoped(name: &str) -> &str {
     ["D`", "C`", "pid`"]
         .into_iter()

@@ -1,5 +1,5 @@
-//! Declarations: C's, with `self`, `this`, inlines and translators. What they are of is parsed by `base_type` and
-//! `declarator`.
+//! Declarations: C's, with `self`, `this`, inlines and translators. What they are of is parsed by
+//! `base_type` and `declarator`.
 
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;
@@ -106,7 +106,8 @@ impl Parser<'_> {
             self.specifiers(&mut attributes, Some(&mut storage))?
         };
         let mut declarators = Vec::new();
-        // What D has no use for: functions and variables of the header's own, what goes by another name than the header's.
+        // What D has no use for: functions and variables of the header's own, what goes by another
+        // name than the header's.
         let is_own = |storage: Option<(&str, Span)>| included && matches!(storage, Some(("static", _)));
         let mut passed_over = false;
         if !self.at(";")? {

@@ -1,5 +1,5 @@
-//! What stands around a declared name: `*`, `[ ]` with a size or with the types of keys, `( )`. Read from the inside out,
-//! as in C.
+//! What stands around a declared name: `*`, `[ ]` with a size or with the types of keys, `( )`.
+//! Read from the inside out, as in C.
 
 use super::{Parse, Parser, gnu};
 use crate::diagnostic::Diagnostic;
@@ -202,8 +202,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Whether a parameter's declarator has a name: `char *const argv[]`, `void (*done)(int)`. The name of a type behind
-    /// a parenthesis is none: `int (size_t)` is a function, as in C.
+    /// Whether a parameter's declarator has a name: `char *const argv[]`, `void (*done)(int)`. The
+    /// name of a type behind a parenthesis is none: `int (size_t)` is a function, as in C.
     pub(super) fn parameter_has_name(&mut self) -> Parse<bool> {
         let start = self.peek()?.span;
         let mut behind_parenthesis = false;

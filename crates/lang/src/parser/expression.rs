@@ -385,7 +385,8 @@ impl Parser<'_> {
         }
     }
 
-    /// The name of a member, which in a program's own types may be any word that D, or C, keeps for itself: `auto` in Rust.
+    /// The name of a member, which in a program's own types may be any word that D, or C, keeps for
+    /// itself: `auto` in Rust.
     fn member_name(&mut self) -> Parse<(String, crate::source::Span)> {
         let token = self.peek()?;
         if let TokenKind::Keyword(word) = token.kind {

@@ -1,5 +1,6 @@
-//! What headers say to a compiler of C, and GNU C beyond C: attributes, `_Alignas`, names for the assembler, functions with
-//! bodies, values of variables. What changes where things lie is kept; all else is passed over.
+//! What headers say to a compiler of C, and GNU C beyond C: attributes, `_Alignas`, names for the
+//! assembler, functions with bodies, values of variables. What changes where things lie is kept;
+//! all else is passed over.
 
 use super::{Parse, Parser};
 use crate::diagnostic::Diagnostic;

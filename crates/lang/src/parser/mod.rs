@@ -7,11 +7,12 @@
 //! statement    = [ expression ] | "if" "(" expression ")" block [ "else" block ]
 //! ```
 //!
-//! The parser decides which token language the lexer speaks ([`Mode`]). Depth is bounded by [`MAXIMUM_NESTING`], so that
-//! no input can exhaust the stack: neither here nor in those who walk the tree later.
+//! The parser decides which token language the lexer speaks ([`Mode`]). Depth is bounded by
+//! [`MAXIMUM_NESTING`], so that no input can exhaust the stack: neither here nor in those who walk
+//! the tree later.
 //!
-//! After an error everything up to the end of the clause or declaration is passed over; so what is reported is the first
-//! error of each, precisely, rather than its echoes.
+//! After an error everything up to the end of the clause or declaration is passed over; so what is
+//! reported is the first error of each, precisely, rather than its echoes.
 
 mod base_type;
 mod declaration;
@@ -53,8 +54,8 @@ pub struct Parsed {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Parses one source. `types` are the names of typedefs: those of earlier sources, and then also of this one. Where a name
-/// must be that of a type, and is none of these, `target` is asked.
+/// Parses one source. `types` are the names of typedefs: those of earlier sources, and then also of
+/// this one. Where a name must be that of a type, and is none of these, `target` is asked.
 pub fn parse(
     text: &str,
     source: u32,

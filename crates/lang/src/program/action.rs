@@ -58,8 +58,8 @@ pub enum RecordKind {
         /// What has the names.
         of: Foreign,
     },
-    /// `tracemem(address, size[, shown])`: bytes, always printed as a dump; and, when there is a third argument, how many of
-    /// them: all, when it is negative or more than there are.
+    /// `tracemem(address, size[, shown])`: bytes, always printed as a dump; and, when there is a
+    /// third argument, how many of them: all, when it is negative or more than there are.
     TraceMemory(Vec<Expression>),
     /// `printf(format, ...)`: the format is parsed and checked against the arguments.
     Printf {
@@ -143,8 +143,8 @@ pub enum RecordKind {
     Stop,
     /// `raise(signal)`: likewise.
     Raise(Expression),
-    /// `speculate(id)`: the record is kept until somebody commits it. The clause ends here when there is no such
-    /// speculation.
+    /// `speculate(id)`: the record is kept until somebody commits it. The clause ends here when
+    /// there is no such speculation.
     Speculate(Expression),
     /// `commit(id)`.
     CommitSpeculation(Expression),

@@ -53,8 +53,8 @@ pub enum AggregatingFunction {
         /// Width of a bucket.
         step: u16,
     },
-    /// `llquantize(value, factor, low, high, steps[, weight])`: every power of `factor` from `low` to `high` in
-    /// `steps` steps.
+    /// `llquantize(value, factor, low, high, steps[, weight])`: every power of `factor` from `low`
+    /// to `high` in `steps` steps.
     LogLinearQuantize {
         /// The base of the magnitudes.
         factor: u16,

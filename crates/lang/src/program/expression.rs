@@ -36,8 +36,8 @@ pub enum ExpressionKind {
         /// The operand.
         operand: Box<Expression>,
     },
-    /// Both operands have the same type by now (but for shifts); comparisons yield `int` 0 or 1. Strings: comparisons
-    /// only.
+    /// Both operands have the same type by now (but for shifts); comparisons yield `int` 0 or 1.
+    /// Strings: comparisons only.
     Binary {
         /// The operator.
         operator: BinaryOperator,
@@ -64,12 +64,13 @@ pub enum ExpressionKind {
         /// The value when it is zero.
         otherwise: Box<Expression>,
     },
-    /// Integer to integer (truncate, then extend by the new type), pointer to and from integer, or `Bytes`/pointer to
-    /// `String` (`stringof`: for `Bytes` the scratch bytes as they are, for a pointer or integer as `copyinstr`). `String` to
-    /// `uint64_t` is the address of its bytes, which lasts as long as the clause.
+    /// Integer to integer (truncate, then extend by the new type), pointer to and from integer, or
+    /// `Bytes`/pointer to `String` (`stringof`: for `Bytes` the scratch bytes as they are, for a
+    /// pointer or integer as `copyinstr`). `String` to `uint64_t` is the address of its bytes,
+    /// which lasts as long as the clause.
     Cast(Box<Expression>),
-    /// The result of an operation, computed in 64 bits, as a value of its C type: cut and extended as by a cast. Operators
-    /// take their operands as they are in front of this.
+    /// The result of an operation, computed in 64 bits, as a value of its C type: cut and extended
+    /// as by a cast. Operators take their operands as they are in front of this.
     Narrow(Box<Expression>),
     /// Stores `value` (already of the place's type) and yields it.
     Assign {
@@ -78,9 +79,9 @@ pub enum ExpressionKind {
         /// The value.
         value: Box<Expression>,
     },
-    /// `place op= value`: reads, computes in 64 bits, converts back, stores, yields the new value. It is signed when the
-    /// common type of both sides is; a shift when the type of the place is. Of a pointer the value is an
-    /// `uint64_t`, already in bytes.
+    /// `place op= value`: reads, computes in 64 bits, converts back, stores, yields the new value.
+    /// It is signed when the common type of both sides is; a shift when the type of the place is.
+    /// Of a pointer the value is an `uint64_t`, already in bytes.
     AssignOperator {
         /// What is assigned.
         place: Place,
@@ -146,8 +147,8 @@ pub enum Place {
         /// What is there: an integer or a pointer.
         value_type: Type,
     },
-    /// An integer in scratch memory (`*p = value` where `p` comes from `alloca`). Anywhere else a store is a bad address,
-    /// at run time.
+    /// An integer in scratch memory (`*p = value` where `p` comes from `alloca`). Anywhere else a
+    /// store is a bad address, at run time.
     Memory {
         /// An `uint64_t`.
         address: Box<Expression>,
@@ -225,8 +226,8 @@ pub enum Builtin {
     Goroutine,
     /// `ustackdepth`: how many frames the thread's stack has.
     UserStackDepth,
-    /// `ustack(frames)` as an argument of `printf`: the one expression without a value that is recorded, as a stack. No frames
-    /// given: 0.
+    /// `ustack(frames)` as an argument of `printf`: the one expression without a value that is
+    /// recorded, as a stack. No frames given: 0.
     UserStack(u32),
     /// The id of the enabled probe; the id of the probe.
     EnabledProbeId,

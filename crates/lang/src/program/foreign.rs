@@ -1,11 +1,12 @@
-//! Types of the traced program that D's own do not tell: enumerations with their names, floating point, and what is known
-//! by its size only.
+//! Types of the traced program that D's own do not tell: enumerations with their names, floating
+//! point, and what is known by its size only.
 //!
-//! An enumeration is an integer as soon as a value of it is computed with; its names are there for what prints it: `trace()`,
-//! `print()`, `%s`, keys of aggregations. The others are no values: they have a place in structures, and bytes that can be
-//! printed.
+//! An enumeration is an integer as soon as a value of it is computed with; its names are there for
+//! what prints it: `trace()`, `print()`, `%s`, keys of aggregations. The others are no values: they
+//! have a place in structures, and bytes that can be printed.
 //!
-//! [`ForeignKind::Named`] is only for what `print()` shows: a type by the name that the source has for it. No value has it.
+//! [`ForeignKind::Named`] is only for what `print()` shows: a type by the name that the source has
+//! for it. No value has it.
 
 use std::sync::Arc;
 

@@ -9,8 +9,9 @@
 //!       +-------+-----+---------------+-------------------------------+---------------+-------+
 //! ```
 //!
-//! A bit-field lies within one unit of its type, and begins a new one when it would not fit. A tag may be named before
-//! its members are known (`struct list { struct list *next; }`), so a structure is a handle to what is filled in later, once.
+//! A bit-field lies within one unit of its type, and begins a new one when it would not fit. A tag
+//! may be named before its members are known (`struct list { struct list *next; }`), so a structure
+//! is a handle to what is filled in later, once.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -31,14 +32,16 @@ struct Definition {
     body: OnceLock<Body>,
     /// Whether a string is part of it, once its members are known.
     strings: OnceLock<bool>,
-    /// Of a structure of the traced program: finds out what it is made of when somebody asks. It asks no structure itself.
+    /// Of a structure of the traced program: finds out what it is made of when somebody asks. It
+    /// asks no structure itself.
     source: Option<Source>,
 }
 
 /// Yields what a structure is made of, or nothing where that is not known.
 pub type Source = Box<dyn Fn() -> Option<Body> + Send + Sync>;
 
-/// How deep members without names are looked into, and how many of them: the types of a damaged program may go in circles.
+/// How deep members without names are looked into, and how many of them: the types of a damaged
+/// program may go in circles.
 const NESTING_MAX: u32 = 32;
 const NAMELESS_MAX: u32 = 4096;
 /// Bytes of a string among the members of a structure: those of DTrace, whatever the option `strsize` says.
@@ -316,12 +319,13 @@ fn placed(member: Declared, start: u64, size: u64) -> Option<Member> {
     })
 }
 
-/// The unit that holds a bit-field, which begins at the bit `first` of a structure of `size` bytes and was declared in a type of
-/// so many: the unit's bytes, where it lies, and from which bit on the field is in it.
+/// The unit that holds a bit-field, which begins at the bit `first` of a structure of `size` bytes
+/// and was declared in a type of so many: the unit's bytes, where it lies, and from which bit on
+/// the field is in it.
 ///
-/// It is the type's own, by which its value is shown. A packed field may lie across such units, or its unit beyond the
-/// structure: then it has the smallest that there is, or one that begins at its first byte. There is none for a field that
-/// touches nine bytes.
+/// It is the type's own, by which its value is shown. A packed field may lie across such units, or
+/// its unit beyond the structure: then it has the smallest that there is, or one that begins at its
+/// first byte. There is none for a field that touches nine bytes.
 #[must_use]
 pub fn unit_of(first: u64, width: u64, declared: u64, size: u64) -> Option<(u8, u64, u32)> {
     let fits = |bytes: &u64| {

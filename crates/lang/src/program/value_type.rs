@@ -27,8 +27,8 @@ pub enum Type {
         /// Bytes, where the text says it.
         size: Option<u32>,
     },
-    /// A structure or union. Only what is pointed to, and members, have this type: the values of a program are integers,
-    /// pointers, strings and bytes.
+    /// A structure or union. Only what is pointed to, and members, have this type: the values of a
+    /// program are integers, pointers, strings and bytes.
     Structure(Structure),
     /// Elements one behind the other; as [`Type::Structure`].
     Array {

@@ -1,5 +1,5 @@
-//! `-h` and `-G`: of provider definitions the header whose macros are a program's probes, and the object that goes with
-//! it.
+//! `-h` and `-G`: of provider definitions the header whose macros are a program's probes, and the
+//! object that goes with it.
 //!
 //! ```text
 //! provider.d --h--> provider.h    PROVIDER_PROBE(...), PROVIDER_PROBE_ENABLED(): notes of .note.stapsdt

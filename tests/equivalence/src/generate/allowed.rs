@@ -1,5 +1,5 @@
-//! Which instructions may be in a sequence: those that the same state makes do the same twice, in a process that has to
-//! live on.
+//! Which instructions may be in a sequence: those that the same state makes do the same twice, in a
+//! process that has to live on.
 
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,
